@@ -59,7 +59,7 @@ def a_step(seed: int = 0) -> Step:
 class Ours:
     """relcrf on the step: its examples are components, one after the other."""
 
-    def __init__(self, step: Step, real: gated_pairs.Real, scattered: bool = False) -> None:
+    def __init__(self, step: Step, real: gated_pairs.Precision, scattered: bool = False) -> None:
         rng = np.random.default_rng(1)
         name = np.tile(np.arange(N_VARIABLES), (N_EXAMPLES, 1))
         if scattered:
@@ -68,15 +68,15 @@ class Ours:
         ends = np.stack((name[:, FIRST], name[:, SECOND]), axis=-1).reshape(-1, 2)
         n_nodes = N_VARIABLES * N_EXAMPLES
         table_of = np.tile(np.arange(N_PAIRS), N_EXAMPLES)
-        self.layout = gated_pairs.lay_out(2 * np.arange(n_nodes + 1), ends, table_of, 4 * np.arange(N_PAIRS + 1))
+        self.layout = gated_pairs.build_layout(2 * np.arange(n_nodes + 1), ends, table_of, 4 * np.arange(N_PAIRS + 1))
         nodes, observed = np.zeros((n_nodes, 2)), np.empty(n_nodes, dtype=np.int32)
         nodes[name, 1], observed[name] = step.odds.T, step.observed.T
         self.arrays = nodes.astype(real).ravel(), step.tables.ravel(), step.gates.T.astype(real).ravel()
-        self.loss = gated_losses.squared_error(observed, np.full(n_nodes, 1 / n_nodes))
-        self.real: gated_pairs.Real = real
+        self.loss = gated_losses.squared_error_loss(observed, np.full(n_nodes, 1 / n_nodes))
+        self.real: gated_pairs.Precision = real
 
-    def run(self) -> gated_pairs.Adjoint:
-        return gated_pairs.adjoint(self.layout, *self.arrays, self.loss, N_ITERATIONS, self.real)
+    def run(self) -> gated_pairs.LossGradient:
+        return gated_pairs.compute_loss_gradient(self.layout, *self.arrays, self.loss, N_ITERATIONS, self.real)
 
     def gradients(self) -> tuple[np.ndarray, np.ndarray]:
         """By the tables, shape (n_pairs, 4), and by the gates, shape (n_pairs, n_examples)."""

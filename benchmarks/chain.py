@@ -22,8 +22,8 @@ from relcrf.graph.factor_graph import FactorGraph, FactorGroup  # noqa: E402
 from relcrf.graph.features import Ones, Sparse  # noqa: E402
 from relcrf.graph.reduction import reduce_graph  # noqa: E402
 from relcrf.graph.weights import WeightBlock, WeightLayout  # noqa: E402
-from relcrf.learning.lbfgs import Lbfgs, State  # noqa: E402
-from relcrf.learning.likelihood import ForestLikelihood, penalised  # noqa: E402
+from relcrf.learning.lbfgs import Lbfgs, OptimiserState  # noqa: E402
+from relcrf.learning.likelihood import ForestLikelihood, add_l2_penalty  # noqa: E402
 
 try:
     import pycrfsuite
@@ -68,11 +68,11 @@ class Relcrf:
         graph = FactorGraph(np.full(n, n_states, dtype=np.int32), groups, WeightLayout(blocks))
         self.layout = graph.layout
         reduced = reduce_graph(graph, np.zeros(n, dtype=np.int8), labels.ravel())
-        self.likelihood = ForestLikelihood.of(reduced, labels.ravel())
+        self.likelihood = ForestLikelihood.build(reduced, labels.ravel())
 
-    def train(self, iterations: int) -> State:
+    def train(self, iterations: int) -> OptimiserState:
         size = self.layout.size
-        objective = penalised(self.likelihood, np.full(size, 2.0 * L2), np.ones(size, dtype=bool))
+        objective = add_l2_penalty(self.likelihood, np.full(size, 2.0 * L2), np.ones(size, dtype=bool))
         optimiser = Lbfgs(tolerance=0.0, value_tolerance=0.0, max_iterations=iterations, memory=6)
         return optimiser.minimise(objective, optimiser.start(objective, np.zeros(size)))
 

@@ -67,7 +67,7 @@ def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Evaluation:
     grounding = model.ground(relcrf.Dataset(task.tables()))
     backends = [b for b in task.backends if b in QUICK] if quick else task.backends
     split = task.quick if quick else task.split
-    return compare(grounding, backends, split, jobs=jobs, limit=limit, parts=0, settings=task.settings)
+    return compare(grounding, backends, split, jobs=jobs, time_limit=limit, n_subgraphs=0, settings=task.settings)
 
 
 def cell(found: Evaluation, task: Task, name: str) -> tuple[str, dict[str, Any] | None]:
@@ -76,12 +76,12 @@ def cell(found: Evaluation, task: Task, name: str) -> tuple[str, dict[str, Any] 
     if outcome is None:
         return "", None
     if not outcome.predictions:
-        code = outcome.problem.code if outcome.problem else outcome.status
+        code = outcome.error.code if outcome.error else outcome.status
         return f"refuses ([{code}](errors/{code}.md))", {"status": outcome.status}
     figures = found.predictions.estimates(name, task.asked)
     loss, accuracy = figures["log_loss"].value, figures["accuracy"].value
     learn, infer = found.predictions.seconds(name)
-    star = " *" if found.predictions.best(task.asked) == name else ""
+    star = " *" if found.predictions.best_system(task.asked) == name else ""
     facts = {"log_loss": loss, "accuracy": accuracy, "seconds_learn": learn, "seconds_infer": infer}
     return f"{loss:.3f}{star}, {accuracy:.1%}, {learn:.1f} s".replace("%", " %"), {**facts, "status": outcome.status}
 

@@ -19,7 +19,7 @@ from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf import api
-from relcrf.backends.whole_graph import WholeGraph
+from relcrf.backends.whole_graph import WholeGraphSpec
 
 sys.path.insert(0, str(ROOT / "datasets"))
 from real import recipes
@@ -86,7 +86,7 @@ def main() -> None:
         options.recipes, options.ingredients = sized(options, None, (1_000, 6), (200, 4))
     model = relcrf.parse(MODEL)
     grounding = model.ground(relcrf.Dataset(tables(options.recipes, options.ingredients, options.more)))
-    exact = WholeGraph("dense", "jt").likelihood(api.training_problem(grounding))
+    exact = WholeGraphSpec("dense", "jt").likelihood(api.training_problem(grounding))
     rows = []
     for backend, own in LEARNERS:
         settings = {"tolerance": 1e-8, "max_iterations": 2000, **own}

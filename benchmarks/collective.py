@@ -109,7 +109,7 @@ def crf(
         middle = time.process_time()
         found = api.predict(fit, grounding, hidden=hidden)
         end = time.process_time()
-        return found.score(among=judged), middle - start, end - middle
+        return found.score(subset=judged), middle - start, end - middle
 
     def rank(choice: Settings) -> tuple[float, float]:
         loose = {**choice, "tolerance": 1e-3}
@@ -157,7 +157,9 @@ def show(title: str, columns: Sequence[str], outcomes: Mapping[str, Sequence[Out
     for name, found in outcomes.items():
         errors = [o.error for o in found]
         percents = (f"{100 * value:.1f}" for value in (*errors, np.mean(errors), np.std(errors)))
-        means = (float(np.mean([getattr(o, key) for o in found])) for key in ("log_likelihood", "learn", "infer"))
+        means = (
+            float(np.mean([getattr(o, key) for o in found])) for key in ("log_likelihood", "objective", "infer_shards")
+        )
         table.add_row(
             name,
             *percents,

@@ -18,7 +18,7 @@ from collective import Fold, compare, side_by_side
 from support import ROOT, BenchmarkParser, sized
 
 import relcrf
-from relcrf.evaluation.splits import split_by
+from relcrf.evaluation.splits import partition_variables
 
 sys.path.insert(0, str(ROOT / "datasets"))
 from real import cora
@@ -31,10 +31,10 @@ def main() -> None:
     tables = cora()
     model = relcrf.load(ROOT / "models" / "cora.rcrf")
     grounding = model.ground(relcrf.Dataset(tables))
-    split = split_by(grounding, "folds=5")
+    split = partition_variables(grounding, "folds=5")
     folds = []
-    for name in split.values[: 1 if options.quick else None]:
-        hidden = split.held_out([name])
+    for name in split.fold_names[: 1 if options.quick else None]:
+        hidden = split.holdout_mask([name])
         folds.append(Fold(name, hidden, (~hidden & (np.random.default_rng(0).random(len(hidden)) < 0.2),)))
     n = len(tables["paper"])
     topic, code = np.unique(tables["paper"]["topic"].to_numpy(), return_inverse=True)

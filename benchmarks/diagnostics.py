@@ -16,7 +16,7 @@ from support import ROOT, BenchmarkParser, sized
 
 from relcrf.errors import Span
 from relcrf.language.check import check
-from relcrf.language.parse import read
+from relcrf.language.parse import parse_with_errors
 
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
@@ -37,7 +37,7 @@ def main() -> None:
     sound, tracebacks, missed = 0, 0, []
     for kind, model, slip in slips:
         try:
-            spec, problems = read(slip.text)
+            spec, problems = parse_with_errors(slip.text)
             found = [*problems, *check(spec, problems)]
             texts = [d.render() for d in found]
         except Exception:
@@ -48,7 +48,7 @@ def main() -> None:
             sound += 1
             continue
         one = len(found) == 1
-        right = one and isinstance(found[0].place, Span) and found[0].place.line in slip.lines
+        right = one and isinstance(found[0].location, Span) and found[0].location.line in slip.lines
         for k, holds in enumerate((True, one, right)):
             counts[kind][k] += holds
         if not right:

@@ -41,9 +41,9 @@ from relcrf import api
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet
 from relcrf.learning.edge_likelihood import EdgeLikelihood
-from relcrf.structure.activation import AbstractActivation, BestChoice, FirstHit, Top, TopWeights
-from relcrf.structure.scores import chance_gradient
-from relcrf.structure.search import SearchState, Strengths, StructureSearch, group_lasso
+from relcrf.structure.activation import AbstractActivation, BestChoice, FirstHit, TopEdges, TopWeights
+from relcrf.structure.scores import null_gradient
+from relcrf.structure.search import PenaltyStrengths, SearchState, StructureSearch, group_lasso_factory
 
 sys.path.insert(0, str(ROOT / "datasets"))
 import real
@@ -61,15 +61,15 @@ HUBS = 0.02
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BEST = "best-choice 0"
 METHODS: dict[str, dict[str, Any]] = {
-    "edges": {"activation": Top(JOINING)},
+    "edges": {"activation": TopEdges(JOINING)},
     **{f"best-choice {alpha:g}": {"activation": BestChoice(alpha, JOINING, TESTS)} for alpha in ALPHAS},
     "best-choice 0, hubs": {"activation": BestChoice(0.0, JOINING, TESTS), "hubs": HUBS},
-    "best-choice 0, counts": {"activation": BestChoice(0.0, JOINING, TESTS), "by_counts": True},
+    "best-choice 0, counts": {"activation": BestChoice(0.0, JOINING, TESTS), "score_by_counts": True},
     "first-hit": {"activation": FirstHit(TESTS)},
     "first-hit, hubs": {"activation": FirstHit(TESTS), "hubs": HUBS},
     "features": {
         "activation": TopWeights(FEATURES),
-        "at_minimum": TopWeights(FEATURES, 1.0 + TOLERANCE),
+        "final_activation": TopWeights(FEATURES, 1.0 + TOLERANCE),
         "grouped": False,
     },
 }
@@ -86,7 +86,7 @@ class World:
 
     learned: EdgeLikelihood
     test: EdgeLikelihood
-    strengths: Strengths
+    strengths: PenaltyStrengths
     point: np.ndarray
     truth: set[tuple[int, int]] | None
 
@@ -94,10 +94,10 @@ class World:
     def of(cls, model: api.Model, learned: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame], l1: float) -> World:
         """With the unary weights learned. A penalty of 0 is twice what chance gives."""
         (likelihood, layout), (judge, _) = (_likelihood(model, tables) for tables in (learned, test))
-        strength = l1 or 2.0 * chance_gradient(likelihood, 0, 0)
-        strengths = Strengths(layout.l1(0.0), layout.l2(L2), layout.learned(), [strength], [L2])
+        strength = l1 or 2.0 * null_gradient(likelihood, 0, 0)
+        strengths = PenaltyStrengths(layout.l1(0.0), layout.l2(L2), layout.learned(), [strength], [L2])
         alone = search_of(likelihood, strengths, activation=None)
-        point = alone.run(alone.begin(layout.initial(), CandidateSet.none())).point
+        point = alone.run(alone.initial_state(layout.initial(), CandidateSet.empty())).point
         return cls(likelihood, judge, strengths, point, None)
 
     def nlpl(self, chosen: CandidateSet, point: np.ndarray) -> float:
@@ -105,18 +105,18 @@ class World:
 
 
 def search_of(
-    model: EdgeLikelihood, strengths: Strengths, *, activation: AbstractActivation | None, **options: Any
+    model: EdgeLikelihood, strengths: PenaltyStrengths, *, activation: AbstractActivation | None, **options: Any
 ) -> StructureSearch:
     """Return a search; at the minimum it tests all edges."""
-    minimiser = group_lasso(strengths, TOLERANCE, 100_000)
-    options = {"at_minimum": Top(JOINING, 1.0 + TOLERANCE), **options}
+    minimiser = group_lasso_factory(strengths, TOLERANCE, 100_000)
+    options = {"final_activation": TopEdges(JOINING, 1.0 + TOLERANCE), **options}
     return StructureSearch(model, strengths, minimiser, activation, **options)
 
 
 def _likelihood(model: api.Model, tables: dict[str, pd.DataFrame]) -> tuple[EdgeLikelihood, Any]:
     problem = api.training_problem(model.ground(relcrf.Dataset(tables)), with_candidates=True)
     base = blanket_graph(problem.graph, problem.roles, problem.states)
-    return EdgeLikelihood.of(base, problem.states[base.variables], problem.candidates), problem.graph.layout
+    return EdgeLikelihood.build(base, problem.states[base.variables], problem.candidates), problem.graph.layout
 
 
 def network(n_nodes: int, n: int, n_test: int, seed: int, keep: Path | None, l1: float) -> World:
@@ -167,9 +167,9 @@ def measure(world: World, method: str, most: float) -> dict[str, Any]:
         if not seen or state.seconds > 1.1 * seen[-1][0] or state.status != "running":
             seen.append((state.seconds, state.chosen, state.point.astype(np.float32)))
 
-    state = search.run(search.begin(world.point, CandidateSet.none()), observe)
+    state = search.run(search.initial_state(world.point, CandidateSet.empty()), observe)
     chosen = state.chosen
-    strong = search.strong(chosen, state.point)
+    strong = search.nonzero_mask(chosen, state.point)
     found = {(int(s), int(t)) for s, t in chosen.pairs(np.flatnonzero(strong))}
     figures: dict[str, Any] = {
         "objective": state.value,
@@ -177,7 +177,7 @@ def measure(world: World, method: str, most: float) -> dict[str, Any]:
         "seconds": state.seconds,
         "edges": len(found),
         "activated": len(chosen),
-        "tests": state.tests,
+        "tests": state.n_tests,
         "evaluations": state.evaluations,
         "status": state.status,
         "precision": None,
@@ -286,7 +286,7 @@ def main() -> None:
             console.print(
                 f"{name}: {method}: {figures['seconds']:.1f} s, {figures['edges']} edges, {figures['status']}"
             )
-        unary = world.nlpl(CandidateSet.none(), world.point)
+        unary = world.nlpl(CandidateSet.empty(), world.point)
         title = f"{name}, l1 {world.strengths.l1[0]:.1f}, nlpl of unary weights {unary:.4f}"
         show(title, worlds[name])
         plain = {m: {k: v for k, v in f.items() if k not in ("path", "judged")} for m, f in worlds[name].items()}

@@ -22,7 +22,7 @@ from collective import Fold, Method, Outcome, crf, show, warm
 from support import ROOT, BenchmarkParser, sized
 
 import relcrf
-from relcrf.evaluation.splits import split_by
+from relcrf.evaluation.splits import partition_variables
 
 sys.path.insert(0, str(ROOT / "datasets"))
 from faces import digits, olivetti
@@ -53,7 +53,7 @@ def measure(
     outcomes: dict[str, list[Outcome]] = {method.name: [] for method in methods}
     for seed in seeds:
         grounding = model.ground(relcrf.Dataset(make(seed)))
-        hidden = split_by(grounding, "part").held_out(["rest"])
+        hidden = partition_variables(grounding, "part").holdout_mask(["rest"])
         labelled = np.random.default_rng(seed).permutation(np.flatnonzero(~hidden))
         inner = tuple(np.isin(np.arange(len(hidden)), labelled[k::INNER]) for k in range(INNER))
         fold = Fold(str(seed), hidden, inner)

@@ -28,8 +28,8 @@ from rich.table import Table  # noqa: E402
 from support import BenchmarkParser, is_installed, medians, sized  # noqa: E402
 
 from relcrf.backends.base import Problem  # noqa: E402
-from relcrf.backends.ess import OnStructure  # noqa: E402
-from relcrf.backends.sharded import FACTOR_BYTES, shard  # noqa: E402
+from relcrf.backends.ess import StructureLikelihoodSpec  # noqa: E402
+from relcrf.backends.sharded import BYTES_PER_FACTOR, shard_problem  # noqa: E402
 from relcrf.execution.pool import PoolExecutor  # noqa: E402
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup  # noqa: E402
 from relcrf.graph.features import Dense  # noqa: E402
@@ -37,7 +37,7 @@ from relcrf.graph.scopes import Potentials, Scopes  # noqa: E402
 from relcrf.graph.weights import WeightBlock, WeightLayout  # noqa: E402
 from relcrf.inference.forest import ForestInference  # noqa: E402
 from relcrf.learning.likelihood import ForestLikelihood  # noqa: E402
-from relcrf.structure.conditional_chow_liu import EdgeRule  # noqa: E402
+from relcrf.structure.conditional_chow_liu import EdgeSelector  # noqa: E402
 
 N_FEATURES = 3
 console = Console()
@@ -77,7 +77,7 @@ class Forest:
     def relcrf(self):
         """Value and gradient; the value is minus the log-likelihood."""
         problem, weights = self.problem()
-        likelihood = ForestLikelihood.of(problem.reduced("ess"), problem.states)
+        likelihood = ForestLikelihood.build(problem.reduced_graph("ess"), problem.states)
         return lambda: likelihood(weights)
 
     def potentials(self) -> tuple[Scopes, Potentials]:
@@ -231,10 +231,10 @@ def by_processes(forest: Forest, workers: int, folder: Path, repeats: int = 7) -
     """Seconds of wall of value and gradient, dealt to processes as `fit(..., executor=PoolExecutor(workers))` does."""
     problem, weights = forest.problem()
     with PoolExecutor(workers) as executor:
-        sharded = shard(problem, executor, folder, FACTOR_BYTES * 2 * forest.n)  # eight shards, all kept
+        sharded = shard_problem(problem, executor, folder, BYTES_PER_FACTOR * 2 * forest.n)  # eight shards, all kept
         # Any forest is its own spanning forest, whatever the structure weights.
-        structure = sharded.share(np.zeros_like(weights))
-        objective = sharded.sum_of(OnStructure("ess", EdgeRule(), structure, None, None))
+        structure = sharded.share_vector(np.zeros_like(weights))
+        objective = sharded.total_likelihood(StructureLikelihoodSpec("ess", EdgeSelector(), structure, None, None))
         objective(weights)
         seconds = []
         for _ in range(repeats):

@@ -34,7 +34,7 @@ from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf import api
-from relcrf.evaluation.splits import split_by
+from relcrf.evaluation.splits import partition_variables
 
 sys.path.insert(0, str(ROOT / "datasets"))
 import faces
@@ -80,7 +80,7 @@ def drawn(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[Rows, Ro
     field = random_fields.make_field(rng)
     training, test = (random_fields.make_rows(field, rows, rng) for rows in (n, n_test))
     reference = random_fields.bayes(field, test, rng)
-    constant = random_fields.squared_error(test, random_fields.constant(training))
+    constant = random_fields.squared_error_loss(test, random_fields.constant(training))
     figures = {"bayes": reference.error, "bayes_error": reference.standard_error, "constant": constant}
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class World:
     def __init__(self, training: Rows, test: Rows) -> None:
         self.model = relcrf.load(MODELS / "random_field.rcrf")
         self.training, self.test = training, test
-        self.learned_from = self._ground(training, answered=True)
+        self.n_training_labels = self._ground(training, answered=True)
         self.asked_of = self._ground(test, answered=False)
 
     def _ground(self, rows: Rows, *, answered: bool) -> api.Grounding:
@@ -109,16 +109,16 @@ class World:
     def measure(self, settings: dict[str, Any]) -> dict[str, float]:
         given = (self.training.statuses == INPUT).ravel()
         began = time.process_time()
-        fit = api.fit(self.model, self.learned_from, "gated", given=given, **COMMON, **settings)
+        fit = api.fit(self.model, self.n_training_labels, "gated", given=given, **COMMON, **settings)
         learned = time.process_time() - began
         asked = (self.test.statuses == OUTPUT).ravel()
-        found = api.predict(fit, self.asked_of, asked=asked)
+        found = api.predict(fit, self.asked_of, queried=asked)
         variables, probability = found.variables(), found.probabilities()[:, 1]
         wanted = asked[variables]
         errors = (probability[wanted] - self.test.values.ravel()[variables[wanted]]) ** 2
         n = len(self.test.values)
         return {
-            "messages": (found.inferred.messages or 0) / n, "error": float(errors.mean()), "learn": learned,
+            "messages": (found.inferred.n_messages or 0) / n, "error": float(errors.mean()), "learn": learned,
             "infer": found.seconds, "training_error": float(fit.summary["loss"]), **settings,
         }  # fmt: skip
 
@@ -136,28 +136,28 @@ def images() -> tuple[str, dict[str, Any]]:
     return (MODELS / "digits.rcrf").read_text() + "\ngate alike by distance(a.pixels, b.pixels)\n", faces.digits(0)
 
 
-LINKED: dict[str, Any] = {"given_share": 0.7, "draws": 4}
+LINKED: dict[str, Any] = {"evidence_fraction": 0.7, "draws": 4}
 LINKS: dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], dict[str, dict[str, Any]]]] = {
     "cora": (
         citations,
         {
-            "ungated": {"gates": "none", "loss": "cross-entropy", "l2": 3.0, "early_stop": 0.05},
+            "ungated": {"gates": "none", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05},
             "ungated, 1 iteration": {
-                "gates": "none", "loss": "cross-entropy", "l2": 3.0, "early_stop": 0.05, "iterations": 1,
+                "gates": "none", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "iterations": 1,
             },
             "static": {
-                "gates": "static", "loss": "cross-entropy", "l2": 3.0, "early_stop": 0.05, "iterations": 1, "price": 0.04,
+                "gates": "static", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "iterations": 1, "price": 0.04,
             },
-            "gated": {"loss": "cross-entropy", "l2": 3.0, "early_stop": 0.05, "iterations": 1, "price": 0.04},
+            "gated": {"loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "iterations": 1, "price": 0.04},
         },
     ),
     "digits": (
         images,
         {
-            "ungated": {"gates": "none", "early_stop": 0.0},
-            "ungated, 1 iteration": {"gates": "none", "early_stop": 0.0, "iterations": 1},
-            "static": {"gates": "static", "early_stop": 0.0, "iterations": 1, "price": 0.012},
-            "gated": {"early_stop": 0.0, "iterations": 1, "evidence_l2": 0.1, "price": 0.012},
+            "ungated": {"gates": "none", "validation_fraction": 0.0},
+            "ungated, 1 iteration": {"gates": "none", "validation_fraction": 0.0, "iterations": 1},
+            "static": {"gates": "static", "validation_fraction": 0.0, "iterations": 1, "price": 0.012},
+            "gated": {"validation_fraction": 0.0, "iterations": 1, "evidence_l2": 0.1, "price": 0.012},
         },
     ),
 }  # fmt: skip
@@ -168,17 +168,22 @@ def on_links(name: str, n_folds: int) -> dict[str, dict[str, float]]:
     (text, tables), ways = LINKS[name][0](), LINKS[name][1]
     model = relcrf.parse(text)
     grounding = model.ground(relcrf.Dataset(tables))
-    split = split_by(grounding, "folds=5")
+    split = partition_variables(grounding, "folds=5")
     table = Table(name, "error %", "log-likelihood", "messages", "ms to infer", "s to learn")
     out = {}
     for way, settings in ways.items():
         rows = []
-        for fold in split.values[:n_folds]:
-            hidden = split.held_out([fold])
+        for fold in split.fold_names[:n_folds]:
+            hidden = split.holdout_mask([fold])
             fit = api.fit(model, grounding, "gated", hidden=hidden, **LINKED, **settings)
             found = min((api.predict(fit, grounding, hidden=hidden) for _ in range(3)), key=lambda one: one.seconds)
-            score = found.score(among=hidden)
-            each = (100 * (1 - score.accuracy), score.log_likelihood, found.inferred.messages or 0, 1e3 * found.seconds)
+            score = found.score(subset=hidden)
+            each = (
+                100 * (1 - score.accuracy),
+                score.log_likelihood,
+                found.inferred.n_messages or 0,
+                1e3 * found.seconds,
+            )
             rows.append((*each, fit.seconds))
         means = np.mean(rows, axis=0).tolist()
         out[way] = dict(zip(("error", "log_likelihood", "messages", "infer_ms", "learn"), means, strict=True))

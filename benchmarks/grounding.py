@@ -77,9 +77,11 @@ def by_sql(folder: Path, memory: str) -> dict[str, Any]:
     def run(sql: str) -> Any:
         return connection.execute(sql)
 
-    run(f"CREATE TABLE p AS SELECT (row_number() OVER (ORDER BY id) - 1)::INTEGER AS vid, id FROM {page}")
+    run(f"CREATE TABLE p AS SELECT (row_number_column() OVER (ORDER BY id) - 1)::INTEGER AS vid, id FROM {page}")
     words = f"SELECT DISTINCT word FROM {word}"
-    run(f"CREATE TABLE w AS SELECT (row_number() OVER (ORDER BY word) - 1)::INTEGER AS code, word FROM ({words})")
+    run(
+        f"CREATE TABLE w AS SELECT (row_number_column() OVER (ORDER BY word) - 1)::INTEGER AS code, word FROM ({words})"
+    )
     run(
         f"CREATE TABLE l AS SELECT DISTINCT s.vid AS a, t.vid AS b FROM {link} AS l "
         "JOIN p AS s ON s.id = l.source JOIN p AS t ON t.id = l.target"
@@ -111,7 +113,7 @@ def by_relcrf(folder: Path, memory: str) -> dict[str, Any]:
     grounding = relcrf.parse(MODEL).ground(relcrf.Dataset(folder, memory=memory))
     cpu, seconds, peak = time.process_time() - cpu, time.perf_counter() - started, peak_mib()
     word, linked, cocited = grounding.graph.groups
-    coded = sum(column.nbytes for columns in grounding.bound.given.values() for column in columns.values())
+    coded = sum(column.nbytes for columns in grounding.bound.external_tables.values() for column in columns.values())
     row_start, code, count = word.features.arrays()
     page = np.repeat(np.asarray(word.scope[0]), np.diff(row_start))
     return {
@@ -136,36 +138,42 @@ def guard(folder: Path, memory: str) -> dict[str, Any]:
     import relcrf
     from relcrf.data.binding import bind
     from relcrf.errors import BudgetError
-    from relcrf.grounding.degrees import Degrees
-    from relcrf.grounding.derive import facts_of
+    from relcrf.grounding.degrees import DegreeCache
+    from relcrf.grounding.derive import make_lowering_context
     from relcrf.grounding.engines.duckdb import DuckDbEngine
-    from relcrf.grounding.estimate import DEFAULT_BUDGET, PATIENCE, measure, require
-    from relcrf.grounding.ground import prepare
+    from relcrf.grounding.estimate import DEFAULT_BUDGET, MAX_BUDGET_RATIO, check_budget, estimate_size
+    from relcrf.grounding.ground import create_relation_tables
     from relcrf.grounding.lower import lower_template
 
     spec = relcrf.parse(MODEL + HUBS).spec
     bound = bind(spec, relcrf.Dataset(folder, memory=memory))
-    prepare(bound)
-    plans = {t.name: lower_template(t, facts_of(bound)).plan for t in spec.templates}
+    create_relation_tables(bound)
+    plans = {t.name: lower_template(t, make_lowering_context(bound)).plan for t in spec.templates}
     list(DuckDbEngine(bound.cursor).rows(plans["linked"]))  # warm
     cpu = time.process_time()
-    size = measure(Degrees(bound), plans["cocited"])
+    size = estimate_size(DegreeCache(bound), plans["cocited"])
     cpu_guard = time.process_time() - cpu
     cpu = time.process_time()
     for _ in DuckDbEngine(bound.cursor).rows(plans["cocited"]):
         pass
     cpu_join = time.process_time() - cpu
-    large = measure(Degrees(bound), plans["cociting"])
+    large = estimate_size(DegreeCache(bound), plans["cociting"])
     started = time.perf_counter()
     try:
-        require(Degrees(bound), plans["cociting"], min(DEFAULT_BUDGET, large.rows // PATIENCE - 1), "cociting", None)
+        check_budget(
+            DegreeCache(bound),
+            plans["cociting"],
+            min(DEFAULT_BUDGET, large.join_rows // MAX_BUDGET_RATIO - 1),
+            "cociting",
+            None,
+        )
         refusal = ""
     except BudgetError as error:
         refusal = error.diagnostics[0].render()
     return {
         "guard_share": cpu_guard / cpu_join,
-        "rows_told": size.rows,
-        "hub_join_rows": large.rows,
+        "rows_told": size.join_rows,
+        "hub_join_rows": large.join_rows,
         "seconds_to_refuse": time.perf_counter() - started,
         "refusal": refusal,
     }

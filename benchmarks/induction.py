@@ -41,17 +41,17 @@ from support import ROOT, BenchmarkParser, cpu_seconds, in_fresh_process, median
 import relcrf
 from relcrf import api
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace, Side
+from relcrf.graph.candidates import CandidateSet, CandidateSide, KeyRelation, PairSpace
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Keyed
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.kernels.active_pairs import add_scores, gradient
-from relcrf.kernels.cells import KeyedCells
 from relcrf.kernels.induction import ASCENDING, top_products
-from relcrf.learning.induced import InducedLikelihood
-from relcrf.structure.induction import Induced
-from relcrf.structure.search import Strengths, StructureSearch, lasso
+from relcrf.kernels.keyed_cells import KeyedCells
+from relcrf.learning.literal_likelihood import LiteralLikelihood
+from relcrf.structure.induction import ContrastiveInduction
+from relcrf.structure.search import PenaltyStrengths, StructureSearch, lasso_factory
 
 sys.path.insert(0, str(ROOT / "datasets"))
 import sparse_networks
@@ -96,10 +96,10 @@ def products(n_keys: int, n_samples: int, a_row: int, repeats: int, dense: bool)
     rng = np.random.default_rng(0)
     error, signal = (random_table(rng, n_samples, n_keys, a_row) for _ in range(2))
     given = both_ways(error, signal)
-    by_key = signal.T.tocsr()
+    sort_by_key = signal.T.tocsr()
     works: dict[str, Callable[[], Any]] = {
         "relcrf": lambda: top_products(*given, ASCENDING, 0.0, N_BEST),
-        "scipy": lambda: by_key @ error,
+        "scipy": lambda: sort_by_key @ error,
     }
     if dense:
         full = [np.asarray(m.toarray(), dtype=np.float32) for m in (signal, error)]
@@ -119,7 +119,7 @@ def active(n_keys: int, n_samples: int, n_features: int, repeats: int) -> dict[s
     rng = np.random.default_rng(0)
     variable = np.arange(n_keys * n_samples, dtype=np.int32).reshape(n_samples, n_keys)  # by row, as data are
     sample = np.tile(np.arange(n_samples, dtype=np.int32), n_keys)
-    side = KeyedCells.of(n_samples * np.arange(n_keys + 1), sample, np.ascontiguousarray(variable.T).ravel())
+    side = KeyedCells.from_arrays(n_samples * np.arange(n_keys + 1), sample, np.ascontiguousarray(variable.T).ravel())
     holds = (rng.random(variable.size) < 0.2).astype(np.float32)
     residual = (rng.random(variable.size) - holds).astype(np.float32)
     a, b = rng.integers(n_keys, size=(2, n_features)).astype(np.int32)
@@ -151,11 +151,13 @@ def peak_of_products(n_keys: int) -> dict[str, float]:
     return {"peak": peak_mib(), "before": before, "input": size, "seconds": seconds}
 
 
-def wide_likelihood(on: np.ndarray) -> InducedLikelihood:
+def wide_likelihood(on: np.ndarray) -> LiteralLikelihood:
     """Return the pseudo-likelihood of rows of binary states, shape (n_rows, n_states), bool, with a bias each."""
     n_rows, n_states = on.shape
     key, sample = np.divmod(np.arange(on.size, dtype=np.int32), np.int32(n_rows))
-    side = Side(n_rows * np.arange(n_states + 1), sample, sample * np.int32(n_states) + key, np.array([0.0, 1.0]))
+    side = CandidateSide(
+        n_rows * np.arange(n_states + 1), sample, sample * np.int32(n_states) + key, np.array([0.0, 1.0])
+    )
     space = PairSpace("pairs", side, side, KeyRelation.ASCENDING, n_rows)
     scope = np.arange(on.size, dtype=np.int32)
     bias = FactorGroup(
@@ -165,7 +167,7 @@ def wide_likelihood(on: np.ndarray) -> InducedLikelihood:
     graph = FactorGraph(np.full(on.size, 2, dtype=np.int32), (bias,), layout)
     labels = on.astype(np.int32).ravel()
     base = blanket_graph(graph, np.full(on.size, Role.FREE, dtype=np.int8), labels)
-    return InducedLikelihood.of(base, labels, (space,))
+    return LiteralLikelihood.build(base, labels, (space,))
 
 
 def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
@@ -179,12 +181,18 @@ def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
     on = sparse_networks.exact(network, n_rows, rng)
     began, cpu_began = time.perf_counter(), time.process_time()
     model, counts = wide_likelihood(on), on.sum(axis=0)
-    strengths = Strengths(np.zeros(n_states), np.full(n_states, 0.1), np.ones(n_states, dtype=bool), [WIDE_L1], [0.1])
+    strengths = PenaltyStrengths(
+        np.zeros(n_states), np.full(n_states, 0.1), np.ones(n_states, dtype=bool), [WIDE_L1], [0.1]
+    )
     search = StructureSearch(
-        model, strengths, lasso(1e-3, 200, exact_gradient=True), Induced(WIDE_BATCH, 0.5, 0.5), steps=WIDE_STEPS
+        model,
+        strengths,
+        lasso_factory(1e-3, 200, exact_gradient=True),
+        ContrastiveInduction(WIDE_BATCH, 0.5, 0.5),
+        iterations_per_round=WIDE_STEPS,
     )
     smoothed = (counts + 0.5) / (n_rows + 1)
-    state = search.run(search.begin(np.log(smoothed / (1 - smoothed)), CandidateSet.none()))
+    state = search.run(search.initial_state(np.log(smoothed / (1 - smoothed)), CandidateSet.empty()))
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
     chosen, weights = state.chosen, state.point[n_states:]
     found = set(zip(chosen.first[weights != 0.0].tolist(), chosen.second[weights != 0.0].tolist(), strict=True))

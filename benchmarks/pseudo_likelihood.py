@@ -39,14 +39,14 @@ from rich.table import Table
 from support import BenchmarkParser, is_installed, medians, sized
 
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import CandidateSet, KeyRelation, Side, TableSpace
+from relcrf.graph.candidates import CandidateSet, CandidateSide, KeyRelation, TableSpace
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Keyed
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.learning.edge_counts import EdgeCounts
 from relcrf.learning.edge_likelihood import EdgeLikelihood
-from relcrf.learning.lbfgs import State
+from relcrf.learning.lbfgs import OptimiserState
 from relcrf.learning.owlqn import Owlqn
 
 N_SAMPLES, N_STATES, SIZES = 20_000, 5, (200, 600)
@@ -76,7 +76,7 @@ def likelihood(states: np.ndarray) -> EdgeLikelihood:
     n = states.size
     key, sample = np.divmod(np.arange(n, dtype=np.int32), np.int32(n_samples))
     variable = sample * np.int32(n_columns) + key  # row by row, as a relation has them
-    side = Side(n_samples * np.arange(n_columns + 1), sample, variable, np.ones(N_STATES))
+    side = CandidateSide(n_samples * np.arange(n_columns + 1), sample, variable, np.ones(N_STATES))
     table = np.eye(N_STATES**2)
     space = TableSpace("edge", side, side, KeyRelation.ASCENDING, n_samples, table=table)
     scope = np.arange(n, dtype=np.int32)
@@ -87,11 +87,11 @@ def likelihood(states: np.ndarray) -> EdgeLikelihood:
     )
     labels = states.T.ravel()
     base = blanket_graph(graph, np.full(n, Role.FREE, dtype=np.int8), labels)
-    return EdgeLikelihood.of(base, labels, (space,))
+    return EdgeLikelihood.build(base, labels, (space,))
 
 
 def of_pairs(pairs: np.ndarray) -> CandidateSet:
-    return CandidateSet.of(0, pairs)
+    return CandidateSet.from_pairs(0, pairs)
 
 
 def some_edges(rng: np.random.Generator, tree: np.ndarray, n_columns: int, n_edges: int) -> np.ndarray:
@@ -149,7 +149,7 @@ def torch_dense(hot: np.ndarray, bias: np.ndarray, matrix: np.ndarray) -> Callab
         for leaf in leaves:
             leaf.grad = None
         scores = (data @ leaves[1] + leaves[0]).reshape(-1, N_STATES)
-        value = torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
+        value = torch.nn.functional.cross_entropy_loss(scores, labels, reduction="sum")
         value.backward()
         return float(value.detach())
 
@@ -208,7 +208,7 @@ def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: di
     assert np.array_equal(model.edge_counts(0, every), product.reshape(len(every), -1))
 
 
-def fit(states: np.ndarray, pairs: np.ndarray, tolerance: float) -> tuple[EdgeLikelihood, np.ndarray, State]:
+def fit(states: np.ndarray, pairs: np.ndarray, tolerance: float) -> tuple[EdgeLikelihood, np.ndarray, OptimiserState]:
     """The whole L1 fit of some edges, from states."""
     model = likelihood(states).with_candidates(of_pairs(pairs))
     l1 = np.full(model.n_base + len(pairs) * N_STATES**2, 2 * FIT_L1)

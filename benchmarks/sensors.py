@@ -61,7 +61,7 @@ PREFIX = {
 L2 = {"ess": (0.03, 0.3, 3.0, 10.0), "chow-liu": (0.03, 0.3, 3.0, 10.0), "dense": (10.0, 30.0, 100.0)}
 """Strengths of L2 to select from: the best of each method lies inside about; the dense one wants the most."""
 SWITCHING_L2 = (1.0, 3.0)
-LEAST_SHARE = (0.1, 0.3)
+MIN_SORTED_FRACTION = (0.1, 0.3)
 POOLING = (0.0, 0.3, 0.6, 0.9, 1.0)
 TEST_ROWS = 200
 ITERATIONS = {"ess": 60, "chow-liu": 400, "dense": 60}
@@ -93,7 +93,7 @@ class Kept:
         return self._known[key]
 
 
-def every_pair(n: int) -> np.ndarray:
+def all_pairs(n: int) -> np.ndarray:
     """All pairs i < j, shape (n_pairs, 2)."""
     return np.array(list(combinations(range(n), 2)))
 
@@ -143,12 +143,12 @@ def selected_ess(
     grounding: api.Grounding, l2: tuple[float, ...], hold: dict[str, Any] | None = None
 ) -> dict[str, dict[str, float]]:
     """The best settings without structure regularisation, with the paper's alone, and with either."""
-    shares = select(grounding, "ess", {"l2": l2, "least_share": LEAST_SHARE}, **hold or {})
+    shares = select(grounding, "ess", {"l2": l2, "min_fraction": MIN_SORTED_FRACTION}, **hold or {})
     pooled = select(grounding, "ess", {"l2": l2, "pooling": POOLING}, **hold or {})
     plain = next(row for row in pooled if row["pooling"] == 0.0)
     candidates = {"ess": [plain], "ess_least_share": [plain, *shares], "ess_regularised": [*pooled, *shares]}
     best = {name: max(rows, key=lambda row: row["log_likelihood"]) for name, rows in candidates.items()}
-    return {name: {k: row[k] for k in ("l2", "least_share", "pooling") if k in row} for name, row in best.items()}
+    return {name: {k: row[k] for k in ("l2", "min_fraction", "pooling") if k in row} for name, row in best.items()}
 
 
 def selected_dense(grounding: api.Grounding, hold: dict[str, Any]) -> float:
@@ -163,23 +163,23 @@ def selected_dense(grounding: api.Grounding, hold: dict[str, Any]) -> float:
 def measure_switching(n: int, seed: int) -> Figures:
     """Likelihoods a row on fresh rows, and the share of true edges among those that are chosen for them."""
     rng = np.random.default_rng(seed)
-    world = switching.make_world(rng)
+    world = switching.make_switching_trees(rng)
     rows, test = switching.draw(world, n, rng), switching.draw(world, 1_000, rng)
     model = relcrf.parse(switching.MODEL, "switching")
-    pairs = every_pair(switching.VARIABLES)
+    pairs = all_pairs(switching.VARIABLES)
     everywhere = np.broadcast_to(pairs, (switching.LEVELS, *pairs.shape))
     found: Figures = {"generator": switching.log_likelihood(world, test)}
-    all_pairs, true_pairs = (
+    all_edges, true_pairs = (
         [model.ground(relcrf.Dataset(switching.tables(r, c), memory=MEMORY)) for r in (rows, test)]
         for c in (everywhere, world.trees)
     )
     settings: dict[str, tuple[str, dict[str, float]]]
-    settings = {name: ("ess", found) for name, found in selected_ess(all_pairs[0], SWITCHING_L2).items()}
+    settings = {name: ("ess", found) for name, found in selected_ess(all_edges[0], SWITCHING_L2).items()}
     for name, backend in (("chow_liu", "chow-liu"), ("true_structures", "ess")):
-        tried = select((true_pairs if name == "true_structures" else all_pairs)[0], backend, {"l2": SWITCHING_L2})
+        tried = select((true_pairs if name == "true_structures" else all_edges)[0], backend, {"l2": SWITCHING_L2})
         settings[name] = backend, {"l2": tried[0]["l2"]}
     for name, (backend, chosen) in settings.items():
-        training, asked = true_pairs if name == "true_structures" else all_pairs
+        training, asked = true_pairs if name == "true_structures" else all_edges
         fit = learn(model, training, backend, **chosen)
         found[name] = api.joint_log_likelihood(fit, asked) / len(test.states)
         edges = api.predict(fit, asked, hidden=np.ones(asked.graph.n_variables, dtype=bool)).inferred.edges

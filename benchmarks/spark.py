@@ -28,21 +28,21 @@ from support import ROOT, BenchmarkParser, no_work, sized
 import relcrf
 from relcrf import api
 from relcrf.backends.base import Monitor, Problem
-from relcrf.backends.registry import make
-from relcrf.backends.sharded import release, shard
+from relcrf.backends.registry import make_backend
+from relcrf.backends.sharded import shard_problem, unload_shards
 from relcrf.data.binding import bind
 from relcrf.errors import UsageError
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.pool import PoolExecutor
 from relcrf.execution.serial import SerialExecutor
 from relcrf.execution.spark import SparkExecutor
-from relcrf.execution.spark_session import demand_spark, spark_session
-from relcrf.grounding.derive import facts_of
+from relcrf.execution.spark_session import require_spark, spark_session
+from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.engines.spark import SparkEngine
-from relcrf.grounding.ground import prepare
+from relcrf.grounding.ground import create_relation_tables
 from relcrf.grounding.lower import lower_template
-from relcrf.learning.lbfgs import State
+from relcrf.learning.lbfgs import OptimiserState
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 from checksum import checksum
@@ -63,8 +63,8 @@ KILL_AT = 4
 def ground(session: SparkSession, folder: Path) -> bool:
     """Whether Spark and DuckDB ground the same rows of a synthetic web."""
     bound = bind(relcrf.load(ROOT / "models" / "webkb.rcrf").spec, relcrf.Dataset(folder / "web"))
-    prepare(bound)
-    facts = facts_of(bound)
+    create_relation_tables(bound)
+    facts = make_lowering_context(bound)
     engines = DuckDbEngine(bound.cursor), SparkEngine(session, bound.cursor)
     equal = True
     for template in facts.spec.templates:
@@ -99,7 +99,7 @@ class Clock(Monitor):
     def __init__(self, victim: int | None) -> None:
         self.victim, self.last, self.seconds = victim, time.perf_counter(), []
 
-    def step(self, stage: str, state: State, max_iterations: int) -> None:
+    def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
         now = time.perf_counter()
         self.seconds.append(now - self.last)
         self.last = now
@@ -115,10 +115,10 @@ def learn(
     pieces = problem
     if executor is not None:
         folder.mkdir()
-        pieces = shard(problem, executor, folder, SHARD_MEMORY)
+        pieces = shard_problem(problem, executor, folder, SHARD_MEMORY)
         clock.last = time.perf_counter()
-    learned = make("ess", max_iterations=iterations, tolerance=1e-12).fit(pieces, clock)
-    release()
+    learned = make_backend("ess", max_iterations=iterations, tolerance=1e-12).fit(pieces, clock)
+    unload_shards()
     return Learnt(np.concatenate([learned.vectors[name] for name in sorted(learned.vectors)]), clock.seconds)
 
 
@@ -146,7 +146,7 @@ def main() -> None:
         options.iterations, options.pages = sized(options, None, (4, 2_000), (4, 200))
 
     try:
-        demand_spark()
+        require_spark()
     except UsageError as error:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory() as folder:

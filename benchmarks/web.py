@@ -21,16 +21,16 @@ def measure(folder: Path, memory: str) -> dict[str, float]:
     """Grounds, learns on the pages of part `train`, infers those of `test`; in this process."""
     import relcrf
     from relcrf import api
-    from relcrf.evaluation.splits import split_by
+    from relcrf.evaluation.splits import partition_variables
 
     model = relcrf.load(ROOT / "models" / "webkb.rcrf")
     start_cpu, start = time.process_time(), time.perf_counter()
     grounding = model.ground(relcrf.Dataset(folder, memory=memory))
     seconds_ground = time.perf_counter() - start
-    hidden = split_by(grounding, "part").held_out(["test"])
+    hidden = partition_variables(grounding, "part").holdout_mask(["test"])
     fit = api.fit(model, grounding, "ess", hidden=hidden)
     found = api.predict(fit, grounding, hidden=hidden)
-    accuracy = found.score(among=hidden).accuracy
+    accuracy = found.score(subset=hidden).accuracy
     cpu, peak = time.process_time() - start_cpu, peak_mib()
     local = api.fit(model, grounding, "local", hidden=hidden)
     return {
@@ -41,7 +41,7 @@ def measure(folder: Path, memory: str) -> dict[str, float]:
         "cpu_seconds": cpu,
         "peak_mib": peak,
         "graph_mib": grounding.graph.nbytes / 2**20,
-        "accuracy_local": api.predict(local, grounding, hidden=hidden).score(among=hidden).accuracy,
+        "accuracy_local": api.predict(local, grounding, hidden=hidden).score(subset=hidden).accuracy,
         "accuracy": accuracy,
         "iterations": sum(v for k, v in fit.summary.items() if k.endswith("_iterations")),
     }

@@ -18,7 +18,7 @@ from collective import Fold, compare, side_by_side
 from support import ROOT, BenchmarkParser, sized
 
 import relcrf
-from relcrf.evaluation.splits import split_by
+from relcrf.evaluation.splits import partition_variables
 from relcrf.model.spec import ModelSpec, Template
 
 sys.path.insert(0, str(ROOT / "datasets"))
@@ -41,8 +41,8 @@ def main() -> None:
     options = parser.parse_args()
     tables = webkb()
     runs = [(suffix, model, model.ground(relcrf.Dataset(tables))) for suffix, model in models().items()]
-    split = split_by(runs[0][2], "university")
-    parts = {name: split.held_out([name]) for name in split.values}
+    split = partition_variables(runs[0][2], "university")
+    parts = {name: split.holdout_mask([name]) for name in split.fold_names}
     folds = [
         Fold(name, hidden, tuple(part for other, part in parts.items() if other != name))
         for name, hidden in parts.items()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from real import table
+from real import read_table
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
@@ -58,8 +58,8 @@ def olivetti_faces(seed: int, labelled_each: int = 3, components: int = 50) -> F
 
     The local classifier is a logistic regression on the components.
     """
-    person = table("olivetti", "face.csv")["person"].to_numpy()
-    wide = table("olivetti", "pixel_wide.csv.gz").drop(columns="face").to_numpy() / 255.0
+    person = read_table("olivetti", "face.csv")["person"].to_numpy()
+    wide = read_table("olivetti", "pixel_wide.csv.gz").drop(columns="face").to_numpy() / 255.0
     vectors = PCA(components, random_state=0).fit_transform(wide)
     vectors /= np.sqrt(vectors.var(axis=0).sum())
     rng = np.random.default_rng(seed)

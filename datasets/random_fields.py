@@ -30,18 +30,18 @@ from scipy.special import expit
 VARIABLES, FACTORS, ARITY = 50, 200, 4
 LADDER = np.geomspace(0.15, 1.0, 8)
 """What log potentials are multiplied with on each rung; rows are read off the last."""
-PLAIN = np.ones(1)
+PLAIN_GIBBS = np.ones(1)
 """The ladder of plain Gibbs sampling."""
 SWEEPS = 600
 """Before a row is read off."""
-CHUNK = 256
+CHUNK_ROWS = 256
 """Rows that are drawn at a time: their states and tables stay in the cache."""
 INPUT, OUTPUT, HIDDEN = 0, 1, 2
 STATUSES = ("input", "output", "hidden")
 
 
 @dataclass(frozen=True)
-class Field:
+class RandomField:
     """The model that rows are drawn from: `P(row) ~ exp(sum of the factors' log potentials)`.
 
     Args:
@@ -60,7 +60,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Rows:
+class FieldRows:
     """Rows with what is known of them. Flat, both arrays are in the order of the grounding's variables.
 
     Args:
@@ -73,7 +73,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Reference:
+class BayesError:
     """How well the outputs can be predicted by who knows the field.
 
     Args:
@@ -92,13 +92,13 @@ class Reference:
 
 def make_field(
     rng: np.random.Generator, n_variables: int = VARIABLES, n_factors: int = FACTORS, arity: int = ARITY
-) -> Field:
+) -> RandomField:
     scopes = np.stack([rng.choice(n_variables, size=arity, replace=False) for _ in range(n_factors)])
-    return Field(n_variables, scopes, rng.normal(size=(n_factors, 1 << arity)))
+    return RandomField(n_variables, scopes, rng.normal(size=(n_factors, 1 << arity)))
 
 
 def draw(
-    field: Field, n: int, rng: np.random.Generator, sweeps: int = SWEEPS, ladder: np.ndarray = LADDER
+    field: RandomField, n: int, rng: np.random.Generator, sweeps: int = SWEEPS, ladder: np.ndarray = LADDER
 ) -> np.ndarray:
     """Independent rows, each from a ladder of its own; shape (n, n_variables), bool.
 
@@ -106,20 +106,23 @@ def draw(
         sweeps: of all rungs, before a row is read off the last. ladder: see `LADDER` and `PLAIN`.
     """
     unknown = np.zeros((n, field.n_variables), dtype=bool)
-    parts = [_temper(field, values, known, rng, sweeps, 0, ladder)[0] for values, known in _chunks(unknown, unknown)]
+    parts = [
+        _parallel_tempering(field, values, known, rng, sweeps, 0, ladder)[0]
+        for values, known in _chunks(unknown, unknown)
+    ]
     return np.concatenate(parts)
 
 
 def make_rows(
-    field: Field, n: int, rng: np.random.Generator, sweeps: int = SWEEPS, ladder: np.ndarray = LADDER
-) -> Rows:
+    field: RandomField, n: int, rng: np.random.Generator, sweeps: int = SWEEPS, ladder: np.ndarray = LADDER
+) -> FieldRows:
     """Rows as `draw` gives them, with a status for each variable, evenly and independently."""
     values = draw(field, n, rng, sweeps, ladder)
-    return Rows(values, rng.integers(len(STATUSES), size=values.shape, dtype=np.int8))
+    return FieldRows(values, rng.integers(len(STATUSES), size=values.shape, dtype=np.int8))
 
 
 def probabilities(
-    field: Field, rows: Rows, rng: np.random.Generator, sweeps: int = SWEEPS, burn_in: int = SWEEPS // 3
+    field: RandomField, rows: FieldRows, rng: np.random.Generator, sweeps: int = SWEEPS, burn_in: int = SWEEPS // 3
 ) -> np.ndarray:
     """That each variable is on given the row's inputs, shape (n, n_variables); averages of conditionals.
 
@@ -127,37 +130,39 @@ def probabilities(
         sweeps: that count. burn_in: that come before.
     """
     known = rows.statuses == INPUT
-    parts = [_temper(field, v, k, rng, burn_in, sweeps, LADDER)[1] for v, k in _chunks(rows.values, known)]
+    parts = [_parallel_tempering(field, v, k, rng, burn_in, sweeps, LADDER)[1] for v, k in _chunks(rows.values, known)]
     return np.concatenate(parts)
 
 
-def bayes(field: Field, rows: Rows, rng: np.random.Generator, sweeps: int = SWEEPS) -> Reference:
+def estimate_bayes_error(
+    field: RandomField, rows: FieldRows, rng: np.random.Generator, sweeps: int = SWEEPS
+) -> BayesError:
     """The error of the field's own predictions, by two independent runs of `probabilities`."""
     first, second = (probabilities(field, rows, rng, sweeps) for _ in range(2))
-    error, per_row = _over_outputs(rows, (first - rows.values) * (second - rows.values))
-    expected, _ = _over_outputs(rows, 0.5 * (first * (1.0 - second) + second * (1.0 - first)))
-    noise, _ = _over_outputs(rows, 0.5 * (first - second) ** 2)
-    return Reference(error, float(per_row.std(ddof=1) / np.sqrt(len(per_row))), expected, noise)
+    error, per_row = _mean_over_outputs(rows, (first - rows.values) * (second - rows.values))
+    expected, _ = _mean_over_outputs(rows, 0.5 * (first * (1.0 - second) + second * (1.0 - first)))
+    noise, _ = _mean_over_outputs(rows, 0.5 * (first - second) ** 2)
+    return BayesError(error, float(per_row.std(ddof=1) / np.sqrt(len(per_row))), expected, noise)
 
 
-def squared_error(rows: Rows, probability: np.ndarray) -> float:
+def squared_error_loss(rows: FieldRows, probability: np.ndarray) -> float:
     """Mean over rows of the mean over outputs of (b - y)^2, of probabilities that broadcast to (n, n_variables)."""
-    return _over_outputs(rows, (probability - rows.values) ** 2)[0]
+    return _mean_over_outputs(rows, (probability - rows.values) ** 2)[0]
 
 
-def constant(training: Rows) -> np.ndarray:
+def constant_prediction(training: FieldRows) -> np.ndarray:
     """How often each variable is on in the training, where that is known; shape (n_variables,)."""
     return np.ma.masked_array(training.values, training.statuses == HIDDEN).mean(axis=0).filled(0.5)
 
 
-def tables(rows: Rows, *, answered: bool) -> dict[str, pd.DataFrame]:
+def tables(rows: FieldRows, *, with_outputs: bool) -> dict[str, pd.DataFrame]:
     """Tables for models/random_field.rcrf: what is not known is listed without a value.
 
     Args:
-        answered: outputs are known, as in training.
+        with_outputs: outputs are known, as in training.
     """
     n, n_variables = rows.values.shape
-    known = rows.statuses <= (OUTPUT if answered else INPUT)
+    known = rows.statuses <= (OUTPUT if with_outputs else INPUT)
     value = pd.Series(rows.values.ravel()).astype("boolean").mask(~known.ravel())
     return {
         "row": pd.DataFrame({"id": np.arange(n)}),
@@ -167,9 +172,9 @@ def tables(rows: Rows, *, answered: bool) -> dict[str, pd.DataFrame]:
     }
 
 
-def truth(rows: Rows) -> pd.DataFrame:
+def truth_table(rows: FieldRows) -> pd.DataFrame:
     """Status and value of every variable of every row: row, state, status, value."""
-    listed = tables(rows, answered=True)["on"]
+    listed = tables(rows, with_outputs=True)["on"]
     status = np.array(STATUSES, dtype=object)[rows.statuses.ravel()]
     return listed.assign(value=rows.values.ravel(), status=status)[["row", "state", "status", "value"]]
 
@@ -180,15 +185,15 @@ def _names(n_variables: int) -> np.ndarray:
 
 
 def _chunks(values: np.ndarray, known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    for lo in range(0, len(values), CHUNK):
-        yield values[lo : lo + CHUNK], known[lo : lo + CHUNK]
+    for lo in range(0, len(values), CHUNK_ROWS):
+        yield values[lo : lo + CHUNK_ROWS], known[lo : lo + CHUNK_ROWS]
 
 
-def _over_outputs(rows: Rows, of_each: np.ndarray) -> tuple[float, np.ndarray]:
+def _mean_over_outputs(rows: FieldRows, values: np.ndarray) -> tuple[float, np.ndarray]:
     """The mean over rows of the mean over outputs; and the latter, of the rows that have outputs."""
     asked = rows.statuses == OUTPUT
     some = asked.any(axis=1)
-    per_row = (of_each * asked)[some].sum(axis=1) / asked[some].sum(axis=1)
+    per_row = (values * asked)[some].sum(axis=1) / asked[some].sum(axis=1)
     return float(per_row.mean()), per_row
 
 
@@ -206,7 +211,7 @@ class _Conditional:
     The differences of its factors' tables lie one after the other, and `first` says where each begins.
     """
 
-    def __init__(self, field: Field, variable: int) -> None:
+    def __init__(self, field: RandomField, variable: int) -> None:
         factor, place = np.nonzero(field.scopes == variable)
         arity = field.scopes.shape[1]
         others = np.arange(arity)[None] != place[:, None]
@@ -224,13 +229,13 @@ class _Conditional:
         return np.asarray(self.odds[_cells(states, self.others) + self.first].sum(axis=0))
 
 
-def _temper(
-    field: Field,
+def _parallel_tempering(
+    field: RandomField,
     values: np.ndarray,
     known: np.ndarray,
     rng: np.random.Generator,
     burn_in: int,
-    counting: int,
+    counted_sweeps: int,
     ladder: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gibbs sampling of the unknown variables of rows, on a ladder of temperatures that exchange their states.
@@ -245,7 +250,7 @@ def _temper(
     np.copyto(states, values.T[:, None], where=known.T[:, None])
     conditionals = [_Conditional(field, v) for v in range(field.n_variables)]
     total = np.zeros(free.shape)
-    for sweep in range(burn_in + counting):
+    for sweep in range(burn_in + counted_sweeps):
         uniform = rng.random(states.shape, dtype=np.float32)
         for v, log_odds in enumerate(conditionals):
             chance = expit(beta * log_odds(states))
@@ -253,11 +258,11 @@ def _temper(
             if sweep >= burn_in:
                 total[v] += chance[-1]
         _exchange(field, states, rng, ladder)
-    mean = np.where(free, total / counting if counting else np.nan, values.T)
+    mean = np.where(free, total / counted_sweeps if counted_sweeps else np.nan, values.T)
     return states[:, -1].T.astype(bool), np.ascontiguousarray(mean.T)
 
 
-def _exchange(field: Field, states: np.ndarray, rng: np.random.Generator, ladder: np.ndarray) -> None:
+def _exchange(field: RandomField, states: np.ndarray, rng: np.random.Generator, ladder: np.ndarray) -> None:
     """Swaps states of neighbouring rungs by Metropolis: first the even pairs, and then the odd ones."""
     score = field.score(states)
     for start in (0, 1):
@@ -284,9 +289,9 @@ def main() -> None:
         rows = make_rows(field, options.rows, rng, options.sweeps)
         folder = options.out / part
         folder.mkdir(parents=True, exist_ok=True)
-        for name, table in tables(rows, answered=part == "training").items():
+        for name, table in tables(rows, with_outputs=part == "training").items():
             table.to_parquet(folder / f"{name}.parquet")
-        truth(rows).to_parquet(options.out / f"{part}_truth.parquet")
+        truth_table(rows).to_parquet(options.out / f"{part}_truth.parquet")
     print(f"wrote {options.rows:,} rows for training and for the test to {options.out}")
 
 

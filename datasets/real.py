@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 
-def folder(name: str) -> Path:
+def data_folder(name: str) -> Path:
     """A data set's folder.
 
     Raises:
@@ -27,31 +27,31 @@ def folder(name: str) -> Path:
     return found
 
 
-def table(name: str, file: str) -> pd.DataFrame:
+def read_table(name: str, file: str) -> pd.DataFrame:
     """One table; texts stay texts."""
-    return pd.read_csv(folder(name) / file, keep_default_na=False, na_values=[""])
+    return pd.read_csv(data_folder(name) / file, keep_default_na=False, na_values=[""])
 
 
 def cora() -> dict[str, pd.DataFrame]:
     """2,708 papers for models/cora.rcrf."""
-    paper = table("cora", "paper.csv")[["id", "category"]].rename(columns={"category": "topic"})
-    cites = table("cora", "cites.csv").rename(columns={"src": "source", "dst": "target"})
-    return {"paper": paper, "cites": cites, "paper_word": table("cora", "paper_word.csv")}
+    paper = read_table("cora", "paper.csv")[["id", "category"]].rename(columns={"category": "topic"})
+    cites = read_table("cora", "cites.csv").rename(columns={"src": "source", "dst": "target"})
+    return {"paper": paper, "cites": cites, "paper_word": read_table("cora", "paper_word.csv")}
 
 
 def webkb() -> dict[str, pd.DataFrame]:
     """877 pages of four universities for models/webkb.rcrf; column `university` holds the folds."""
-    link = table("webkb", "link.csv").rename(columns={"src": "source", "dst": "target"})
-    page = table("webkb", "page.csv")[["id", "category", "university"]]
-    return {"page": page, "link": link, "page_word": table("webkb", "page_word.csv")}
+    link = read_table("webkb", "link.csv").rename(columns={"src": "source", "dst": "target"})
+    page = read_table("webkb", "page.csv")[["id", "category", "university"]]
+    return {"page": page, "link": link, "page_word": read_table("webkb", "page_word.csv")}
 
 
 def nations() -> dict[str, pd.DataFrame]:
     """14 nations for models/nations.rcrf. What the survey left out is a listed tuple without a value: a query."""
-    name = table("nations", "nation.csv").set_index("id")["name"]
-    traits = table("nations", "attribute.csv").set_index("id")["name"]
-    verbs = table("nations", "relation.csv").set_index("id")["name"]
-    has, applies = table("nations", "has.csv"), table("nations", "applies.csv")
+    name = read_table("nations", "nation.csv").set_index("id")["name"]
+    traits = read_table("nations", "attribute.csv").set_index("id")["name"]
+    verbs = read_table("nations", "relation.csv").set_index("id")["name"]
+    has, applies = read_table("nations", "has.csv"), read_table("nations", "applies.csv")
     every = pd.MultiIndex.from_product([name.index, traits.index], names=["nation", "attribute"])
     trait = has.set_index(["nation", "attribute"])["value"].reindex(every).astype("boolean").reset_index()
     pairs = pd.MultiIndex.from_product([name.index, name.index, verbs.index], names=["src", "dst", "relation"])
@@ -75,9 +75,9 @@ def nations() -> dict[str, pd.DataFrame]:
 
 def animals() -> dict[str, pd.DataFrame]:
     """50 animals and 85 attributes for models/animals.rcrf."""
-    name = table("animals", "animal.csv").set_index("id")["name"]
-    attributes = table("animals", "attribute.csv").set_index("id")["name"]
-    has = table("animals", "has.csv")
+    name = read_table("animals", "animal.csv").set_index("id")["name"]
+    attributes = read_table("animals", "attribute.csv").set_index("id")["name"]
+    has = read_table("animals", "has.csv")
     return {
         "animal": pd.DataFrame({"id": name.to_numpy()}),
         "has": pd.DataFrame({"animal": has["animal"].map(name), "attribute": has["attribute"].map(attributes)}),
@@ -86,7 +86,7 @@ def animals() -> dict[str, pd.DataFrame]:
 
 def sensors(rows: int = 200) -> dict[str, pd.DataFrame]:
     """Temperatures of the Intel laboratory in five equally frequent levels a sensor, for models/sensors.rcrf."""
-    wide = table("intel_lab", "temperature_30min.csv").head(rows)
+    wide = read_table("intel_lab", "temperature_30min.csv").head(rows)
     names = [c for c in wide.columns if c not in ("split", "t")]
     levels = wide[names].apply(lambda c: pd.qcut(c.rank(method="first"), 5, labels=[1, 2, 3, 4, 5]).astype(int))
     levels["m"] = [f"t{k}" for k in range(len(levels))]
@@ -94,26 +94,26 @@ def sensors(rows: int = 200) -> dict[str, pd.DataFrame]:
     return {"moment": pd.DataFrame({"id": levels["m"]}), "reading": reading}
 
 
-def recipes(rows: int = 2000, most: int = 153) -> dict[str, pd.DataFrame]:
+def recipes(rows: int = 2000, max_ingredients: int = 153) -> dict[str, pd.DataFrame]:
     """Recipes and their most frequent ingredients for models/recipes.rcrf."""
-    recipe = table("whats_cooking", "recipe.csv").head(rows)
-    ingredient = table("whats_cooking", "ingredient.csv").set_index("id")["name"]
-    used = table("whats_cooking", "recipe_ingredient.csv.gz")
-    frequent = used["ingredient"].value_counts().index[:most]
+    recipe = read_table("whats_cooking", "recipe.csv").head(rows)
+    ingredient = read_table("whats_cooking", "ingredient.csv").set_index("id")["name"]
+    used = read_table("whats_cooking", "recipe_ingredient.csv.gz")
+    frequent = used["ingredient"].value_counts().index[:max_ingredients]
     used = used[used["recipe"].isin(recipe["id"]) & used["ingredient"].isin(frequent)]
     uses = pd.DataFrame({"r": used["recipe"], "i": used["ingredient"].map(ingredient)}).drop_duplicates()
     return {"recipe": recipe, "uses": uses}
 
 
-def cooking(rows: int = 39_774, most: int = 153) -> dict[str, pd.DataFrame]:
+def cooking(rows: int = 39_774, max_ingredients: int = 153) -> dict[str, pd.DataFrame]:
     """Recipes and their most frequent ingredients, without cuisines, for models/cooking.rcrf."""
-    found = recipes(rows, most)
+    found = recipes(rows, max_ingredients)
     return {"recipe": found["recipe"][["id"]], "uses": found["uses"]}
 
 
 def jester(rows: int = 7_200) -> dict[str, pd.DataFrame]:
     """People who rated all 100 jokes, for models/jester.rcrf: ratings from -10 to 10 in five levels of equal width."""
-    wide = table("jester", "rating_wide.csv.gz")
+    wide = read_table("jester", "rating_wide.csv.gz")
     wide = wide[wide["n_rated"] == 100].head(rows)
     jokes = {f"j{k}": f"joke {k:03}" for k in range(1, 101)}
     levels = np.clip(np.ceil((wide[list(jokes)].to_numpy() + 10.0) / 4.0), 1, 5).astype(int)
@@ -132,7 +132,7 @@ def jester(rows: int = 7_200) -> dict[str, pd.DataFrame]:
 
 def chunks(sentences: int = 500) -> dict[str, pd.DataFrame]:
     """The first sentences of CoNLL-2000 for models/chain.rcrf; column `sentence` tells them apart."""
-    words = table("conll2000", "train.csv.gz")
+    words = read_table("conll2000", "train.csv.gz")
     words = words[words["sentence"] < sentences].reset_index(drop=True)
     token = pd.DataFrame(
         {
@@ -151,12 +151,18 @@ def chunks(sentences: int = 500) -> dict[str, pd.DataFrame]:
 
 def citations(rows: int = 1295) -> dict[str, pd.DataFrame]:
     """Citations of Cora for models/entities.rcrf; column `fold` holds the published folds."""
-    citation = table("cora_er", "citation.csv").head(rows)
+    citation = read_table("cora_er", "citation.csv").head(rows)
     title = (
-        table("cora_er", "title.csv").set_index("citation")["title"].str.removeprefix("title_").str.replace("_", " ")
+        read_table("cora_er", "title.csv")
+        .set_index("citation")["title"]
+        .str.removeprefix("title_")
+        .str.replace("_", " ")
     )
     author = (
-        table("cora_er", "author.csv").set_index("citation")["author"].str.removeprefix("author_").str.replace("_", " ")
+        read_table("cora_er", "author.csv")
+        .set_index("citation")["author"]
+        .str.removeprefix("author_")
+        .str.replace("_", " ")
     )
     record = pd.DataFrame(
         {
@@ -166,7 +172,7 @@ def citations(rows: int = 1295) -> dict[str, pd.DataFrame]:
             "fold": citation["fold"],
         }
     )
-    same = table("cora_er", "samebib.csv")
+    same = read_table("cora_er", "samebib.csv")
     known = set(record["id"])
     same = same[same["a"].isin(known) & same["b"].isin(known) & (same["a"] < same["b"])]
     return {"record": record, "same": same}

@@ -3,7 +3,7 @@
     python datasets/scale_free.py --nodes 200 --rows 20000 --out /tmp/scale_free
 
 `P(row) ~ exp(sum of each variable's bias of its state + sum over edges of the table's weight of the two states)`. The network
-grows by preferential attachment (Barabasi & Albert 1999), `ATTACHED` edges for each new variable; the tables are standard
+grows by preferential attachment (Barabasi & Albert 1999), `EDGES_PER_NODE` edges for each new variable; the tables are standard
 normal, centred in both states so that they say nothing of one variable alone, times a strength of each edge. Strengths are
 drawn evenly from `STRENGTHS`. They were chosen so that a variable's neighbours tell about a quarter of its entropy (50
 nodes: 1.51 nats alone, 1.16 given the neighbours): the weakest tables differ from chance by no more than chance does in
@@ -22,7 +22,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 
-ATTACHED = 2
+EDGES_PER_NODE = 2
 """Edges of each new variable: a network of n has 2 (n - 2)."""
 STRENGTHS = (0.1, 1.2)
 """The standard deviations of the weights of tables lie between these."""
@@ -46,7 +46,7 @@ candidates edge(r: Row, s: Node, t: Node)
 
 
 @dataclass(frozen=True)
-class Network:
+class ScaleFreeNetwork:
     """The model that rows are drawn from.
 
     Args:
@@ -60,21 +60,23 @@ class Network:
     tables: np.ndarray
 
 
-def make_network(n_nodes: int, rng: np.random.Generator, n_states: int = 5, attached: int = ATTACHED) -> Network:
+def make_network(
+    n_nodes: int, rng: np.random.Generator, n_states: int = 5, edges_per_node: int = EDGES_PER_NODE
+) -> ScaleFreeNetwork:
     """A random network. Nodes are shuffled, so that their numbers do not tell their degrees."""
-    graph = nx.barabasi_albert_graph(n_nodes, attached, seed=int(rng.integers(1 << 31)))
+    graph = nx.barabasi_albert_graph(n_nodes, edges_per_node, seed=int(rng.integers(1 << 31)))
     place = rng.permutation(n_nodes)
     edges = np.unique(np.sort(place[np.array(graph.edges)], axis=1), axis=0)
     tables = rng.normal(size=(len(edges), n_states, n_states))
     tables -= tables.mean(axis=1, keepdims=True)
     tables -= tables.mean(axis=2, keepdims=True)
     degree = np.bincount(edges.ravel(), minlength=n_nodes)
-    crowd = np.sqrt(np.maximum(degree[edges].max(axis=1) / (5 * attached), 1.0))
+    crowd = np.sqrt(np.maximum(degree[edges].max(axis=1) / (5 * edges_per_node), 1.0))
     strength = rng.uniform(*STRENGTHS, size=len(edges)) / crowd
-    return Network(rng.normal(scale=BIAS, size=(n_nodes, n_states)), edges, tables * strength[:, None, None])
+    return ScaleFreeNetwork(rng.normal(scale=BIAS, size=(n_nodes, n_states)), edges, tables * strength[:, None, None])
 
 
-def gibbs(network: Network, n: int, rng: np.random.Generator, sweeps: int = 40) -> np.ndarray:
+def draw_gibbs(network: ScaleFreeNetwork, n: int, rng: np.random.Generator, sweeps: int = 40) -> np.ndarray:
     """Draws rows, each by a Gibbs chain of its own that starts without edges and goes through all nodes `sweeps` times.
 
     Returns:
@@ -97,7 +99,9 @@ def gibbs(network: Network, n: int, rng: np.random.Generator, sweeps: int = 40) 
     return np.ascontiguousarray(states.T)
 
 
-def kept(n_nodes: int, n: int, n_test: int, seed: int, folder: Path | None) -> tuple[Network, np.ndarray, np.ndarray]:
+def load_or_draw(
+    n_nodes: int, n: int, n_test: int, seed: int, folder: Path | None
+) -> tuple[ScaleFreeNetwork, np.ndarray, np.ndarray]:
     """A network, and rows of it for learning and for the test; from the folder if they are there, else put into it."""
     rng = np.random.default_rng([seed, n_nodes])
     network = make_network(n_nodes, rng)
@@ -105,7 +109,7 @@ def kept(n_nodes: int, n: int, n_test: int, seed: int, folder: Path | None) -> t
     if path is not None and path.exists():
         found = np.load(path, allow_pickle=False)
         return network, found["learned"], found["test"]
-    drawn = gibbs(network, n + n_test, rng)
+    drawn = draw_gibbs(network, n + n_test, rng)
     learned, test = drawn[:n], drawn[n:]
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +117,7 @@ def kept(n_nodes: int, n: int, n_test: int, seed: int, folder: Path | None) -> t
     return network, learned, test
 
 
-def names(n_nodes: int) -> np.ndarray:
+def node_names(n_nodes: int) -> np.ndarray:
     """Of the nodes, in the order of their numbers and of their letters alike."""
     width = len(str(n_nodes - 1))
     return np.array([f"n{k:0{width}}" for k in range(n_nodes)], dtype=object)
@@ -125,7 +129,7 @@ def tables(states: np.ndarray) -> dict[str, pd.DataFrame]:
     return {
         "row": pd.DataFrame({"id": np.arange(n)}),
         "value": pd.DataFrame(
-            {"r": np.repeat(np.arange(n), n_nodes), "s": np.tile(names(n_nodes), n), "value": states.ravel()}
+            {"r": np.repeat(np.arange(n), n_nodes), "s": np.tile(node_names(n_nodes), n), "value": states.ravel()}
         ),
     }
 
@@ -137,11 +141,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="a folder for the tables and the model")
     chosen = parser.parse_args()
-    network, states, _ = kept(chosen.nodes, chosen.rows, 0, chosen.seed, None)
+    network, states, _ = load_or_draw(chosen.nodes, chosen.rows, 0, chosen.seed, None)
     chosen.out.mkdir(parents=True, exist_ok=True)
     for name, frame in tables(states).items():
         frame.to_csv(chosen.out / f"{name}.csv", index=False)
-    ends = names(chosen.nodes)[network.edges]
+    ends = node_names(chosen.nodes)[network.edges]
     strength = np.sqrt((network.tables**2).mean(axis=(1, 2)))
     edges = pd.DataFrame({"s": ends[:, 0], "t": ends[:, 1], "strength": strength})
     edges.to_csv(chosen.out / "true_edges.csv", index=False)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from real import table
+from real import read_table
 
 LEVELS = 4
-TEST_SHARE = 0.25
+TEST_FRACTION = 0.25
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Readings:
         """The columns that are to be predicted."""
         return [k for k in range(self.values.shape[1]) if k not in self.evidence]
 
-    def first(self, n: int) -> Readings:
+    def with_targets(self, n: int) -> Readings:
         """The evidence, and only the first `n` of the sensors that are to be predicted."""
         columns = [*self.evidence, *self.targets[:n]]
         known = tuple(range(len(self.evidence)))
@@ -49,7 +49,7 @@ def temperature() -> Readings:
 
     Sensor 14's zeros are drop-outs: the reading before stands in their place. Blocks are of half an hour.
     """
-    wide = table("intel_lab", "temperature_30s.csv.gz").drop(columns="t")
+    wide = read_table("intel_lab", "temperature_30s.csv.gz").drop(columns="t")
     return Readings("temperature", wide.mask(wide == 0.0).ffill().to_numpy(), (0, 10, 20, 30, 40), block=60, gap=10)
 
 
@@ -59,7 +59,7 @@ def traffic() -> Readings:
     The sensors are a connected neighbourhood: the one with the most neighbours, and then always the one with the
     strongest tie to those that are in.
     """
-    wide, near = table("metr_la_week", "speed.csv.gz").drop(columns="t"), table("metr_la_week", "near.csv")
+    wide, near = read_table("metr_la_week", "speed.csv.gz").drop(columns="t"), read_table("metr_la_week", "near.csv")
     tie = np.zeros((wide.shape[1], wide.shape[1]))
     tie[near["src"], near["dst"]] = near["weight"]
     tie = np.maximum(tie, tie.T)
@@ -83,15 +83,15 @@ def split(readings: Readings, seed: int, *, in_blocks: bool) -> tuple[np.ndarray
     n = len(readings.values)
     if not in_blocks:
         rows = rng.permutation(n)
-        return rows[round(TEST_SHARE * n) :], rows[: round(TEST_SHARE * n)]
+        return rows[round(TEST_FRACTION * n) :], rows[: round(TEST_FRACTION * n)]
     block = np.arange(n) // readings.block
-    held = rng.permutation(block[-1] + 1)[: max(1, round(TEST_SHARE * (block[-1] + 1)))]
+    held = rng.permutation(block[-1] + 1)[: max(1, round(TEST_FRACTION * (block[-1] + 1)))]
     test = np.isin(block, held)
     near = np.convolve(test, np.ones(2 * readings.gap + 1), mode="same") > 0
     return rng.permutation(np.flatnonzero(~near)), rng.permutation(np.flatnonzero(test))
 
 
-def held_out(readings: Readings, training: np.ndarray, seed: int) -> np.ndarray:
+def validation_rows(readings: Readings, training: np.ndarray, seed: int) -> np.ndarray:
     """Which rows of the training, ascending, are in a fifth of its blocks of time; shape (n,), bool."""
     block = np.sort(training) // readings.block
     blocks = np.random.default_rng(seed).permutation(np.unique(block))

@@ -17,15 +17,15 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 
-NEIGHBOURS = 2.5
+MEAN_DEGREE = 2.5
 """Of a state, on average."""
 WEIGHTS = (1.0, 2.0)
 """Magnitudes of weights lie between these, evenly; half of all weights are negative."""
 BIAS, SPREAD = -2.0, 0.5
 """Mean and standard deviation of biases: a state with no neighbour that is on is on in every eighth row or so."""
-LARGEST_BLOCK = 12
+MAX_BLOCK_STATES = 12
 """States of a block that is drawn exactly, from its 4,096 joint states."""
-CHUNK = 1 << 24
+CHUNK_CELLS = 1 << 24
 """Numbers that are worked on at a time in exact draws."""
 
 MODEL = """
@@ -45,7 +45,7 @@ candidates together(r: Row, s: State, t: State)
 
 
 @dataclass(frozen=True)
-class Network:
+class SparseNetwork:
     """The model that rows are drawn from.
 
     Args:
@@ -56,25 +56,25 @@ class Network:
     edges: np.ndarray
     weight: np.ndarray
 
-    def pull(self) -> csr_matrix:
+    def weight_matrix(self) -> csr_matrix:
         """The symmetric matrix of weights, shape (n_states, n_states)."""
         ends, n = np.concatenate((self.edges, self.edges[:, ::-1])), len(self.bias)
         return csr_matrix((np.tile(self.weight, 2), (ends[:, 0], ends[:, 1])), shape=(n, n))
 
 
-def make_network(n_states: int, rng: np.random.Generator, block: int | None = None) -> Network:
+def make_network(n_states: int, rng: np.random.Generator, block: int | None = None) -> SparseNetwork:
     """A random network; where `block` is given, of blocks of so many consecutive states without edges between them."""
-    n_edges, size = round(n_states * NEIGHBOURS / 2), block or n_states
+    n_edges, size = round(n_states * MEAN_DEGREE / 2), block or n_states
     s = rng.integers(n_states, size=2 * n_edges)  # more than enough, as pairs are met twice and states meet themselves
     t = s - s % size + rng.integers(size, size=len(s))
     pairs = np.column_stack((s, t))[(s != t) & (t < n_states)]
     edges = np.unique(np.sort(pairs, axis=1), axis=0)
     edges = edges[np.sort(rng.permutation(len(edges))[:n_edges])]
     weight = rng.choice((-1.0, 1.0), size=len(edges)) * rng.uniform(*WEIGHTS, size=len(edges))
-    return Network(rng.normal(BIAS, SPREAD, size=n_states), edges, weight)
+    return SparseNetwork(rng.normal(BIAS, SPREAD, size=n_states), edges, weight)
 
 
-def gibbs(network: Network, n: int, rng: np.random.Generator, sweeps: int = 50) -> np.ndarray:
+def draw_gibbs(network: SparseNetwork, n: int, rng: np.random.Generator, sweeps: int = 50) -> np.ndarray:
     """Draws rows, each by a Gibbs chain of its own that starts with no edge and goes through all states `sweeps` times.
 
     States that are not neighbours are drawn together, in all rows at once.
@@ -86,7 +86,7 @@ def gibbs(network: Network, n: int, rng: np.random.Generator, sweeps: int = 50) 
     graph.add_nodes_from(range(len(network.bias)))
     colour = nx.greedy_color(graph)
     colours = np.array([colour[s] for s in range(len(colour))])
-    pull = network.pull().astype(np.float32)
+    pull = network.weight_matrix().astype(np.float32)
     apart = [np.flatnonzero(colours == c) for c in range(colours.max() + 1)]
     on = (rng.random((len(network.bias), n)) < expit(network.bias)[:, None]).astype(np.float32)
     for _ in range(sweeps):
@@ -96,25 +96,25 @@ def gibbs(network: Network, n: int, rng: np.random.Generator, sweeps: int = 50) 
     return np.ascontiguousarray(on.T.astype(bool))
 
 
-def exact(network: Network, n: int, rng: np.random.Generator) -> np.ndarray:
+def draw_exact(network: SparseNetwork, n: int, rng: np.random.Generator) -> np.ndarray:
     """Draws rows block by block from the table of all joint states of the block; returns as `gibbs`.
 
     Raises:
         ValueError: a block has more than `LARGEST_BLOCK` states.
     """
-    pull = network.pull()
+    pull = network.weight_matrix()
     _, component = connected_components(pull, directed=False)
     size = np.bincount(component)
-    if size.max() > LARGEST_BLOCK:
-        raise ValueError(f"{size.max()} states hang together, and no more than {LARGEST_BLOCK} can be drawn exactly")
+    if size.max() > MAX_BLOCK_STATES:
+        raise ValueError(f"{size.max()} states hang together, and no more than {MAX_BLOCK_STATES} can be drawn exactly")
     order = np.argsort(size[component] * len(component) + component, kind="stable")  # states by block, blocks by size
     on = np.empty((n, len(component)), dtype=bool)
-    for k in range(1, LARGEST_BLOCK + 1):
+    for k in range(1, MAX_BLOCK_STATES + 1):
         blocks = order[size[component[order]] == k].reshape(-1, k)
         joint = (np.arange(1 << k)[:, None] >> np.arange(k)) & 1 == 1
         first, second = np.triu_indices(k, 1)
         together = (joint[:, first] & joint[:, second]).astype(float)
-        step = max(CHUNK // (len(joint) + n), 1)
+        step = max(CHUNK_CELLS // (len(joint) + n), 1)
         for lo in range(0, len(blocks), step):
             block = blocks[lo : lo + step]
             log_potential = network.bias[block] @ joint.T

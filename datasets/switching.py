@@ -15,7 +15,7 @@ VARIABLES, STATES = 16, 3
 ATTRIBUTES = (3, 2, 2, 2, 2)
 """How many levels each has. Those of the first have trees of their own."""
 LEVELS = ATTRIBUTES[0]
-STRENGTH, PUSH = 2.0, 0.3
+STRENGTH, EVIDENCE_SPREAD = 2.0, 0.3
 """By how much an edge prefers, for each state of the one end, one state of the other; and the standard deviation of the log
 potentials of single variables for each level of each attribute."""
 
@@ -40,7 +40,7 @@ template pair(r: Row, i: Item, j: Item)
 
 
 @dataclass(frozen=True)
-class World:
+class SwitchingTrees:
     """The model that rows are drawn from.
 
     Args:
@@ -55,55 +55,57 @@ class World:
 
 
 @dataclass(frozen=True)
-class Rows:
+class SwitchingRows:
     """Levels from 0, shape (n, n_attributes), and states from 0, shape (n, VARIABLES)."""
 
     levels: np.ndarray
     states: np.ndarray
 
 
-def make_world(rng: np.random.Generator) -> World:
+def make_switching_trees(rng: np.random.Generator) -> SwitchingTrees:
     trees = np.empty((LEVELS, VARIABLES - 1, 2), dtype=np.int64)
     for tree in trees:
         order = rng.permutation(VARIABLES)
         tree[:, 0] = [order[rng.integers(k)] for k in range(1, VARIABLES)]
         tree[:, 1] = order[1:]
     partner = rng.permuted(np.broadcast_to(np.arange(STATES), (LEVELS, VARIABLES - 1, STATES)), axis=2)
-    return World(
+    return SwitchingTrees(
         trees,
         STRENGTH * np.eye(STATES)[partner],
-        PUSH * rng.normal(size=(VARIABLES, len(ATTRIBUTES), LEVELS, STATES)),
+        EVIDENCE_SPREAD * rng.normal(size=(VARIABLES, len(ATTRIBUTES), LEVELS, STATES)),
     )
 
 
-def draw(world: World, n: int, rng: np.random.Generator) -> Rows:
+def draw_rows(model: SwitchingTrees, n: int, rng: np.random.Generator) -> SwitchingRows:
     """Independent rows, from the root of each row's tree to its leaves."""
     levels = rng.integers(ATTRIBUTES, size=(n, len(ATTRIBUTES)))
     states = np.empty((n, VARIABLES), dtype=np.int64)
-    for level, tree in enumerate(world.trees):
+    for level, tree in enumerate(model.trees):
         here = np.flatnonzero(levels[:, 0] == level)
-        inward = _inward(world, level, levels[here])
+        inward = _upward_messages(model, level, levels[here])
         root = tree[0, 0]
         states[here, root] = _choose(inward[:, root], rng)
-        for (parent, child), table in zip(tree, world.edges[level], strict=True):
+        for (parent, child), table in zip(tree, model.edges[level], strict=True):
             states[here, child] = _choose(inward[:, child] + table[states[here, parent]], rng)
-    return Rows(levels, states)
+    return SwitchingRows(levels, states)
 
 
-def log_likelihood(world: World, rows: Rows) -> float:
+def log_likelihood(model: SwitchingTrees, rows: SwitchingRows) -> float:
     """Of the states given the levels, in nats a row."""
     total = 0.0
-    for level, tree in enumerate(world.trees):
+    for level, tree in enumerate(model.trees):
         here = rows.levels[:, 0] == level
         states = rows.states[here]
-        score = np.take_along_axis(_alone(world, rows.levels[here]), states[:, :, None], axis=2).sum()
-        for (parent, child), table in zip(tree, world.edges[level], strict=True):
+        score = np.take_along_axis(_node_potentials(model, rows.levels[here]), states[:, :, None], axis=2).sum()
+        for (parent, child), table in zip(tree, model.edges[level], strict=True):
             score += table[states[:, parent], states[:, child]].sum()
-        total += score - np.logaddexp.reduce(_inward(world, level, rows.levels[here])[:, tree[0, 0]], axis=1).sum()
+        total += (
+            score - np.logaddexp.reduce(_upward_messages(model, level, rows.levels[here])[:, tree[0, 0]], axis=1).sum()
+        )
     return float(total / len(rows.states))
 
 
-def tables(rows: Rows, candidates: np.ndarray) -> dict[str, pd.DataFrame]:
+def tables(rows: SwitchingRows, candidates: np.ndarray) -> dict[str, pd.DataFrame]:
     """Tables for `MODEL`.
 
     Args:
@@ -128,15 +130,15 @@ def tables(rows: Rows, candidates: np.ndarray) -> dict[str, pd.DataFrame]:
     }
 
 
-def _alone(world: World, levels: np.ndarray) -> np.ndarray:
+def _node_potentials(model: SwitchingTrees, levels: np.ndarray) -> np.ndarray:
     """Log potentials of single variables, shape (n, VARIABLES, STATES)."""
-    return np.asarray(world.nodes[:, np.arange(len(ATTRIBUTES)), levels].sum(axis=2).swapaxes(0, 1))
+    return np.asarray(model.nodes[:, np.arange(len(ATTRIBUTES)), levels].sum(axis=2).swapaxes(0, 1))
 
 
-def _inward(world: World, level: int, levels: np.ndarray) -> np.ndarray:
+def _upward_messages(model: SwitchingTrees, level: int, levels: np.ndarray) -> np.ndarray:
     """Log potentials of each variable with all that hangs below it summed out, shape (n, VARIABLES, STATES)."""
-    out = _alone(world, levels)
-    for (parent, child), table in zip(world.trees[level][::-1], world.edges[level][::-1], strict=True):
+    out = _node_potentials(model, levels)
+    for (parent, child), table in zip(model.trees[level][::-1], model.edges[level][::-1], strict=True):
         out[:, parent] += np.logaddexp.reduce(table + out[:, None, child], axis=2)
     return out
 

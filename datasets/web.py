@@ -18,21 +18,21 @@ CATEGORIES = ("course", "faculty", "student", "project", "staff")
 VOCABULARY = 50_000
 HINTS = 400
 """Words of each category that its pages use more often."""
-HINT_SHARE = 0.035
+HINT_FRACTION = 0.035
 """Share of a page's words that are drawn from its category's hints rather than from the whole vocabulary."""
-OWN_KIND = 0.35
+SAME_CATEGORY_FRACTION = 0.35
 """Share of links that stay within the category."""
 
 
 def make_web(
-    folder: Path, pages: int, links: int = 8, words: int = 100, seed: int = 0, hubs: float = 0.0, sites: int = 1
+    folder: Path, pages: int, links: int = 8, words: int = 100, seed: int = 0, hub_fraction: float = 0.0, sites: int = 1
 ) -> None:
     """Writes the tables of a web to a folder.
 
     Args:
         links, words: of each page.
         sites: links stay within a site; so many there are, of equal size.
-        hubs: share of links that go to popular pages, a few of them to thousands of links.
+        hub_fraction: share of links that go to popular pages, a few of them to thousands of links.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -42,10 +42,10 @@ def make_web(
     source = np.repeat(np.arange(pages), links)
     target = rng.integers(pages, size=len(source))
     for k, members in enumerate(by_category):
-        stays = (category[source] == k) & (rng.random(len(source)) < OWN_KIND)
+        stays = (category[source] == k) & (rng.random(len(source)) < SAME_CATEGORY_FRACTION)
         target[stays] = rng.choice(members, size=int(stays.sum()))
-    if hubs:
-        popular = rng.random(len(source)) < hubs
+    if hub_fraction:
+        popular = rng.random(len(source)) < hub_fraction
         target[popular] = (pages * rng.random(int(popular.sum())) ** 3).astype(target.dtype)
     if sites > 1:
         size = pages // sites
@@ -54,7 +54,7 @@ def make_web(
     page = np.repeat(np.arange(pages, dtype=np.int32), words)
     # Word frequencies fall with rank as in text; the square makes a few words common and most rare.
     word = (VOCABULARY * rng.random(len(page)) ** 2).astype(np.int32)
-    hint = rng.random(len(page)) < HINT_SHARE
+    hint = rng.random(len(page)) < HINT_FRACTION
     word[hint] = category[page[hint]] * HINTS + rng.integers(HINTS, size=int(hint.sum())) + 10_000
 
     with duckdb.connect() as connection:

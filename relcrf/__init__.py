@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from relcrf.data.dataset import Dataset
     from relcrf.errors import ConvergenceError, DataError, ModelError, RelcrfError, UsageError
     from relcrf.estimators import ESSCRFClassifier, RelationalCRF
+    from relcrf.progress_reporting import progress
     from relcrf.serving.predictor import Predictor
-    from relcrf.watching import progress
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_PUBLIC_MODULES = {
     **dict.fromkeys(("Fit", "Model", "Prediction", "load", "load_fit", "parse"), "relcrf.api"),
     "Dataset": "relcrf.data.dataset",
     **dict.fromkeys(("ConvergenceError", "DataError", "ModelError", "RelcrfError", "UsageError"), "relcrf.errors"),
     "Predictor": "relcrf.serving.predictor",
-    "progress": "relcrf.watching",
+    "progress": "relcrf.progress_reporting",
     **dict.fromkeys(("ESSCRFClassifier", "RelationalCRF"), "relcrf.estimators"),
 }
 
-_PARTS = ("datasets",)
+_SUBPACKAGES = ("datasets",)
 """Packages that are loaded when they are first named."""
 
 __all__ = [
@@ -53,11 +53,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PARTS:
+    if name in _SUBPACKAGES:
         return import_module(f"relcrf.{name}")
-    if name not in _HOMES:
+    if name not in _PUBLIC_MODULES:
         raise AttributeError(f"module 'relcrf' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_PUBLIC_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -11,7 +11,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Loads the command, and runs it."""
-    _open_streams()
+    _replace_closed_streams()
     try:
         command = import_module("relcrf.cli.main")
     except KeyboardInterrupt:
@@ -21,7 +21,7 @@ def main() -> None:
     command.run()
 
 
-def _open_streams() -> None:
+def _replace_closed_streams() -> None:
     """Whoever starts the command may have closed its streams (`>&-`); Python then has None in their places."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # a file takes the lowest number that is free
         if getattr(sys, name) is None:

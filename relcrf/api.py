@@ -20,53 +20,53 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends import run_folder
+from relcrf.backends.automatic_sharding import infer_with_sharding, shard_if_large
 from relcrf.backends.base import Monitor
-from relcrf.backends.learned import LearnedModel
-from relcrf.backends.pieces import in_pieces, infer_in_pieces
-from relcrf.backends.problems import question
+from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.problems import query_problem
 from relcrf.backends.problems import training_problem as training_problem
 from relcrf.backends.provenance import TrainingProtocol
 from relcrf.backends.registry import backend_class
-from relcrf.backends.sharded import require_pieces
-from relcrf.backends.weight_names import largest
+from relcrf.backends.sharded import require_shardable
+from relcrf.backends.weight_names import largest_indices
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
-from relcrf.data.splits import SplitPlan, read_split
+from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, ModelError, listing
 from relcrf.evaluation import selection
 from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.evaluations import compare as compare
 from relcrf.evaluation.evaluations import evaluate as evaluate
 from relcrf.evaluation.evaluations import evaluate_run as evaluate_run
-from relcrf.evaluation.explanation import Case, Explanation, explain
-from relcrf.evaluation.flips import Flips, flips
-from relcrf.evaluation.named_weights import errors_on, named_moments, named_weights
+from relcrf.evaluation.explanation import Explanation, ExplanationCase, explain
+from relcrf.evaluation.flips import FlipSearch, find_flips
+from relcrf.evaluation.named_weights import named_moments, named_weights, standard_errors_from_data
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
-from relcrf.evaluation.spelling import variable_of
+from relcrf.evaluation.variable_names import resolve_variable
 from relcrf.execution.base import AbstractExecutor
-from relcrf.execution.one_thread import SameSums
+from relcrf.execution.blas_threads import SingleThreadedBlas
+from relcrf.grounding.block_cache import BlockCache
+from relcrf.grounding.data_warnings import add_data_warnings
 from relcrf.grounding.derive import Progress
-from relcrf.grounding.doubts import doubts
-from relcrf.grounding.engines.choice import OpenEngine
+from relcrf.grounding.engines.choice import EngineFactory
 from relcrf.grounding.estimate import DEFAULT_BUDGET
-from relcrf.grounding.ground import prepare
+from relcrf.grounding.ground import create_relation_tables
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.preview import TemplatePlan, plan
-from relcrf.grounding.saved import SavedBlocks
-from relcrf.inference.result import Observer, silent
+from relcrf.grounding.preview import TemplatePlan, plan_templates
+from relcrf.inference.result import Observer, ignore_progress
 from relcrf.language.check import require_valid
 from relcrf.language.format import format_text
-from relcrf.language.parse import read
+from relcrf.language.parse import parse_with_errors
 from relcrf.language.render import model_text, render
 from relcrf.model.spec import ModelSpec
 from relcrf.prediction import Prediction as Prediction
-from relcrf.resources import shipped
-from relcrf.text.highlight import as_html
+from relcrf.progress_reporting import progress_monitor
+from relcrf.resources import resource_path
+from relcrf.text.highlight import highlight_html
 from relcrf.text.html_table import html_table
-from relcrf.training import Training, TrainRequest, ground_on
-from relcrf.watching import watching
+from relcrf.training import Training, TrainingRequest, ground_with_engine
 
 SHOWN_WEIGHTS = 20
 """Number of weights that a notebook shows of a `Fit`."""
@@ -93,7 +93,7 @@ def load(path: str | os.PathLike[str]) -> Model:
 
 def _shipped_model(name: str) -> Path | None:
     try:
-        return shipped("models", name)
+        return resource_path("models", name)
     except FileNotFoundError:
         return None
 
@@ -105,7 +105,7 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
         name: what messages call the text.
         folder: where the files that it includes are looked for; None admits none.
     """
-    spec, problems = read(text, name, folder)
+    spec, problems = parse_with_errors(text, name, folder)
     warnings = require_valid(spec, problems)
     return Model(spec, tuple(warnings))
 
@@ -127,7 +127,7 @@ class Model:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return as_html(self.to_rcrf())
+        return highlight_html(self.to_rcrf())
 
     def to_rcrf(self) -> str:
         """Canonical text, which `parse` reads as the same model."""
@@ -145,44 +145,44 @@ class Model:
             DataError: with all mistakes of the tables.
         """
         bound = bind(self.spec, data)
-        prepare(bound, budget)
-        return doubts(bound, self.warnings, budget), bound.notes
+        create_relation_tables(bound, budget)
+        return add_data_warnings(bound, self.warnings, budget), bound.notes
 
-    def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exactly: bool = False) -> list[TemplatePlan]:
+    def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
         """Count what each template will ground into, without grounding it; templates over the budget are reported, too.
 
         Args:
-            exactly: count every join that may be within the budget, however long that takes.
+            exact: count every join that may be within the budget, however long that takes.
         """
         bound = bind(self.spec, data)
-        prepare(bound, budget)
-        return plan(bound, budget, exactly=exactly)
+        create_relation_tables(bound, budget)
+        return plan_templates(bound, budget, exact=exact)
 
     def ground(
         self,
         data: Dataset,
         budget: int = DEFAULT_BUDGET,
         *,
-        engine: str | OpenEngine = "duckdb",
-        keep: str | os.PathLike[str] | SavedBlocks | None = None,
+        engine: str | EngineFactory = "duckdb",
+        cache: str | os.PathLike[str] | BlockCache | None = None,
         vocabulary: Mapping[str, tuple[str, ...]] | None = None,
         progress: Progress = lambda name: None,
-        most_factors: int | None = None,
+        max_factors: int | None = None,
     ) -> Grounding:
         """The model on the data, as one factor graph.
 
         Args:
             engine: who joins: a name, or what `relcrf.grounding.engines.choice` makes: `postgres(url)`, `spark(master)`.
-            keep: a folder of ground blocks, to take from where the same was grounded before and to add to.
-            most_factors: that the graph may have; None is any number.
+            cache: a folder of ground blocks, to take from where the same was grounded before and to add to.
+            max_factors: that the graph may have; None is any number.
 
         Raises:
             BudgetError: where a template has more bindings than the budget, or all together too many factors.
             DataError: where the tables do not fit the model.
         """
-        limits = {"budget": budget, "most_factors": most_factors}
+        limits = {"budget": budget, "most_factors": max_factors}
         bound = bind(self.spec, data, vocabulary)
-        return ground_on(bound, engine, keep, progress=progress, **limits)
+        return ground_with_engine(bound, engine, cache, progress=progress, **limits)
 
     def fit(
         self,
@@ -202,10 +202,10 @@ class Model:
             calibrate: number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
             settings: of the backend, such as `l2=0.5`.
         """
-        with watching(progress) as watch:
+        with progress_monitor(progress) as watch:
             protocol = TrainingProtocol(calibrate=calibrate, budget=budget)
-            request = TrainRequest(self.spec, backend, settings, data, protocol)
-            return Fit(request.run(monitor, watch.grounding))
+            request = TrainingRequest(self.spec, backend, settings, data, protocol)
+            return Fit(request.run(monitor, watch.report_grounding))
 
     def evaluate(
         self,
@@ -213,20 +213,20 @@ class Model:
         split: SplitPlan | str | None = None,
         backend: str = "ess",
         *,
-        hold: Sequence[str] = (),
+        holdout: Sequence[str] = (),
         budget: int = DEFAULT_BUDGET,
         **settings: Any,
     ) -> Evaluation:
         """Hold out each fold in turn: train on the others, and score the predictions of the held-out labels.
 
         Args:
-            split: See `relcrf.data.splits`. Default: the split of the dataset's manifest, or `random`.
-            hold: The folds to hold out. Default: those that the split names, or each.
+            split: See `relcrf.data.split_plan`. Default: the split of the dataset's manifest, or `random`.
+            holdout: The folds to hold out. Default: those that the split names, or each.
             settings: Of the backend.
         """
         grounding = self.ground(data, budget)
-        plan = read_split(split) if isinstance(split, str) else split or data.split or read_split("random")
-        plan = replace(plan, hold=tuple(hold) or plan.hold)
+        plan = parse_split(split) if isinstance(split, str) else split or data.split or parse_split("random")
+        plan = replace(plan, holdout=tuple(holdout) or plan.holdout)
         return evaluate(grounding, [backend], plan, settings={backend: settings})
 
 
@@ -248,10 +248,10 @@ def fit(
     Raises:
         DataError: where nothing is labelled.
     """
-    return Fit(Training.of(model.spec, grounding, backend, **options).run(monitor, executor))
+    return Fit(Training.build(model.spec, grounding, backend, **options).run(monitor, executor))
 
 
-@SameSums()
+@SingleThreadedBlas()
 def select(
     grounding: Grounding,
     backend: str,
@@ -267,8 +267,8 @@ def select(
         options: `hold` or `held`, `seed`, `by`, and settings that are not varied.
     """
     kind = backend_class(backend)
-    problem = training_problem(grounding, hidden, with_candidates=kind.chooses)
-    return selection.select(problem, backend, grid, **options)
+    problem = training_problem(grounding, hidden, with_candidates=kind.uses_candidates)
+    return selection.select_settings(problem, backend, grid, **options)
 
 
 @dataclass(frozen=True, repr=False)
@@ -285,7 +285,7 @@ class Fit:
 
     def _repr_html_(self) -> str:
         weights = self.weights()
-        strongest = weights.chosen(largest(weights["weight"], SHOWN_WEIGHTS))
+        strongest = weights.take_rows(largest_indices(weights["weight"], SHOWN_WEIGHTS))
         figures = html_table(("", ""), [*self.learned.summary.items()], caption=repr(self))
         return figures + html_table([*weights.columns], strongest.rows(), caption="strongest weights")
 
@@ -308,7 +308,7 @@ class Fit:
         if data is None:
             return named_weights(self.learned)
         grounding = self.ground(data) if isinstance(data, Dataset) else data
-        return named_weights(self.learned, errors_on(self.learned, grounding, hidden))
+        return named_weights(self.learned, standard_errors_from_data(self.learned, grounding, hidden))
 
     def moments(self) -> Frame:
         """How often labels have each weight's feature and pattern, and the model; see `evaluation/named_weights.py`."""
@@ -320,20 +320,20 @@ class Fit:
         budget: int = DEFAULT_BUDGET,
         progress: Progress = lambda name: None,
         *,
-        engine: str | OpenEngine = "duckdb",
-        keep: str | os.PathLike[str] | SavedBlocks | None = None,
+        engine: str | EngineFactory = "duckdb",
+        cache: str | os.PathLike[str] | BlockCache | None = None,
     ) -> Grounding:
         """The model on other data, with the codes of the training's vocabulary. For the rest see `Model.ground`."""
         bound = bind(self.learned.spec, data, self.learned.vocabulary)
-        return ground_on(bound, engine, keep, budget=budget, progress=progress)
+        return ground_with_engine(bound, engine, cache, budget=budget, progress=progress)
 
     def predict(
         self, data: Dataset, *, budget: int = DEFAULT_BUDGET, progress: bool | None = None, **settings: Any
     ) -> Prediction:
         """Marginals of every missing value; the known ones are evidence. For the settings see `api.predict`."""
-        with watching(progress) as watch:
-            grounding = self.ground(data, budget, watch.grounding)
-            return predict(self, grounding, **{"observe": watch.inference, **settings})
+        with progress_monitor(progress) as watch:
+            grounding = self.ground(data, budget, watch.report_grounding)
+            return predict(self, grounding, **{"observe": watch.report_inference, **settings})
 
     def explain(
         self, data: Dataset | Grounding, variable: str, *, against: str | None = None, depth: int = 1, **options: Any
@@ -345,15 +345,19 @@ class Fit:
             against, depth: see `evaluation.explanation.explain`; also for errors.
             options: `hidden` and settings, see `evaluation.explanation.Case.of`.
         """
-        return explain(self._case(data, variable, options), against, depth)
+        return explain(self._explanation_case(data, variable, options), against, depth)
 
-    def flips(self, data: Dataset | Grounding, variable: str, *, against: str | None = None, **options: Any) -> Flips:
+    def flips(
+        self, data: Dataset | Grounding, variable: str, *, against: str | None = None, **options: Any
+    ) -> FlipSearch:
         """The nearest change of evidence that gives a variable another answer; for the arguments see `explain`."""
-        return flips(self._case(data, variable, options), against)
+        return find_flips(self._explanation_case(data, variable, options), against)
 
-    def _case(self, data: Dataset | Grounding, variable: str, options: Mapping[str, Any]) -> Case:
+    def _explanation_case(
+        self, data: Dataset | Grounding, variable: str, options: Mapping[str, Any]
+    ) -> ExplanationCase:
         grounding = self.ground(data) if isinstance(data, Dataset) else data
-        return Case.of(self.learned, grounding, variable_of(grounding, variable), **options)
+        return ExplanationCase.from_model(self.learned, grounding, resolve_variable(grounding, variable), **options)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes a run folder; see `backends/run_folder.py`."""
@@ -370,22 +374,22 @@ def load_fit(folder: str | os.PathLike[str]) -> Fit:
     return Fit(run_folder.load(Path(folder)))
 
 
-@SameSums()
+@SingleThreadedBlas()
 def predict(
     trained: Fit,
     grounding: Grounding,
     *,
     hidden: np.ndarray | None = None,
-    asked: np.ndarray | None = None,
+    queried: np.ndarray | None = None,
     executor: AbstractExecutor | None = None,
-    observe: Observer = silent,
+    observe: Observer = ignore_progress,
     **settings: Any,
 ) -> Prediction:
     """Infers on a ground graph.
 
     Args:
         hidden: variables whose labels are queries, though known, shape (n_variables,), bool.
-        asked: of the unknown variables those that somebody wants to know, as gates may tell these from others, shape
+        queried: of the unknown variables those that somebody wants to know, as gates may tell these from others, shape
             (n_variables,), bool; by default all but latent ones.
         executor: as for `fit`.
         observe: sees a method that goes by rounds at work, where the graph is in one piece.
@@ -393,13 +397,13 @@ def predict(
     """
     started = time.perf_counter()
     learned = trained.learned
-    system = learned.system(**settings)
-    grounding, vectors, problem = question(learned, grounding, hidden, asked)
-    inferred = infer_in_pieces(grounding.bound.dataset.store, problem, system, vectors, executor, observe)
-    return Prediction(grounding, inferred, learned.unseen_keys(grounding), time.perf_counter() - started)
+    system = learned.configure_backend(**settings)
+    grounding, vectors, problem = query_problem(learned, grounding, hidden, queried)
+    inferred = infer_with_sharding(grounding.bound.dataset.store, problem, system, vectors, executor, observe)
+    return Prediction(grounding, inferred, learned.count_unseen_keys(grounding), time.perf_counter() - started)
 
 
-@SameSums()
+@SingleThreadedBlas()
 def joint_log_likelihood(
     trained: Fit,
     grounding: Grounding,
@@ -418,11 +422,11 @@ def joint_log_likelihood(
         executor, settings: as for `predict`.
     """
     learned = trained.learned
-    system = learned.system(**settings)
+    system = learned.configure_backend(**settings)
     every = np.ones(len(grounding.states), dtype=bool)
-    grounding, vectors, problem = question(learned, grounding, every if hidden is None else hidden)
-    with in_pieces(grounding.bound.dataset.store, problem, executor) as pieces:
+    grounding, vectors, problem = query_problem(learned, grounding, every if hidden is None else hidden)
+    with shard_if_large(grounding.bound.dataset.store, problem, executor) as pieces:
         if pieces:
-            require_pieces(system)
+            require_shardable(system)
         whole = pieces or problem
-        return -whole.sum_of(system.joint(whole, vectors))(vectors["weights"])[0]
+        return -whole.total_likelihood(system.joint_likelihood(whole, vectors))(vectors["weights"])[0]

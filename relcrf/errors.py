@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from relcrf.printable import in_place, printable
+from relcrf.printable import escape_unprintable, replace_unprintable
 
 
 @lru_cache(maxsize=8)
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """A text is split once, however many diagnostics speak of it."""
     return text.split("\n")
 
@@ -29,7 +29,7 @@ class Source:
 
     def line(self, number: int) -> str:
         """Line `number`, counted from 1, without its line break."""
-        lines = _lines(self.text)
+        lines = _split_lines(self.text)
         return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
 
 
@@ -45,7 +45,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class DataPlace:
+class DataLocation:
     """A place in a table: the file (or the table's name), the data row from 1 (the header is not counted), the column."""
 
     table: str
@@ -65,14 +65,14 @@ class Diagnostic:
     Args:
         code: stable name, `E...` for errors and `W...` for warnings; `docs/errors/` has a page for each.
         message: what is wrong, in one line.
-        place: where, in a model text or in a table.
+        location: where, in a model text or in a table.
         hint: what to do.
         notes: more facts, a line each.
     """
 
     code: str
     message: str
-    place: Span | DataPlace | None = None
+    location: Span | DataLocation | None = None
     hint: str | None = None
     notes: tuple[str, ...] = field(default=())
 
@@ -83,12 +83,12 @@ class Diagnostic:
     def as_dict(self) -> dict[str, object]:
         """For machines: code, message, hint, notes, and the place as plain numbers."""
         place: dict[str, object] | None = None
-        if isinstance(self.place, Span):
-            span = self.place
+        if isinstance(self.location, Span):
+            span = self.location
             place = {"file": span.source.name, "line": span.line, "column": span.column}
             place |= {"end_line": span.end_line, "end_column": span.end_column}
-        elif isinstance(self.place, DataPlace):
-            place = {"table": self.place.table, "row": self.place.row, "column": self.place.column}
+        elif isinstance(self.location, DataLocation):
+            place = {"table": self.location.table, "row": self.location.row, "column": self.location.column}
         return {
             "code": self.code,
             "severity": "error" if self.is_error else "warning",
@@ -100,9 +100,9 @@ class Diagnostic:
 
     def render(self) -> str:
         """The diagnostic as text, with the source line and the place underlined where there is one; harmless on a terminal."""
-        lines = [f"{'error' if self.is_error else 'warning'}[{self.code}]: {printable(self.message)}"]
-        if isinstance(self.place, Span):
-            span = self.place
+        lines = [f"{'error' if self.is_error else 'warning'}[{self.code}]: {escape_unprintable(self.message)}"]
+        if isinstance(self.location, Span):
+            span = self.location
             gutter = " " * len(str(span.line))
             source_line = span.source.line(span.line)
             end = span.end_column if span.end_line == span.line else len(source_line) + 1
@@ -110,16 +110,16 @@ class Diagnostic:
             # Tabs are kept in the padding so that the underline stands below its text in any terminal.
             padding = "".join("\t" if c == "\t" else " " for c in source_line[: span.column - 1])
             lines += [
-                f"{gutter}--> {printable(span.source.name)}:{span.line}:{span.column}",
+                f"{gutter}--> {escape_unprintable(span.source.name)}:{span.line}:{span.column}",
                 f"{gutter} |",
-                f"{span.line} | {in_place(source_line)}",
+                f"{span.line} | {replace_unprintable(source_line)}",
                 f"{gutter} | {padding}{'^' * width}",
             ]
-        elif self.place is not None:
-            lines.append(f" --> {printable(str(self.place))}")
-        lines += [f"  = note: {printable(note)}" for note in self.notes]
+        elif self.location is not None:
+            lines.append(f" --> {escape_unprintable(str(self.location))}")
+        lines += [f"  = note: {escape_unprintable(note)}" for note in self.notes]
         if self.hint:
-            lines.append(f"  = help: {printable(self.hint)}")
+            lines.append(f"  = help: {escape_unprintable(self.hint)}")
         return "\n".join(lines)
 
 
@@ -163,9 +163,9 @@ class ConvergenceError(RelcrfError):
     exit_code = 4
 
 
-def suggestion(name: str, known: Iterable[str]) -> str | None:
+def suggestion(name: str, valid_names: Iterable[str]) -> str | None:
     """`did you mean 'category'?` for the nearest of the known names, or None if none is near."""
-    candidates: Sequence[str] = [k for k in known if k]
+    candidates: Sequence[str] = [k for k in valid_names if k]
     lowered = {k.lower(): k for k in candidates}
     if name.lower() in lowered:
         return f"did you mean '{lowered[name.lower()]}'?"

@@ -20,18 +20,18 @@ from filelock import FileLock
 
 from relcrf.errors import Diagnostic, UsageError
 
-UNFINISHED, REMOVED = ".writing", ".removed"
-SHOWN = 40
+UNFINISHED_SUFFIX, REMOVED_SUFFIX = ".writing", ".removed"
+MAX_PREFIX_LENGTH = 40
 """Characters of a name that a drawn one begins with: a whole one might be too long."""
 
-_HERE = -100
+_AT_FDCWD = -100
 """AT_FDCWD of Linux: paths are as the process sees them."""
-_EXCHANGE = 2
+_RENAME_EXCHANGE = 2
 """RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS."""
-_CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
+_UNSUPPORTED_ERRNOS = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
-def require_ending(path: Path, endings: Sequence[str], example: str) -> None:
+def require_suffix(path: Path, suffixes: Sequence[str], example: str) -> None:
     """Validate the name of a file that will be written, before any work is done.
 
     Args:
@@ -40,13 +40,13 @@ def require_ending(path: Path, endings: Sequence[str], example: str) -> None:
     Raises:
         UsageError: The path has another ending, or is a folder.
     """
-    if path.suffix not in endings or path.is_dir():
-        message = f"'{path}' is a folder" if path.is_dir() else f"'{path}' does not end in {' or '.join(endings)}"
+    if path.suffix not in suffixes or path.is_dir():
+        message = f"'{path}' is a folder" if path.is_dir() else f"'{path}' does not end in {' or '.join(suffixes)}"
         raise UsageError(Diagnostic("E312", message, hint=f"name a file such as {example}"))
 
 
 @contextmanager
-def whole_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path) -> Iterator[Path]:
     """Another name to write a file to, which gets its own when it is whole; where writing fails nothing is left of it.
 
     The name is drawn: no link that somebody has laid out answers to it, nor another process that writes the same file. A process
@@ -55,7 +55,7 @@ def whole_path(path: Path) -> Iterator[Path]:
     Raises:
         OSError: with the file's name.
     """
-    partial = _drawn(path)
+    partial = _create_temporary(path)
     try:
         yield partial
         os.replace(partial, path)
@@ -66,10 +66,10 @@ def whole_path(path: Path) -> Iterator[Path]:
         raise
 
 
-def _drawn(path: Path) -> Path:
+def _create_temporary(path: Path) -> Path:
     """Makes an empty file beside a path, under a name that nothing had."""
     while True:
-        partial = path.with_name(f".{path.name[:SHOWN]}.{token_hex(4)}{UNFINISHED}")
+        partial = path.with_name(f".{path.name[:MAX_PREFIX_LENGTH]}.{token_hex(4)}{UNFINISHED_SUFFIX}")
         try:
             os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
             return partial
@@ -81,19 +81,19 @@ def _drawn(path: Path) -> Path:
 
 def remove_unfinished(folder: Path) -> None:
     """Removes what killed processes have left of files in a folder that nobody else writes to."""
-    for path in folder.glob(f".*{UNFINISHED}"):
+    for path in folder.glob(f".*{UNFINISHED_SUFFIX}"):
         path.unlink()
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, as `whole_path`."""
-    with whole_path(path) as partial, partial.open("wb") as file:
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, as `atomic_path`."""
+    with atomic_path(path) as partial, partial.open("wb") as file:
         yield file
 
 
 @contextmanager
-def locked(path: Path, *, timeout: float = -1.0) -> Iterator[None]:
+def file_lock(path: Path, *, timeout: float = -1.0) -> Iterator[None]:
     """Hold a lock file, which one process and thread holds at a time, and remove it at the end.
 
     Who waits for a file that is removed meanwhile takes the next one of its name: `FileLock` looks at the number of links.
@@ -114,32 +114,32 @@ def locked(path: Path, *, timeout: float = -1.0) -> Iterator[None]:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file, whole or not at all."""
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(text.encode())
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
     """Writes a `.npy` file, whole or not at all."""
     array = np.asarray(array, order="C")
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         # `np.save` hides why the system refuses.
         file.write(array.reshape(-1).view(np.uint8).data)
 
 
-def put_in_place(folder: Path, place: Path) -> None:
+def replace_folder(folder: Path, target: Path) -> None:
     """Renames a folder to a place where another may stand, which goes. At every moment one of them stands there.
 
     Where the system cannot exchange two names at once the former folder is renamed first; if the process is ended between the
     two renames, it stands beside its place as `.NAME.*.removed`.
     """
-    if not place.exists():
-        os.replace(folder, place)
-    elif _exchanged(folder, place):
+    if not target.exists():
+        os.replace(folder, target)
+    elif _exchange_paths(folder, target):
         remove_folder(folder)
     else:
-        former = move_aside(place, place)
-        os.replace(folder, place)
+        former = move_aside(target, target)
+        os.replace(folder, target)
         shutil.rmtree(former, ignore_errors=True)
 
 
@@ -150,30 +150,35 @@ def remove_folder(folder: Path) -> None:
     if folder.exists():
         move_aside(folder, folder)
     for former in folder.parent.iterdir():
-        if re.fullmatch(rf"{re.escape(f'.{folder.name[:SHOWN]}.')}[a-z0-9_]{{8}}{re.escape(REMOVED)}", former.name):
+        if re.fullmatch(
+            rf"{re.escape(f'.{folder.name[:MAX_PREFIX_LENGTH]}.')}[a-z0-9_]{{8}}{re.escape(REMOVED_SUFFIX)}",
+            former.name,
+        ):
             shutil.rmtree(former, ignore_errors=True)
 
 
-def move_aside(folder: Path, place: Path) -> Path:
+def move_aside(folder: Path, target: Path) -> Path:
     """Gives a folder a drawn name beside a place, by which `remove_folder` of that place finds it; returns it."""
-    former = Path(tempfile.mkdtemp(prefix=f".{place.name[:SHOWN]}.", suffix=REMOVED, dir=place.parent))
+    former = Path(
+        tempfile.mkdtemp(prefix=f".{target.name[:MAX_PREFIX_LENGTH]}.", suffix=REMOVED_SUFFIX, dir=target.parent)
+    )
     os.replace(folder, former)
     return former
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _exchange_paths(first: Path, second: Path) -> bool:
     """Whether the system has exchanged two names in one step; some systems and file systems cannot."""
     if sys.platform not in ("linux", "darwin"):
         return False
     library = ctypes.CDLL(None, use_errno=True)
-    paths = os.fsencode(one), os.fsencode(other)
+    paths = os.fsencode(first), os.fsencode(second)
     if sys.platform == "linux" and hasattr(library, "renameat2"):
-        failed = library.renameat2(_HERE, paths[0], _HERE, paths[1], _EXCHANGE)
+        failed = library.renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE)
     elif sys.platform == "darwin" and hasattr(library, "renamex_np"):
-        failed = library.renamex_np(*paths, _EXCHANGE)
+        failed = library.renamex_np(*paths, _RENAME_EXCHANGE)
     else:
         return False
-    if failed and ctypes.get_errno() not in _CANNOT:
+    if failed and ctypes.get_errno() not in _UNSUPPORTED_ERRNOS:
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), str(other))
+        raise OSError(code, os.strerror(code), str(second))
     return not failed

@@ -10,41 +10,48 @@ from typing import Any
 
 from relcrf.errors import Diagnostic, UsageError
 
-GROUPS = ("relcrf.backends", "relcrf.functions", "relcrf.readers")
+ENTRY_POINT_GROUPS = ("relcrf.backends", "relcrf.functions", "relcrf.readers")
 
 
-def found(find: Callable[..., Iterable[EntryPoint]], group: str) -> tuple[EntryPoint, ...]:
+def list_entries(entry_points: Callable[..., Iterable[EntryPoint]], group: str) -> tuple[EntryPoint, ...]:
     """The entries of all installed packages, by name.
 
     Args:
-        find: `importlib.metadata.entry_points`.
+        entry_points: `importlib.metadata.entry_points`.
     """
-    return _found(find, group, tuple(sys.path))
+    return _cached_entries(entry_points, group, tuple(sys.path))
 
 
 @lru_cache(maxsize=16)
-def _found(find: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+def _cached_entries(
+    entry_points: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[str, ...]
+) -> tuple[EntryPoint, ...]:
     """To read the metadata of all packages on a path takes longer than to infer on a small graph."""
-    return tuple(sorted(find(group=group), key=lambda entry: entry.name))
+    return tuple(sorted(entry_points(group=group), key=lambda entry: entry.name))
 
 
-def package_of(entry: EntryPoint) -> str:
+def package_name(entry: EntryPoint) -> str:
     """The name of the package that brings an entry."""
     return entry.dist.name if entry.dist else entry.value
 
 
-def versions(find: Callable[..., Iterable[EntryPoint]]) -> dict[str, str]:
+def plugin_versions(entry_points: Callable[..., Iterable[EntryPoint]]) -> dict[str, str]:
     """The version of each other package that brings something, by its name."""
-    dists = [entry.dist for group in GROUPS for entry in found(find, group) if entry.dist is not None]
+    dists = [
+        entry.dist
+        for group in ENTRY_POINT_GROUPS
+        for entry in list_entries(entry_points, group)
+        if entry.dist is not None
+    ]
     return {dist.name: dist.version for dist in dists if dist.name != "relcrf"}
 
 
-def load(entry: EntryPoint, code: str, what: str, problem_of: Callable[[Any], str | None]) -> Any:
+def load_entry(entry: EntryPoint, code: str, kind: str, find_problem: Callable[[Any], str | None]) -> Any:
     """What an entry stands for.
 
     Args:
-        what: such as `backend`, for the message.
-        problem_of: says what is wrong with what was loaded; None where nothing is.
+        kind: such as `backend`, for the message.
+        find_problem: says what is wrong with what was loaded; None where nothing is.
 
     Raises:
         UsageError: with that code, where the package is broken.
@@ -54,10 +61,10 @@ def load(entry: EntryPoint, code: str, what: str, problem_of: Callable[[Any], st
     except Exception as error:  # whatever a stranger's package raises at import is that package's mistake
         problem: str | None = f"{type(error).__name__}: {error}"
     else:
-        problem = problem_of(loaded)
+        problem = find_problem(loaded)
         if problem is None:
             return loaded
-    package = package_of(entry)
-    message = f"{what} '{entry.name}' of package '{package}' cannot be loaded"
+    package = package_name(entry)
+    message = f"{kind} '{entry.name}' of package '{package}' cannot be loaded"
     hint = f"mend or uninstall '{package}'"
     raise UsageError(Diagnostic(code, message, hint=hint, notes=(str(problem),)))

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.backends.base import Inferred
+from relcrf.backends.base import InferenceResult
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.measures import Score, score
@@ -18,7 +18,7 @@ from relcrf.grounding.variables import VariableBlock
 from relcrf.inference.result import Verdict
 
 
-def block_named(grounding: Grounding, attribute: str | None) -> VariableBlock:
+def find_variable_block(grounding: Grounding, attribute: str | None) -> VariableBlock:
     """Return the block of a random attribute or relation; None names the only one that is predicted.
 
     Raises:
@@ -45,7 +45,7 @@ class Prediction:
     """
 
     grounding: Grounding
-    inferred: Inferred
+    inferred: InferenceResult
     unseen_keys: Mapping[str, int]
     seconds: float = field(default=0.0, compare=False)
 
@@ -68,7 +68,7 @@ class Prediction:
         Raises:
             UsageError: for an unknown one, or where several could be meant.
         """
-        return block_named(self.grounding, attribute)
+        return find_variable_block(self.grounding, attribute)
 
     @property
     def verdict(self) -> Verdict:
@@ -90,12 +90,12 @@ class Prediction:
         starts = self.inferred.state_start[self._nodes(block)]
         return np.asarray(self.inferred.marginals[starts[:, None] + np.arange(len(block.values))])
 
-    def table(self, attribute: str | None = None, *, with_each: bool = True) -> Frame:
+    def table(self, attribute: str | None = None, *, with_probabilities: bool = True) -> Frame:
         """One row a query: the thing's key or the tuple's arguments, the most probable value, its probability, its value
         in the most probable joint state, and (up to 50 values) the probability of each value.
 
         Args:
-            with_each: include the probability of each value.
+            with_probabilities: include the probability of each value.
         """
         block = self.block(attribute)
         nodes, probabilities = self._nodes(block), self.probabilities(attribute)
@@ -110,25 +110,25 @@ class Prediction:
                 name += "_"
             columns[name] = column
 
-        for name, texts in zip(block.columns, self.grounding.arguments(block), strict=True):
+        for name, texts in zip(block.argument_names, self.grounding.argument_texts(block), strict=True):
             add(name, texts[queried])
         add(block.attribute or "value", values[best])
         add("probability", probabilities[np.arange(len(nodes)), best])
         add("joint", values[self.inferred.map_states[nodes]])
-        if with_each and len(block.values) <= 50:
+        if with_probabilities and len(block.values) <= 50:
             for k, value in enumerate(block.values):
                 add(f"p_{value}", probabilities[:, k])
         return Frame(columns)
 
-    def score(self, attribute: str | None = None, *, among: np.ndarray | None = None) -> Score:
+    def score(self, attribute: str | None = None, *, subset: np.ndarray | None = None) -> Score:
         """Compares with the labels of the data.
 
         Args:
-            among: only these variables, shape (n_variables,), bool; by default all queries whose label is known.
+            subset: only these variables, shape (n_variables,), bool; by default all queries whose label is known.
         """
         variables = self.variables(attribute)
         truth = self.grounding.states[variables]
         scored = truth >= 0
-        if among is not None:
-            scored &= among[variables]
+        if subset is not None:
+            scored &= subset[variables]
         return score(self.probabilities(attribute)[scored], truth[scored])

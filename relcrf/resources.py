@@ -7,7 +7,7 @@ from pathlib import Path
 _PACKAGE = Path(__file__).parent
 
 
-def shipped(folder: str, name: str) -> Path:
+def resource_path(folder: str, name: str) -> Path:
     """A file of `grammar/`, `models/` or `docs/`, whether relcrf runs from a checkout or from an installed wheel.
 
     Raises:

@@ -10,30 +10,32 @@ from typing import Any, get_type_hints
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 
 
-def names_of(kind: type) -> list[str]:
+def setting_names(kind: type) -> list[str]:
     """The settings of a class: its fields, if it is a data class."""
     return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
-types_of = cache(get_type_hints)
+field_types = cache(get_type_hints)
 """Return the types of a class's fields. Cached, since a call takes a tenth of a millisecond and each request makes three."""
 
 
-def converted(kind: type, owner: str, given: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+def convert_settings(kind: type, owner: str, settings: Mapping[str, Any], valid_names: Sequence[str]) -> dict[str, Any]:
     """Settings as the fields of the class have them. Texts are converted to the field's type.
 
     Args:
         owner: whose settings they are, for messages: `backend 'ess'`.
-        known: the fields that may be set.
+        valid_names: the fields that may be set.
 
     Raises:
         UsageError: for an unknown setting, or a value of the wrong type.
     """
-    types = types_of(kind)
+    types = field_types(kind)
     values = {}
-    for name, value in given.items():
-        if name not in known:
-            hint = suggestion(name, known) or (f"its settings: {listing(known)}" if known else "it has no settings")
+    for name, value in settings.items():
+        if name not in valid_names:
+            hint = suggestion(name, valid_names) or (
+                f"its settings: {listing(valid_names)}" if valid_names else "it has no settings"
+            )
             raise UsageError(Diagnostic("E304", f"{owner} has no setting '{name}'", hint=hint))
         values[name] = _convert(owner, name, value, types[name])
     return values

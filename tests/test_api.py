@@ -10,7 +10,7 @@ from tables import small_web
 
 import relcrf
 from relcrf.grounding.engines.duckdb import DuckDbEngine
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def web(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model():
-    return relcrf.load(shipped("models", "webkb.rcrf"))
+    return relcrf.load(resource_path("models", "webkb.rcrf"))
 
 
 def test_fit_and_predict_with_frames(web, model):

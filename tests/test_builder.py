@@ -11,7 +11,7 @@ import pytest
 import relcrf
 from relcrf.builder import ModelBuilder, bag, fn, latent, predict, vector
 from relcrf.errors import ModelError, UsageError
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 
 def web() -> ModelBuilder:
@@ -28,7 +28,7 @@ def web() -> ModelBuilder:
 
 
 def test_a_shipped_model_in_python_is_the_shipped_model() -> None:
-    assert web().build().spec == relcrf.load(shipped("models", "webkb.rcrf")).spec
+    assert web().build().spec == relcrf.load(resource_path("models", "webkb.rcrf")).spec
 
 
 def everything() -> ModelBuilder:
@@ -40,14 +40,14 @@ def everything() -> ModelBuilder:
         "Page", "url", level=predict(level), spam=predict(bool), mood=latent(range(1, 4)), kind=kind, words=bag(word),
         length=float, count=int, seen=datetime.date, title=str, good=bool, v=vector,
     )  # fmt: skip
-    link = m.relation("Link", source=page, target=page).having(strength=float)
+    link = m.relation("Link", source=page, target=page).with_attributes(strength=float)
     a, b, p, q = page.names("a b p q")
     w, x, y, z = word("w"), page("x"), page("y"), page("z")
     same = m.predict_relation("same", bool, link(a, b) & (a != b), a=page, b=page)
     topic = m.predict_relation("topic", level, p=page)
     m.derive("Near", a, b).nearest(5, fn.cosine(a.v, b.v))
     reach = m.derive("Reach", a, b)
-    reach.where(link(a, b) | (reach.itself()(a, p) & link(p, b)))
+    reach.where(link(a, b) | (reach.self_reference()(a, p) & link(p, b)))
     hub = m.derive("Hub", a).where(fn.count(q, where=link(q, a)) >= 10, ~fn.exists(link(a, a)))
     m.template("strong", a, b).where(link(a, b), link(a, b).strength > 0.5, a.kind != "home page").over(
         a.spam >> (b.level <= 2)
@@ -124,7 +124,7 @@ def test_options_and_types_are_checked() -> None:
 
 def test_it_reads_well() -> None:
     m = web()
-    assert repr(m) == str(m.build()) == relcrf.load(shipped("models", "webkb.rcrf")).to_rcrf()
+    assert repr(m) == str(m.build()) == relcrf.load(resource_path("models", "webkb.rcrf")).to_rcrf()
     html = m._repr_html_()
     assert "<pre" in html and "template" in html and "<script" not in html
     m.domain("Odd", ["<script>"])

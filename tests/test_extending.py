@@ -138,14 +138,14 @@ def test_a_call_of_the_wrong_kind_is_the_models_mistake(packages):
 
 def test_other_engines_refuse_them():
     with pytest.raises(UsageError, match=r"(?s)E370.*gives what 'words' gives.*column of the data"):
-        SparkDialect().call("plugin_words", [])
+        SparkDialect().function_call("plugin_words", [])
 
 
 def test_kept_groundings_do_not_outlive_a_function(packages, tmp_path):
     packages.install("kept", "relcrf.functions", {"kept": "kept:half"}, FUNCTIONS_OF_ALL_KINDS)
     model = relcrf.parse(MODEL.format(condition="e.n > 0", feature="kept(e.n)"))
     data = frame(v_0=[1.0, 1.0])
-    grounding = model.ground(data, keep=relcrf.api.SavedBlocks(tmp_path / "blocks"))
+    grounding = model.ground(data, cache=relcrf.api.BlockCache(tmp_path / "blocks"))
     assert list((tmp_path / "blocks").iterdir()) == []
     assert any("what kept computes may change" in note for note in grounding.bound.notes)
 
@@ -164,7 +164,7 @@ def test_a_function_that_fails(packages, code, problem):
     packages.install(name, "relcrf.functions", {name: f"{name}:f"}, text)
     for where, by in (("e.n > 0", f"{name}(e.n)"), (f"{name}(e.n) > 0", "1")):
         model = relcrf.parse(MODEL.format(condition=where, feature=by))
-        for work in (model.ground, model.fit, lambda data, model=model: model.plan(data, exactly=True)):
+        for work in (model.ground, model.fit, lambda data, model=model: model.plan(data, exact=True)):
             if work not in (model.ground, model.fit) and by != "1":
                 continue  # a plan does not compute features
             with pytest.raises(UsageError) as raised:
@@ -194,7 +194,7 @@ def test_a_broken_function_is_told_where_a_model_calls_it(packages, name):
     with pytest.raises(RelcrfError) as raised:
         relcrf.parse(MODEL.format(condition="e.n > 0", feature=f"{name}(e.s)"))
     (found,) = raised.value.diagnostics
-    assert found.code == "E403" and f"package 'pack-{name}'" in found.message and found.place.line == 4
+    assert found.code == "E403" and f"package 'pack-{name}'" in found.message and found.location.line == 4
     assert problem in found.notes[0]
 
 

@@ -5,16 +5,16 @@ import threading
 import pytest
 from filelock import Timeout
 
-from relcrf.files import locked
+from relcrf.files import file_lock
 
 
 def test_a_lock_is_held_by_one_and_leaves_nothing(tmp_path):
     path = tmp_path / ".lock"
-    with locked(path):
-        with pytest.raises(Timeout), locked(path, timeout=0.0):
+    with file_lock(path):
+        with pytest.raises(Timeout), file_lock(path, timeout=0.0):
             pass
         assert path.exists()
-    with locked(path, timeout=0.0):
+    with file_lock(path, timeout=0.0):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -24,7 +24,7 @@ def test_threads_that_wait_come_one_after_the_other(tmp_path):
 
     def work():
         for _ in range(20):
-            with locked(tmp_path / ".lock"):
+            with file_lock(tmp_path / ".lock"):
                 inside.append(1)
                 most.append(len(inside))
                 inside.pop()

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import relcrf
-from relcrf import watching
+from relcrf import progress_reporting
 
 MODEL = """
 domain D = open
@@ -58,7 +58,7 @@ def test_objects_show_themselves(model, data):
 def terminal(monkeypatch):
     """What a terminal shows."""
     out = io.StringIO()
-    monkeypatch.setattr(watching, "Console", lambda **_: Console(file=out, force_terminal=True, width=120))
+    monkeypatch.setattr(progress_reporting, "Console", lambda **_: Console(file=out, force_terminal=True, width=120))
     return out
 
 
@@ -97,7 +97,7 @@ def test_threads_show_their_own_progress(model, data, terminal):
 
 def test_nothing_is_drawn_into_a_file(model, data, monkeypatch):
     out = io.StringIO()
-    monkeypatch.setattr(watching, "Console", lambda **_: Console(file=out, force_terminal=False))
+    monkeypatch.setattr(progress_reporting, "Console", lambda **_: Console(file=out, force_terminal=False))
     model.fit(data, progress=True)
     assert out.getvalue() == ""
 
@@ -131,7 +131,7 @@ def notebook(monkeypatch):
         module.__spec__ = ModuleSpec(name, None)
         module.__dict__.update(members)
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(watching, "Console", lambda **_: Console(force_jupyter=True))
+    monkeypatch.setattr(progress_reporting, "Console", lambda **_: Console(force_jupyter=True))
     return displayed
 
 

@@ -10,8 +10,8 @@ import relcrf.resources as resources
 
 
 def test_found_in_this_installation() -> None:
-    assert resources.shipped("grammar", "rcrf.lark").read_text(encoding="utf-8")
-    assert resources.shipped("models", "webkb.rcrf").is_file()
+    assert resources.resource_path("grammar", "rcrf.lark").read_text(encoding="utf-8")
+    assert resources.resource_path("models", "webkb.rcrf").is_file()
 
 
 @pytest.mark.parametrize("place", ["site/relcrf/shipped/grammar", "site/grammar"], ids=["wheel", "checkout"])
@@ -20,12 +20,12 @@ def test_found_in_both_places(place: str, tmp_path: Path, monkeypatch: pytest.Mo
     folder.mkdir(parents=True)
     (folder / "rcrf.lark").write_text("start:")
     monkeypatch.setattr(resources, "_PACKAGE", tmp_path / "site" / "relcrf")
-    assert resources.shipped("grammar", "rcrf.lark") == folder / "rcrf.lark"
+    assert resources.resource_path("grammar", "rcrf.lark") == folder / "rcrf.lark"
 
 
 def test_the_error_names_both_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "_PACKAGE", tmp_path / "relcrf")
     with pytest.raises(FileNotFoundError) as caught:
-        resources.shipped("models", "none.rcrf")
+        resources.resource_path("models", "none.rcrf")
     assert str(tmp_path / "relcrf" / "shipped" / "models" / "none.rcrf") in str(caught.value)
     assert str(tmp_path / "models" / "none.rcrf") in str(caught.value)

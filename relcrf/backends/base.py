@@ -12,19 +12,24 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
+from relcrf.backends.inference_task import InferenceTask
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.factor_graph import FactorGraph
-from relcrf.graph.gates import Gates, LazyGates, gates_on
+from relcrf.graph.gates import Gates, LazyGates, build_gates
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
-from relcrf.graph.triples import Space
-from relcrf.inference.ascent import modes
-from relcrf.inference.result import Observer, Verdict, silent
+from relcrf.graph.triples import PairOrTripleSpace
+from relcrf.inference.coordinate_ascent import modes
+from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.learning.histogram import Histogram
-from relcrf.learning.lbfgs import AnyState, Lbfgs, State
-from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, curvature, penalised
+from relcrf.learning.lbfgs import AnyState, Lbfgs, OptimiserState
+from relcrf.learning.likelihood import (
+    AbstractJointLikelihood,
+    AbstractLikelihood,
+    add_l2_penalty,
+    hessian_diagonal_bound,
+)
 from relcrf.learning.moments import Moments, label_moments
 
 T = TypeVar("T")
@@ -40,32 +45,32 @@ class Problem:
         states: shape (n_variables,), int32; -1 where unknown.
         candidates: spaces of factors that may join the graph.
         lazy_gates: the gates on its factors; None is gates by statuses.
-        asked: of free variables, those that are asked for, shape (n_variables,), bool; None is those with a label. It is gates
+        queries: of free variables, those that are asked for, shape (n_variables,), bool; None is those with a label. It is gates
             alone that tell them from the others.
     """
 
     graph: FactorGraph
     roles: np.ndarray
     states: np.ndarray
-    in_pieces: ClassVar[bool] = False
+    is_sharded: ClassVar[bool] = False
     """Whether its components are in shards, so that nobody has the graph in one piece."""
-    candidates: tuple[Space, ...] = field(default=(), kw_only=True)
+    candidates: tuple[PairOrTripleSpace, ...] = field(default=(), kw_only=True)
     lazy_gates: LazyGates | None = field(default=None, kw_only=True)
-    asked: np.ndarray | None = field(default=None, kw_only=True)
+    queries: np.ndarray | None = field(default=None, kw_only=True)
 
     @property
     def gates(self) -> Gates:
         """The gates on its factors over two variables. The first read grounds the features that the model gives them."""
-        return gates_on(self.graph) if self.lazy_gates is None else self.lazy_gates.gates
+        return build_gates(self.graph) if self.lazy_gates is None else self.lazy_gates.gates
 
-    def having(self, chosen: Mapping[str, np.ndarray]) -> Problem:
+    def with_candidates(self, chosen: Mapping[str, np.ndarray]) -> Problem:
         """The same with some candidates in the graph: of spaces by name the pairs of keys, shape (n, 2)."""
         graph = self.graph
         for space in self.candidates:
             if space.name in chosen:
                 pairs = chosen[space.name]
-                group = space.group(pairs, np.arange(len(pairs)), len(pairs), len(graph.layout.blocks))
-                graph = graph.joined((group,), space.weights(len(pairs)))
+                group = space.build_factor_group(pairs, np.arange(len(pairs)), len(pairs), len(graph.layout.blocks))
+                graph = graph.with_groups((group,), space.build_weight_block(len(pairs)))
         return replace(self, graph=graph)
 
     @property
@@ -73,7 +78,7 @@ class Problem:
         """Free variables without a state, shape (n_variables,), bool."""
         return np.asarray((self.roles == Role.FREE) & (self.states < 0))
 
-    def start(self, seed: int) -> np.ndarray:
+    def initial_weights(self, seed: int) -> np.ndarray:
         """Where learning starts, shape (layout.size,).
 
         The states of a latent variable are equal at first, and would stay so: the weights of templates that speak of
@@ -89,17 +94,17 @@ class Problem:
                 part += rng.normal(scale=0.1, size=part.shape)
         return point
 
-    def opened(self) -> Problem:
+    def unclamp(self) -> Problem:
         """The same with the clamped variables free: they are known still, see `states`."""
         return replace(self, roles=np.where(self.roles == Role.CLAMPED, Role.FREE, self.roles).astype(np.int8))
 
-    def joined_by_unlabelled(self) -> Problem:
+    def with_unlabelled(self) -> Problem:
         """The same with what was left out as free variables, whose states are not known here, whatever the tables say."""
         left_out = self.roles == Role.ABSENT
         roles = np.where(left_out, Role.FREE, self.roles).astype(np.int8)
         return replace(self, roles=roles, states=np.where(left_out, -1, self.states))
 
-    def reduced(self, backend: str) -> ReducedGraph:
+    def reduced_graph(self, backend: str) -> ReducedGraph:
         """The graph of the free variables.
 
         Raises:
@@ -125,24 +130,24 @@ class Problem:
         """
         return function(self)
 
-    def likelihood(self, part: AbstractPart) -> AbstractLikelihood:
+    def likelihood(self, spec: AbstractLikelihoodSpec) -> AbstractLikelihood:
         """Return the likelihood of this piece alone; the last one is kept, as an optimiser evaluates it many times."""
-        if part not in self._likelihoods:
+        if spec not in self._likelihoods:
             self._likelihoods.clear()
-            self._likelihoods[part] = part.likelihood(self)
-        return self._likelihoods[part]
+            self._likelihoods[spec] = spec.likelihood(self)
+        return self._likelihoods[spec]
 
     @cached_property
-    def _likelihoods(self) -> dict[AbstractPart, AbstractLikelihood]:
+    def _likelihoods(self) -> dict[AbstractLikelihoodSpec, AbstractLikelihood]:
         return {}
 
-    def sum_of(self, part: AbstractPart) -> TotalLikelihood:
+    def total_likelihood(self, spec: AbstractLikelihoodSpec) -> TotalLikelihood:
         """Return a likelihood over the whole problem."""
-        return TotalLikelihood(self, part)
+        return TotalLikelihood(self, spec)
 
-    def share(self, vector: np.ndarray) -> SharedVector:
+    def share_vector(self, vector: np.ndarray) -> SharedVector:
         """A vector that parts of the problem can refer to."""
-        return SharedVector.of(vector)
+        return SharedVector.from_values(vector)
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,7 @@ class SharedVector:
     values: np.ndarray | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, values: np.ndarray, path: Path | None = None) -> SharedVector:
+    def from_values(cls, values: np.ndarray, path: Path | None = None) -> SharedVector:
         """A vector, written to a file where one is named."""
         digest = hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
         if path is None:
@@ -166,14 +171,14 @@ class SharedVector:
         np.save(path, values, allow_pickle=False)
         return cls(digest, path)
 
-    def get(self) -> np.ndarray:
+    def load(self) -> np.ndarray:
         if self.values is not None:
             return self.values
         assert self.path is not None
         return np.asarray(np.load(self.path, allow_pickle=False))
 
 
-class AbstractPart(ABC):
+class AbstractLikelihoodSpec(ABC):
     """A likelihood that is a sum over the components of a problem: made of the whole, or of each piece where that is.
 
     Subclasses are frozen data classes, picklable and hashable.
@@ -183,7 +188,7 @@ class AbstractPart(ABC):
     def likelihood(self, problem: Problem) -> AbstractLikelihood:
         """Minus the log-likelihood of a problem or of a piece of one."""
 
-    def conditionals(self, problem: Problem) -> ReducedGraph | None:
+    def conditional_graph(self, problem: Problem) -> ReducedGraph | None:
         """Of a pseudo-likelihood the graph of its conditionals: a node for each variable given its neighbours' labels, and no
         edges. None of a likelihood.
         """
@@ -195,40 +200,42 @@ class TotalLikelihood:
     """A likelihood of a problem, however many pieces it is in: an objective."""
 
     problem: Problem
-    part: AbstractPart
+    spec: AbstractLikelihoodSpec
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """Return value and gradient at weights of shape (layout.size,)."""
-        return self.problem.map_reduce(partial(_evaluated, part=self.part, weights=weights))
+        return self.problem.map_reduce(partial(_evaluate, spec=self.spec, weights=weights))
 
     def curvature(self) -> np.ndarray:
         """Return an upper estimate of the diagonal of the Hessian, shape (layout.size,)."""
-        return self.problem.map_reduce(partial(_curvature, part=self.part))
+        return self.problem.map_reduce(partial(_curvature, spec=self.spec))
 
     def sizes(self) -> tuple[int, int]:
         """Return the numbers of nodes and of edges."""
-        return self.problem.map_reduce(partial(_sizes, part=self.part))
+        return self.problem.map_reduce(partial(_sizes, spec=self.spec))
 
     def label_moments(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what `learning.moments.label_moments` returns, for a likelihood of all nodes together."""
-        return self.problem.map_reduce(partial(_label_moments, part=self.part, weights=weights))
+        return self.problem.map_reduce(partial(_label_moments, spec=self.spec, weights=weights))
 
 
-def _evaluated(piece: Problem, part: AbstractPart, weights: np.ndarray) -> tuple[float, np.ndarray]:
-    return piece.likelihood(part)(weights)
+def _evaluate(problem: Problem, spec: AbstractLikelihoodSpec, weights: np.ndarray) -> tuple[float, np.ndarray]:
+    return problem.likelihood(spec)(weights)
 
 
-def _curvature(piece: Problem, part: AbstractPart) -> np.ndarray:
-    return curvature(piece.likelihood(part).graph)
+def _curvature(problem: Problem, spec: AbstractLikelihoodSpec) -> np.ndarray:
+    return hessian_diagonal_bound(problem.likelihood(spec).graph)
 
 
-def _sizes(piece: Problem, part: AbstractPart) -> tuple[int, int]:
-    graph = piece.likelihood(part).graph
+def _sizes(problem: Problem, spec: AbstractLikelihoodSpec) -> tuple[int, int]:
+    graph = problem.likelihood(spec).graph
     return graph.n_nodes, graph.n_edges
 
 
-def _label_moments(piece: Problem, part: AbstractPart, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    likelihood = piece.likelihood(part)
+def _label_moments(
+    problem: Problem, spec: AbstractLikelihoodSpec, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    likelihood = problem.likelihood(spec)
     assert isinstance(likelihood, AbstractJointLikelihood)
     return label_moments(likelihood, weights)
 
@@ -245,15 +252,15 @@ class Monitor:
         """The entries of the optimiser's path so far, where the monitor records them."""
         return ()
 
-    def restore(self, stage: str, kind: type[AnyState]) -> AnyState | None:
+    def restore(self, stage: str, state_class: type[AnyState]) -> AnyState | None:
         return None
 
-    def step(self, stage: str, state: State, max_iterations: int) -> None:
+    def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
         """Called after each iteration of the optimiser, and once more when a stage has ended."""
 
 
 @dataclass(frozen=True)
-class Learned:
+class FitResult:
     """What learning gives.
 
     Args:
@@ -261,15 +268,15 @@ class Learned:
             that the chosen candidates have joined. `gates` is laid out as `Problem.gates` says.
         stages: for each optimisation, its name and the optimiser's last state.
         summary: figures for people and machines, in order.
-        chosen: see `Problem.having`.
+        chosen_candidates: see `Problem.having`.
         histograms: figures of what the backend saw; by the figure's name, its histograms by theirs.
         moments: at the weights, without what the penalties do; None where the backend has none.
     """
 
     vectors: dict[str, np.ndarray]
-    stages: tuple[tuple[str, State], ...] = ()
+    stages: tuple[tuple[str, OptimiserState], ...] = ()
     summary: dict[str, float | int | str] = field(default_factory=dict)
-    chosen: Mapping[str, np.ndarray] = field(default_factory=dict)
+    chosen_candidates: Mapping[str, np.ndarray] = field(default_factory=dict)
     histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
     moments: Moments | None = None
 
@@ -280,7 +287,7 @@ class Learned:
 
 
 @dataclass(frozen=True)
-class Inferred:
+class InferenceResult:
     """Answers for the free variables of a problem.
 
     Args:
@@ -289,7 +296,7 @@ class Inferred:
         marginals: flat tables of probabilities.
         edges: pairs of variables that were taken to depend on each other, shape (m, 2).
         map_states: a most probable joint state, shape (n_nodes,).
-        messages: how many were sent, where a backend counts them.
+        n_messages: how many were sent, where a backend counts them.
     """
 
     variables: np.ndarray
@@ -299,30 +306,30 @@ class Inferred:
     edges: np.ndarray
     log_partition: float
     verdict: Verdict
-    messages: int | None = None
+    n_messages: int | None = None
 
     def modes(self) -> np.ndarray:
         """Return the most probable state of each variable alone, shape (n,), int32."""
         return modes(self.marginals, self.state_start)
 
-    def only(self, chosen: np.ndarray) -> Inferred:
+    def select_variables(self, selected: np.ndarray) -> InferenceResult:
         """The answers for some of the variables, shape (n,), bool; the edges stay."""
         sizes = np.diff(self.state_start)
         return replace(
             self,
-            variables=self.variables[chosen],
-            state_start=offsets(sizes[chosen]),
-            marginals=self.marginals[np.repeat(chosen, sizes)],
-            map_states=self.map_states[chosen],
+            variables=self.variables[selected],
+            state_start=offsets(sizes[selected]),
+            marginals=self.marginals[np.repeat(selected, sizes)],
+            map_states=self.map_states[selected],
         )
 
 
-def infer_by(answering: Answering) -> Inferred:
+def run_inference(task: InferenceTask) -> InferenceResult:
     """Return marginals and a most probable joint state of the nodes that are not given."""
-    graph, potentials = answering.graph, answering.potentials
-    inference = answering.method(graph.scopes)
+    graph, potentials = task.graph, task.potentials
+    inference = task.method(graph.scopes)
     found = inference.marginals(potentials)
-    answers = Inferred(
+    answers = InferenceResult(
         variables=graph.variables,
         state_start=graph.state_start,
         marginals=found.nodes,
@@ -334,20 +341,20 @@ def infer_by(answering: Answering) -> Inferred:
     interrupted = found.verdict.status == "interrupted"
     states = answers.modes() if interrupted else inference.map_states(potentials).states
     answers = replace(answers, map_states=states)
-    return answers if answering.given is None else answers.only(answering.given < 0)
+    return answers if task.observed_states is None else answers.select_variables(task.observed_states < 0)
 
 
-def _average(answers: Sequence[Inferred]) -> Inferred:
+def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
     """Return the marginals of the average distribution.
 
     Of several it has no log partition, and its states are each the most probable alone.
     """
-    if len(answers) == 1:
-        return answers[0]
+    if len(results) == 1:
+        return results[0]
     mixed = replace(
-        answers[0],
-        marginals=np.mean([each.marginals for each in answers], axis=0),
-        edges=distinct_rows(np.concatenate([each.edges for each in answers])),
+        results[0],
+        marginals=np.mean([each.marginals for each in results], axis=0),
+        edges=distinct_rows(np.concatenate([each.edges for each in results])),
         log_partition=float("nan"),
     )
     return replace(mixed, map_states=mixed.modes())
@@ -358,37 +365,39 @@ class AbstractBackend(ABC):
     """A composition of structure, objective, optimiser and inference; its fields are its settings."""
 
     name: ClassVar[str]
-    without: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    unused_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """For a stage of learning, the settings on which it does not depend."""
-    chooses: ClassVar[bool] = False
+    uses_candidates: ClassVar[bool] = False
     """Whether it looks at candidates."""
-    gated: ClassVar[bool] = False
+    uses_gates: ClassVar[bool] = False
     """Whether it reads the gates of a problem, so that a checkpoint of it belongs to these gates."""
 
     @property
-    def undivided(self) -> str:
+    def unshardable_reason(self) -> str:
         """Why the answers for a problem are not those for its pieces; empty where they are."""
         return ""
 
     @abstractmethod
-    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         """Learns from the labels of the free variables."""
 
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        """Return marginals and most probable states of the free variables under learned vectors: those of `answers_from`.
+    def infer(
+        self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
+    ) -> InferenceResult:
+        """Return marginals and most probable states of the free variables under learned vectors: those of `inference_tasks`.
 
         Args:
             observe: sees a method that goes by rounds at work.
         """
-        return _average([infer_by(each) for each in self.answers_from(problem, vectors)])
+        return _average_results([run_inference(each) for each in self.inference_tasks(problem, vectors)])
 
     @abstractmethod
-    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart:
+    def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:
         """The distribution that `infer` answers from: at `vectors["weights"]` its value is minus the log-likelihood of the
         free variables' states, given all others.
         """
 
-    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+    def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         """What `infer` answers from, so that its answers can be explained; of several the average.
 
         Raises:
@@ -399,15 +408,15 @@ class AbstractBackend(ABC):
             Diagnostic("E368", message, hint="its answers cannot be explained; see docs/extending/backend.md")
         )
 
-    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart | None:
+    def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
         """The likelihood that the weights maximise, less their `l2` penalty, where it is exact, or the pseudo-likelihood; else
         None.
         """
         return None
 
-    def _require_whole(self, problem: Problem, hint: str = "give more --memory, and no --workers") -> None:
+    def _require_unsharded(self, problem: Problem, hint: str = "give more --memory, and no --workers") -> None:
         """Raise UsageError if the problem is in pieces."""
-        if problem.in_pieces:
+        if problem.is_sharded:
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             raise UsageError(Diagnostic("E309", message, hint=hint))
 
@@ -417,21 +426,21 @@ class AbstractBackend(ABC):
             message = f"backend '{self.name}' cannot learn latent attributes: {reason}"
             raise UsageError(Diagnostic("E307", message, hint=hint))
 
-    def _refuse(self, setting: str, hint: str) -> None:
+    def _reject_setting(self, setting: str, hint: str) -> None:
         message = f"setting '{setting}' of backend '{self.name}' cannot be {getattr(self, setting):g}"
         raise UsageError(Diagnostic("E305", message, hint=hint))
 
-    def _require_above_0(self, *settings: str) -> None:
+    def _require_positive(self, *settings: str) -> None:
         """Raises UsageError where one of them is 0; below it none can be."""
         for setting in settings:
             if not getattr(self, setting):
-                self._refuse(setting, "it takes a number above 0")
+                self._reject_setting(setting, "it takes a number above 0")
 
     def _require_below_1(self, *settings: str) -> None:
         """Raises UsageError where one of them, a share or a probability, is 1 or more."""
         for setting in settings:
             if getattr(self, setting) >= 1:
-                self._refuse(setting, "it takes a number below 1")
+                self._reject_setting(setting, "it takes a number below 1")
 
     def _require_one_of(self, setting: str, choices: Sequence[str]) -> None:
         """Raises UsageError where the setting is something else."""
@@ -448,7 +457,7 @@ def maximise_likelihood(
     l2: float,
     start: Callable[[], np.ndarray],
     monitor: Monitor,
-) -> State:
+) -> OptimiserState:
     """Run one stage: penalised maximum likelihood, from where the monitor remembers it or else from `start()`.
 
     Args:
@@ -465,10 +474,10 @@ def maximise_likelihood(
         # A value is as near its minimum as the square of its gradient: a small tolerance of one needs the other's.
         value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
     )
-    evaluate = penalised(objective, strength, layout.learned())
-    state = monitor.restore(stage, State) or optimiser.start(evaluate, start())
+    evaluate = add_l2_penalty(objective, strength, layout.learnable_mask())
+    state = monitor.restore(stage, OptimiserState) or optimiser.start(evaluate, start())
 
-    def observe(state: State) -> None:  # whatever a monitor returns, it does not change the state
+    def observe(state: OptimiserState) -> None:  # whatever a monitor returns, it does not change the state
         monitor.step(stage, state, optimiser.max_iterations)
 
     return optimiser.minimise(evaluate, state, observe)
@@ -490,29 +499,29 @@ class AbstractLikelihoodBackend(AbstractBackend):
 
     def maximise(
         self, stage: str, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor
-    ) -> State:
+    ) -> OptimiserState:
         """Return the state in which one optimisation ends; see `maximise_likelihood`."""
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         return maximise_likelihood(stage, objective, optimiser, self.l2, start, monitor)
 
-    def fit_part(
-        self, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor, *sizes: str
-    ) -> Learned:
+    def fit_weights(
+        self, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor, *size_names: str
+    ) -> FitResult:
         """Learn weights in one stage.
 
         Args:
-            sizes: what the summary calls the number of nodes and, where there is a second name, of edges.
+            size_names: what the summary calls the number of nodes and, where there is a second name, of edges.
         """
         weights = self.maximise("weights", objective, start, monitor)
-        return Learned(
+        return FitResult(
             {"weights": weights.point},
             (("weights", weights),),
-            dict(zip(sizes, objective.sizes(), strict=False)),
+            dict(zip(size_names, objective.sizes(), strict=False)),
             moments=moments_at(objective, weights, self.l2),
         )
 
 
-def moments_at(objective: TotalLikelihood, state: State, l2: float) -> Moments:
+def moments_at(objective: TotalLikelihood, state: OptimiserState, l2: float) -> Moments:
     """Return the moments where `maximise_likelihood` has ended; the gradient that it has ended with tells those of the model.
 
     Args:
@@ -521,5 +530,5 @@ def moments_at(objective: TotalLikelihood, state: State, l2: float) -> Moments:
     """
     layout = objective.problem.graph.layout
     empirical, variance = objective.label_moments(state.point)
-    apart = np.where(layout.learned(), state.gradient - layout.l2(l2) * state.point, np.nan)
+    apart = np.where(layout.learnable_mask(), state.gradient - layout.l2(l2) * state.point, np.nan)
     return Moments(empirical, empirical + apart, variance)

@@ -13,33 +13,33 @@ from zipfile import BadZipFile
 import numpy as np
 
 from relcrf.backends.base import Monitor
-from relcrf.backends.damage import corrupt
-from relcrf.columns.growing import DAMAGED
+from relcrf.backends.damaged_files import damaged_file_error
+from relcrf.columns.storage import READ_ERRORS
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.files import whole_file, write_text
-from relcrf.learning.lbfgs import AnyState, State
+from relcrf.files import atomic_file, write_text
+from relcrf.learning.lbfgs import AnyState, OptimiserState
 from relcrf.structure.search import SearchState
 
-FORMAT = 2
+FORMAT_VERSION = 2
 """Version of the files; a checkpoint of another one is refused."""
 
-SAVE_EVERY = 5.0
+SAVE_INTERVAL = 5.0
 """Seconds between checkpoints."""
 
-Seconds = tuple[float, float]
+WallCpuSeconds = tuple[float, float]
 """By the clock, and of the processor in this process."""
 
 
 @dataclass(frozen=True)
-class _Reached:
+class _Progress:
     """A stage and its state, None before the first; and all that led there."""
 
-    state: tuple[str, State] | None
+    state: tuple[str, OptimiserState] | None
     log: list[dict[str, Any]]
-    seconds: list[Seconds]
+    seconds: list[WallCpuSeconds]
 
 
-class Checkpoints(Monitor):
+class CheckpointMonitor(Monitor):
     """Saves the optimiser's state every few seconds, and gives it back.
 
     `log` is the path so far, and `seconds` the time that each of its entries came at, from the beginning of its stage on; an
@@ -47,25 +47,28 @@ class Checkpoints(Monitor):
 
     Args:
         folder: the partial run folder. identity: the `fingerprint` of what is trained.
-        then: another monitor's `step`, for progress.
+        on_step: another monitor's `step`, for progress.
 
     Raises:
         UsageError: where the folder's checkpoint is of something else.
     """
 
     def __init__(
-        self, folder: Path, identity: str, then: Callable[[str, State, int], None] = lambda stage, state, most: None
+        self,
+        folder: Path,
+        identity: str,
+        on_step: Callable[[str, OptimiserState, int], None] = lambda stage, state, most: None,
     ) -> None:
         self.folder = folder / "checkpoint"
-        self.then = then
-        self.saved = time.monotonic()
-        self.began = _now()
-        self.latest = _Reached(None, [], [])
-        known, mine = self.folder / "identity", f"{FORMAT} {identity}"
+        self.on_step = on_step
+        self.last_save_time = time.monotonic()
+        self.stage_start = _current_seconds()
+        self.progress = _Progress(None, [], [])
+        known, mine = self.folder / "identity", f"{FORMAT_VERSION} {identity}"
         if known.exists() and (found := known.read_text(errors="replace")) != mine:
             what = (
                 "another model, other settings or other data"
-                if found.startswith(f"{FORMAT} ")
+                if found.startswith(f"{FORMAT_VERSION} ")
                 else "another version of relcrf"
             )
             message = f"the interrupted run '{folder}' is of {what}"
@@ -74,28 +77,28 @@ class Checkpoints(Monitor):
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        return self.latest.log
+        return self.progress.log
 
     @property
-    def seconds(self) -> list[Seconds]:
-        return self.latest.seconds
+    def seconds(self) -> list[WallCpuSeconds]:
+        return self.progress.seconds
 
-    def restore(self, stage: str, kind: type[AnyState]) -> AnyState | None:
-        self.began = _now()
+    def restore(self, stage: str, state_class: type[AnyState]) -> AnyState | None:
+        self.stage_start = _current_seconds()
         path = self.folder / f"{stage}.npz"
         if not path.exists():
             return None
         try:
             with np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-            log, seconds = json.loads(arrays["path.log"].tobytes()), seconds_of(arrays["path.seconds"].tolist())
-            state = kind.from_arrays(arrays)
-        except (*DAMAGED, BadZipFile, NotImplementedError) as error:
-            raise corrupt(path, error) from None
-        self.latest, self.began = _Reached(None, log, seconds), _less(_now(), seconds[-1])
+            log, seconds = json.loads(arrays["path.log"].tobytes()), parse_seconds(arrays["path.seconds"].tolist())
+            state = state_class.from_arrays(arrays)
+        except (*READ_ERRORS, BadZipFile, NotImplementedError) as error:
+            raise damaged_file_error(path, error) from None
+        self.progress, self.stage_start = _Progress(None, log, seconds), _subtract(_current_seconds(), seconds[-1])
         return state
 
-    def step(self, stage: str, state: State, max_iterations: int) -> None:
+    def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
         entry = {
             "stage": stage,
             "iteration": state.iteration,
@@ -105,34 +108,36 @@ class Checkpoints(Monitor):
             **({"chosen": len(state.chosen)} if isinstance(state, SearchState) else {}),
         }
         # All at once: Ctrl-C between them would save a state without its entry.
-        self.latest = _Reached((stage, state), [*self.log, entry], [*self.seconds, _less(_now(), self.began)])
-        if time.monotonic() - self.saved > SAVE_EVERY or state.status != "running":
+        self.progress = _Progress(
+            (stage, state), [*self.log, entry], [*self.seconds, _subtract(_current_seconds(), self.stage_start)]
+        )
+        if time.monotonic() - self.last_save_time > SAVE_INTERVAL or state.status != "running":
             self.save()
-        self.then(stage, state, max_iterations)
+        self.on_step(stage, state, max_iterations)
 
     def save(self) -> None:
         """Write the latest state and all that led there to one file."""
-        reached = self.latest
+        reached = self.progress
         if reached.state is None:
             return
         stage, state = reached.state
         log = np.frombuffer(json.dumps(reached.log).encode(), dtype=np.uint8)
-        with whole_file(self.folder / f"{stage}.npz") as file:
+        with atomic_file(self.folder / f"{stage}.npz") as file:
             arrays: dict[str, Any] = {"path.log": log, "path.seconds": np.array(reached.seconds), **state.to_arrays()}
             np.savez(file, **arrays)
-        self.saved = time.monotonic()
+        self.last_save_time = time.monotonic()
 
 
-def _now() -> Seconds:
+def _current_seconds() -> WallCpuSeconds:
     return time.perf_counter(), time.process_time()
 
 
-def _less(one: Seconds, other: Seconds) -> Seconds:
+def _subtract(one: WallCpuSeconds, other: WallCpuSeconds) -> WallCpuSeconds:
     return one[0] - other[0], one[1] - other[1]
 
 
-def seconds_of(read: Sequence[Sequence[float]]) -> list[Seconds]:
-    return [(float(wall), float(processor)) for wall, processor in read]
+def parse_seconds(pairs: Sequence[Sequence[float]]) -> list[WallCpuSeconds]:
+    return [(float(wall), float(processor)) for wall, processor in pairs]
 
 
 @dataclass(frozen=True)
@@ -141,8 +146,8 @@ class Timings:
 
     Args:
         phases: seconds of each, by name.
-        steps: for each entry of the log, see `Checkpoints`; empty where nobody watched.
+        step_seconds: for each entry of the log, see `CheckpointMonitor`; empty where nobody watched.
     """
 
     phases: Mapping[str, float]
-    steps: tuple[Seconds, ...]
+    step_seconds: tuple[WallCpuSeconds, ...]

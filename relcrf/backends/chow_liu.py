@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractLikelihoodBackend, Learned, Monitor, Problem, SharedVector
-from relcrf.backends.exact import AbstractForestPart
+from relcrf.backends.base import AbstractLikelihoodBackend, FitResult, Monitor, Problem, SharedVector
+from relcrf.backends.exact import AbstractForestSpec
+from relcrf.backends.inference_task import InferenceTask
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.structure.conditional_chow_liu import EdgeRule
-from relcrf.structure.edge_kinds import edge_values, information, joint_counts
+from relcrf.structure.conditional_chow_liu import EdgeSelector
+from relcrf.structure.edge_kinds import count_joint_states, edge_kind_values, kind_information
 
 
 def label_information(problem: Problem, backend: str) -> np.ndarray:
@@ -28,24 +28,24 @@ def label_information(problem: Problem, backend: str) -> np.ndarray:
         raise UsageError(Diagnostic("E307", message, hint="use --backend ess without pooling"))
     layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))
     counts = problem.map_reduce(partial(_joint_counts, backend=backend, k=k))
-    return information(counts, layout, k, {group.block: group.features.n_blocks for group in problem.graph.groups})
+    return kind_information(counts, layout, k, {group.block: group.features.n_blocks for group in problem.graph.groups})
 
 
-def _joint_counts(piece: Problem, backend: str, k: int) -> np.ndarray:
-    graph = piece.reduced(backend)
-    return joint_counts(graph, piece.states[graph.variables], k)
+def _joint_counts(problem: Problem, backend: str, k: int) -> np.ndarray:
+    graph = problem.reduced_graph(backend)
+    return count_joint_states(graph, problem.states[graph.variables], k)
 
 
 @dataclass(frozen=True)
-class OnTree(AbstractForestPart):
+class TreeLikelihoodSpec(AbstractForestSpec):
     """The forest of the largest information, which each weight has for its feature."""
 
     backend: str
     information: SharedVector
 
     def graph(self, problem: Problem) -> ReducedGraph:
-        graph = problem.reduced(self.backend)
-        (tree,) = EdgeRule().chosen(graph, edge_values(graph, self.information.get()))
+        graph = problem.reduced_graph(self.backend)
+        (tree,) = EdgeSelector().select(graph, edge_kind_values(graph, self.information.load()))
         return tree
 
 
@@ -59,17 +59,17 @@ class ChowLiuBackend(AbstractLikelihoodBackend):
 
     name: ClassVar[str] = "chow-liu"
 
-    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         found = label_information(problem, self.name)
-        tree = problem.sum_of(OnTree(self.name, problem.share(found)))
-        learned = self.fit_part(tree, problem.graph.layout.initial, monitor, "variables", "tree_edges")
+        tree = problem.total_likelihood(TreeLikelihoodSpec(self.name, problem.share_vector(found)))
+        learned = self.fit_weights(tree, problem.graph.layout.initial, monitor, "variables", "tree_edges")
         return replace(learned, vectors={**learned.vectors, "information": found})
 
-    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnTree:
-        return OnTree(self.name, problem.share(vectors["information"]))
+    def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> TreeLikelihoodSpec:
+        return TreeLikelihoodSpec(self.name, problem.share_vector(vectors["information"]))
 
-    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
-        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
+    def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
+        return (self.joint_likelihood(problem, vectors).inference_task(problem, vectors["weights"]),)
 
-    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnTree:
-        return self.joint(problem, vectors)
+    def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> TreeLikelihoodSpec:
+        return self.joint_likelihood(problem, vectors)

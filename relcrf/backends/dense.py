@@ -10,13 +10,13 @@ import numpy as np
 
 from relcrf.backends.base import (
     AbstractLikelihoodBackend,
-    AbstractPart,
-    Learned,
+    AbstractLikelihoodSpec,
+    FitResult,
     Monitor,
     Problem,
 )
-from relcrf.backends.pseudo import Blankets, PseudoBackend
-from relcrf.backends.whole_graph import WITH_PARTITION, AbstractWholeGraphBackend, WholeGraph
+from relcrf.backends.pseudo import PseudoBackend, PseudoLikelihoodSpec
+from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBackend, WholeGraphSpec
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
 
     Args:
         seed: of the start where the model has latent attributes.
-        learn: `likelihood` or `pseudo`.
+        objective: `likelihood` or `pseudo`.
         inference: a method that has a log partition, by name; see docs/inference.
 
     Raises:
@@ -35,21 +35,21 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
 
     name: ClassVar[str] = "dense"
     seed: int = 0
-    learn: str = "likelihood"
+    objective: str = "likelihood"
     inference: str = "bp"
 
     def __post_init__(self) -> None:
         self._require_one_of("learn", ("likelihood", "pseudo"))
-        self._require_one_of("inference", WITH_PARTITION)
+        self._require_one_of("inference", PARTITION_METHODS)
 
-    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        if self.learn == "pseudo":
+    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+        if self.objective == "pseudo":
             return PseudoBackend(self.l2, self.max_iterations, self.tolerance).fit(problem, monitor)
-        whole = problem.sum_of(WholeGraph(self.name, self.inference))
-        return self.fit_part(whole, partial(problem.start, self.seed), monitor, "variables", "edges")
+        whole = problem.total_likelihood(WholeGraphSpec(self.name, self.inference))
+        return self.fit_weights(whole, partial(problem.initial_weights, self.seed), monitor, "variables", "edges")
 
-    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart | None:
-        if self.learn == "pseudo":
-            return Blankets()
+    def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
+        if self.objective == "pseudo":
+            return PseudoLikelihoodSpec()
         exact = self.inference in ("enumeration", "forest", "jt")
-        return self.joint(problem, vectors) if exact else None
+        return self.joint_likelihood(problem, vectors) if exact else None

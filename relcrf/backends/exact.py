@@ -8,36 +8,36 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractPart, Problem
+from relcrf.backends.base import AbstractLikelihoodSpec, Problem
+from relcrf.backends.inference_task import InferenceTask
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Scopes
-from relcrf.inference.clique_tree import CliqueTooLarge
+from relcrf.inference.clique_tree import CliqueTooLargeError
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.result import AbstractInference
 from relcrf.learning.likelihood import AbstractJointLikelihood, ForestLikelihood, InferredLikelihood
 
-MEMORY = 1 << 32
+MAX_CLIQUE_BYTES = 1 << 32
 """Bytes that the tables of cliques may take."""
 
 
 def exact_likelihood(
-    graph: ReducedGraph, states: np.ndarray, known: np.ndarray | None = None, *, width: int = 1
+    graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None, *, treewidth: int = 1
 ) -> AbstractJointLikelihood:
     """The likelihood of states of shape (n_nodes,) where the graph has that treewidth. For the rest see there.
 
     Raises:
         UsageError: where the cliques are too large.
     """
-    if width == 1:
-        return ForestLikelihood.of(graph, states, known)
-    return InferredLikelihood(graph, states, _junction_tree, known)
+    if treewidth == 1:
+        return ForestLikelihood.build(graph, states, evidence)
+    return InferredLikelihood(graph, states, _junction_tree, evidence)
 
 
 @dataclass(frozen=True)
-class AbstractForestPart(AbstractPart):
+class AbstractForestSpec(AbstractLikelihoodSpec):
     """A distribution on a forest: its likelihood and its answers are exact."""
 
     @abstractmethod
@@ -46,23 +46,23 @@ class AbstractForestPart(AbstractPart):
 
     def likelihood(self, problem: Problem) -> AbstractJointLikelihood:
         graph = self.graph(problem)
-        return ForestLikelihood.of(graph, problem.states[graph.variables])
+        return ForestLikelihood.build(graph, problem.states[graph.variables])
 
-    def answering(self, problem: Problem, weights: np.ndarray) -> Answering:
+    def inference_task(self, problem: Problem, weights: np.ndarray) -> InferenceTask:
         """Return what a backend answers from."""
-        return Answering(self.graph(problem), weights, exact_method(1))
+        return InferenceTask(self.graph(problem), weights, exact_method(1))
 
 
-def exact_method(width: int) -> Callable[[Scopes], AbstractInference]:
+def exact_method(treewidth: int) -> Callable[[Scopes], AbstractInference]:
     """What answers exactly on graphs of a treewidth."""
-    return ForestInference if width == 1 else _junction_tree
+    return ForestInference if treewidth == 1 else _junction_tree
 
 
 def _junction_tree(scopes: Scopes) -> AbstractInference:
-    inference = JunctionTree(scopes, MEMORY)
+    inference = JunctionTree(scopes, MAX_CLIQUE_BYTES)
     try:
-        inference.cliques.require_memory()
-    except CliqueTooLarge as error:
+        inference.clique_tree.check_memory()
+    except CliqueTooLargeError as error:
         message = f"the graph is too large for this width: {error}"
         raise UsageError(Diagnostic("E308", message, hint="use --set width=1")) from None
     return inference

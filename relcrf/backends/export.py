@@ -6,13 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from relcrf.backends.learned import LearnedModel
+from relcrf.backends.learned_model import LearnedModel
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.language.render import declaration
-from relcrf.model.expressions import Expression, Name, Text, conjoined, conjuncts, names_in, with_constants
+from relcrf.language.render import render_declaration
+from relcrf.model.expressions import (
+    Expression,
+    Name,
+    Text,
+    conjuncts,
+    names_in,
+    optional_conjunction,
+    substitute_constants,
+)
 from relcrf.model.spec import ModelSpec, Template
 
-_TOLD = {"gain": ".4g", "support": ".0f"}
+_SCORE_FORMATS = {"gain": ".4g", "support": ".0f"}
 """Vectors of what a candidate is worth, and how their numbers are written."""
 
 
@@ -22,8 +30,8 @@ def require_exportable(spec: ModelSpec) -> None:
     Raises:
         UsageError: for a model cannot name a thing.
     """
-    for node in spec.flat().templates:
-        sorts = {p.name: p.sort for p in node.parameters}
+    for node in spec.flatten().templates:
+        sorts = {p.name: p.type_name for p in node.parameters}
         for key in node.per if node.is_candidate else ():
             if isinstance(key, Name) and spec.domain(sorts.get(key.name, "")) is None:
                 message = f"the key '{key.name}' of candidates '{node.name}' is a thing, which a model file cannot name"
@@ -31,25 +39,25 @@ def require_exportable(spec: ModelSpec) -> None:
                 raise UsageError(Diagnostic("E392", message, node.span, hint))
 
 
-def exported(learned: LearnedModel) -> str:
+def render_learned_model(learned: LearnedModel) -> str:
     """The text of the model with each chosen candidate as a template of its own, in the place of the candidates.
 
     Its weights are where learning starts. Comments say what it gains and how often it holds, see `structure/gains.py`, where the
     backend tells that, and of a table its strength, the norm of its weights. Weights of the other templates are in the run
     folder alone. For which models see `require_exportable`.
     """
-    spec = learned.spec.flat()
+    spec = learned.spec.flatten()
     taken = {node.name for node in spec.templates}
     parts = []
     for node in spec.declarations:
         if isinstance(node, Template) and node.is_candidate:
-            parts += _chosen(node, learned, taken)
+            parts += _render_candidates(node, learned, taken)
         else:
-            parts.append(declaration(node))
+            parts.append(render_declaration(node))
     return "\n\n".join(parts) + "\n"
 
 
-def _chosen(node: Template, learned: LearnedModel, taken: set[str]) -> list[str]:
+def _render_candidates(node: Template, learned: LearnedModel, taken: set[str]) -> list[str]:
     """The templates of one declaration of candidates, those of the largest weights first."""
     found = [(block, t) for block, t in enumerate(learned.templates) if t.name == node.name]
     if not found:
@@ -57,21 +65,23 @@ def _chosen(node: Template, learned: LearnedModel, taken: set[str]) -> list[str]
     ((block, info),) = found
     assert info.keys is not None
     weights = learned.layout.matrix(learned.vectors["weights"], block)
-    worth = {name: learned.layout.matrix(learned.vectors[name], block) for name in _TOLD if name in learned.vectors}
+    worth = {
+        name: learned.layout.matrix(learned.vectors[name], block) for name in _SCORE_FORMATS if name in learned.vectors
+    }
     strengths = np.linalg.norm(weights, axis=1)
     texts = []
     for number, key in enumerate(np.argsort(-strengths, kind="stable")):
-        template = _with_key(node, info.keys.values[key], _free_name(f"{node.name}_{number + 1}", taken))
+        template = _instantiate_key(node, info.keys.values[key], _unique_name(f"{node.name}_{number + 1}", taken))
         starts = tuple(round(float(weight), 6) for weight in weights[key])
         init = starts if len(starts) > 1 else starts[0]
         said = [f"strength {strengths[key]:.4g}"] if len(starts) > 1 else []
-        said += [f"{name} {matrix[key, 0]:{_TOLD[name]}}" for name, matrix in worth.items()]
-        text = declaration(replace(template, options=replace(node.options, init=init)))
+        said += [f"{name} {matrix[key, 0]:{_SCORE_FORMATS[name]}}" for name, matrix in worth.items()]
+        text = render_declaration(replace(template, options=replace(node.options, init=init)))
         texts.append(f"{text}  # {', '.join(said)}" if said else text)
     return texts
 
 
-def _with_key(node: Template, key: tuple[str, ...], name: str) -> Template:
+def _instantiate_key(node: Template, key: tuple[str, ...], name: str) -> Template:
     """The candidates of one key as a template."""
     constants: dict[str, Expression] = {
         item.name: Text(value) for item, value in zip(node.per, key, strict=True) if isinstance(item, Name)
@@ -82,14 +92,14 @@ def _with_key(node: Template, key: tuple[str, ...], name: str) -> Template:
         node,
         name=name,
         parameters=kept,
-        over=tuple(with_constants(item, constants) for item in node.over),
-        where=conjoined([with_constants(part, constants) for part in conditions]),
+        over=tuple(substitute_constants(item, constants) for item in node.over),
+        where=optional_conjunction([substitute_constants(part, constants) for part in conditions]),
         per=(),
         is_candidate=False,
     )
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def _unique_name(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     taken.add(name)

@@ -12,64 +12,64 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
-from relcrf.backends.risks import Examples, GatedBeliefs, without_closed
-from relcrf.backends.whole_graph import WholeGraph
+from relcrf.backends.base import AbstractBackend, FitResult, InferenceResult, Monitor, Problem, maximise_likelihood
+from relcrf.backends.gated_risks import ExampleSplitter, GatedBeliefsSpec, remove_closed_factors
+from relcrf.backends.inference_task import InferenceTask
+from relcrf.backends.whole_graph import WholeGraphSpec
 from relcrf.graph.reduction import Role
-from relcrf.graph.scaling import scaled
+from relcrf.graph.scaling import scale_factors
 from relcrf.inference.belief_propagation import BeliefPropagation
-from relcrf.inference.result import Observer, Verdict, silent
+from relcrf.inference.result import Observer, Verdict, ignore_progress
 from relcrf.kernels.distinct import distinct_rows
-from relcrf.learning.early_stopping import EarlyStoppingState, stopped_early
-from relcrf.learning.lbfgs import AbstractMinimiser, Lbfgs, State
+from relcrf.learning.early_stopping import EarlyStoppingState, update_early_stopping
+from relcrf.learning.lbfgs import AbstractMinimiser, Lbfgs, OptimiserState
 from relcrf.learning.owlqn import Owlqn
 from relcrf.learning.penalties import Penalties
-from relcrf.learning.risk import LOSSES, Risk, Settings
-from relcrf.learning.stochastic import AbstractStochastic, Adam, MetaDescent
+from relcrf.learning.risk import LOSSES, Risk, RiskSettings
+from relcrf.learning.stochastic import AbstractStochasticMethod, Adam, MetaDescent
 
 
 @dataclass(frozen=True)
-class Stage:
+class TrainingStage:
     """A part of learning.
 
     Args:
         steepness: of the gates' thresholds.
-        by_evidence: whether gates look at the evidence.
-        judged: whether held-out variables say when it has done enough; before gates have closed they cannot.
+        uses_evidence: whether gates look at the evidence.
+        early_stopping: whether held-out variables say when it has done enough; before gates have closed they cannot.
         refit: weights of pairs that are 0 stay so, and L1 does not act.
     """
 
     name: str
     steepness: float
-    by_evidence: bool
-    judged: bool
+    uses_evidence: bool
+    early_stopping: bool
     refit: bool = False
 
 
-STAGES = {
+TRAINING_STAGES = {
     "evidence": (
-        Stage("static", 1.0, False, False),
-        Stage("evidence", 1.0, True, True),
-        Stage("sharp", 2.0, True, True),
+        TrainingStage("static", 1.0, False, False),
+        TrainingStage("evidence", 1.0, True, True),
+        TrainingStage("sharp", 2.0, True, True),
     ),
-    "static": (Stage("static", 1.0, False, False), Stage("sharp", 2.0, False, True)),
-    "none": (Stage("open", 1.0, False, True),),
+    "static": (TrainingStage("static", 1.0, False, False), TrainingStage("sharp", 2.0, False, True)),
+    "none": (TrainingStage("open", 1.0, False, True),),
 }
 """Of learning, by `gates`. Gates that may look at the evidence from the start soon close all pairs of unknown variables, and
 what is left overfits."""
 
-REFIT = Stage("refit", 2.0, True, True, refit=True)
+REFIT_STAGE = TrainingStage("refit", 2.0, True, True, refit=True)
 """The last one where L1 has made weights 0: the others learn without it."""
 
-AJAR = 2.0
+INITIAL_GATE_LOG_ODDS = 2.0
 """The log odds at which all gates are open at first."""
 
-ROUNDS = 50
+PRETRAINING_BP_ITERATIONS = 50
 """Of belief propagation in the likelihood that learning begins with."""
 
-STOCHASTIC: dict[str, type[AbstractStochastic]] = {"adam": Adam, "smd": MetaDescent}
-RATES = {"adam": 0.03, "smd": 0.1}
+STOCHASTIC_OPTIMISERS: dict[str, type[AbstractStochasticMethod]] = {"adam": Adam, "smd": MetaDescent}
+DEFAULT_LEARNING_RATES = {"adam": 0.03, "smd": 0.1}
 
 
 @dataclass(frozen=True)
@@ -81,48 +81,48 @@ class GatedBackend(AbstractBackend):
 
     Args:
         loss: of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, 1 less the F measure.
-        price: of a message, beside the mean loss; messages are counted for each variable that is asked for.
+        message_cost: of a message, beside the mean loss; messages are counted for each variable that is asked for.
         gates: `evidence`; `static`: a number for each key, whatever the evidence; `none`: all are open.
-        iterations: of belief propagation.
-        threshold: of a gate's probability, below which its factor is left out in use. learning_threshold: in learning.
+        bp_iterations: of belief propagation.
+        gate_threshold: of a gate's probability, below which its factor is left out in use. training_gate_threshold: in learning.
         l2, l1, group_l1: of the weights of factors; groups are those of a key. Where L1 has made weights 0 the others are learned
             once more without it. gate_l2: of the gates' bases.
             evidence_l2: of what they make of the evidence. Penalties are on the sum over variables, of all draws.
-        given_share: of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
+        evidence_fraction: of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
         unlabelled: `leave`: variables without a label take no part in learning; `infer`: they are hidden.
-        pretraining: iterations of likelihood.
+        pretraining_iterations: iterations of likelihood.
         optimiser: in batches of whole components `adam` or `smd`, stochastic meta-descent; or `lbfgs`, which with gates ends in
             worse optima: what all gates have in common moves first, and they open or close all at once.
-        batch: components. rate: of the first step of a stochastic one; 0 is its default.
+        batch_size: components. rate: of the first step of a stochastic one; 0 is its default.
         max_iterations, tolerance: of each stage.
-        early_stop: share of what is learned from that is held out to find out when to stop: components, or variables where these
+        validation_fraction: share of what is learned from that is held out to find out when to stop: components, or variables where these
             are few. patience: iterations in which what is held out has not become better before a stage stops.
         seed: of what is drawn.
     """
 
     name: ClassVar[str] = "gated"
-    gated: ClassVar[bool] = True
+    uses_gates: ClassVar[bool] = True
     loss: str = "squared"
-    price: float = 0.0
+    message_cost: float = 0.0
     gates: str = "evidence"
-    iterations: int = 3
-    threshold: float = 0.3
-    learning_threshold: float = 0.5
+    bp_iterations: int = 3
+    gate_threshold: float = 0.3
+    training_gate_threshold: float = 0.5
     l2: float = 1.0
     l1: float = 0.0
     group_l1: float = 0.0
     gate_l2: float = 0.001
     evidence_l2: float = 10.0
-    given_share: float = 0.0
-    draws: int = 1
+    evidence_fraction: float = 0.0
+    evidence_draws: int = 1
     unlabelled: str = "leave"
-    pretraining: int = 5
+    pretraining_iterations: int = 5
     optimiser: str = "adam"
-    batch: int = 200
-    rate: float = 0.0
+    batch_size: int = 200
+    learning_rate: float = 0.0
     max_iterations: int = 100
     tolerance: float = 1e-4
-    early_stop: float = 0.1
+    validation_fraction: float = 0.1
     patience: int = 10
     seed: int = 0
 
@@ -130,89 +130,102 @@ class GatedBackend(AbstractBackend):
         self._require_one_of("loss", LOSSES)
         self._require_one_of("gates", ("evidence", "static", "none"))
         self._require_one_of("unlabelled", ("leave", "infer"))
-        self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC))
-        self._require_above_0("iterations", "batch", "draws", "learning_threshold")
-        self._require_below_1("threshold", "learning_threshold", "given_share", "early_stop")
+        self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC_OPTIMISERS))
+        self._require_positive("iterations", "batch", "draws", "training_gate_threshold")
+        self._require_below_1("threshold", "training_gate_threshold", "evidence_fraction", "validation_fraction")
         if self.l1 and self.optimiser != "lbfgs":
-            self._refuse("l1", f"optimiser '{self.optimiser}' has none: use group_l1, or optimiser=lbfgs")
+            self._reject_setting("l1", f"optimiser '{self.optimiser}' has none: use group_l1, or optimiser=lbfgs")
 
     @property
-    def undivided(self) -> str:
+    def unshardable_reason(self) -> str:
         return "what its gates look at is not cut into pieces"
 
-    def fit(self, problem: Problem, monitor: Monitor, start: Mapping[str, np.ndarray] | None = None) -> Learned:
+    def fit(self, problem: Problem, monitor: Monitor, warm_start: Mapping[str, np.ndarray] | None = None) -> FitResult:
         """See `AbstractBackend.fit`.
 
         Args:
-            start: vectors that were learned for the same problem, at another price say, to begin with in place of the likelihood;
+            warm_start: vectors that were learned for the same problem, at another price say, to begin with in place of the likelihood;
                 but what gates have in common no more open than at first.
         """
-        self._require_whole(problem)
-        begin = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
+        self._require_unsharded(problem)
+        begin = problem.initial_weights(
+            self.seed
+        )  # unlabelled variables, whose states have meanings, are not in it yet
         if self.unlabelled == "infer":
-            problem = problem.joined_by_unlabelled()
+            problem = problem.with_unlabelled()
         rng = np.random.default_rng(self.seed)
-        batch = 0 if self.optimiser == "lbfgs" else self.batch
-        examples = Examples(self._settings, self.name, self.early_stop, batch)
-        out, whole = examples.held_out_of(problem, rng)
+        batch = 0 if self.optimiser == "lbfgs" else self.batch_size
+        examples = ExampleSplitter(self._risk_settings, self.name, self.validation_fraction, batch)
+        out, whole = examples.select_held_out(problem, rng)
         may_be_given = np.ones_like(out) if whole else ~out  # of whole components nothing learns
-        drawn = [self._with_evidence(problem, may_be_given, rng) for _ in range(self.draws if self.given_share else 1)]
-        risks, held = examples.divided(drawn, out, whole, rng)
-        stages: list[tuple[str, State]] = []
-        if start is None:
-            first = self._likelihood(problem, out, begin, monitor)
-            point = np.concatenate((first.point, self._first_gates(problem)))
-            stages += [("likelihood", first)] if self.pretraining else []
+        drawn = [
+            self._draw_evidence(problem, may_be_given, rng)
+            for _ in range(self.evidence_draws if self.evidence_fraction else 1)
+        ]
+        risks, held = examples.split_risks(drawn, out, whole, rng)
+        stages: list[tuple[str, OptimiserState]] = []
+        if warm_start is None:
+            first = self._pretrain(problem, out, begin, monitor)
+            point = np.concatenate((first.point, self._initial_gates(problem)))
+            stages += [("likelihood", first)] if self.pretraining_iterations else []
         else:
             # Gates that are open beyond doubt have no gradient by which a higher price could close them.
-            ajar = self._first_gates(problem)
-            gates = np.where(ajar > 0.0, np.minimum(start["gates"], ajar), start["gates"])
-            point = np.concatenate((start["weights"], gates))
-        n_asked = sum(risk.n_asked for risk in risks)
-        stages_to_come = STAGES[self.gates]
+            ajar = self._initial_gates(problem)
+            gates = np.where(ajar > 0.0, np.minimum(warm_start["gates"], ajar), warm_start["gates"])
+            point = np.concatenate((warm_start["weights"], gates))
+        n_asked = sum(risk.n_scored for risk in risks)
+        stages_to_come = TRAINING_STAGES[self.gates]
         if self.l1 or self.group_l1:
-            stages_to_come = (*(replace(stage, judged=False) for stage in stages_to_come), REFIT)
+            stages_to_come = (*(replace(stage, early_stopping=False) for stage in stages_to_come), REFIT_STAGE)
         for stage in stages_to_come:
             penalties = self._penalties(problem, n_asked, stage, point)
-            state = self._run(stage, risks, held if stage.judged else None, penalties, point, monitor)
+            state = self._run_stage(stage, risks, held if stage.early_stopping else None, penalties, point, monitor)
             stages.append((stage.name, state))
-            point = penalties.pruned(state.point)
+            point = penalties.prune_groups(state.point)
         weights, gates = point[: problem.graph.layout.size], point[problem.graph.layout.size :]
-        return Learned({"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held, point))
+        return FitResult({"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held, point))
 
     @property
-    def _settings(self) -> Settings:
-        return Settings(self.loss, self.price, self.iterations, self.learning_threshold, gated=self.gates != "none")
+    def _risk_settings(self) -> RiskSettings:
+        return RiskSettings(
+            self.loss,
+            self.message_cost,
+            self.bp_iterations,
+            self.training_gate_threshold,
+            has_gates=self.gates != "none",
+        )
 
-    def _with_evidence(self, problem: Problem, among: np.ndarray, rng: np.random.Generator) -> Problem:
+    def _draw_evidence(self, problem: Problem, eligible: np.ndarray, rng: np.random.Generator) -> Problem:
         """The same with some of the labels as evidence, of variables among some, shape (n_variables,), bool."""
         labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
-        chosen = labelled & among & (rng.random(len(labelled)) < self.given_share)
+        chosen = labelled & eligible & (rng.random(len(labelled)) < self.evidence_fraction)
         return replace(problem, roles=np.where(chosen, Role.CLAMPED, problem.roles).astype(np.int8))
 
-    def _likelihood(self, problem: Problem, out: np.ndarray, start: np.ndarray, monitor: Monitor) -> State:
+    def _pretrain(self, problem: Problem, held_out: np.ndarray, start: np.ndarray, monitor: Monitor) -> OptimiserState:
         """The weights with all gates open, after some iterations of likelihood from `start`, without what is held out."""
-        problem.reduced(self.name)
+        problem.reduced_graph(self.name)
         problem = replace(
-            problem, roles=np.where(out & (problem.roles == Role.FREE), Role.ABSENT, problem.roles).astype(np.int8)
+            problem, roles=np.where(held_out & (problem.roles == Role.FREE), Role.ABSENT, problem.roles).astype(np.int8)
         )
-        if not self.pretraining:
-            return State(start, 0.0, np.zeros(len(start)), 0.0, (), (), 0.0)
-        whole = problem.sum_of(WholeGraph(self.name, "bp", (("max_iterations", ROUNDS),)))
-        optimiser = Lbfgs(self.tolerance, max_iterations=self.pretraining)
+        if not self.pretraining_iterations:
+            return OptimiserState(start, 0.0, np.zeros(len(start)), 0.0, (), (), 0.0)
+        whole = problem.total_likelihood(
+            WholeGraphSpec(self.name, "bp", (("max_iterations", PRETRAINING_BP_ITERATIONS),))
+        )
+        optimiser = Lbfgs(self.tolerance, max_iterations=self.pretraining_iterations)
         state = maximise_likelihood("likelihood", whole, optimiser, self.l2, lambda: start, monitor)
         return replace(state, status="stopped early") if state.status == "not converged" else state
 
-    def _first_gates(self, problem: Problem) -> np.ndarray:
+    def _initial_gates(self, problem: Problem) -> np.ndarray:
         """Weights of gates that are all open alike."""
         gates = problem.gates
-        shared = ~(gates.of_features(problem.graph) | gates.of_keys(problem.graph))
-        return np.where(shared, AJAR, 0.0)
+        shared = ~(gates.feature_weight_mask(problem.graph) | gates.key_weight_mask(problem.graph))
+        return np.where(shared, INITIAL_GATE_LOG_ODDS, 0.0)
 
-    def _penalties(self, problem: Problem, n_asked: int, stage: Stage, point: np.ndarray) -> Penalties:
+    def _penalties(self, problem: Problem, n_scored: int, stage: TrainingStage, point: np.ndarray) -> Penalties:
         graph, gates = problem.graph, problem.gates
-        features = gates.of_features(graph)
-        by_evidence = stage.by_evidence and self.gates == "evidence"
+        features = gates.feature_weight_mask(graph)
+        by_evidence = stage.uses_evidence and self.gates == "evidence"
         learned = np.zeros_like(features) if self.gates == "none" else ~features | by_evidence
         groups = []
         for block in {graph.groups[number].block for number in gates.groups}:
@@ -220,7 +233,7 @@ class GatedBackend(AbstractBackend):
             places = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
             if n_keys:
                 groups.append(places.reshape(n_keys, -1))
-        moves = np.concatenate((graph.layout.learned(), learned))
+        moves = np.concatenate((graph.layout.learnable_mask(), learned))
         if stage.refit:
             for rows in groups:
                 moves[rows] &= point[rows] != 0.0
@@ -230,20 +243,20 @@ class GatedBackend(AbstractBackend):
             tuple(groups),
             0.0 if stage.refit else self.l1,
             0.0 if stage.refit else self.group_l1,
-            1.0 / max(n_asked, 1),
+            1.0 / max(n_scored, 1),
         )
 
-    def _run(
+    def _run_stage(
         self,
-        stage: Stage,
+        stage: TrainingStage,
         risks: list[Risk],
-        held: Risk | None,
+        held_out_risk: Risk | None,
         penalties: Penalties,
         point: np.ndarray,
         monitor: Monitor,
-    ) -> State:
+    ) -> OptimiserState:
         """Learn until it has converged, or what is held out has not become better for a while."""
-        n_asked, every = sum(risk.n_asked for risk in risks), np.arange(len(risks))
+        n_asked, every = sum(risk.n_scored for risk in risks), np.arange(len(risks))
 
         def evaluate(at: np.ndarray, batch: np.ndarray = every) -> tuple[float, np.ndarray]:
             value, gradient = penalties(at)
@@ -254,72 +267,82 @@ class GatedBackend(AbstractBackend):
                 gradient += share * slope
             return value, np.where(penalties.learned, gradient, 0.0)
 
-        def begun(state: State) -> State:
-            return state if held is None else self._judged(state, held)
+        def begun(state: OptimiserState) -> OptimiserState:
+            return state if held_out_risk is None else self._check_early_stopping(state, held_out_risk)
 
-        def observe(state: State) -> State:
+        def observe(state: OptimiserState) -> OptimiserState:
             state = begun(state)
             monitor.step(stage.name, state, self.max_iterations)
             return state
 
         method = self._minimiser(len(risks), penalties)
-        state = monitor.restore(stage.name, State if held is None else EarlyStoppingState)
+        state = monitor.restore(stage.name, OptimiserState if held_out_risk is None else EarlyStoppingState)
         state = method.minimise(evaluate, state or begun(method.start(evaluate, point)), observe)
-        is_schedule = self.optimiser in STOCHASTIC and state.status == "not converged"
+        is_schedule = self.optimiser in STOCHASTIC_OPTIMISERS and state.status == "not converged"
         return replace(state, status="schedule ended") if is_schedule else state
 
     def _minimiser(self, n_batches: int, penalties: Penalties) -> AbstractMinimiser[Any]:
         settings: dict[str, Any] = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        if self.optimiser in STOCHASTIC:
-            rate = self.rate or RATES[self.optimiser]
-            return STOCHASTIC[self.optimiser](n_batches, 1, rate, seed=self.seed, **settings)
-        return Owlqn(l1=penalties.corners, **settings) if penalties.l1 else Lbfgs(**settings)
+        if self.optimiser in STOCHASTIC_OPTIMISERS:
+            rate = self.learning_rate or DEFAULT_LEARNING_RATES[self.optimiser]
+            return STOCHASTIC_OPTIMISERS[self.optimiser](n_batches, 1, rate, seed=self.seed, **settings)
+        return Owlqn(l1=penalties.l1_strengths, **settings) if penalties.l1 else Lbfgs(**settings)
 
-    def _judged(self, state: State, held: Risk) -> State:
+    def _check_early_stopping(self, state: OptimiserState, held_out_risk: Risk) -> OptimiserState:
         """With what held-out variables say of the gates as they are in use; at the end the state is the best there was."""
-        loss, messages = held.judged(held.hard(state.point, self.threshold, skip=False))
-        stopping = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.of(state)
-        return stopped_early(stopping, loss + self.price * messages, self.patience)
+        loss, messages = held_out_risk.evaluate(
+            held_out_risk.infer_with_hard_gates(state.point, self.gate_threshold, skip_closed=False)
+        )
+        stopping = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.from_state(state)
+        return update_early_stopping(stopping, loss + self.message_cost * messages, self.patience)
 
-    def _summary(self, risks: list[Risk], held: Risk | None, point: np.ndarray) -> dict[str, float | int | str]:
-        found = [risk.hard(point, self.threshold) for risk in risks]
-        n_asked = sum(risk.n_asked for risk in risks)
-        losses = [risk.judged(one)[0] * risk.n_asked for risk, one in zip(risks, found, strict=True)]
+    def _summary(
+        self, risks: list[Risk], held_out_risk: Risk | None, point: np.ndarray
+    ) -> dict[str, float | int | str]:
+        found = [risk.infer_with_hard_gates(point, self.gate_threshold) for risk in risks]
+        n_asked = sum(risk.n_scored for risk in risks)
+        losses = [risk.evaluate(one)[0] * risk.n_scored for risk, one in zip(risks, found, strict=True)]
         out: dict[str, float | int | str] = {
             "asked": n_asked,
-            "gated_factors": sum(len(risk.messages) for risk in risks),
-            "open_factors": sum(int(one.open.sum()) for one in found),
-            "messages_each": sum(one.messages for one in found) / max(sum(risk.n_paying for risk in risks), 1),
+            "gated_factors": sum(len(risk.messages_per_factor) for risk in risks),
+            "open_factors": sum(int(one.open_factors.sum()) for one in found),
+            "messages_per_query": sum(one.n_messages for one in found) / max(sum(risk.n_queries for risk in risks), 1),
             "loss": sum(losses) / max(n_asked, 1),
         }
-        if held is not None:
-            out["held_out_loss"], out["held_out_messages_each"] = held.judged(held.hard(point, self.threshold))
+        if held_out_risk is not None:
+            out["held_out_loss"], out["held_out_messages_each"] = held_out_risk.evaluate(
+                held_out_risk.infer_with_hard_gates(point, self.gate_threshold)
+            )
         return out
 
-    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> GatedBeliefs:
-        return GatedBeliefs(self.name, self._settings, self.threshold, problem.share(vectors["gates"]))
+    def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> GatedBeliefsSpec:
+        return GatedBeliefsSpec(
+            self.name, self._risk_settings, self.gate_threshold, problem.share_vector(vectors["gates"])
+        )
 
-    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
-        risk = self.joint(problem, vectors).risk(problem)
-        shares = risk.shares(np.concatenate((vectors["weights"], vectors["gates"])), self.threshold)
-        acting = replace(problem, graph=scaled(problem.graph, shares))
-        method = partial(BeliefPropagation, max_iterations=self.iterations, tolerance=0.0)
-        return (Answering(acting.reduced(self.name), vectors["weights"], method),)
+    def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
+        risk = self.joint_likelihood(problem, vectors).risk(problem)
+        shares = risk.factor_exponents(np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold)
+        acting = replace(problem, graph=scale_factors(problem.graph, shares))
+        method = partial(BeliefPropagation, max_iterations=self.bp_iterations, tolerance=0.0)
+        return (InferenceTask(acting.reduced_graph(self.name), vectors["weights"], method),)
 
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+    def infer(
+        self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
+    ) -> InferenceResult:
         if self.gates != "none":
-            problem = without_closed(problem, vectors["gates"], self.threshold)
-        risk = self.joint(problem, vectors).risk(problem)
-        found = risk.hard(np.concatenate((vectors["weights"], vectors["gates"])), self.threshold)
-        graph, opened = risk.graph, found.open[risk.graph.n_folded :]
-        answers = Inferred(
-            variables=graph.alone.variables,
-            state_start=graph.alone.state_start,
+            problem = remove_closed_factors(problem, vectors["gates"], self.gate_threshold)
+        risk = self.joint_likelihood(problem, vectors).risk(problem)
+        found = risk.infer_with_hard_gates(np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold)
+        graph, opened = risk.graph, found.open_factors[risk.graph.n_folded :]
+        answers = InferenceResult(
+            variables=graph.ungated.variables,
+            state_start=graph.ungated.state_start,
             marginals=found.beliefs,
             map_states=np.empty(0, dtype=np.int32),
-            edges=graph.alone.variables[distinct_rows(graph.pairs.edges[opened])],
+            edges=graph.ungated.variables[distinct_rows(graph.pairs.edges[opened])],
             log_partition=float("nan"),
-            verdict=Verdict("converged", self.iterations),
-            messages=found.messages,
+            verdict=Verdict("converged", self.bp_iterations),
+            n_messages=found.n_messages,
         )
         return replace(answers, map_states=answers.modes())

@@ -10,22 +10,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import Learned, Monitor, Problem
-from relcrf.backends.structure_learning import Stages
-from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
+from relcrf.backends.base import FitResult, Monitor, Problem
+from relcrf.backends.structure_learning import StageRunner
+from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet, PairSpace
 from relcrf.graph.reduction import Role
 from relcrf.learning.edge_likelihood import EdgeLikelihood
-from relcrf.structure.activation import AbstractActivation, BestChoice, FirstHit, Top, TopWeights
-from relcrf.structure.scores import chance_gradient
-from relcrf.structure.search import Strengths, StructureSearch, group_lasso
+from relcrf.structure.activation import AbstractActivation, BestChoice, FirstHit, TopEdges, TopWeights
+from relcrf.structure.scores import null_gradient
+from relcrf.structure.search import PenaltyStrengths, StructureSearch, group_lasso_factory
 
-BY_CHANCE = 2.0
+CHANCE_L1_FACTOR = 2.0
 """Of chance's gradient, what an edge must be steeper than: chance hardly makes a table of 5 x 5 so, a pair of literals seldom."""
 
-WAYS = ("best-choice", "edges", "first-hit", "features")
+ACTIVATION_RULES = ("best-choice", "edges", "first-hit", "features")
 
 
 @dataclass(frozen=True)
@@ -37,20 +37,20 @@ class GraftingBackend(AbstractWholeGraphBackend):
     by their exact gradients: none may be left. An edge whose weights are all 0 leaves.
 
     Args:
-        activate: which edges join. `edges`: the best of all. `best-choice`: the best of some, as a queue gives them.
+        activation: which edges join. `edges`: the best of all. `best-choice`: the best of some, as a queue gives them.
             `first-hit`: the first that passes. `features`: the best single weights of all, with L1 in the place of group L1.
         alpha: of `best-choice`: from 0, all above the mean of the reservoir, to 1, the best alone.
-        reservoir: how many edges join in a round at most; of `features`, weights.
-        tests: edges that are tested in a round of `best-choice`, and at most in one of `first-hit`.
-        hubs: the share of all edges that it might have which makes an end a hub, whose candidates are tested first; 0 is never.
+        reservoir_size: how many edges join in a round at most; of `features`, weights.
+        tests_per_round: edges that are tested in a round of `best-choice`, and at most in one of `first-hit`.
+        hub_fraction: the share of all edges that it might have which makes an end a hub, whose candidates are tested first; 0 is never.
         score: what edges are tested by: `gradient`, exactly; or `counts`, how far their ends' labels are from independent.
         l1: of candidates that do not set their own; an edge of d weights costs `l1 sqrt(d) |weights|`, against the sum over
-            variables. 0 is `BY_CHANCE` times the gradient that independent ends would have by chance, see `chance_gradient`.
+            variables. 0 is `CHANCE_L1_FACTOR` times the gradient that independent ends would have by chance, see `null_gradient`.
         l2: of all weights whose template does not set its own, `l2 / 2 |weights|^2`.
-        time: seconds after which learning stops with what there is; 0 is never.
-        steps: iterations of the optimiser in a round. max_iterations: in each stage.
+        max_seconds: seconds after which learning stops with what there is; 0 is never.
+        iterations_per_round: iterations of the optimiser in a round. max_iterations: in each stage.
         tolerance: how far gradients may be from the minimum's conditions, as a share of the smallest l1 of candidates.
-        early_stop: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
+        validation_fraction: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
             when no edge is left.
         patience: rounds in which the held-out labels have not become more probable before it stops.
         inference: a method that has marginals, by name; see docs/inference.
@@ -59,68 +59,72 @@ class GraftingBackend(AbstractWholeGraphBackend):
 
     name: ClassVar[str] = "grafting"
     method_settings: ClassVar[tuple[str, ...]] = ("seed",)
-    chooses: ClassVar[bool] = True
-    activate: str = "best-choice"
+    uses_candidates: ClassVar[bool] = True
+    activation: str = "best-choice"
     alpha: float = 0.0
-    reservoir: int = 100
-    tests: int = 5000
-    hubs: float = 0.0
+    reservoir_size: int = 100
+    tests_per_round: int = 5000
+    hub_fraction: float = 0.0
     score: str = "gradient"
     l1: float = 0.0
     l2: float = 0.1
-    time: float = 0.0
-    steps: int = 3
+    max_seconds: float = 0.0
+    iterations_per_round: int = 3
     max_iterations: int = 1000
     tolerance: float = 1e-2
-    early_stop: float = 0.0
+    validation_fraction: float = 0.0
     patience: int = 5
     inference: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._require_one_of("activate", WAYS)
+        self._require_one_of("activate", ACTIVATION_RULES)
         self._require_one_of("score", ("gradient", "counts"))
-        self._require_one_of("inference", WITH_MARGINALS)
-        self._require_above_0("reservoir", "tests", "steps", "tolerance")
-        self._require_below_1("early_stop")
+        self._require_one_of("inference", MARGINAL_METHODS)
+        self._require_positive("reservoir", "tests", "steps", "tolerance")
+        self._require_below_1("validation_fraction")
         if self.alpha > 1.0:
-            self._refuse("alpha", "it takes a number no larger than 1")
+            self._reject_setting("alpha", "it takes a number no larger than 1")
 
-    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        spaces = self._spaces(problem)
+    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+        spaces = self._edge_spaces(problem)
         layout = problem.graph.layout
         base = blanket_graph(problem.graph, problem.roles, problem.states)
-        model = EdgeLikelihood.of(base, problem.states[base.variables], spaces)
-        trained = np.random.default_rng(self.seed).random(base.n_nodes) >= self.early_stop
+        model = EdgeLikelihood.build(base, problem.states[base.variables], spaces)
+        trained = np.random.default_rng(self.seed).random(base.n_nodes) >= self.validation_fraction
         # Where no two ends meet, any strength will do.
         l1 = [
-            space.l1 or self.l1 or BY_CHANCE * chance_gradient(model, number, self.seed) or 1.0
+            space.l1 or self.l1 or CHANCE_L1_FACTOR * null_gradient(model, number, self.seed) or 1.0
             for number, space in enumerate(spaces)
         ]
-        search = self._search(model.trained_on(trained), Strengths.of(layout, spaces, l1, self.l2))
+        search = self._structure_search(
+            model.trained_on(trained), PenaltyStrengths.from_layout(layout, spaces, l1, self.l2)
+        )
         alone = replace(search, activation=None)
-        stages = Stages(monitor, self.max_iterations, layout.initial(), CandidateSet.none())
+        stages = StageRunner(monitor, self.max_iterations, layout.initial(), CandidateSet.empty())
         stages.run("unary", alone)
         state = last = stages.run("edges", search)
-        if self.early_stop:
+        if self.validation_fraction:
             last = stages.run("weights", replace(alone, model=model))
-        pairs, order = search.learned(last)
+        pairs, order = search.learned_pairs(last)
         summary: dict[str, float | int | str] = {
             "variables": base.n_nodes,
-            "candidates": search.numbers.size,
-            "tests": state.tests,
+            "candidates": search.pair_index.size,
+            "tests": state.n_tests,
             "chosen": sum(map(len, pairs.values())),
         }
         summary |= {f"l1_{space.name}": l1 for space, l1 in zip(spaces, search.strengths.l1, strict=True)}
-        return Learned({"weights": last.point[order]}, tuple(stages.done), summary, pairs)
+        return FitResult({"weights": last.point[order]}, tuple(stages.completed), summary, pairs)
 
-    def _spaces(self, problem: Problem) -> tuple[PairSpace, ...]:
+    def _edge_spaces(self, problem: Problem) -> tuple[PairSpace, ...]:
         """The candidates between labelled variables.
 
         Raises:
             UsageError: where the problem is one that this backend cannot learn from.
         """
-        self._require_whole(problem, "edges are tested by all samples at once: give more --memory, and no --workers")
+        self._require_unsharded(
+            problem, "edges are tested by all samples at once: give more --memory, and no --workers"
+        )
         reason = "pseudo-likelihood needs every neighbour's state"
         self._require_labels(problem, reason, "use --backend trmrf with --set objective=cd")
         out = []
@@ -133,27 +137,27 @@ class GraftingBackend(AbstractWholeGraphBackend):
                 message = f"candidates '{space.name}' have no L1 penalty, so that every one of them would join"
                 hint = "give them an 'l1' above 0, or make them a template"
                 raise UsageError(Diagnostic("E399", message, hint=hint))
-            out.append(space.only(problem.roles == Role.FREE))
+            out.append(space.restrict_to_variables(problem.roles == Role.FREE))
         return tuple(out)
 
-    def _search(self, model: EdgeLikelihood, strengths: Strengths) -> StructureSearch:
-        by_weight = self.activate == "features"
-        top = TopWeights if by_weight else Top
+    def _structure_search(self, model: EdgeLikelihood, strengths: PenaltyStrengths) -> StructureSearch:
+        by_weight = self.activation == "features"
+        top = TopWeights if by_weight else TopEdges
         activations: dict[str, AbstractActivation] = {
-            "best-choice": BestChoice(self.alpha, self.reservoir, self.tests),
-            "first-hit": FirstHit(self.tests),
+            "best-choice": BestChoice(self.alpha, self.reservoir_size, self.tests_per_round),
+            "first-hit": FirstHit(self.tests_per_round),
         }
         return StructureSearch(
             model,
             strengths,
-            group_lasso(strengths, self.tolerance, self.max_iterations),
-            activations.get(self.activate, top(self.reservoir)),
-            at_minimum=top(self.reservoir, 1.0 + self.tolerance),
+            group_lasso_factory(strengths, self.tolerance, self.max_iterations),
+            activations.get(self.activation, top(self.reservoir_size)),
+            final_activation=top(self.reservoir_size, 1.0 + self.tolerance),
             grouped=not by_weight,
-            by_counts=self.score == "counts",
-            hubs=self.hubs or None,
-            steps=self.steps,
-            max_seconds=self.time or None,
+            score_by_counts=self.score == "counts",
+            hub_fraction=self.hub_fraction or None,
+            iterations_per_round=self.iterations_per_round,
+            max_seconds=self.max_seconds or None,
             patience=self.patience,
             seed=self.seed,
         )

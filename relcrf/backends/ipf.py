@@ -7,13 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import Learned, Monitor, Problem
-from relcrf.backends.whole_graph import WITH_PARTITION, AbstractWholeGraphBackend
+from relcrf.backends.base import FitResult, Monitor, Problem
+from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBackend
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.learning.lbfgs import State
+from relcrf.learning.lbfgs import OptimiserState
 from relcrf.learning.moments import Moments, label_moments
-from relcrf.learning.proportional_fitting import ProportionalFitting, WeightTables, is_counted, is_table
+from relcrf.learning.proportional_fitting import (
+    ProportionalFitting,
+    WeightTables,
+    has_count_features,
+    has_disjoint_patterns,
+)
 
 
 @dataclass(frozen=True)
@@ -43,37 +48,37 @@ class IpfBackend(AbstractWholeGraphBackend):
 
     def __post_init__(self) -> None:
         self._require_one_of("update", ("each", "all"))
-        self._require_one_of("inference", WITH_PARTITION)
+        self._require_one_of("inference", PARTITION_METHODS)
         if self.l2:
-            raise _penalised(f"'l2={self.l2:g}' was set")
+            raise _penalty_error(f"'l2={self.l2:g}' was set")
         if not 0.0 <= self.smoothing < 1.0:
-            self._refuse("smoothing", "it takes a share of the samples, below 1")
+            self._reject_setting("smoothing", "it takes a share of the samples, below 1")
 
-    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_tables(problem)
-        likelihood = self.joint(problem, {}).likelihood(problem)
+        likelihood = self.joint_likelihood(problem, {}).likelihood(problem)
         graph, layout = likelihood.graph, problem.graph.layout
-        learned, observed = layout.learned(), likelihood.observed_counts
+        learned, observed = layout.learnable_mask(), likelihood.observed_counts
         start = layout.initial()
         expected = likelihood.expectation(start, None)[1]
         target = np.where(learned, (1.0 - self.smoothing) * observed + self.smoothing * expected, observed)
-        tables = WeightTables.of(graph, together=self.update == "all")
-        self._require_possible(graph, tables, target, expected)
+        tables = WeightTables.build(graph, simultaneous=self.update == "all")
+        self._require_feasible_counts(graph, tables, target, expected)
 
         def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
             log_partition, counts = likelihood.expectation(weights, None)
             return log_partition - float((target * weights).sum()), np.where(learned, counts - target, 0.0)
 
         fitting = ProportionalFitting(tables, target, self.tolerance, self.max_iterations)
-        state = monitor.restore("weights", State) or fitting.start(evaluate, start)
+        state = monitor.restore("weights", OptimiserState) or fitting.start(evaluate, start)
 
-        def observe(state: State) -> None:
+        def observe(state: OptimiserState) -> None:
             monitor.step("weights", state, self.max_iterations)
 
         state = fitting.minimise(evaluate, state, observe)
         verdict = likelihood.method(graph.scopes).marginals(graph.potentials(state.point)).verdict
         _, variance = label_moments(likelihood, state.point)
-        return Learned(
+        return FitResult(
             {"weights": state.point},
             (("weights", state),),
             {
@@ -95,7 +100,7 @@ class IpfBackend(AbstractWholeGraphBackend):
         Raises:
             UsageError: for a graph in pieces, latent attributes, penalties, features that are numbers, overlapping patterns.
         """
-        self._require_whole(problem, "give more --memory, and no --workers; or use ess")
+        self._require_unsharded(problem, "give more --memory, and no --workers; or use ess")
         reason = "it matches counts of states that are known"
         self._require_labels(problem, reason, "use --backend ess, or dense with inference=jt")
         for group in problem.graph.groups:
@@ -103,14 +108,16 @@ class IpfBackend(AbstractWholeGraphBackend):
             if block.fixed:
                 continue
             if block.l1 or block.l2:
-                raise _penalised(f"template '{block.name}' asks for one")
-            if not is_counted(group):
+                raise _penalty_error(f"template '{block.name}' asks for one")
+            if not has_count_features(group):
                 reason = "multiplies its weights with numbers of the evidence"
-                raise _unfit(block.name, reason, "give the numbers in 'per' as values of a domain")
-            if not is_table(group):
-                raise _unfit(block.name, "has patterns of which a state can have several", "list the terms in 'over'")
+                raise _unsupported_template(block.name, reason, "give the numbers in 'per' as values of a domain")
+            if not has_disjoint_patterns(group):
+                raise _unsupported_template(
+                    block.name, "has patterns of which a state can have several", "list the terms in 'over'"
+                )
 
-    def _require_possible(
+    def _require_feasible_counts(
         self, graph: ReducedGraph, tables: WeightTables, target: np.ndarray, expected: np.ndarray
     ) -> None:
         """Refuses counts that no finite weights match.
@@ -136,11 +143,11 @@ class IpfBackend(AbstractWholeGraphBackend):
                 raise DataError(Diagnostic("E228", message, hint=hint))
 
 
-def _penalised(reason: str) -> UsageError:
+def _penalty_error(reason: str) -> UsageError:
     message = f"backend 'ipf' takes no penalty on weights, and {reason}"
     return UsageError(Diagnostic("E386", message, hint="use --backend dense, or --set smoothing=0.01 in its place"))
 
 
-def _unfit(template: str, reason: str, other: str) -> UsageError:
+def _unsupported_template(template: str, reason: str, alternative: str) -> UsageError:
     message = f"backend 'ipf' fits tables that the evidence selects, and template '{template}' {reason}"
-    return UsageError(Diagnostic("E385", message, hint=f"use --backend dense --set inference=auto, or {other}"))
+    return UsageError(Diagnostic("E385", message, hint=f"use --backend dense --set inference=auto, or {alternative}"))

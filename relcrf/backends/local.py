@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractLikelihoodBackend, Learned, Monitor, Problem
-from relcrf.backends.exact import AbstractForestPart
+from relcrf.backends.base import AbstractLikelihoodBackend, FitResult, Monitor, Problem
+from relcrf.backends.exact import AbstractForestSpec
+from relcrf.backends.inference_task import InferenceTask
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph
 
@@ -25,22 +25,22 @@ class LocalBackend(AbstractLikelihoodBackend):
     name: ClassVar[str] = "local"
     seed: int = 0
 
-    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        unary = problem.sum_of(Unary(self.name))
-        return self.fit_part(unary, partial(problem.start, self.seed), monitor, "variables")
+    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
+        unary = problem.total_likelihood(UnaryLikelihoodSpec(self.name))
+        return self.fit_weights(unary, partial(problem.initial_weights, self.seed), monitor, "variables")
 
-    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Unary:
-        return Unary(self.name)
+    def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> UnaryLikelihoodSpec:
+        return UnaryLikelihoodSpec(self.name)
 
-    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
-        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
+    def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
+        return (self.joint_likelihood(problem, vectors).inference_task(problem, vectors["weights"]),)
 
-    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Unary:
-        return Unary(self.name)
+    def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> UnaryLikelihoodSpec:
+        return UnaryLikelihoodSpec(self.name)
 
 
 @dataclass(frozen=True)
-class Unary(AbstractForestPart):
+class UnaryLikelihoodSpec(AbstractForestSpec):
     """Each variable by the factors that it has for itself."""
 
     backend: str
@@ -48,4 +48,4 @@ class Unary(AbstractForestPart):
     def graph(self, problem: Problem) -> ReducedGraph:
         graph = problem.graph
         unary = tuple(group for group in graph.groups if len(group.scope) == 1)
-        return replace(problem, graph=FactorGraph(graph.cardinality, unary, graph.layout)).reduced(self.backend)
+        return replace(problem, graph=FactorGraph(graph.cardinality, unary, graph.layout)).reduced_graph(self.backend)

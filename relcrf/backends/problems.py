@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from relcrf.backends.base import Problem
-from relcrf.backends.learned import LearnedModel
+from relcrf.backends.learned_model import LearnedModel
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
@@ -14,7 +14,7 @@ from relcrf.grounding.grounding import Grounding
 def training_problem(
     grounding: Grounding,
     hidden: np.ndarray | None = None,
-    given: np.ndarray | None = None,
+    evidence: np.ndarray | None = None,
     *,
     with_candidates: bool = False,
 ) -> Problem:
@@ -31,19 +31,19 @@ def training_problem(
         hint = "give some things a label to learn from"
         raise DataError(Diagnostic("E225", f"no value of {names} is known", hint=hint))
     roles = np.where(labelled | grounding.latent, Role.FREE, Role.ABSENT).astype(np.int8)
-    if given is not None:
-        roles[labelled & given] = Role.CLAMPED
+    if evidence is not None:
+        roles[labelled & evidence] = Role.CLAMPED
     candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
     return Problem(grounding.graph, roles, grounding.states, candidates=candidates, lazy_gates=grounding.lazy_gates)
 
 
-def question(
-    learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, asked: np.ndarray | None = None
+def query_problem(
+    learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, queries: np.ndarray | None = None
 ) -> tuple[Grounding, dict[str, np.ndarray], Problem]:
     """The unknown variables as queries: the graph with what training chose, its weights, and the problem.
 
     Args:
-        hidden, asked: see `relcrf.api.predict`.
+        hidden, queries: see `relcrf.api.predict`.
 
     Raises:
         DataError: where weights are no numbers, so that nothing follows from them.
@@ -53,11 +53,11 @@ def question(
             message = f"{broken:,} of the {len(vector):,} {name} are no numbers: the optimiser ran away, or their file is damaged"
             hint = "train again with a larger l2, or with features of smaller numbers; 'relcrf report' shows how learning went"
             raise DataError(Diagnostic("E422", message, hint=hint))
-    grounding = learned.placed(grounding)
+    grounding = learned.extend_grounding(grounding)
     known = grounding.states >= 0
     if hidden is not None:
         known = known & ~hidden
     roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
-    wanted = ~grounding.latent if asked is None else asked
-    problem = Problem(grounding.graph, roles, grounding.states, lazy_gates=grounding.lazy_gates, asked=wanted)
+    wanted = ~grounding.latent if queries is None else queries
+    problem = Problem(grounding.graph, roles, grounding.states, lazy_gates=grounding.lazy_gates, queries=wanted)
     return grounding, learned.vectors_for(grounding), problem

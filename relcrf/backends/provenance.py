@@ -17,19 +17,19 @@ from llvmlite import binding
 from relcrf import plugins
 from relcrf.backends.base import Problem
 from relcrf.backends.registry import backend_class
-from relcrf.columns.growing import part_of
-from relcrf.data.bound import Bound
-from relcrf.data.contents import hash_of_rows
+from relcrf.columns.storage import read_rows
+from relcrf.data.bound_model import BoundModel
+from relcrf.data.table_hash import hash_rows
 from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.grounding import Grounding
 
-PART_ROWS = 1 << 20
+HASH_CHUNK_ROWS = 1 << 20
 
 PACKAGES = ("relcrf", "numpy", "scipy", "numba", "duckdb")
 """Whose versions may change the last bits of a result."""
 
-BLOCK = 1 << 20
+READ_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,23 @@ class TrainingProtocol:
     """How labels are held out of a training, and the limits and the workers of it.
 
     Args:
-        split, hold: how labels were held out, as the command line takes it; None where all were learned from.
+        split, holdout: how labels were held out, as the command line takes it; None where all were learned from.
         calibrate: number of folds for temperature calibration; 0 disables it.
         workers, memory, budget: the options of `relcrf train`.
-        master: of Spark, where it did the work.
+        spark_master: of Spark, where it did the work.
     """
 
     split: str | None = None
-    hold: tuple[str, ...] = ()
+    holdout: tuple[str, ...] = ()
     calibrate: int = 0
     workers: int = 0
     memory: str = ""
     budget: int = DEFAULT_BUDGET
-    master: str | None = None
+    spark_master: str | None = None
 
 
 @dataclass(frozen=True)
-class Content:
+class TableContent:
     """What a table holds: its number of rows, and their hash, whatever their order. Hashes of one version of DuckDB compare."""
 
     rows: int
@@ -65,22 +65,22 @@ class Provenance:
     """What a run was made of.
 
     Args:
-        identity: the `fingerprint` of what was learned from.
+        fingerprint: the `fingerprint` of what was learned from.
         tables: those that the model reads.
         versions: of relcrf, Python, the packages whose arithmetic it uses and those that add to it, and what machine it was.
     """
 
-    identity: str
+    fingerprint: str
     protocol: TrainingProtocol
-    tables: Mapping[str, Content]
+    tables: Mapping[str, TableContent]
     versions: Mapping[str, str]
 
     @classmethod
-    def now(cls, identity: str, protocol: TrainingProtocol, bound: Bound) -> Provenance:
+    def collect(cls, fingerprint: str, protocol: TrainingProtocol, bound: BoundModel) -> Provenance:
         """Of a run of this process."""
-        return cls(identity, protocol, tables_of(bound), versions())
+        return cls(fingerprint, protocol, table_contents(bound), versions())
 
-    def plain(self) -> dict[str, Any]:
+    def as_plain(self) -> dict[str, Any]:
         """As JSON has it."""
         return asdict(self)
 
@@ -88,38 +88,38 @@ class Provenance:
 def versions() -> dict[str, str]:
     """What may change the last bits of a result."""
     machine = f"{platform.system()} {platform.machine()} {binding.get_host_cpu_name()}"
-    packages = {name: version(name) for name in PACKAGES} | plugins.versions(entry_points)
+    packages = {name: version(name) for name in PACKAGES} | plugins.plugin_versions(entry_points)
     return {"python": platform.python_version(), **packages, "machine": machine}
 
 
-def tables_of(bound: Bound) -> dict[str, Content]:
+def table_contents(bound: BoundModel) -> dict[str, TableContent]:
     """What each table that was read holds, by the table's name."""
     read = set().union(*bound.sources.values())
-    tables = [table for table in bound.dataset.tables.values() if table.place in read]
-    found = {table.name: hash_of_rows(bound.dataset, table).split("-", 1) for table in tables}
-    return {name: Content(int(rows), content) for name, (rows, content) in found.items()}
+    tables = [table for table in bound.dataset.tables.values() if table.location in read]
+    found = {table.name: hash_rows(bound.dataset, table).split("-", 1) for table in tables}
+    return {name: TableContent(int(rows), content) for name, (rows, content) in found.items()}
 
 
-def hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
+def file_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
     """Of files in a folder, SHA-256."""
     out = {}
     for name in names:
         digest = hashlib.sha256()
         with (folder / name).open("rb") as file:
-            while block := file.read(BLOCK):
+            while block := file.read(READ_CHUNK_BYTES):
                 digest.update(block)
         out[name] = digest.hexdigest()
     return out
 
 
-def _meanings(grounding: Grounding, *, with_candidates: bool) -> Iterator[object]:
+def _label_dictionaries(grounding: Grounding, *, with_candidates: bool) -> Iterator[object]:
     """What states, keys and features stand for; keys that are a domain's values go with the domain."""
     yield sorted(grounding.domains.items())
     for info in grounding.templates:
         yield info.features, None if info.keys is None or info.keys.domain is not None else info.keys.values
     if with_candidates:
         for space in grounding.candidates:
-            yield space.pairs.name, [space.spelt(side) for side in range(len(space.coded))]
+            yield space.pairs.name, [space.key_texts(side) for side in range(len(space.coded_keys))]
 
 
 def fingerprint(
@@ -133,22 +133,22 @@ def fingerprint(
     digest = hashlib.sha256()
     layout = [asdict(block) for block in problem.graph.layout.blocks]
     digest.update(json.dumps([model_text, backend, dict(settings), layout], sort_keys=True).encode())
-    for values in _meanings(grounding, with_candidates=bool(problem.candidates)):
+    for values in _label_dictionaries(grounding, with_candidates=bool(problem.candidates)):
         digest.update(json.dumps(values).encode())
     for side in (side for space in problem.candidates for side in space.sides):
-        for array in side.cells:
+        for array in side.kernel_cells:
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.graph.cardinality.tobytes())
     for group in problem.graph.groups:
         scope = group.scope
         places = (scope.rows, *scope.offsets) if isinstance(scope, RepeatedScope) else scope
         for array in (*places, *group.features.arrays()):
-            for start in range(0, len(array), PART_ROWS):
-                digest.update(part_of(array, start, start + PART_ROWS).tobytes())
-    if backend_class(backend).gated:
+            for start in range(0, len(array), HASH_CHUNK_ROWS):
+                digest.update(read_rows(array, start, start + HASH_CHUNK_ROWS).tobytes())
+    if backend_class(backend).uses_gates:
         digest.update(json.dumps([asdict(block) for block in problem.gates.layout.blocks]).encode())
         digest.update(json.dumps([info.features for info in grounding.gate_templates]).encode())
-        features = [gates.by for gates in problem.gates.groups.values() if gates.by is not None]
+        features = [gates.features for gates in problem.gates.groups.values() if gates.features is not None]
         for array in (array for one in features for array in one.arrays()):
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.roles.tobytes())

@@ -12,26 +12,26 @@ import numpy as np
 
 from relcrf.backends.base import (
     AbstractLikelihoodBackend,
-    AbstractPart,
-    Learned,
+    AbstractLikelihoodSpec,
+    FitResult,
     Monitor,
     Problem,
 )
-from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
+from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.learning.likelihood import ForestLikelihood
 
 
 @dataclass(frozen=True)
-class Blankets(AbstractPart):
+class PseudoLikelihoodSpec(AbstractLikelihoodSpec):
     """Each variable given the labels of its neighbours."""
 
     def likelihood(self, problem: Problem) -> ForestLikelihood:
-        graph = self.conditionals(problem)
-        return ForestLikelihood.of(graph, problem.states[graph.variables])
+        graph = self.conditional_graph(problem)
+        return ForestLikelihood.build(graph, problem.states[graph.variables])
 
-    def conditionals(self, problem: Problem) -> ReducedGraph:
+    def conditional_graph(self, problem: Problem) -> ReducedGraph:
         return blanket_graph(problem.graph, problem.roles, problem.states)
 
 
@@ -57,11 +57,13 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._require_one_of("inference", WITH_MARGINALS)
+        self._require_one_of("inference", MARGINAL_METHODS)
 
-    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_labels(problem, "it needs every neighbour's state", "use --backend ess")
-        return self.fit_part(problem.sum_of(Blankets()), problem.graph.layout.initial, monitor, "variables")
+        return self.fit_weights(
+            problem.total_likelihood(PseudoLikelihoodSpec()), problem.graph.layout.initial, monitor, "variables"
+        )
 
-    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Blankets:
-        return Blankets()
+    def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> PseudoLikelihoodSpec:
+        return PseudoLikelihoodSpec()

@@ -8,18 +8,18 @@ from typing import Any
 from relcrf import plugins
 from relcrf.backends.base import AbstractBackend
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
-from relcrf.settings import converted, names_of
+from relcrf.settings import convert_settings, setting_names
 
-GROUP = "relcrf.backends"
+ENTRY_POINT_GROUP = "relcrf.backends"
 
 
-def names() -> list[str]:
+def backend_names() -> list[str]:
     """The names of all installed backends, sorted."""
     return sorted({entry.name for entry in _entries()})
 
 
 def _entries() -> tuple[EntryPoint, ...]:
-    return plugins.found(entry_points, GROUP)
+    return plugins.list_entries(entry_points, ENTRY_POINT_GROUP)
 
 
 def backend_class(name: str) -> type[AbstractBackend]:
@@ -30,27 +30,29 @@ def backend_class(name: str) -> type[AbstractBackend]:
     """
     found = [entry for entry in _entries() if entry.name == name]
     if not found:
-        hint = suggestion(name, names()) or f"installed backends: {listing(names())}"
+        hint = suggestion(name, backend_names()) or f"installed backends: {listing(backend_names())}"
         raise UsageError(Diagnostic("E301", f"unknown backend '{name}'", hint=hint))
     return _load(found[0])
 
 
 def _load(entry: EntryPoint) -> type[AbstractBackend]:
-    loaded: type[AbstractBackend] = plugins.load(entry, "E303", "backend", lambda found: _problem(entry, found))
+    loaded: type[AbstractBackend] = plugins.load_entry(
+        entry, "E303", "backend", lambda found: _type_error(entry, found)
+    )
     return loaded
 
 
-def _problem(entry: EntryPoint, found: object) -> str | None:
+def _type_error(entry: EntryPoint, found: object) -> str | None:
     if isinstance(found, type) and issubclass(found, AbstractBackend):
         return None
     return f"{entry.value} is no subclass of relcrf.backends.base.AbstractBackend"
 
 
-def make(name: str, **settings: Any) -> AbstractBackend:
+def make_backend(name: str, **settings: Any) -> AbstractBackend:
     """A backend with some of its settings changed. Texts are converted to the setting's type.
 
     Raises:
         UsageError: for an unknown backend or setting, or a value of the wrong type.
     """
     kind = backend_class(name)
-    return kind(**converted(kind, f"backend '{name}'", settings, names_of(kind)))
+    return kind(**convert_settings(kind, f"backend '{name}'", settings, setting_names(kind)))

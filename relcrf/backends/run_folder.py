@@ -20,44 +20,52 @@ from typing import Any
 import numpy as np
 from filelock import Timeout
 
-from relcrf.backends.checkpoints import Seconds, Timings, seconds_of
-from relcrf.backends.damage import corrupt
-from relcrf.backends.learned import LearnedModel, Meaning
-from relcrf.backends.provenance import Provenance, hashes
-from relcrf.columns.growing import DAMAGED, open_column
-from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing
-from relcrf.files import locked, move_aside, put_in_place, remove_folder, remove_unfinished, write_array, write_text
+from relcrf.backends.checkpoints import Timings, WallCpuSeconds, parse_seconds
+from relcrf.backends.damaged_files import damaged_file_error
+from relcrf.backends.learned_model import LearnedModel, WeightSchema
+from relcrf.backends.provenance import Provenance, file_hashes
+from relcrf.columns.storage import READ_ERRORS, open_column
+from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError, listing
+from relcrf.files import (
+    file_lock,
+    move_aside,
+    remove_folder,
+    remove_unfinished,
+    replace_folder,
+    write_array,
+    write_text,
+)
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
+from relcrf.json_values import from_json_value
 from relcrf.language.check import require_valid
 from relcrf.language.parse import parse
 from relcrf.language.render import model_text
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
-from relcrf.plain import from_plain
 
-FORMAT = 1
+FORMAT_VERSION = 1
 """Version of the folder's layout; a reader refuses a later one."""
 
 MANIFEST = "manifest.json"
 
 
-def _place(folder: Path) -> Path:
+def _resolve(folder: Path) -> Path:
     """Where a run folder stands: of a link its target is taken, and `.` has no name of its own."""
     return Path(os.path.realpath(folder))
 
 
-def partial_name(folder: Path) -> Path:
+def partial_folder(folder: Path) -> Path:
     """Where an unfinished run stands."""
-    whole = _place(folder)
+    whole = _resolve(folder)
     return whole.with_name(whole.name + ".partial")
 
 
-def require_writable(folder: Path, *, resume: bool, force: bool, read: Iterable[Path] = ()) -> None:
+def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterable[Path] = ()) -> None:
     """Refuses a place where a run cannot or must not be written, before any work is done. Changes nothing.
 
     Args:
-        read: files and folders that must not go with what stands there.
+        inputs: files and folders that must not go with what stands there.
 
     Raises:
         UsageError: where something else stands there, a run is complete already, an interrupted one would be lost, nothing
@@ -66,26 +74,26 @@ def require_writable(folder: Path, *, resume: bool, force: bool, read: Iterable[
     if not folder.name or folder.name == "..":
         message = f"'{folder}' cannot be a run folder"
         raise UsageError(Diagnostic("E331", message, hint="name a new folder, such as runs/first"))
-    partial = partial_name(folder)
+    partial = partial_folder(folder)
     if folder.exists() and not (folder / "run.json").is_file():
         message = f"'{folder}' exists and is no run folder; it is left alone"
         raise UsageError(Diagnostic("E331", message, hint="choose another --out"))
     if folder.exists() and not force:
         hint = "choose another --out, or replace it with --force"
         raise UsageError(Diagnostic("E330", f"the run folder '{folder}' exists already", hint=hint))
-    whole = _place(folder)
-    for path in map(_place, read):
+    whole = _resolve(folder)
+    for path in map(_resolve, inputs):
         if whole in (path, *path.parents) or partial in (path, *path.parents):
             message = f"'{path}' is inside of the run folder '{folder}', which is written anew"
             raise UsageError(Diagnostic("E331", message, hint="choose another --out"))
-    if strangers := _strangers(whole):
+    if strangers := _foreign_files(whole):
         message = f"'{folder}' holds what no training wrote: {listing(strangers)}"
         raise UsageError(Diagnostic("E331", message, hint="move it, or choose another --out"))
     if partial.exists() and not ((partial / "checkpoint").is_dir() or (partial / "run.json").is_file()):
         message = f"'{partial}' is no unfinished run, whose name it has; it is left alone"
         raise UsageError(Diagnostic("E331", message, hint="rename it, or choose another --out"))
     if partial.is_dir():
-        with _claim(partial):
+        with _lock_partial(partial):
             pass  # nobody trains there
     if resume and not partial.is_dir():
         hint = "leave --resume out to begin"
@@ -95,46 +103,46 @@ def require_writable(folder: Path, *, resume: bool, force: bool, read: Iterable[
         raise UsageError(Diagnostic("E337", f"there is an interrupted run '{partial}'", hint=hint))
 
 
-def _strangers(folder: Path) -> list[str]:
+def _foreign_files(folder: Path) -> list[str]:
     """The names in a run folder that are none of a run's; none where no manifest says which are."""
-    if not folder.is_dir() or not (known := known_hashes(folder)):
+    if not folder.is_dir() or not (known := manifest_hashes(folder)):
         return []
     own = {*known, MANIFEST, "timings.json"}
     return sorted(path.name for path in folder.iterdir() if path.name not in own)
 
 
 @contextmanager
-def claimed(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
+def claim_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
     """The partial folder of a run that begins or goes on, which no other process can claim meanwhile.
 
     Raises:
         UsageError: as `require_writable`, for what came since.
     """
     require_writable(folder, resume=resume, force=force)
-    partial = partial_name(folder)
+    partial = partial_folder(folder)
     partial.parent.mkdir(parents=True, exist_ok=True)
-    with _claim(partial):
-        yield prepare(folder, resume=resume)
+    with _lock_partial(partial):
+        yield prepare_partial_folder(folder, resume=resume)
 
 
 @contextmanager
-def _claim(partial: Path) -> Iterator[None]:
+def _lock_partial(partial: Path) -> Iterator[None]:
     """Hold the lock file beside a partial folder, which goes when the claim ends.
 
     Raises:
         UsageError: where another process holds it.
     """
     try:
-        with locked(partial.with_name(f".{partial.name}.lock"), timeout=0.0):
+        with file_lock(partial.with_name(f".{partial.name}.lock"), timeout=0.0):
             yield
     except Timeout:
         message = f"another process is training in '{partial}'"
         raise UsageError(Diagnostic("E407", message, hint="wait for its end, or choose another --out")) from None
 
 
-def prepare(folder: Path, *, resume: bool) -> Path:
+def prepare_partial_folder(folder: Path, *, resume: bool) -> Path:
     """Makes the partial folder of a run that begins or goes on; for what may be there see `require_writable`."""
-    partial = partial_name(folder)
+    partial = partial_folder(folder)
     if not resume and partial.parent.is_dir():
         remove_folder(partial)
     (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
@@ -145,34 +153,34 @@ def save(
     learned: LearnedModel,
     folder: Path,
     timings: Mapping[str, float],
-    steps: Sequence[Seconds] = (),
-    made_of: Provenance | None = None,
+    step_seconds: Sequence[WallCpuSeconds] = (),
+    provenance: Provenance | None = None,
 ) -> None:
     """Writes a complete run folder, through its partial name; a run that stood there goes only when this one is whole.
 
     Args:
-        timings, steps: see `Timings`.
-        made_of: None where nobody can make the run again: Python has given what no command line says.
+        timings, step_seconds: see `Timings`.
+        provenance: None where nobody can make the run again: Python has given what no command line says.
     """
-    partial = partial_name(folder)
+    partial = partial_folder(folder)
     (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
     remove_unfinished(partial)
     run = {
-        "format": FORMAT,
+        "format": FORMAT_VERSION,
         "backend": learned.backend,
         "settings": dict(learned.settings),
         "summary": dict(learned.summary),
         "converged": learned.converged,
         "vectors": sorted(learned.vectors),
-        **_plain_meaning(Meaning(learned.layout, learned.templates)),
+        **_schema_to_plain(WeightSchema(learned.layout, learned.templates)),
     }
     dictionaries: dict[str, Any] = {
         "domains": dict(learned.vocabulary),
-        "keys": dict(zip((t.name for t in learned.templates), _plain_keys(learned.templates), strict=True)),
+        "keys": dict(zip((t.name for t in learned.templates), _keys_to_plain(learned.templates), strict=True)),
     }
     if learned.gates is not None:
-        run["gates"] = _plain_meaning(learned.gates)
-        dictionaries["gate_keys"] = _plain_keys(learned.gates.templates)
+        run["gates"] = _schema_to_plain(learned.gates)
+        dictionaries["gate_keys"] = _keys_to_plain(learned.gates.templates)
     write_text(partial / "model.rcrf", model_text(learned.spec))
     write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     for name, vector in learned.vectors.items():
@@ -182,17 +190,21 @@ def save(
         moments = learned.moments
         write_array(partial / "moments.npy", np.stack((moments.empirical, moments.expected, moments.variance)))
     if learned.histograms:
-        write_text(partial / "histograms.json", json.dumps(_plain_histograms(learned.histograms)))
+        write_text(partial / "histograms.json", json.dumps(_histograms_to_plain(learned.histograms)))
     seconds = {k: round(v, 3) for k, v in timings.items()}
-    path = [[round(v, 4) for v in step] for step in steps]
+    path = [[round(v, 4) for v in step] for step in step_seconds]
     write_text(partial / "timings.json", json.dumps({**seconds, "steps": path}))
     write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
     names = sorted(p.name for p in partial.iterdir() if p.is_file() and p.name not in ("timings.json", MANIFEST))
-    manifest = {"format": FORMAT, "files": hashes(partial, names), "made_of": made_of and made_of.plain()}
+    manifest = {
+        "format": FORMAT_VERSION,
+        "files": file_hashes(partial, names),
+        "made_of": provenance and provenance.as_plain(),
+    }
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
     # Not before all is written: what fails until then must not cost the training.
     move_aside(partial / "checkpoint", partial)
-    put_in_place(partial, _place(folder))
+    replace_folder(partial, _resolve(folder))
     remove_folder(partial)
 
 
@@ -204,39 +216,39 @@ def load(folder: Path) -> LearnedModel:
     """
     if not (folder / "run.json").is_file():
         hint = "a run folder is what 'relcrf train' writes"
-        if partial_name(folder).is_dir():
+        if partial_folder(folder).is_dir():
             hint = f"training was interrupted; go on with: relcrf train ... --out {folder} --resume"
         raise DataError(Diagnostic("E334", f"'{folder}' is no run folder", hint=hint))
-    with _reading(folder, "run.json") as path:
+    with _checked_path(folder, "run.json") as path:
         run = json.loads(path.read_text(encoding="utf-8"))
         version = run["format"]
-        if version != FORMAT:
-            message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
+        if version != FORMAT_VERSION:
+            message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT_VERSION}"
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
         _require_unchanged(folder)
-        backend = from_plain(str, run["backend"])
+        backend = from_json_value(str, run["backend"])
         settings, summary, converged = dict(run["settings"]), dict(run["summary"]), bool(run["converged"])
-    with _reading(folder, "dictionaries.json") as path:
+    with _checked_path(folder, "dictionaries.json") as path:
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
-        meaning = _meaning(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
-        gates = _meaning(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
-        vocabulary = from_plain(Mapping[str, tuple[str, ...]], dictionaries["domains"])
+        meaning = _parse_schema(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
+        gates = _parse_schema(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
+        vocabulary = from_json_value(Mapping[str, tuple[str, ...]], dictionaries["domains"])
         sizes = dict.fromkeys(("weights", *run["vectors"]), meaning.layout.size)
         if gates is not None:
             sizes["gates"] = gates.layout.size
-    with _reading(folder, "model.rcrf") as path:
+    with _checked_path(folder, "model.rcrf") as path:
         spec = parse(path.read_text(encoding="utf-8"), str(path))
         require_valid(spec)
     vectors = {}
     for name, size in sorted(sizes.items()):
-        with _reading(folder, f"{name}.npy") as path:
-            vectors[name] = _numbers(path, (size,))
-    with _reading(folder, "log.jsonl") as path:
-        log = tuple(_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
-    with _reading(folder, "moments.npy") as path:
-        moments = _moments(path, meaning.layout.size)
-    with _reading(folder, "histograms.json") as path:
-        histograms = _histograms(path)
+        with _checked_path(folder, f"{name}.npy") as path:
+            vectors[name] = _read_floats(path, (size,))
+    with _checked_path(folder, "log.jsonl") as path:
+        log = tuple(_parse_log_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
+    with _checked_path(folder, "moments.npy") as path:
+        moments = _read_moments(path, meaning.layout.size)
+    with _checked_path(folder, "histograms.json") as path:
+        histograms = _read_histograms(path)
     return LearnedModel(
         spec=spec,
         backend=backend,
@@ -259,13 +271,13 @@ def _require_unchanged(folder: Path) -> None:
     Raises:
         DataError: where a file is another than the manifest says, by its hash; a folder that has no manifest is taken as it is.
     """
-    for name, known in known_hashes(folder).items():
-        with _reading(folder, name):
-            if hashes(folder, [name])[name] != known:
+    for name, known in manifest_hashes(folder).items():
+        with _checked_path(folder, name):
+            if file_hashes(folder, [name])[name] != known:
                 raise ValueError("its content is not what was written")
 
 
-def known_hashes(folder: Path) -> dict[str, str]:
+def manifest_hashes(folder: Path) -> dict[str, str]:
     """Return the hash of each file but the timings, as it was written; empty where there is no manifest.
 
     Raises:
@@ -281,8 +293,8 @@ def load_provenance(folder: Path) -> Provenance | None:
         DataError: where the file is damaged.
     """
     made_of = _manifest(folder).get("made_of")
-    with _reading(folder, MANIFEST):
-        return None if made_of is None else from_plain(Provenance, made_of)
+    with _checked_path(folder, MANIFEST):
+        return None if made_of is None else from_json_value(Provenance, made_of)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -291,7 +303,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     Raises:
         DataError: where it is damaged.
     """
-    with _reading(folder, MANIFEST) as path:
+    with _checked_path(folder, MANIFEST) as path:
         if not path.exists():
             return {}
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -299,20 +311,20 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _reading(folder: Path, name: str) -> Iterator[Path]:
+def _checked_path(folder: Path, name: str) -> Iterator[Path]:
     """Open a file of a run folder for reading: whatever goes wrong inside is reported as its damage.
 
     Raises:
-        DataError: where the file is not as it was written, or `own_file` rejects it.
+        DataError: where the file is not as it was written, or `contained_path` rejects it.
     """
-    path = own_file(folder, name)
+    path = contained_path(folder, name)
     try:
         yield path
-    except DAMAGED as error:
-        raise corrupt(path, error) from None
+    except READ_ERRORS as error:
+        raise damaged_file_error(path, error) from None
 
 
-def own_file(folder: Path, name: str) -> Path:
+def contained_path(folder: Path, name: str) -> Path:
     """A file of a run folder, whether it is there or not; a name or a link may have come with the folder, from somebody else.
 
     Raises:
@@ -322,13 +334,13 @@ def own_file(folder: Path, name: str) -> Path:
     real = os.path.realpath(path)
     if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # still a link: to itself
         message = f"'{name}' leads out of the run folder '{folder}'"
-        raise DataError(Diagnostic("E421", message, DataPlace(str(path)), "train again, or copy the file there"))
+        raise DataError(Diagnostic("E421", message, DataLocation(str(path)), "train again, or copy the file there"))
     if path.exists() and not path.is_file():
-        raise corrupt(path, ValueError("it is no file"))
+        raise damaged_file_error(path, ValueError("it is no file"))
     return path
 
 
-def _numbers(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+def _read_floats(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     """
     Raises:
         ValueError: where a file has other numbers than so many.
@@ -339,11 +351,11 @@ def _numbers(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     return np.array(found)
 
 
-def _entry(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_log_entry(plain: Mapping[str, Any]) -> dict[str, Any]:
     """A line of the log; see `Checkpoints.step`."""
-    names = ("iteration", "weights", "chosen") if "chosen" in facts else ("iteration", "weights")
-    whole = {name: int(np.int64(facts[name])) for name in names}
-    return {"stage": str(facts["stage"]), "value": float(facts["value"]), "gradient": float(facts["gradient"]), **whole}
+    names = ("iteration", "weights", "chosen") if "chosen" in plain else ("iteration", "weights")
+    whole = {name: int(np.int64(plain[name])) for name in names}
+    return {"stage": str(plain["stage"]), "value": float(plain["value"]), "gradient": float(plain["gradient"]), **whole}
 
 
 def load_timings(folder: Path) -> Timings:
@@ -352,60 +364,60 @@ def load_timings(folder: Path) -> Timings:
     Raises:
         DataError: where the file is damaged.
     """
-    with _reading(folder, "timings.json") as path:
+    with _checked_path(folder, "timings.json") as path:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        steps = seconds_of(facts.pop("steps", ()))
+        steps = parse_seconds(facts.pop("steps", ()))
         return Timings({str(name): float(seconds) for name, seconds in facts.items()}, tuple(steps))
 
 
-def _moments(path: Path, size: int) -> Moments | None:
+def _read_moments(path: Path, size: int) -> Moments | None:
     """Those of a file; none where it is not there."""
     if not path.exists():
         return None
-    found = _numbers(path, (3, size))
+    found = _read_floats(path, (3, size))
     if (found[2] < 0.0).any():
         raise ValueError(f"moments that cannot be those of {size} weights")
     return Moments(*found)
 
 
-def _plain_histograms(figures: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
+def _histograms_to_plain(figures: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
     return {
         figure: {name: found.as_plain() for name, found in histograms.items()} for figure, histograms in figures.items()
     }
 
 
-def _histograms(path: Path) -> dict[str, dict[str, Histogram]]:
+def _read_histograms(path: Path) -> dict[str, dict[str, Histogram]]:
     """Those of a file; none where it is not there."""
     if not path.exists():
         return {}
     return {
-        figure: {name: Histogram.of_plain(plain) for name, plain in histograms.items()}
+        figure: {name: Histogram.from_plain(plain) for name, plain in histograms.items()}
         for figure, histograms in json.loads(path.read_text(encoding="utf-8")).items()
     }
 
 
-def _plain_meaning(meaning: Meaning) -> dict[str, Any]:
+def _schema_to_plain(schema: WeightSchema) -> dict[str, Any]:
     return {
-        "blocks": [asdict(block) for block in meaning.layout.blocks],
-        "templates": [template.as_plain() for template in meaning.templates],
+        "blocks": [asdict(block) for block in schema.layout.blocks],
+        "templates": [template.as_plain() for template in schema.templates],
     }
 
 
-def _plain_keys(templates: Sequence[TemplateInfo]) -> list[dict[str, Any] | None]:
+def _keys_to_plain(templates: Sequence[TemplateInfo]) -> list[dict[str, Any] | None]:
     return [None if template.keys is None else template.keys.as_plain() for template in templates]
 
 
-def _meaning(facts: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None]) -> Meaning:
+def _parse_schema(plain: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None]) -> WeightSchema:
     """From its plain form; the keys of each template beside it.
 
     Raises:
         ValueError: where templates and blocks of weights are of different sizes. TypeError: where a size is no whole number.
     """
-    layout = WeightLayout(from_plain(tuple[WeightBlock, ...], facts["blocks"]))
-    known = [{**template, "keys": own} for template, own in zip(facts["templates"], keys, strict=True)]
-    templates: tuple[TemplateInfo, ...] = from_plain(tuple[TemplateInfo, ...], known)
+    layout = WeightLayout(from_json_value(tuple[WeightBlock, ...], plain["blocks"]))
+    known = [{**template, "keys": own} for template, own in zip(plain["templates"], keys, strict=True)]
+    templates: tuple[TemplateInfo, ...] = from_json_value(tuple[TemplateInfo, ...], known)
     for info, block in zip(templates, layout.blocks, strict=True):
         n_features = len(info.features) * (1 if info.keys is None else len(info.keys.values))
         if (n_features, len(info.patterns)) != (block.n_features, block.n_patterns):
             raise ValueError(f"{n_features} features of '{info.name}' instead of {block.n_features}")
-    return Meaning(layout, templates)
+    return WeightSchema(layout, templates)

@@ -10,26 +10,26 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import Learned, Monitor, Problem, maximise_likelihood
-from relcrf.backends.pseudo import Blankets
-from relcrf.backends.structure_learning import Stages
-from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
+from relcrf.backends.base import FitResult, Monitor, Problem, maximise_likelihood
+from relcrf.backends.pseudo import PseudoLikelihoodSpec
+from relcrf.backends.structure_learning import StageRunner
+from relcrf.backends.whole_graph import MARGINAL_METHODS, AbstractWholeGraphBackend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet, PairSpace, TableSpace
 from relcrf.graph.reduction import Role
-from relcrf.graph.triples import Space, TripleSpace
-from relcrf.learning.contrastive import ContrastiveDivergence, blocks_by_key
-from relcrf.learning.induced import InducedLikelihood, NodeTables
+from relcrf.graph.triples import PairOrTripleSpace, TripleSpace
+from relcrf.learning.contrastive_divergence import ContrastiveDivergence, blocks_by_key
 from relcrf.learning.lbfgs import Lbfgs
-from relcrf.structure.gains import worth
-from relcrf.structure.induction import Induced
-from relcrf.structure.search import SearchState, Strengths, StructureSearch, lasso
+from relcrf.learning.literal_likelihood import LiteralLikelihood, NodeTables
+from relcrf.structure.gains import candidate_gains
+from relcrf.structure.induction import ContrastiveInduction
+from relcrf.structure.search import PenaltyStrengths, SearchState, StructureSearch, lasso_factory
 
-MOST_WEIGHTS = 1 << 24
+MAX_WEIGHTS = 1 << 24
 """Of `full`: with the optimiser's memory some 4 GiB."""
 
-MOST_CELLS = 1 << 27
+MAX_LITERAL_CELLS = 1 << 27
 """Of `grafting`: a gigabyte a table, of which there are four."""
 
 
@@ -48,14 +48,14 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             agree strongly swap their states, which no gradient sees, so that weights may grow without end.
         unlabelled: variables of predicted attributes without a label. `leave`: they take no part in learning. `infer`: in `cd`,
             the part of the latent ones; in `pseudo` they are filled in with their probabilities under what was learned, given
-            all labels, as neighbours alone, and all is learned anew from there, `fill` times.
+            all labels, as neighbours alone, and all is learned anew from there, `imputation_rounds` times.
         structure: how candidates are found. `cfi`: contrastive feature induction, by the samples with large errors and large
             signals. `grafting`: by the gradients of all. `full`: all are in the model from the start.
         l1, l2: of candidates and of all weights, where a template does not set its own; penalties on the sum over variables.
-        error, signal: thresholds of `cfi`, see `Scorer`.
-        batch: how many candidates join in a round. steps: iterations of the optimiser in a round.
+        error_threshold, signal_threshold: thresholds of `cfi`, see `Scorer`.
+        candidates_per_round: how many candidates join in a round. steps: iterations of the optimiser in a round.
         max_iterations, tolerance: of the optimiser, in each stage.
-        early_stop: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
+        validation_fraction: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
             when no candidate is left.
         patience: rounds in which the held-out labels have not become more probable before it stops.
         inference: a method that has marginals, by name; see docs/inference.
@@ -64,7 +64,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
     name: ClassVar[str] = "trmrf"
     method_settings: ClassVar[tuple[str, ...]] = ("seed",)
-    chooses: ClassVar[bool] = True
+    uses_candidates: ClassVar[bool] = True
     objective: str = "pseudo"
     cd_steps: int = 1
     update: str = "blocks"
@@ -72,15 +72,15 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     structure: str = "cfi"
     l1: float = 1.0
     l2: float = 0.1
-    error: float = 0.1
-    signal: float = 0.1
-    batch: int = 50
-    steps: int = 1
+    error_threshold: float = 0.1
+    signal_threshold: float = 0.1
+    candidates_per_round: int = 50
+    iterations_per_round: int = 1
     max_iterations: int = 500
     tolerance: float = 1e-4
-    early_stop: float = 0.0
+    validation_fraction: float = 0.0
     patience: int = 5
-    fill: int = 2
+    imputation_rounds: int = 2
     inference: str = "mf"
     seed: int = 0
 
@@ -89,43 +89,49 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         self._require_one_of("update", ("parallel", "blocks"))
         self._require_one_of("unlabelled", ("leave", "infer"))
         self._require_one_of("structure", ("cfi", "grafting", "full"))
-        self._require_one_of("inference", WITH_MARGINALS)
-        self._require_above_0("batch", "steps", "cd_steps")
-        self._require_below_1("early_stop")
+        self._require_one_of("inference", MARGINAL_METHODS)
+        self._require_positive("batch", "steps", "cd_steps")
+        self._require_below_1("validation_fraction")
 
-    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+    def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_learnable(problem)
-        start = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
+        start = problem.initial_weights(
+            self.seed
+        )  # unlabelled variables, whose states have meanings, are not in it yet
         if self.objective == "cd" and self.unlabelled == "infer":
-            problem = problem.joined_by_unlabelled()
+            problem = problem.with_unlabelled()
         hidden = problem.latent
         labelled = replace(problem, roles=np.where(hidden, Role.ABSENT, problem.roles).astype(np.int8))
         optimiser, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
-        unary = maximise_likelihood("unary", labelled.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor)
-        point, chosen = unary.point + (start - layout.initial()), CandidateSet.none()
-        likelihood = self._likelihood(labelled, None)
-        model = self._divergence(problem) if self.objective == "cd" else likelihood
-        induced = Induced(self.batch, self.error, self.signal, exhaustive=self.structure != "cfi")
+        unary = maximise_likelihood(
+            "unary", labelled.total_likelihood(PseudoLikelihoodSpec()), optimiser, self.l2, layout.initial, monitor
+        )
+        point, chosen = unary.point + (start - layout.initial()), CandidateSet.empty()
+        likelihood = self._pseudo_likelihood(labelled, None)
+        model = self._contrastive_divergence(problem) if self.objective == "cd" else likelihood
+        induced = ContrastiveInduction(
+            self.candidates_per_round, self.error_threshold, self.signal_threshold, exhaustive=self.structure != "cfi"
+        )
         seen = {"before candidates join": induced.histograms(model, point)}
         if self.structure == "full":
-            chosen = CandidateSet.everything(_pairs(problem.candidates))
+            chosen = CandidateSet.from_spaces(_require_pairs(problem.candidates))
             point = np.append(point, np.zeros(len(chosen)))
-        stages = Stages(monitor, self.max_iterations, point, chosen)
-        search, state = self._learn("", model, induced, stages)
-        for number in range(self.fill if self.objective == "pseudo" and self.unlabelled == "infer" else 0):
-            model = likelihood = self._likelihood(labelled, self._filled(labelled, search, state))
-            search, state = self._learn(f"_{number + 2}", model, induced, stages)
-        pairs, order = search.learned(state)
-        found, none = worth(likelihood.with_candidates(state.chosen), state.point), np.zeros(model.n_base)
+        stages = StageRunner(monitor, self.max_iterations, point, chosen)
+        search, state = self._learn_structure("", model, induced, stages)
+        for number in range(self.imputation_rounds if self.objective == "pseudo" and self.unlabelled == "infer" else 0):
+            model = likelihood = self._pseudo_likelihood(labelled, self._impute_labels(labelled, search, state))
+            search, state = self._learn_structure(f"_{number + 2}", model, induced, stages)
+        pairs, order = search.learned_pairs(state)
+        found, none = candidate_gains(likelihood.with_candidates(state.chosen), state.point), np.zeros(model.n_base)
         vectors = {
             "weights": state.point,
             "gain": np.append(none, found.gain),
             "support": np.append(none, found.support),
         }
         seen["at the end"] = induced.histograms(model.with_candidates(state.chosen), state.point)
-        return Learned(
+        return FitResult(
             {name: vector[order] for name, vector in vectors.items()},
-            (("unary", unary), *stages.done),
+            (("unary", unary), *stages.completed),
             {
                 "variables": model.base.n_nodes,
                 "hidden": int(hidden.sum()),
@@ -143,56 +149,60 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             UsageError: for a graph in pieces, spaces that are tables or too large, and latent attributes without `cd`.
         """
         hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
-        self._require_whole(problem, hint)
+        self._require_unsharded(problem, hint)
         _require_literals(problem.candidates)
         if self.structure != "cfi":
-            _require_room(problem.candidates, self.structure)
+            _require_capacity(problem.candidates, self.structure)
         if self.objective == "pseudo":
             reason = "pseudo-likelihood needs every neighbour's state"
             self._require_labels(problem, reason, "use --set objective=cd, or --backend ess")
 
-    def _likelihood(self, problem: Problem, filled: NodeTables | None) -> InducedLikelihood:
+    def _pseudo_likelihood(self, problem: Problem, imputed: NodeTables | None) -> LiteralLikelihood:
         """That of the labels with nothing chosen, and with unlabelled variables as they are filled in; or without these."""
         present = problem.roles == Role.FREE
-        if filled is not None:
-            present[filled.variables] = True
+        if imputed is not None:
+            present[imputed.variables] = True
         base = blanket_graph(problem.graph, problem.roles, problem.states)
-        spaces = tuple(space.only(present) for space in problem.candidates)
-        return InducedLikelihood.of(base, problem.states[base.variables], spaces, filled)
+        spaces = tuple(space.restrict_to_variables(present) for space in problem.candidates)
+        return LiteralLikelihood.build(base, problem.states[base.variables], spaces, imputed)
 
-    def _learn(
-        self, ending: str, model: InducedLikelihood | ContrastiveDivergence, induced: Induced, stages: Stages
+    def _learn_structure(
+        self,
+        suffix: str,
+        model: LiteralLikelihood | ContrastiveDivergence,
+        induced: ContrastiveInduction,
+        stages: StageRunner,
     ) -> tuple[StructureSearch, SearchState]:
-        """Learn structure and weights in one stage, or with `early_stop` in two; `ending` is that of their names."""
-        trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.early_stop
+        """Learn structure and weights in one stage, or with `validation_fraction` in two; `suffix` is that of their names."""
+        trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.validation_fraction
         search = StructureSearch(
             model.trained_on(trained),
-            Strengths.of(model.base.graph.layout, model.spaces, [self.l1] * len(model.spaces), self.l2),
-            lasso(self.tolerance, self.max_iterations, exact_gradient=model.exact_gradient),
+            PenaltyStrengths.from_layout(model.base.graph.layout, model.spaces, [self.l1] * len(model.spaces), self.l2),
+            lasso_factory(self.tolerance, self.max_iterations, exact_gradient=model.exact_gradient),
             None if self.structure == "full" else induced,
-            steps=self.steps,
+            iterations_per_round=self.iterations_per_round,
             patience=self.patience,
         )
-        state = stages.run(f"induction{ending}", search)
-        if self.early_stop:
-            state = stages.run(f"weights{ending}", replace(search, model=model, activation=None))
+        state = stages.run(f"induction{suffix}", search)
+        if self.validation_fraction:
+            state = stages.run(f"weights{suffix}", replace(search, model=model, activation=None))
         return search, state
 
-    def _filled(self, problem: Problem, search: StructureSearch, state: SearchState) -> NodeTables:
+    def _impute_labels(self, problem: Problem, search: StructureSearch, state: SearchState) -> NodeTables:
         """Return the unlabelled variables' probabilities under a model, given all labels."""
         roles = np.where(problem.roles == Role.FREE, Role.CLAMPED, Role.FREE).astype(np.int8)
         asked = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))
-        pairs, order = search.learned(state)
-        found = self.infer(asked.having(pairs), {"weights": state.point[order]})
+        pairs, order = search.learned_pairs(state)
+        found = self.infer(asked.with_candidates(pairs), {"weights": state.point[order]})
         return NodeTables(found.variables, found.state_start, found.marginals)
 
-    def _divergence(self, problem: Problem) -> ContrastiveDivergence:
-        base, spaces = problem.reduced(self.name), _spaces(problem)
+    def _contrastive_divergence(self, problem: Problem) -> ContrastiveDivergence:
+        base, spaces = problem.reduced_graph(self.name), _free_spaces(problem)
         blocks = blocks_by_key(base, spaces) if self.update == "blocks" else None
-        return ContrastiveDivergence.of(base, problem.states[base.variables], spaces, self.cd_steps, blocks)
+        return ContrastiveDivergence.build(base, problem.states[base.variables], spaces, self.cd_steps, blocks)
 
 
-def _require_literals(spaces: tuple[Space, ...]) -> None:
+def _require_literals(spaces: tuple[PairOrTripleSpace, ...]) -> None:
     """Refuses spaces of tables.
 
     Raises:
@@ -205,7 +215,7 @@ def _require_literals(spaces: tuple[Space, ...]) -> None:
             raise UsageError(Diagnostic("E396", message, hint=hint))
 
 
-def _pairs(spaces: tuple[Space, ...]) -> tuple[PairSpace, ...]:
+def _require_pairs(spaces: tuple[PairOrTripleSpace, ...]) -> tuple[PairSpace, ...]:
     """Spaces whose candidates can all be in a model from the start.
 
     Raises:
@@ -220,7 +230,7 @@ def _pairs(spaces: tuple[Space, ...]) -> tuple[PairSpace, ...]:
     return tuple(space for space in spaces if isinstance(space, PairSpace))
 
 
-def _require_room(spaces: tuple[Space, ...], structure: str) -> None:
+def _require_capacity(spaces: tuple[PairOrTripleSpace, ...], structure: str) -> None:
     """Refuses spaces that could not be held.
 
     Raises:
@@ -229,16 +239,16 @@ def _require_room(spaces: tuple[Space, ...], structure: str) -> None:
     for space in spaces:
         if structure == "full":
             size = space.n_pairs if isinstance(space, PairSpace) else 0
-            most, what = MOST_WEIGHTS, "weights, one for each candidate"
+            most, what = MAX_WEIGHTS, "weights, one for each candidate"
         else:
             size = space.n_samples * max(side.n_keys for side in space.sides)
-            most, what = MOST_CELLS, "cells in a table of samples and keys"
+            most, what = MAX_LITERAL_CELLS, "cells in a table of samples and keys"
         if size > most:
             message = f"'structure={structure}' would hold {size:,} {what}, for '{space.name}'; {most:,} are the most"
             hint = "use structure=cfi, which holds neither, or narrow the 'where' of the candidates"
             raise UsageError(Diagnostic("E395", message, hint=hint))
 
 
-def _spaces(problem: Problem) -> tuple[Space, ...]:
+def _free_spaces(problem: Problem) -> tuple[PairOrTripleSpace, ...]:
     """The candidates between free variables."""
-    return tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
+    return tuple(space.restrict_to_variables(problem.roles == Role.FREE) for space in problem.candidates)

@@ -6,42 +6,42 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from relcrf.backends.learned import LearnedModel
+from relcrf.backends.learned_model import LearnedModel
 from relcrf.data.frame import Frame
 
-NAMES = ("template", "key", "feature", "pattern")
+NAME_COLUMNS = ("template", "key", "feature", "pattern")
 """Columns that name a weight; the key is empty where the template has none."""
 
 
-def weights_at(learned: LearnedModel, places: np.ndarray | None = None) -> Frame:
+def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> Frame:
     """Return some weights, one a row, with the columns `NAMES` and `weight`.
 
     Args:
-        places: offsets in the layout, shape (n,); None is all.
+        positions: offsets in the layout, shape (n,); None is all.
     """
-    places = np.arange(learned.layout.size) if places is None else places
-    columns = {name: np.empty(len(places), dtype=object) for name in NAMES}
-    owner = np.searchsorted(learned.layout.starts, places, side="right") - 1
+    positions = np.arange(learned.layout.size) if positions is None else positions
+    columns = {name: np.empty(len(positions), dtype=object) for name in NAME_COLUMNS}
+    owner = np.searchsorted(learned.layout.starts, positions, side="right") - 1
     for block, info in enumerate(learned.templates):
         rows = np.flatnonzero(owner == block)
         start, n_patterns = learned.layout.starts[block], learned.layout.blocks[block].n_patterns
-        feature, pattern = np.divmod(places[rows] - start, n_patterns)
+        feature, pattern = np.divmod(positions[rows] - start, n_patterns)
         distinct, number = np.unique(feature, return_inverse=True)
         named = [info.feature_name(one) for one in distinct.tolist()]
         columns["template"][rows] = info.name
         columns["key"][rows] = np.array([", ".join(key) for key, _ in named], dtype=object)[number]
         columns["feature"][rows] = np.array([name for _, name in named], dtype=object)[number]
         columns["pattern"][rows] = np.array(info.patterns, dtype=object)[pattern]
-    return Frame({**columns, "weight": np.asarray(learned.vectors["weights"], dtype=np.float64)[places]})
+    return Frame({**columns, "weight": np.asarray(learned.vectors["weights"], dtype=np.float64)[positions]})
 
 
-def largest_of_blocks(learned: LearnedModel, blocks: Sequence[int], most: int) -> np.ndarray:
+def largest_of_blocks(learned: LearnedModel, blocks: Sequence[int], max_count: int) -> np.ndarray:
     """Return the offsets of the largest weights of some blocks of the layout, descending by magnitude."""
     starts = learned.layout.starts
     places = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(starts[b], starts[b + 1]) for b in blocks)])
-    return np.asarray(places[largest(learned.vectors["weights"][places], most)])
+    return np.asarray(places[largest_indices(learned.vectors["weights"][places], max_count)])
 
 
-def largest(values: np.ndarray, most: int) -> np.ndarray:
+def largest_indices(values: np.ndarray, max_count: int) -> np.ndarray:
     """Return the indices of the numbers of the largest magnitude, descending; the first of equals first, nan last."""
-    return np.argsort(-np.abs(values), kind="stable")[:most]
+    return np.argsort(-np.abs(values), kind="stable")[:max_count]

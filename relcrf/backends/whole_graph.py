@@ -8,27 +8,34 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Problem, infer_by
+from relcrf.backends.base import AbstractBackend, AbstractLikelihoodSpec, InferenceResult, Problem, run_inference
+from relcrf.backends.inference_task import InferenceTask
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, reduce_graph
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.choice import METHODS, make, settings_of
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Unanswerable, silent
+from relcrf.inference.methods import METHODS, create_inference, text_setting_names
+from relcrf.inference.result import (
+    AbstractInference,
+    MapStates,
+    Marginals,
+    Observer,
+    UnsupportedGraphError,
+    ignore_progress,
+)
 from relcrf.learning.likelihood import InferredLikelihood
 
-MAX_CELLS = 1 << 27
+MAX_TABLE_CELLS = 1 << 27
 """Cells of all factor tables together: a gigabyte."""
 
-WITH_MARGINALS = tuple(name for name in METHODS if name != "dual")
+MARGINAL_METHODS = tuple(name for name in METHODS if name != "dual")
 """Methods that give marginals."""
 
-WITH_PARTITION = tuple(name for name in WITH_MARGINALS if name != "gibbs")
+PARTITION_METHODS = tuple(name for name in MARGINAL_METHODS if name != "gibbs")
 """Methods that give a log partition besides, or an estimate of it."""
 
 
 @dataclass(frozen=True)
-class WholeGraph(AbstractPart):
+class WholeGraphSpec(AbstractLikelihoodSpec):
     """The graph of the free variables with all its factors.
 
     Args:
@@ -41,15 +48,15 @@ class WholeGraph(AbstractPart):
     inference: str
     settings: tuple[tuple[str, Any], ...] = ()
 
-    def method(self, scopes: Scopes, observe: Observer = silent) -> AbstractInference:
-        known = settings_of(METHODS[self.inference])
-        made = make(self.inference, scopes, {n: value for n, value in self.settings if n in known}, observe)
-        return _Told(scopes, made, self)
+    def method(self, scopes: Scopes, observe: Observer = ignore_progress) -> AbstractInference:
+        known = text_setting_names(METHODS[self.inference])
+        made = create_inference(self.inference, scopes, {n: value for n, value in self.settings if n in known}, observe)
+        return _CheckedInference(scopes, made, self)
 
     def graph(self, problem: Problem) -> ReducedGraph:
         graph = reduce_graph(problem.graph, problem.roles, problem.states)
-        if graph.scopes.table_start[-1] > MAX_CELLS:
-            message = f"backend '{self.backend}' would need factor tables of more than {MAX_CELLS} cells"
+        if graph.scopes.table_start[-1] > MAX_TABLE_CELLS:
+            message = f"backend '{self.backend}' would need factor tables of more than {MAX_TABLE_CELLS} cells"
             hint = "narrow the 'where' of the largest template, or use --backend ess"
             raise UsageError(Diagnostic("E308", message, hint=hint))
         return graph
@@ -58,10 +65,14 @@ class WholeGraph(AbstractPart):
         graph = self.graph(problem)
         return InferredLikelihood(graph, problem.states[graph.variables], self.method)
 
-    def answering(self, problem: Problem, weights: np.ndarray, observe: Observer = silent) -> Answering:
+    def inference_task(
+        self, problem: Problem, weights: np.ndarray, observe: Observer = ignore_progress
+    ) -> InferenceTask:
         """Return what `infer` answers from."""
         graph = self.graph(problem).with_agreements()
-        return Answering(graph, weights, partial(self.method, observe=observe), is_expected=self.inference == "mf")
+        return InferenceTask(
+            graph, weights, partial(self.method, observe=observe), is_mean_field=self.inference == "mf"
+        )
 
 
 class AbstractWholeGraphBackend(AbstractBackend):
@@ -71,37 +82,41 @@ class AbstractWholeGraphBackend(AbstractBackend):
     """Names of its settings that are those of the method, too."""
     inference: str
 
-    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
+    def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraphSpec:
         settings = tuple((name, getattr(self, name)) for name in self.method_settings)
-        return WholeGraph(self.name, self.inference, settings)
+        return WholeGraphSpec(self.name, self.inference, settings)
 
-    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
-        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
+    def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
+        return (self.joint_likelihood(problem, vectors).inference_task(problem, vectors["weights"]),)
 
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        return infer_by(self.joint(problem, vectors).answering(problem, vectors["weights"], observe))
+    def infer(
+        self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
+    ) -> InferenceResult:
+        return run_inference(
+            self.joint_likelihood(problem, vectors).inference_task(problem, vectors["weights"], observe)
+        )
 
 
 @dataclass(frozen=True)
-class _Told(AbstractInference):
+class _CheckedInference(AbstractInference):
     """A method that says what it cannot do as a user's mistake."""
 
     scopes: Scopes
     method: AbstractInference
-    part: WholeGraph
+    spec: WholeGraphSpec
 
     def marginals(self, potentials: Potentials) -> Marginals:
         try:
             return self.method.marginals(potentials)
-        except Unanswerable as error:
-            raise self._told(error) from None
+        except UnsupportedGraphError as error:
+            raise self._usage_error(error) from None
 
     def map_states(self, potentials: Potentials) -> MapStates:
         try:
             return self.method.map_states(potentials)
-        except Unanswerable as error:
-            raise self._told(error) from None
+        except UnsupportedGraphError as error:
+            raise self._usage_error(error) from None
 
-    def _told(self, error: Unanswerable) -> UsageError:
-        message = f"backend '{self.part.backend}' cannot go by method '{self.part.inference}' here: {error}"
+    def _usage_error(self, error: UnsupportedGraphError) -> UsageError:
+        message = f"backend '{self.spec.backend}' cannot go by method '{self.spec.inference}' here: {error}"
         return UsageError(Diagnostic("E381", message, hint="use --set inference=bp, or auto"))

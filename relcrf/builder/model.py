@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from relcrf.api import Model, parse
-from relcrf.builder.terms import AttributedTerm, Plain, Term, Thing, joined, node_of, refused
+from relcrf.builder.terms import AttributedTerm, BinderTerm, Term, TermLike, builder_error, conjoin_terms, to_expression
 from relcrf.errors import ModelError, listing, suggestion
 from relcrf.language.format import format_text
-from relcrf.language.render import declaration, render
+from relcrf.language.render import render, render_declaration
 from relcrf.model import spec as s
 from relcrf.model.expressions import Atom, Expression, TupleAttribute
 from relcrf.model.types import AttributeType, Bag, Bool, Date, DomainType, Integer, Real, String, Vector
-from relcrf.text.highlight import as_html
+from relcrf.text.highlight import highlight_html
 
 _TYPES: dict[Any, AttributeType] = {
     float: Real(),
@@ -35,11 +35,11 @@ class DomainHandle:
 
     name: str
 
-    def __call__(self, name: str) -> Thing:
-        return Thing(name, self.name)
+    def __call__(self, name: str) -> BinderTerm:
+        return BinderTerm(name, self.name)
 
 
-Kind: TypeAlias = "DomainHandle | range | type | AttributeType | s.AttributeDeclaration"
+AttributeTypeLike: TypeAlias = "DomainHandle | range | type | AttributeType | s.AttributeDeclaration"
 """What an attribute can be: a domain, a range such as `range(1, 6)`, a Python type, `vector`, `bag(Word)`, `predict(D)`."""
 
 vector: AttributeType = Vector()
@@ -49,39 +49,43 @@ vector: AttributeType = Vector()
 def bag(domain: DomainHandle) -> AttributeType:
     """The type of an attribute with many values of a domain."""
     if not isinstance(domain, DomainHandle):
-        raise refused(f"a bag holds values of a domain, and {domain!r} is none", 'Word = m.domain("Word"); bag(Word)')
+        raise builder_error(
+            f"a bag holds values of a domain, and {domain!r} is none", 'Word = m.domain("Word"); bag(Word)'
+        )
     return Bag(domain.name)
 
 
-def predict(kind: Kind) -> s.AttributeDeclaration:
+def predict(kind: AttributeTypeLike) -> s.AttributeDeclaration:
     """Return a random attribute without a name yet: observed where the data has a value, else a query."""
-    return s.AttributeDeclaration("", _type(kind), predicted=True)
+    return s.AttributeDeclaration("", _to_attribute_type(kind), predicted=True)
 
 
-def latent(kind: Kind) -> s.AttributeDeclaration:
+def latent(kind: AttributeTypeLike) -> s.AttributeDeclaration:
     """Return a random attribute without a name yet that is never observed."""
-    return s.AttributeDeclaration("", _type(kind), latent=True)
+    return s.AttributeDeclaration("", _to_attribute_type(kind), latent=True)
 
 
-def _type(kind: Kind) -> AttributeType:
+def _to_attribute_type(kind: AttributeTypeLike) -> AttributeType:
     match kind:
         case DomainHandle(name):
             return DomainType(name)
         case range():
-            return DomainType(_range(kind))
+            return DomainType(_range_name(kind))
         case s.AttributeDeclaration():
-            raise refused("an attribute has one role", "write predict(Category)")
+            raise builder_error("an attribute has one role", "write predict(Category)")
         case type() if kind in _TYPES:
             return _TYPES[kind]
         case type():
             message = f"'{kind.__name__}' is no type of attributes"
-            raise refused(message, "use float, int, bool, str, date, vector, bag(D) or a domain")
+            raise builder_error(message, "use float, int, bool, str, date, vector, bag(D) or a domain")
     return kind
 
 
-def _range(values: range) -> str:
+def _range_name(values: range) -> str:
     if values.step != 1 or not values:
-        raise refused(f"{values!r} is no range of whole numbers without gaps", "range(1, 6) are the values 1 to 5")
+        raise builder_error(
+            f"{values!r} is no range of whole numbers without gaps", "range(1, 6) are the values 1 to 5"
+        )
     return f"{values.start}..{values.stop - 1}"
 
 
@@ -94,16 +98,16 @@ class EntityHandle:
     def __repr__(self) -> str:
         return self.name
 
-    def __call__(self, name: str) -> Thing:
+    def __call__(self, name: str) -> BinderTerm:
         entity = self._builder.spec.entity(self.name)
-        return Thing(name, self.name, [a.name for a in entity.attributes] if entity else ())
+        return BinderTerm(name, self.name, [a.name for a in entity.attributes] if entity else ())
 
-    def names(self, names: str) -> tuple[Thing, ...]:
+    def names(self, names: str) -> tuple[BinderTerm, ...]:
         """Several names at once: `a, b = Page.names("a b")`."""
         return tuple(self(name) for name in names.split())
 
 
-Sort: TypeAlias = EntityHandle | DomainHandle | range
+ArgumentType: TypeAlias = EntityHandle | DomainHandle | range
 
 
 class RelationHandle:
@@ -115,15 +119,15 @@ class RelationHandle:
     def __repr__(self) -> str:
         return self.name
 
-    def __call__(self, *arguments: Plain) -> AttributedTerm:
+    def __call__(self, *arguments: TermLike) -> AttributedTerm:
         relation = self._builder.spec.relation(self.name)
         known = [a.name for a in relation.attributes] if isinstance(relation, s.Relation) else ()
-        atom = Atom(self.name, _nodes(arguments))
+        atom = Atom(self.name, _to_expressions(arguments))
         return AttributedTerm(atom, self.name, known, partial(TupleAttribute, atom))
 
-    def having(self, **attributes: Kind) -> RelationHandle:
+    def with_attributes(self, **attributes: AttributeTypeLike) -> RelationHandle:
         """Attributes of the tuples: `m.relation("Link", a=Page, b=Page).having(score=float)`."""
-        declared = tuple(s.AttributeDeclaration(name, _type(kind)) for name, kind in attributes.items())
+        declared = tuple(s.AttributeDeclaration(name, _to_attribute_type(kind)) for name, kind in attributes.items())
         declarations = self._builder._declarations
         place = next(k for k, d in enumerate(declarations) if getattr(d, "name", None) == self.name)
         declarations[place] = replace(declarations[place], attributes=declared)  # type: ignore[arg-type]
@@ -168,7 +172,7 @@ class ModelBuilder:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return as_html(str(self))
+        return highlight_html(str(self))
 
     def drop(self, name: str) -> ModelBuilder:
         """Takes the declarations of a name back, as when a cell of a notebook runs again."""
@@ -185,43 +189,43 @@ class ModelBuilder:
         if values is None:
             self._add(s.OpenDomain(name))
         elif isinstance(values, range):
-            _range(values)
+            _range_name(values)
             self._add(s.RangeDomain(name, values.start, values.stop - 1))
         else:
             self._add(s.EnumeratedDomain(name, tuple(str(v) for v in values)))
         return DomainHandle(name)
 
-    def entity(self, name: str, key: str = "id", /, **attributes: Kind) -> EntityHandle:
+    def entity(self, name: str, key: str = "id", /, **attributes: AttributeTypeLike) -> EntityHandle:
         """A type of thing: `m.entity("Page", category=predict(Category), words=bag(Word), length=float)`."""
-        self._add(s.Entity(name, tuple(_attribute(*each) for each in attributes.items()), key))
+        self._add(s.Entity(name, tuple(_to_attribute(*each) for each in attributes.items()), key))
         return EntityHandle(self, name)
 
-    def relation(self, name: str, /, **arguments: Sort) -> RelationHandle:
+    def relation(self, name: str, /, **arguments: ArgumentType) -> RelationHandle:
         """An observed relation: `m.relation("Link", source=Page, target=Page)`."""
-        self._add(s.Relation(name, _parameters(arguments)))
+        self._add(s.Relation(name, _to_parameters(arguments)))
         return RelationHandle(self, name)
 
     def predict_relation(
-        self, name: str, type: Kind = bool, where: Plain | None = None, /, **arguments: Sort
+        self, name: str, type: AttributeTypeLike = bool, where: TermLike | None = None, /, **arguments: ArgumentType
     ) -> RelationHandle:
         """A random relation: a variable for each tuple that `where`, over names called as the arguments, admits."""
-        condition = None if where is None else node_of(where)
-        self._add(s.RandomRelation(name, _parameters(arguments), _type(type), condition))
+        condition = None if where is None else to_expression(where)
+        self._add(s.RandomRelation(name, _to_parameters(arguments), _to_attribute_type(type), condition))
         return RelationHandle(self, name)
 
-    def derive(self, name: str, /, *binders: Thing) -> Derivation:
+    def derive(self, name: str, /, *binders: BinderTerm) -> DerivedRelationHandle:
         """A relation computed from others; go on with `.where(...)` or `.nearest(5, fn.cosine(a.v, b.v))`."""
-        return Derivation(self, name, binders)
+        return DerivedRelationHandle(self, name, binders)
 
     # What may carry weight
 
-    def template(self, name: str, /, *binders: Thing) -> TemplateHandle:
+    def template(self, name: str, /, *binders: BinderTerm) -> TemplateHandle:
         """A template; go on with `.where(...)`, `.over(...)`, `.per(...)`, `.by(...)` and options, in any order."""
-        return TemplateHandle(self, s.Template(name, _binders(binders), ()))
+        return TemplateHandle(self, s.Template(name, _binder_parameters(binders), ()))
 
-    def candidates(self, name: str, /, *binders: Thing) -> TemplateHandle:
+    def candidates(self, name: str, /, *binders: BinderTerm) -> TemplateHandle:
         """A template whose weights structure learners choose among."""
-        return TemplateHandle(self, s.Template(name, _binders(binders), (), is_candidate=True))
+        return TemplateHandle(self, s.Template(name, _binder_parameters(binders), (), is_candidate=True))
 
     def rule(
         self,
@@ -235,40 +239,49 @@ class ModelBuilder:
     ) -> ModelBuilder:
         """A weighted formula over all values of its names: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
         if hard and weight is not None:
-            raise refused("a hard rule has no weight", "leave one of them out")
-        value = None if weight is None else _finite("weight", weight)
-        self._add(s.Rule(name, node_of(formula), value, hard, _nodes(per), s.Options(**_checked(options))))
+            raise builder_error("a hard rule has no weight", "leave one of them out")
+        value = None if weight is None else _require_finite("weight", weight)
+        self._add(
+            s.Rule(
+                name,
+                to_expression(formula),
+                value,
+                hard,
+                _to_expressions(per),
+                s.WeightOptions(**_validate_options(options)),
+            )
+        )
         return self
 
-    def gate(self, template: str, /, *by: Plain) -> ModelBuilder:
+    def gate(self, template: str, /, *by: TermLike) -> ModelBuilder:
         """The evidence features of a template's gates."""
-        self._add(s.Gate(template, _nodes(by)))
+        self._add(s.Gate(template, _to_expressions(by)))
         return self
 
 
-class Derivation:
+class DerivedRelationHandle:
     """A derived relation that still needs its definition."""
 
-    def __init__(self, builder: ModelBuilder, name: str, binders: tuple[Thing, ...]) -> None:
+    def __init__(self, builder: ModelBuilder, name: str, binders: tuple[BinderTerm, ...]) -> None:
         self._builder, self._name, self._binders = builder, name, binders
 
-    def where(self, *conditions: Plain) -> RelationHandle:
+    def where(self, *conditions: TermLike) -> RelationHandle:
         """By conditions, which must all hold; a name that is no binder says that there is one."""
-        condition = joined(conditions)
+        condition = conjoin_terms(conditions)
         if condition is None:
-            raise refused(f"'{self._name}' is derived from nothing", "give a condition")
+            raise builder_error(f"'{self._name}' is derived from nothing", "give a condition")
         return self._define(condition)
 
     def nearest(self, count: int, measure: Term) -> RelationHandle:
         """As the `count` nearest neighbours by a measure of vectors."""
-        return self._define(s.Nearest(count, node_of(measure)))
+        return self._define(s.NearestNeighbours(count, to_expression(measure)))
 
-    def itself(self) -> RelationHandle:
+    def self_reference(self) -> RelationHandle:
         """The relation before it is defined, for a recursive definition."""
         return RelationHandle(self._builder, self._name)
 
     def _define(self, definition: Any) -> RelationHandle:
-        self._builder._add(s.Derived(self._name, _binders(self._binders), definition))
+        self._builder._add(s.DerivedRelation(self._name, _binder_parameters(self._binders), definition))
         return RelationHandle(self._builder, self._name)
 
 
@@ -280,40 +293,40 @@ class TemplateHandle:
         builder._add(template)
         self._template = template
 
-    def _with(self, **changes: Any) -> TemplateHandle:
+    def _replace(self, **changes: Any) -> TemplateHandle:
         declarations = self._builder._declarations
         changed = replace(self._template, **changes)
         place = next((k for k, d in enumerate(declarations) if d is self._template), None)
         if place is None:
-            raise refused(f"the template '{self._template.name}' has been dropped", "declare it again")
+            raise builder_error(f"the template '{self._template.name}' has been dropped", "declare it again")
         declarations[place] = changed
         self._template = changed
         return self
 
     def __repr__(self) -> str:
         template = self._template
-        return format_text(declaration(template)).rstrip() if template.over else f"template {template.name}"
+        return format_text(render_declaration(template)).rstrip() if template.over else f"template {template.name}"
 
-    def where(self, *conditions: Plain) -> TemplateHandle:
+    def where(self, *conditions: TermLike) -> TemplateHandle:
         """Conditions on the evidence, which must all hold, beside those given before."""
         before = () if self._template.where is None else (Term(self._template.where),)
-        return self._with(where=joined((*before, *conditions)))
+        return self._replace(where=conjoin_terms((*before, *conditions)))
 
-    def over(self, *terms: Plain, symmetric: bool = False) -> TemplateHandle:
+    def over(self, *terms: TermLike, symmetric: bool = False) -> TemplateHandle:
         """Random terms, a weight for each of their joint states; or one formula."""
-        return self._with(over=_nodes(terms), symmetric=symmetric)
+        return self._replace(over=_to_expressions(terms), symmetric=symmetric)
 
-    def per(self, *keys: Plain) -> TemplateHandle:
+    def per(self, *keys: TermLike) -> TemplateHandle:
         """Separate weights for each value of the keys."""
-        return self._with(per=_nodes(keys))
+        return self._replace(per=_to_expressions(keys))
 
-    def by(self, *features: Plain) -> TemplateHandle:
+    def by(self, *features: TermLike) -> TemplateHandle:
         """Evidence that the patterns are multiplied with."""
-        return self._with(by=_nodes(features))
+        return self._replace(by=_to_expressions(features))
 
     def options(self, **options: Any) -> TemplateHandle:
         """`init=0.5`, `fixed=True`, `l1=0.1`, `l2=1.0`, `weights="shared"`."""
-        return self._with(options=replace(self._template.options, **_checked(options)))
+        return self._replace(options=replace(self._template.options, **_validate_options(options)))
 
     def init(self, *values: float) -> TemplateHandle:
         """Where learning starts: a number for all weights, or one for each pattern."""
@@ -336,62 +349,64 @@ class TemplateHandle:
         return self.options(weights=name)
 
 
-def _nodes(terms: Iterable[Plain]) -> tuple[Expression, ...]:
-    return tuple(node_of(term) for term in terms)
+def _to_expressions(terms: Iterable[TermLike]) -> tuple[Expression, ...]:
+    return tuple(to_expression(term) for term in terms)
 
 
-def _attribute(name: str, kind: Kind) -> s.AttributeDeclaration:
+def _to_attribute(name: str, kind: AttributeTypeLike) -> s.AttributeDeclaration:
     if isinstance(kind, s.AttributeDeclaration):
         return replace(kind, name=name)
-    return s.AttributeDeclaration(name, _type(kind))
+    return s.AttributeDeclaration(name, _to_attribute_type(kind))
 
 
-def _parameters(arguments: dict[str, Sort]) -> tuple[s.Parameter, ...]:
-    return tuple(s.Parameter(name, _sort(name, sort)) for name, sort in arguments.items())
+def _to_parameters(arguments: dict[str, ArgumentType]) -> tuple[s.Parameter, ...]:
+    return tuple(s.Parameter(name, _argument_type_name(name, sort)) for name, sort in arguments.items())
 
 
-def _sort(name: str, sort: Sort) -> str:
+def _argument_type_name(name: str, sort: ArgumentType) -> str:
     if isinstance(sort, range):
-        return _range(sort)
+        return _range_name(sort)
     if not isinstance(sort, EntityHandle | DomainHandle):
-        raise refused(f"the argument '{name}' is of {sort!r}", "arguments are of an entity, a domain or a range")
+        raise builder_error(f"the argument '{name}' is of {sort!r}", "arguments are of an entity, a domain or a range")
     return sort.name
 
 
-def _binders(things: Iterable[Thing]) -> tuple[s.Parameter, ...]:
+def _binder_parameters(things: Iterable[BinderTerm]) -> tuple[s.Parameter, ...]:
     found = []
     for thing in things:
-        if not isinstance(thing, Thing):
-            raise refused(f"{thing!r} is no binder", 'binders are names of things or values: a = Page("a")')
+        if not isinstance(thing, BinderTerm):
+            raise builder_error(f"{thing!r} is no binder", 'binders are names of things or values: a = Page("a")')
         found.append(s.Parameter(thing._name, thing._owner))
     return tuple(found)
 
 
-def _checked(given: dict[str, Any]) -> dict[str, Any]:
-    known = [f.name for f in fields(s.Options)]
+def _validate_options(given: dict[str, Any]) -> dict[str, Any]:
+    known = [f.name for f in fields(s.WeightOptions)]
     out: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
-            raise refused(f"a template has no option '{name}'", suggestion(name, known) or f"there is {listing(known)}")
+            raise builder_error(
+                f"a template has no option '{name}'", suggestion(name, known) or f"there is {listing(known)}"
+            )
         if name == "init" and isinstance(value, list | tuple):
-            out[name] = _starts(value)
+            out[name] = _validate_init(value)
             continue
         is_right = isinstance(value, {"fixed": bool, "weights": str}.get(name, numbers.Real))
         if not is_right and value is not None:
-            raise refused(f"the option '{name}' cannot be {value!r}", "see 'options' in docs/language.md")
-        out[name] = _finite(name, value) if name in ("init", "l1", "l2") and value is not None else value
+            raise builder_error(f"the option '{name}' cannot be {value!r}", "see 'options' in docs/language.md")
+        out[name] = _require_finite(name, value) if name in ("init", "l1", "l2") and value is not None else value
     return out
 
 
-def _starts(values: Sequence[Any]) -> float | tuple[float, ...]:
+def _validate_init(values: Sequence[Any]) -> float | tuple[float, ...]:
     """The numbers of `init`."""
     if not values or not all(isinstance(value, numbers.Real) for value in values):
-        raise refused(f"the option 'init' cannot be {values!r}", "give a number, or one for each pattern")
-    found = tuple(_finite("init", value) for value in values)
+        raise builder_error(f"the option 'init' cannot be {values!r}", "give a number, or one for each pattern")
+    found = tuple(_require_finite("init", value) for value in values)
     return found if len(found) > 1 else found[0]
 
 
-def _finite(name: str, value: float) -> float:
+def _require_finite(name: str, value: float) -> float:
     if not math.isfinite(value):
-        raise refused(f"'{name}' cannot be {value}", "give a finite number")
+        raise builder_error(f"'{name}' cannot be {value}", "give a finite number")
     return float(value)

@@ -15,11 +15,11 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
-from relcrf.language.render import expression
+from relcrf.language.render import render_expression
 from relcrf.model import expressions as e
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 
-Plain: TypeAlias = "Term | str | bool | int | float | datetime.date"
+TermLike: TypeAlias = "Term | str | bool | int | float | datetime.date"
 """What an operator takes: a term, or a value that stands for itself."""
 
 
@@ -31,8 +31,8 @@ def _operator(made: Callable[..., e.Expression], symbol: str, *, is_reflected: b
         is_reflected: Whether the term is the right operand, as in `1 - p.length`.
     """
 
-    def method(self: Term, other: Plain) -> Term:
-        operands = (node_of(other), self._node) if is_reflected else (self._node, node_of(other))
+    def method(self: Term, other: TermLike) -> Term:
+        operands = (to_expression(other), self._node) if is_reflected else (self._node, to_expression(other))
         return Term(made(symbol, *operands))
 
     return method
@@ -45,16 +45,16 @@ class Term:
         self._node = node
 
     def __repr__(self) -> str:
-        return expression(self._node)
+        return render_expression(self._node)
 
     __hash__ = object.__hash__
 
     def __contains__(self, other: object) -> NoReturn:
-        raise refused("'in' has no meaning for terms in Python", "write w.isin(p.words)")
+        raise builder_error("'in' has no meaning for terms in Python", "write w.isin(p.words)")
 
     def __bool__(self) -> NoReturn:
         message = f"'{self!r}' is a part of a model and has no truth value in Python"
-        raise refused(message, "join conditions with & | ~ >>, and put each in brackets")
+        raise builder_error(message, "join conditions with & | ~ >>, and put each in brackets")
 
     __eq__ = _operator(e.Comparison, "==")
     __ne__ = _operator(e.Comparison, "!=")
@@ -78,20 +78,20 @@ class Term:
         return Term(e.Not(self._node))
 
     def __neg__(self) -> Term:
-        return Term(e.Negative(self._node))
+        return Term(e.UnaryMinus(self._node))
 
     def __abs__(self) -> Term:
-        return Term(e.Function("abs", (self._node,)))
+        return Term(e.FunctionCall("abs", (self._node,)))
 
-    def iff(self, other: Plain) -> Term:
+    def iff(self, other: TermLike) -> Term:
         """`self <=> other`."""
-        return Term(e.Connective("<=>", self._node, node_of(other)))
+        return Term(e.Connective("<=>", self._node, to_expression(other)))
 
     def isin(self, bag: Term) -> Term:
         """`self in bag`: a value is in a bag, such as `w.isin(p.words)`."""
         if not isinstance(bag._node, e.Attribute):
-            raise refused(f"'{bag!r}' is not a bag", "write w.isin(p.words)")
-        return Term(e.Member(self._node, bag._node))
+            raise builder_error(f"'{bag!r}' is not a bag", "write w.isin(p.words)")
+        return Term(e.Membership(self._node, bag._node))
 
 
 class AttributedTerm(Term):
@@ -123,7 +123,7 @@ class AttributedTerm(Term):
         return Term(self._attribute(name))
 
 
-class Thing(AttributedTerm):
+class BinderTerm(AttributedTerm):
     """A name for a thing of an entity, or for a value of a domain.
 
     Args:
@@ -139,7 +139,7 @@ class UnknownAttribute(UsageError, AttributeError):
     """An attribute that its owner does not have, or an unknown function; raised where Python reads it."""
 
 
-def node_of(value: Plain) -> e.Expression:
+def to_expression(value: TermLike) -> e.Expression:
     """The expression that a Python value stands for.
 
     Raises:
@@ -149,36 +149,36 @@ def node_of(value: Plain) -> e.Expression:
         case Term():
             return value._node
         case bool() | np.bool_():
-            return e.Truth(bool(value))
+            return e.Boolean(bool(value))
         case str():
             return e.Text(value)
         case datetime.date():
             return e.Text(value.isoformat()[:10])
         case numbers.Real() if math.isfinite(value):
             number = int(value) if isinstance(value, numbers.Integral) else float(value)
-            return e.Negative(e.Number(-number)) if number < 0 else e.Number(number)
+            return e.UnaryMinus(e.Number(-number)) if number < 0 else e.Number(number)
         case numbers.Real():
-            raise refused(f"{value} is no number of the language", "a condition on all numbers needs none")
+            raise builder_error(f"{value} is no number of the language", "a condition on all numbers needs none")
     message = f"a {type(value).__name__} cannot stand in an expression"
-    raise refused(message, "use terms, texts, numbers, dates and truth values")
+    raise builder_error(message, "use terms, texts, numbers, dates and truth values")
 
 
-def refused(message: str, hint: str) -> UsageError:
+def builder_error(message: str, hint: str) -> UsageError:
     """Return the error for Python code that has no meaning in the language."""
     return UsageError(Diagnostic("E346", message, hint=hint))
 
 
-def joined(terms: Iterable[Plain]) -> e.Expression | None:
+def conjoin_terms(terms: Iterable[TermLike]) -> e.Expression | None:
     """Return the conjunction of some conditions; None of none."""
-    return e.conjoined([node_of(term) for term in terms])
+    return e.optional_conjunction([to_expression(term) for term in terms])
 
 
-class _Functions:
+class _FunctionNamespace:
     """The functions and figures of the language: `fn.log(a.length)`, `fn.count(q, where=Link(q, p))`."""
 
     def __getattr__(self, name: str) -> Any:
         if name in FUNCTIONS:
-            return lambda *arguments: Term(e.Function(name, tuple(node_of(a) for a in arguments)))
+            return lambda *arguments: Term(e.FunctionCall(name, tuple(to_expression(a) for a in arguments)))
         if name in AGGREGATES:
             return lambda *terms, where=None: _aggregate(name, terms, where)
         hint = suggestion(name, [*FUNCTIONS, *AGGREGATES]) or f"there is {listing([*FUNCTIONS, *AGGREGATES], 99)}"
@@ -188,14 +188,14 @@ class _Functions:
         return [*FUNCTIONS, *AGGREGATES]
 
 
-def _aggregate(name: str, terms: tuple[Plain, ...], where: Plain | None) -> Term:
+def _aggregate(name: str, terms: tuple[TermLike, ...], where: TermLike | None) -> Term:
     """`fn.exists(CONDITION)`, `fn.count(CONDITION)`, `fn.count(q, where=CONDITION)`, `fn.sum(q.x, where=CONDITION)`."""
     if where is None:
         if not terms:
-            raise refused(f"'{name}' needs a condition", f"write fn.{name}(..., where=Link(q, p))")
+            raise builder_error(f"'{name}' needs a condition", f"write fn.{name}(..., where=Link(q, p))")
         terms, where = terms[:-1], terms[-1]
-    return Term(e.Aggregate(name, tuple(node_of(t) for t in terms), node_of(where)))
+    return Term(e.Aggregate(name, tuple(to_expression(t) for t in terms), to_expression(where)))
 
 
-fn = _Functions()
+fn = _FunctionNamespace()
 """The functions and figures of the language."""

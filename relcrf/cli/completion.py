@@ -18,13 +18,13 @@ from relcrf.cli.options import JsonOption
 from relcrf.cli.output import print_json
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.grounding.engines.choice import NAMES
-from relcrf.inference.choice import METHODS
-from relcrf.resources import shipped
-from relcrf.settings import names_of
+from relcrf.inference.methods import METHODS
+from relcrf.resources import resource_path
+from relcrf.settings import setting_names
 
 SHELLS = ("bash", "zsh", "fish")
 
-_KINDS = {
+_COMPLETERS = {
     **dict.fromkeys(("model", "models"), "model"),
     **dict.fromkeys(("data", "out", "keep", "export", "plot", "graphml", "picture"), "path"),
     **dict.fromkeys(("setting", "select"), "setting"),
@@ -35,7 +35,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandCompletion:
     """A command as shells complete it.
 
     Args:
@@ -44,7 +44,7 @@ class Command:
     """
 
     name: str
-    about: str
+    summary: str
     flags: Mapping[str, tuple[str, str | None]]
     argument: str
 
@@ -61,8 +61,8 @@ def completion(
     if shell not in SHELLS:
         hint = f"completion is there for {listing(SHELLS)}"
         raise UsageError(Diagnostic("E300", f"'{shell}' is no shell that relcrf knows", hint=hint))
-    commands = list(_commands(context.find_root().command))
-    text = _fish(commands) if shell == "fish" else _bash(commands)
+    commands = list(_list_commands(context.find_root().command))
+    text = _fish_script(commands) if shell == "fish" else _bash_script(commands)
     if shell == "zsh":
         text = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n" + text
     if as_json:
@@ -71,70 +71,70 @@ def completion(
         print(text, end="")
 
 
-def _commands(group: Any) -> Iterator[Command]:
+def _list_commands(group: Any) -> Iterator[CommandCompletion]:
     """Yield the commands that the command line has."""
     for name, command in group.commands.items():
         flags: dict[str, tuple[str, str | None]] = {"--help": ("Show this message and exit.", None)}
         argument = ""
         for parameter in command.params:
             if parameter.param_type_name == "argument":
-                argument = "uai" if name == "infer" else _kind(parameter.name)
+                argument = "uai" if name == "infer" else _completer_for(parameter.name)
                 continue
-            kind = None if parameter.is_flag else _kind(parameter.name)
+            kind = None if parameter.is_flag else _completer_for(parameter.name)
             about = str(parameter.help or "").strip()
             flags |= dict.fromkeys((*parameter.opts, *parameter.secondary_opts), (about, kind))
-        yield Command(name, (command.help or "").strip().split("\n")[0], flags, argument)
+        yield CommandCompletion(name, (command.help or "").strip().split("\n")[0], flags, argument)
 
 
-def _kind(name: str) -> str:
+def _completer_for(name: str) -> str:
     """Return what completes a parameter of this name."""
     if name == "code":
-        pages = shipped("docs", "errors/README.md").parent.glob("[EW][0-9]*.md")
-        return f"words:{_joined(sorted(page.stem for page in pages))}"
+        pages = resource_path("docs", "errors/README.md").parent.glob("[EW][0-9]*.md")
+        return f"words:{_join_words(sorted(page.stem for page in pages))}"
     words = {
         "shell": SHELLS,
-        "backend": registry.names(),
-        "backends": registry.names(),
+        "backend": registry.backend_names(),
+        "backends": registry.backend_names(),
         "engine": NAMES,
         "method": sorted(METHODS),
         "task": ("PR", "MAR", "MPE"),
         "by": ("log_likelihood", "accuracy"),
     }
-    return f"words:{_joined(words[name])}" if name in words else _KINDS.get(name, "none")
+    return f"words:{_join_words(words[name])}" if name in words else _COMPLETERS.get(name, "none")
 
 
-def _settings() -> dict[str, list[str]]:
+def _list_settings() -> dict[str, list[str]]:
     """The settings of each backend and of each method of inference."""
-    kinds: dict[str, type] = {name: registry.backend_class(name) for name in registry.names()}
-    return {name: names_of(kind) for name, kind in (kinds | dict(METHODS)).items()}
+    kinds: dict[str, type] = {name: registry.backend_class(name) for name in registry.backend_names()}
+    return {name: setting_names(kind) for name, kind in (kinds | dict(METHODS)).items()}
 
 
-def _joined(words: Iterable[str]) -> str:
+def _join_words(words: Iterable[str]) -> str:
     """Words for a script; a name that a shell would not read as one is left out."""
     return " ".join(word for word in words if re.fullmatch(r"[\w.+-]+", word))
 
 
-def _case(function: str, answers: Mapping[str, str]) -> str:
+def _case_function(function: str, replies: Mapping[str, str]) -> str:
     """A shell function that answers in REPLY."""
-    lines = "\n".join(f"        '{key}') REPLY='{answer}' ;;" for key, answer in answers.items() if answer)
+    lines = "\n".join(f"        '{key}') REPLY='{answer}' ;;" for key, answer in replies.items() if answer)
     return f"{function}() {{\n    case $1 in\n{lines}\n        *) REPLY= ;;\n    esac\n}}\n"
 
 
-def _bash(commands: list[Command]) -> str:
+def _bash_script(commands: list[CommandCompletion]) -> str:
     tables = [
         "# Completion for relcrf in bash, and in zsh by bashcompinit. Written by: relcrf completion",
-        f"_relcrf_commands='{_joined(c.name for c in commands)} --help --version'\n",
-        _case("_relcrf_flags", {c.name: _joined(c.flags) for c in commands}),
-        _case(
+        f"_relcrf_commands='{_join_words(c.name for c in commands)} --help --version'\n",
+        _case_function("_relcrf_flags", {c.name: _join_words(c.flags) for c in commands}),
+        _case_function(
             "_relcrf_value", {f"{c.name} {flag}": kind or "" for c in commands for flag, (_, kind) in c.flags.items()}
         ),
-        _case("_relcrf_argument", {c.name: c.argument for c in commands}),
-        _case("_relcrf_settings", {name: _joined(names) for name, names in _settings().items()}),
+        _case_function("_relcrf_argument", {c.name: c.argument for c in commands}),
+        _case_function("_relcrf_settings", {name: _join_words(names) for name, names in _list_settings().items()}),
     ]
     return "\n".join([*tables, Path(__file__).with_name("completion.bash").read_text(encoding="utf-8")])
 
 
-_FISH_KINDS = {
+_FISH_COMPLETERS = {
     "model": "(__fish_complete_suffix .rcrf)",
     "uai": "(__fish_complete_suffix .uai)",
     "run": "(__fish_complete_directories)",
@@ -143,40 +143,40 @@ _FISH_KINDS = {
 }
 
 
-def _fish(commands: list[Command]) -> str:
+def _fish_script(commands: list[CommandCompletion]) -> str:
     out = ["# Completion for relcrf in fish. Written by: relcrf completion", "complete -c relcrf -f"]
     for command in commands:
-        out.append(f"complete -c relcrf -n __fish_use_subcommand -a {command.name} -d {_fish_text(command.about)}")
+        out.append(f"complete -c relcrf -n __fish_use_subcommand -a {command.name} -d {_quote_fish(command.summary)}")
         here = f"complete -c relcrf -n '__fish_seen_subcommand_from {command.name}'"
         if command.argument not in ("", "none"):
-            out.append(f"{here} -a {_fish_text(_fish_words(command.argument))}")
+            out.append(f"{here} -a {_quote_fish(_fish_candidates(command.argument))}")
         for flag, (about, kind) in command.flags.items():
             named = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"
             if kind == "setting":
-                out += _fish_settings(command, flag, named, about)
+                out += _fish_setting_lines(command, flag, named, about)
                 continue
-            value = "" if kind is None else " -x" if kind == "none" else f" -x -a {_fish_text(_fish_words(kind))}"
-            out.append(f"{here} {named}{value} -d {_fish_text(about)}")
+            value = "" if kind is None else " -x" if kind == "none" else f" -x -a {_quote_fish(_fish_candidates(kind))}"
+            out.append(f"{here} {named}{value} -d {_quote_fish(about)}")
     return "\n".join(out) + "\n"
 
 
-def _fish_settings(command: Command, flag: str, named: str, about: str) -> Iterator[str]:
+def _fish_setting_lines(command: CommandCompletion, flag: str, option: str, summary: str) -> Iterator[str]:
     """A line for each backend, or method: its settings where the line names it, and those of the default else."""
-    chosen = METHODS if command.name == "infer" else registry.names()
+    chosen = METHODS if command.name == "infer" else registry.backend_names()
     default = "auto" if command.name == "infer" else "ess"
-    settings = _settings()
+    settings = _list_settings()
     for name in chosen:
         said = f"__fish_seen_subcommand_from {command.name}; and "
         said += f"__fish_seen_argument -s b -l backend; and string match -q -- '*{name}*' (commandline -p)"
         if name == default:
             said = f"__fish_seen_subcommand_from {command.name}; and not __fish_seen_argument -s b -l backend"
         words = " ".join(f"{setting}=" for setting in settings[name])
-        yield f"complete -c relcrf -n {_fish_text(said)} {named} -x -a {_fish_text(words)} -d {_fish_text(about)}"
+        yield f"complete -c relcrf -n {_quote_fish(said)} {option} -x -a {_quote_fish(words)} -d {_quote_fish(summary)}"
 
 
-def _fish_words(kind: str) -> str:
-    return kind.removeprefix("words:") if kind.startswith("words:") else _FISH_KINDS[kind]
+def _fish_candidates(kind: str) -> str:
+    return kind.removeprefix("words:") if kind.startswith("words:") else _FISH_COMPLETERS[kind]
 
 
-def _fish_text(text: str) -> str:
+def _quote_fish(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

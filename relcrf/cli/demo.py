@@ -9,12 +9,12 @@ import numpy as np
 import typer
 
 from relcrf.cli.options import JsonOption
-from relcrf.cli.output import console, print_json, say, table, watching
+from relcrf.cli.output import console, print_json, print_line, print_table, show_progress
 from relcrf.data.frame import Frame
-from relcrf.demo.picture import as_text, changes, draw
+from relcrf.demo.picture import as_text, changed_images, draw
 from relcrf.demo.run import run_split
 from relcrf.files import write_text
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 MODEL = "digits.rcrf"
 
@@ -32,17 +32,17 @@ def demo(
     Example: relcrf demo --splits 5
     """
     results = []
-    with watching(quiet=as_json) as watch:
+    with show_progress(quiet=as_json) as watch:
         for number in range(seed, seed + splits):
-            results.append(run_split(number, watch.phase))
-        watch.phase("writing the picture and the tables")
+            results.append(run_split(number, watch.start_phase))
+        watch.start_phase("writing the picture and the tables")
         for result in results:
             folder = out / f"split{result.seed}"
             folder.mkdir(parents=True, exist_ok=True)
             Frame(result.digits.table()).write(folder / "image.parquet")
         first = results[0]
         draw(first, out / "changes.png")
-        write_text(out / MODEL, shipped("models", MODEL).read_text(encoding="utf-8"))
+        write_text(out / MODEL, resource_path("models", MODEL).read_text(encoding="utf-8"))
     if as_json:
         print_json(
             {
@@ -69,12 +69,12 @@ def demo(
         mean = (float(np.mean([getattr(s, what) for s in scores])) for what in ("accuracy", "log_likelihood"))
         rows.append(("mean" if name == "local classifier" else "", name, *mean, ""))
     columns = ("split", "", "accuracy", "log-likelihood", "seconds")
-    table(f"{results[0].ess.n:,} digits, labelled from {int(results[0].digits.labelled.sum())}", columns, rows)
-    corrected, spoilt, _ = changes(first)
+    print_table(f"{results[0].ess.n:,} digits, labelled from {int(results[0].digits.labelled.sum())}", columns, rows)
+    corrected, spoilt, _ = changed_images(first)
     console.print(as_text(first), markup=False, highlight=False)
     console.print(
         f"[bold]Split {first.seed}:[/] {len(corrected)} digits corrected by their neighbours, {len(spoilt)} made wrong."
     )
     folder = out / f"split{seed}"
-    say(f"The picture is {out / 'changes.png'}; the tables and the model are in {out}/. Now try:")
-    say(f"  relcrf evaluate {out / MODEL} --data {folder} --split part --hold rest")
+    print_line(f"The picture is {out / 'changes.png'}; the tables and the model are in {out}/. Now try:")
+    print_line(f"  relcrf evaluate {out / MODEL} --data {folder} --split part --hold rest")

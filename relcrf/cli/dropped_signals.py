@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SOON = 0.1
+RESEND_DELAY = 0.1
 """Seconds: sooner it might come while the one before is still being dropped."""
 
 
 @contextmanager
-def sent_again(number: int, raises: type[BaseException]) -> Iterator[list[int]]:
+def resend_dropped_signals(number: int, exception: type[BaseException]) -> Iterator[list[int]]:
     """Send a signal again whose exception was dropped, until it is raised; yield the signals that were received.
 
     The list is for whoever meets another exception: a compiler that a signal interrupts may raise one of its own.
@@ -40,13 +40,13 @@ def sent_again(number: int, raises: type[BaseException]) -> Iterator[list[int]]:
             handler(signal_number, frame)
 
     def send_soon() -> None:
-        again = threading.Timer(SOON, send)
+        again = threading.Timer(RESEND_DELAY, send)
         again.daemon = True
         again.start()
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
         nonlocal dropping, missed
-        if not isinstance(unraisable.exc_value, raises):
+        if not isinstance(unraisable.exc_value, exception):
             before(unraisable)
             return
         dropping, missed = True, False

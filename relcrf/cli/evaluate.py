@@ -12,43 +12,51 @@ import typer
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import Monitor
-from relcrf.backends.registry import make
+from relcrf.backends.registry import make_backend
 from relcrf.cli.options import FoldOptions, GroundingOptions, ModelArgument, SessionOptions, SetOption
-from relcrf.cli.output import note, print_json, say, say_error, settings, table, warn
-from relcrf.cli.time_limit import INTERRUPTED, end_interrupted, out_of_time
-from relcrf.data.splits import SplitPlan, read_split
+from relcrf.cli.output import (
+    parse_settings,
+    print_error_line,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    print_warnings,
+)
+from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
+from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.evaluation.evaluations import PARTS, Evaluation
-from relcrf.evaluation.leaks import Leaks
-from relcrf.evaluation.pareto import PricePoint, systems, unbeaten
-from relcrf.evaluation.predictions import LOCAL, MAJORITY, Difference, Estimate
+from relcrf.evaluation.evaluations import DEFAULT_SUBGRAPHS, Evaluation
+from relcrf.evaluation.leakage import Leakage
+from relcrf.evaluation.pareto import ParetoPoint, make_systems, pareto_optimal
+from relcrf.evaluation.predictions import LOCAL, MAJORITY, MeasureDifference, MeasureEstimate
 from relcrf.evaluation.runner import SystemResult
-from relcrf.evaluation.splits import folds_of
-from relcrf.learning.lbfgs import State
-from relcrf.report.comparison_plots import draw_backends, draw_prices
+from relcrf.evaluation.splits import make_folds
+from relcrf.learning.lbfgs import OptimiserState
+from relcrf.progress_reporting import ProgressMonitor
+from relcrf.report.comparison_plots import draw_backends, draw_cost_sweep
 from relcrf.report.plot import require_drawable
-from relcrf.watching import Watch
 
-MOST_FOLDS = 20
+MAX_PRINTED_FOLDS = 20
 """Maximum number of folds whose scores are printed one by one."""
 
-SystemSettings = Annotated[
+BackendSetOption = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", help="A setting: l2=0.5 of every backend, ess.l2=0.5 of one; repeatable."),
 ]
 
 
-class _WatchedMonitor(Monitor):
+class _PrefixedMonitor(Monitor):
     """A monitor that shows the optimiser's steps, under the name of what is learned."""
 
-    def __init__(self, watch: Watch, what: str) -> None:
+    def __init__(self, watch: ProgressMonitor, what: str) -> None:
         self._watch, self._what = watch, what
 
-    def step(self, stage: str, state: State, max_iterations: int) -> None:
+    def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
         self._watch.step(f"{self._what}: {stage}", state, max_iterations)
 
 
-def _settings_of(
+def _parse_backend_settings(
     backends: Sequence[str], pairs: Sequence[str] | None, baselines: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """Return the validated settings of each backend; those of one take precedence over those of all.
@@ -60,7 +68,7 @@ def _settings_of(
         UsageError: Unknown backend or setting.
     """
     found: dict[str, dict[str, Any]] = {name: {} for name in (*backends, *baselines)}
-    given = settings(pairs)
+    given = parse_settings(pairs)
     for key, value in sorted(given.items(), key=lambda item: "." in item[0]):
         owner, dot, name = key.rpartition(".")
         if dot and owner not in found:
@@ -69,7 +77,7 @@ def _settings_of(
         for backend in [owner] if dot else backends:
             found[backend][name] = value
     for backend, chosen in found.items():
-        make(backend, **chosen)
+        make_backend(backend, **chosen)
     return found
 
 
@@ -78,7 +86,7 @@ def split_of_run(run: Path) -> SplitPlan | None:
     made_of = run_folder.load_provenance(run)
     if made_of is None or made_of.protocol.split is None:
         return None
-    return replace(read_split(made_of.protocol.split), hold=made_of.protocol.hold)
+    return replace(parse_split(made_of.protocol.split), holdout=made_of.protocol.holdout)
 
 
 def evaluate(
@@ -89,7 +97,7 @@ def evaluate(
     backend: Annotated[
         list[str] | None, typer.Option("--backend", "-b", help="A system; repeatable. Default: ess.")
     ] = None,
-    setting: SystemSettings = None,
+    setting: BackendSetOption = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="A folder for the predictions of each fold; those that exist are read."),
@@ -102,30 +110,30 @@ def evaluate(
     if target.is_dir():
         if backend or setting or out is not None:
             raise UsageError(Diagnostic("E342", "a run folder has its backend and settings already"))
-        found = _of_run(target, tables, folds, session)
+        found = _evaluate_run(target, tables, folds, session)
     else:
-        found = _of_model(target, tables, folds, session, list(dict.fromkeys(backend or ["ess"])), setting, out)
+        found = _evaluate_model(target, tables, folds, session, list(dict.fromkeys(backend or ["ess"])), setting, out)
     if session.as_json:
         print_json({**found.as_dict(), **found.scores_as_dict(), "out": out})
         return
-    tables.note_saved()
-    _show(found)
-    _show_leaks(found.leaks)
+    tables.note_cache_use()
+    _print_evaluation(found)
+    _print_leaks(found.leakage)
     if found.n_loaded:
-        note(f"{found.n_loaded:,} rounds were in {out} already")
+        print_note(f"{found.n_loaded:,} rounds were in {out} already")
     if out is not None:
-        say(f"the predictions are in {out}")
+        print_line(f"the predictions are in {out}")
 
 
-def _of_run(run: Path, tables: GroundingOptions, folds: FoldOptions, session: SessionOptions) -> Evaluation:
+def _evaluate_run(run: Path, tables: GroundingOptions, folds: FoldOptions, session: SessionOptions) -> Evaluation:
     fit = api.load_fit(run)
-    plan = folds.required_plan(split_of_run(run) or tables.dataset.split)
-    with session.watching() as watch:
+    plan = folds.require_plan(split_of_run(run) or tables.dataset.split)
+    with session.show_progress() as watch:
         grounding = tables.ground(fit, watch)
         return api.evaluate_run(fit.learned, grounding, plan)
 
 
-def _of_model(
+def _evaluate_model(
     model: Path,
     tables: GroundingOptions,
     folds: FoldOptions,
@@ -134,26 +142,31 @@ def _of_model(
     setting: list[str] | None,
     out: Path | None,
 ) -> Evaluation:
-    chosen = _settings_of(backends, setting, [LOCAL])
+    chosen = _parse_backend_settings(backends, setting, [LOCAL])
     loaded = api.load(model)
-    warn([] if session.as_json else loaded.warnings)
-    plan = folds.required_plan(tables.dataset.split or read_split("random", seed=folds.seed))
-    with session.watching() as watch:
+    print_warnings([] if session.as_json else loaded.warnings)
+    plan = folds.require_plan(tables.dataset.split or parse_split("random", seed=folds.seed))
+    with session.show_progress() as watch:
         grounding = tables.ground(loaded, watch)
         try:
             return api.evaluate(
-                grounding, backends, plan, settings=chosen, folder=out, watch=lambda what: _WatchedMonitor(watch, what)
+                grounding,
+                backends,
+                plan,
+                settings=chosen,
+                folder=out,
+                progress=lambda what: _PrefixedMonitor(watch, what),
             )
         except KeyboardInterrupt:
             if out is not None:
                 kept = f"the rounds that are done are in {out}: go on with the same command"
-                if over := out_of_time(kept):
+                if over := time_limit_error(kept):
                     raise over from None
-                say_error(f"interrupted; {kept}")
+                print_error_line(f"interrupted; {kept}")
             raise
 
 
-def _show(found: Evaluation) -> None:
+def _print_evaluation(found: Evaluation) -> None:
     """Print tables of each attribute: measures in rows and systems in columns, and the scores of each fold."""
     results = found.predictions
     systems = [name for name in results.systems if name not in (MAJORITY, LOCAL)]
@@ -164,31 +177,31 @@ def _show(found: Evaluation) -> None:
         rows = [
             (
                 measure.replace("_", " "),
-                *(_shown(of_system[measure]) for of_system in estimates.values()),
-                *(_gap(of_system, measure) for of_system in gains.values()),
+                *(_format_estimate(of_system[measure]) for of_system in estimates.values()),
+                *(_format_difference(of_system, measure) for of_system in gains.values()),
             )
             for measure in next(iter(estimates.values()))
             if any(of_system[measure].value == of_system[measure].value for of_system in estimates.values())
         ]
         n = results.score(results.systems[0], attribute).n
         title = f"{attribute}, {found.split}: {n:,} labels held out in {len(found.folds)} rounds"
-        table(title, ("", *estimates, *(f"{name} - {LOCAL}" for name in gains)), rows)
-        what = results.clusters(attribute).what
-        note(f"in brackets the 95 % bootstrap interval over {what}, after ± the standard deviation over rounds")
+        print_table(title, ("", *estimates, *(f"{name} - {LOCAL}" for name in gains)), rows)
+        what = results.clusters(attribute).unit
+        print_note(f"in brackets the 95 % bootstrap interval over {what}, after ± the standard deviation over rounds")
         if what == "labels":
-            note(
+            print_note(
                 "the components are too few to resample: labels that are connected are not independent, and may be further off"
             )
-        if 1 < len(found.folds) <= MOST_FOLDS:
-            _show_folds(found, attribute)
+        if 1 < len(found.folds) <= MAX_PRINTED_FOLDS:
+            _print_fold_scores(found, attribute)
     for name in results.systems:
         if not results.converged(name):
-            note(f"{name} did not converge in every round; raise the limit with --set {name}.max_iterations=1000")
+            print_note(f"{name} did not converge in every round; raise the limit with --set {name}.max_iterations=1000")
     seconds = {name: results.seconds(name) for name in found.results}
-    say("; ".join(f"{name}: {a:.2f} CPU seconds to learn, {b:.2f} to infer" for name, (a, b) in seconds.items()))
+    print_line("; ".join(f"{name}: {a:.2f} CPU seconds to learn, {b:.2f} to infer" for name, (a, b) in seconds.items()))
 
 
-def _show_folds(found: Evaluation, attribute: str) -> None:
+def _print_fold_scores(found: Evaluation, attribute: str) -> None:
     scores = [one for name in found.results for one in found.predictions.fold_scores(name)]
     rows = [
         (
@@ -204,10 +217,10 @@ def _show_folds(found: Evaluation, attribute: str) -> None:
         if one.fold == fold.name
     ]
     columns = (f"{found.split} held out", "backend", "accuracy", "log-likelihood", "n", "seconds")
-    table(f"{attribute}, by round", columns, rows)
+    print_table(f"{attribute}, by round", columns, rows)
 
 
-def _shown(estimate: Estimate) -> str:
+def _format_estimate(estimate: MeasureEstimate) -> str:
     """Format an estimate with its interval, in brackets, and its spread."""
     if estimate.value != estimate.value:
         return ""
@@ -215,7 +228,7 @@ def _shown(estimate: Estimate) -> str:
     return f"{estimate.value:.4f} [{estimate.low:.3f}, {estimate.high:.3f}]{spread}"
 
 
-def _gap(of_system: Mapping[str, Difference], measure: str) -> str:
+def _format_difference(of_system: Mapping[str, MeasureDifference], measure: str) -> str:
     """Format a difference with its interval; nothing for a measure that is not a mean of labels."""
     if measure not in of_system:
         return ""
@@ -223,13 +236,13 @@ def _gap(of_system: Mapping[str, Difference], measure: str) -> str:
     return f"{found.value:+.4f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
-def _show_leaks(leaks: Leaks) -> None:
+def _print_leaks(leaks: Leakage) -> None:
     """Print the factors between training and test labels, and what they imply."""
     rows = [(*row, f"{row[2] / row[1]:.0%}") for row in leaks.crossings.rows()]
     if rows:
-        table("factors over what is held out", ("template", "all", "with a label of the training", "share"), rows)
-    for sentence in leaks.sentences:
-        say(f"- {sentence}")
+        print_table("factors over what is held out", ("template", "all", "with a label of the training", "share"), rows)
+    for sentence in leaks.interpretation:
+        print_line(f"- {sentence}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,13 +250,13 @@ class ProcessOptions:
     """The processes in which backends run."""
 
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of backends at a time.")] = 1
-    limit: Annotated[
+    timeout: Annotated[
         float, typer.Option("--limit", min=0.0, help="Maximum number of seconds per backend; 0 for no limit.")
     ] = 0.0
-    parts: Annotated[
+    exact_subgraphs: Annotated[
         int,
         typer.Option("--exact", min=0, help="Number of small parts of the graph with exact marginals to compare with."),
-    ] = PARTS
+    ] = DEFAULT_SUBGRAPHS
 
 
 def compare(
@@ -255,7 +268,7 @@ def compare(
     backends: Annotated[
         str, typer.Option("--backends", "-b", help="Systems, with commas between them.")
     ] = "local,ess,pseudo,dense",
-    setting: SystemSettings = None,
+    setting: BackendSetOption = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="A plot of losses with their intervals, a .png file.")
     ] = None,
@@ -264,17 +277,17 @@ def compare(
 
     Example: relcrf compare models/webkb.rcrf --data webkb/ --split by=Page.university --backends local,ess,dense
     """
-    names = list(dict.fromkeys(_parts(backends)))
-    chosen = _settings_of(names, setting)
+    names = list(dict.fromkeys(_split_at_commas(backends)))
+    chosen = _parse_backend_settings(names, setting)
     if plot is not None:
         require_drawable(plot)
     loaded = api.load(model)
-    plan = folds.required_plan(tables.dataset.split or read_split("random", seed=folds.seed))
-    with session.watching() as watch:
+    plan = folds.require_plan(tables.dataset.split or parse_split("random", seed=folds.seed))
+    with session.show_progress() as watch:
         grounding = tables.ground(loaded, watch)
 
         def left(what: str) -> Monitor:
-            watch.phase(f"comparing: {what}")
+            watch.start_phase(f"comparing: {what}")
             return Monitor()
 
         found = api.compare(
@@ -283,28 +296,28 @@ def compare(
             plan,
             settings=chosen,
             jobs=processes.jobs,
-            limit=processes.limit or float("inf"),
-            parts=processes.parts,
-            watch=left,
+            time_limit=processes.timeout or float("inf"),
+            n_subgraphs=processes.exact_subgraphs,
+            progress=left,
         )
     if plot is not None:
         draw_backends(found, plot)
     if session.as_json:
         print_json({**found.as_dict(), **found.resources_as_dict(), "jobs": processes.jobs, "plot": plot})
         return
-    warn(loaded.warnings)
-    tables.note_saved()
+    print_warnings(loaded.warnings)
+    tables.note_cache_use()
     for attribute in found.predictions.attributes:
-        _show_comparison(found, attribute)
-    _show_leaks(found.leaks)
+        _print_comparison(found, attribute)
+    _print_leaks(found.leakage)
     if plot is not None:
-        say(f"the plot is in {plot}")
+        print_line(f"the plot is in {plot}")
 
 
-def _show_comparison(found: Evaluation, attribute: str) -> None:
+def _print_comparison(found: Evaluation, attribute: str) -> None:
     """Print a row per backend, in a table of its scores and one of its costs."""
     predictions = found.predictions
-    best, quality, costs = predictions.best(attribute), [], []
+    best, quality, costs = predictions.best_system(attribute), [], []
     for name in (MAJORITY, *found.results):
         result = found.results.get(name)
         marked = f"{name} *" if name == best else name
@@ -313,40 +326,40 @@ def _show_comparison(found: Evaluation, attribute: str) -> None:
             gap = predictions.differences(name, best, attribute)["log_loss"]
             values = [estimates[measure].value for measure in ("log_loss", "accuracy", "roc_auc", "calibration_error")]
             texts = [f"{value:.4f}" if value == value else "" for value in values]
-            quality.append((marked, texts[0], "" if name == best else _gap_over_folds(gap), *texts[1:]))
+            quality.append((marked, texts[0], "" if name == best else _format_fold_difference(gap), *texts[1:]))
         if result is not None:
-            costs.append((marked, *_costs(found, name, result)))
+            costs.append((marked, *_format_costs(found, name, result)))
     n, several = predictions.score(MAJORITY, attribute).n, len(found.folds) > 1
     title = f"{attribute}, {found.split}: {n:,} labels held out in {len(found.folds)} round{'s' * several}"
-    table(title, ("", "log-loss", "- best", "accuracy", "AUC", "cal. error"), quality)
-    table("what that takes, and how exact it is", ("", "learn", "infer", "MiB", "KL", "error", "status"), costs)
-    what = "of the mean of the rounds" if several else f"bootstrap over {predictions.clusters(attribute).what}"
-    note(f"* has the least log-loss; in brackets the 95 % interval of the difference from it, {what}")
-    note("seconds are of the processor, all rounds together; MiB is the peak of the backend's own process")
+    print_table(title, ("", "log-loss", "- best", "accuracy", "AUC", "cal. error"), quality)
+    print_table("what that takes, and how exact it is", ("", "learn", "infer", "MiB", "KL", "error", "status"), costs)
+    what = "of the mean of the rounds" if several else f"bootstrap over {predictions.clusters(attribute).unit}"
+    print_note(f"* has the least log-loss; in brackets the 95 % interval of the difference from it, {what}")
+    print_note("seconds are of the processor, all rounds together; MiB is the peak of the backend's own process")
     exact = next((one.exactness for one in found.results.values() if one.exactness is not None), None)
     if exact is not None:
-        note(
-            f"KL and error: mean divergence and largest error of the marginals of {exact.variables:,} variables in "
-            f"{exact.parts:,} small parts of the graph, compared with the exact ones under the backend's own weights"
+        print_note(
+            f"KL and error: mean divergence and largest error of the marginals of {exact.n_variables:,} variables in "
+            f"{exact.n_subgraphs:,} small parts of the graph, compared with the exact ones under the backend's own weights"
         )
 
 
-def _gap_over_folds(gap: Difference) -> str:
+def _format_fold_difference(gap: MeasureDifference) -> str:
     """Format a difference with its interval: the mean of the folds, where there are several."""
-    low, high = gap.over_folds
+    low, high = gap.fold_interval
     if low != low:
         return f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
     return f"{0.5 * (low + high):+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
-def _costs(found: Evaluation, name: str, result: SystemResult) -> tuple[str, ...]:
+def _format_costs(found: Evaluation, name: str, result: SystemResult) -> tuple[str, ...]:
     """Format seconds, memory, exactness and status."""
     if not result.predictions:
         return ("", "", "", "", "", result.status)
     learn, infer = found.predictions.seconds(name)
     peak = f"{result.bytes_peak / 2**20:,.0f}" if result.bytes_peak else ""
     exact = result.exactness
-    errors = ("", "") if exact is None else (f"{exact.divergence:.1e}", f"{exact.largest:.1e}")
+    errors = ("", "") if exact is None else (f"{exact.divergence:.1e}", f"{exact.max_error:.1e}")
     return (f"{learn:.2f}", f"{infer:.2f}", peak, *errors, result.status)
 
 
@@ -354,7 +367,7 @@ def _costs(found: Evaluation, name: str, result: SystemResult) -> tuple[str, ...
 class SweepOptions:
     """The prices, and the systems that learn at them."""
 
-    price: Annotated[
+    cost: Annotated[
         str, typer.Option("--price", help="Prices of a message, in loss, with commas between them: 0,1e-5,1e-4.")
     ]
     backend: Annotated[str, typer.Option("--backend", "-b", help="The system that learns; it has gates.")] = "gated"
@@ -363,27 +376,27 @@ class SweepOptions:
         str | None, typer.Option("--against", help="Sweeps to compare with, by their gates: static,none.")
     ] = None
 
-    def sweeps(self) -> dict[str, dict[str, Any]]:
+    def settings_by_gates(self) -> dict[str, dict[str, Any]]:
         """Return the settings of each sweep, by its gates.
 
         Raises:
             UsageError: see `systems`.
         """
-        chosen, found = settings(self.setting), dict[str, dict[str, Any]]()
-        for kind in (chosen, *({**chosen, "gates": gates} for gates in _parts(self.against or ""))):
-            found.setdefault(systems(self.backend, self.prices, kind)[0].gates, kind)
+        chosen, found = parse_settings(self.setting), dict[str, dict[str, Any]]()
+        for kind in (chosen, *({**chosen, "gates": gates} for gates in _split_at_commas(self.against or ""))):
+            found.setdefault(make_systems(self.backend, self.costs, kind)[0].gates, kind)
         return found
 
     @property
-    def prices(self) -> list[str]:
-        return _parts(self.price)
+    def costs(self) -> list[str]:
+        return _split_at_commas(self.cost)
 
 
 def pareto(
     model: ModelArgument,
     tables: GroundingOptions,
     sweep: SweepOptions,
-    held: FoldOptions,
+    holdout: FoldOptions,
     session: SessionOptions,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="A plot of loss over messages and seconds, a .png file.")
@@ -393,23 +406,23 @@ def pareto(
 
     Example: relcrf pareto models/random_field.rcrf --data fields/ --split hide=0.2 --price 0,1e-4,1e-3
     """
-    sweeps = sweep.sweeps()
+    sweeps = sweep.settings_by_gates()
     if plot is not None:
         require_drawable(plot)
     loaded = api.load(model)
-    plan = held.required_plan(tables.dataset.split)
-    points: list[PricePoint] = []
+    plan = holdout.require_plan(tables.dataset.split)
+    points: list[ParetoPoint] = []
     interrupted = False
-    with session.watching() as watch:
+    with session.show_progress() as watch:
         grounding = tables.ground(loaded, watch)
-        folds = folds_of(grounding, plan)
+        folds = make_folds(grounding, plan)
         for kind in sweeps.values():
             found = api.pareto(
                 grounding,
-                sweep.prices,
+                sweep.costs,
                 folds,
                 backend=sweep.backend,
-                watch=lambda what: _WatchedMonitor(watch, what),
+                progress=lambda what: _PrefixedMonitor(watch, what),
                 **kind,
             )
             points += found.points
@@ -417,48 +430,52 @@ def pareto(
             if interrupted:
                 break
     if not points:
-        if over := out_of_time("no price was done; allow more with --time"):
+        if over := time_limit_error("no price was done; allow more with --time"):
             raise over
-        say_error("interrupted before a price was done")
+        print_error_line("interrupted before a price was done")
         raise typer.Exit(INTERRUPTED)
     if plot is not None:
-        draw_prices(points, plot)
+        draw_cost_sweep(points, plot)
     if session.as_json:
-        rows = [{**point.as_dict(), "unbeaten": best} for point, best in zip(points, unbeaten(points), strict=True)]
+        rows = [
+            {**point.as_dict(), "unbeaten": best} for point, best in zip(points, pareto_optimal(points), strict=True)
+        ]
         facts = {"backend": sweep.backend, "split": str(plan), "held_out": [fold.name for fold in folds]}
         print_json({**facts, "interrupted": interrupted, "points": rows, "plot": plot})
     else:
-        warn(loaded.warnings)
-        tables.note_saved()
-        _show_sweep(points)
+        print_warnings(loaded.warnings)
+        tables.note_cache_use()
+        _print_sweep(points)
         if plot is not None:
-            say(f"the plot is in {plot}")
+            print_line(f"the plot is in {plot}")
     if interrupted:
-        end_interrupted("these are the prices that were done")
+        exit_interrupted("these are the prices that were done")
 
 
-def _parts(text: str) -> list[str]:
+def _split_at_commas(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _show_sweep(points: list[PricePoint]) -> None:
+def _print_sweep(points: list[ParetoPoint]) -> None:
     """Print a table for each kind of gates."""
-    marked = list(zip(points, unbeaten(points), strict=True))
+    marked = list(zip(points, pareto_optimal(points), strict=True))
     for gates in dict.fromkeys(point.gates for point in points):
         rows = [
             (
-                f"{point.price:g}" + (" *" if best else ""),
+                f"{point.cost:g}" + (" *" if best else ""),
                 point.loss,
                 point.accuracy,
                 point.log_likelihood,
-                f"{point.messages_each:.2f}",
-                f"{point.open_share:.0%}",
+                f"{point.messages_per_query:.2f}",
+                f"{point.open_fraction:.0%}",
                 f"{point.seconds_learn:.2f}",
                 point.seconds_infer,
             )
             for point, best in marked
             if point.gates == gates
         ]
-        title = f"gates {gates}: {points[0].n:,} labels held out, {points[0].asked:,} variables asked"
-        table(title, ("price", "loss", "accuracy", "log-lik.", "messages", "open", "learn", "infer"), rows)
-    note("messages are for each variable asked, times in seconds; * no other has both less loss and fewer messages")
+        title = f"gates {gates}: {points[0].n:,} labels held out, {points[0].n_queries:,} variables asked"
+        print_table(title, ("price", "loss", "accuracy", "log-lik.", "messages", "open", "learn", "infer"), rows)
+    print_note(
+        "messages are for each variable asked, times in seconds; * no other has both less loss and fewer messages"
+    )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from relcrf.cli.options import JsonOption
-from relcrf.cli.output import print_json, say
+from relcrf.cli.output import print_json, print_line
 from relcrf.datasets import examples
 
 
@@ -29,12 +29,14 @@ def example(
     if as_json:
         print_json({"files": [str(path) for path in paths], "description": made.description, "split": made.split})
         return
-    say(made.description)
+    print_line(made.description)
     for path in paths:
-        say(f"  {path}")
+        print_line(f"  {path}")
     if made.split.isidentifier():
-        options = f"--split {made.split}" + "".join(f" --hold {value}" for value in made.data.split.hold)
+        options = f"--split {made.split}" + "".join(
+            f" --hold {value}" for value in (made.data.split.holdout if made.data.split else ())
+        )
     else:
         options = f"--{made.split.replace('=', ' ')}"
-    say("Now try:")
-    say(f"  relcrf evaluate {paths[0]} --data {folder} {options}")
+    print_line("Now try:")
+    print_line(f"  relcrf evaluate {paths[0]} --data {folder} {options}")

@@ -11,13 +11,13 @@ import typer
 
 from relcrf.backends import run_folder
 from relcrf.cli.options import JsonOption, RunArgument
-from relcrf.cli.output import note, print_json, say, table
+from relcrf.cli.output import print_json, print_line, print_note, print_table
 from relcrf.data.frame import Frame
-from relcrf.evaluation.learned_graph import LearnedGraph, learned_graph, require_edges
+from relcrf.evaluation.learned_graph import LearnedGraph, build_learned_graph, require_edges
 from relcrf.report import graph_files, network
 from relcrf.report.plot import require_drawable
 
-_HUBS = 5
+_MAX_HUBS = 5
 
 
 def graph(
@@ -38,46 +38,46 @@ def graph(
         graph_files.require_writable(graphml)
     if picture is not None:
         require_drawable(picture)
-    found = learned_graph(run_folder.load(run))
+    found = build_learned_graph(run_folder.load(run))
     require_edges(found)
     if graphml is not None:
         graph_files.write_graphml(found, graphml)
     if picture is not None:
-        network.save(found, picture)
+        network.save_graph(found, picture)
     if as_json:
         counts = {"nodes": len(found.nodes), "edges": len(found.edges), "triples": found.triples}
-        answer = {**counts, "hubs": _hubs(found), "strongest": _strongest(found, top).to_dicts()}
+        answer = {**counts, "hubs": _find_hubs(found), "strongest": _largest_edges(found, top).to_dicts()}
         files = {name: path for name, path in (("graphml", graphml), ("picture", picture)) if path is not None}
         print_json({"run": run, **answer, **files, **({"dot": graph_files.as_dot(found)} if dot else {})})
         return
     if dot:
         sys.stdout.write(graph_files.as_dot(found))
     else:
-        _show(found, top)
+        _print_graph(found, top)
     for what, path in (("graph", graphml), ("picture", picture)):
         if path is not None:
-            note(f"the {what} is in {path}")
+            print_note(f"the {what} is in {path}")
     if found.triples:
-        note(f"{found.triples:,} chosen candidates of three literals are no edges, and not shown")
+        print_note(f"{found.triples:,} chosen candidates of three literals are no edges, and not shown")
 
 
-def _hubs(found: LearnedGraph) -> list[dict[str, Any]]:
+def _find_hubs(found: LearnedGraph) -> list[dict[str, Any]]:
     """Return name, kind and degree of the nodes of the most edges."""
-    most = np.argsort(-found.degrees, kind="stable")[:_HUBS]
+    most = np.argsort(-found.degrees, kind="stable")[:_MAX_HUBS]
     names, kinds = (found.nodes[column][most] for column in ("name", "kind"))
     return Frame({"name": names, "kind": kinds, "degree": found.degrees[most]}).to_dicts()
 
 
-def _strongest(found: LearnedGraph, top: int) -> Frame:
+def _largest_edges(found: LearnedGraph, top: int) -> Frame:
     """Return the first edges, with the names of their nodes in place of the numbers."""
-    edges = found.edges.chosen(np.arange(min(top, len(found.edges))))
+    edges = found.edges.take_rows(np.arange(min(top, len(found.edges))))
     names = found.nodes["name"]
     return Frame({**edges.columns, "first": names[edges["first"]], "second": names[edges["second"]]})
 
 
-def _show(found: LearnedGraph, top: int) -> None:
+def _print_graph(found: LearnedGraph, top: int) -> None:
     """Print the strongest edges, and the hubs in a line."""
-    shown = _strongest(found, top)
+    shown = _largest_edges(found, top)
     has_gain = not np.isnan(shown["gain"]).all()
     rows = []
     for first, second, template, strength, weight, gain in shown.rows():
@@ -86,8 +86,8 @@ def _show(found: LearnedGraph, top: int) -> None:
     title = f"{len(found.nodes):,} keys, {len(found.edges):,} edges"
     if len(shown) < len(found.edges):
         title += f"; the strongest {len(shown)}"
-    table(title, ("first", "second", "of", "weight", *(("gain",) if has_gain else ())), rows)
-    hubs = ", ".join(f"{hub['name']} ({hub['degree']})" for hub in _hubs(found))
-    say(f"most edges: {hubs}")
+    print_table(title, ("first", "second", "of", "weight", *(("gain",) if has_gain else ())), rows)
+    hubs = ", ".join(f"{hub['name']} ({hub['degree']})" for hub in _find_hubs(found))
+    print_line(f"most edges: {hubs}")
     if np.isnan(shown["weight"]).any():
-        note("of an edge with several weights the weight is their norm, written ±")
+        print_note("of an edge with several weights the weight is their norm, written ±")

@@ -10,17 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from relcrf import api
-from relcrf.cli.options import FactorsOption, GroundingOptions, ModelArgument, SessionOptions
-from relcrf.cli.output import note, print_json, say, size, table, warn
+from relcrf.cli.options import GroundingOptions, MaxFactorsOption, ModelArgument, SessionOptions
+from relcrf.cli.output import format_size, print_json, print_line, print_note, print_table, print_warnings
 from relcrf.data.frame import Frame, require_writable
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.grounding.engines.choice import NAMES, engine_named
+from relcrf.grounding.engines.choice import NAMES, get_engine
 from relcrf.grounding.grounding import Grounding
 
-LISTED = 20
+DEFAULT_ROWS = 20
 """Rows that are listed where nothing else is asked for."""
 
-WIDE = 10
+MAX_COLUMNS = 10
 """Columns that a terminal shows; a vector is a column for each of its numbers."""
 
 
@@ -42,9 +42,9 @@ class RowOptions:
     ] = None
 
     @property
-    def most(self) -> int | None:
+    def max_rows(self) -> int | None:
         """Number of rows that are wanted; None for all."""
-        return LISTED if self.limit is None and self.out is None else self.limit
+        return DEFAULT_ROWS if self.limit is None and self.out is None else self.limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +60,9 @@ def ground(
     model: ModelArgument,
     tables: GroundingOptions,
     rows: RowOptions,
-    joins: EngineOptions,
+    engine_options: EngineOptions,
     session: SessionOptions,
-    max_factors: FactorsOption = None,
+    max_factors: MaxFactorsOption = None,
 ) -> None:
     """Ground a model, and say what came out; or list the instances of a template, or the factors of a variable.
 
@@ -74,38 +74,38 @@ def ground(
             hint = "name a template or a variable with --show"
             raise UsageError(Diagnostic("E300", "--out has nothing to write", hint=hint))
         require_writable(out)
-    open_engine = engine_named(joins.engine, joins.url, joins.master)
+    open_engine = get_engine(engine_options.engine, engine_options.url, engine_options.master)
     loaded = api.load(model)
     started = time.perf_counter()
-    with session.watching() as watch:
+    with session.show_progress() as watch:
         grounding = tables.ground(loaded, watch, engine=open_engine, most_factors=max_factors)
     seconds = time.perf_counter() - started
     if not as_json:
-        warn(loaded.warnings)
+        print_warnings(loaded.warnings)
         for text in grounding.bound.notes:
-            note(text)
-        tables.note_saved()
-    saved = tables.saved
-    kept = {} if saved is None else {"kept": {"found": saved.found, "made": saved.made}}
+            print_note(text)
+        tables.note_cache_use()
+    saved = tables.block_cache
+    kept = {} if saved is None else {"kept": {"found": saved.hits, "made": saved.misses}}
     if show is None:
-        _say(grounding, seconds, kept, as_json=as_json)
+        _print_summary(grounding, seconds, kept, as_json=as_json)
     elif "(" in show:
         found = grounding.factors(show)
-        first = Frame({name: column[: rows.most] for name, column in found.columns.items()})
-        _list({"variable": show}, "factors", first, len(found), out, kept, as_json=as_json)
+        first = Frame({name: column[: rows.max_rows] for name, column in found.columns.items()})
+        _output_rows({"variable": show}, "factors", first, len(found), out, kept, as_json=as_json)
     else:
         total = grounding.count_instances(show)
-        found = grounding.instances(show, limit=rows.most)
-        _list({"template": show}, "instances", found, total, out, kept, as_json=as_json)
+        found = grounding.instances(show, limit=rows.max_rows)
+        _output_rows({"template": show}, "instances", found, total, out, kept, as_json=as_json)
 
 
-def _list(
+def _output_rows(
     subject: dict[str, str],
-    what: str,
+    noun: str,
     frame: Frame,
     total: int,
     out: Path | None,
-    kept: dict[str, Any],
+    cached: dict[str, Any],
     *,
     as_json: bool,
 ) -> None:
@@ -114,36 +114,38 @@ def _list(
         frame.write(out)
     if as_json:
         rows = frame.to_dicts() if out is None else []
-        print_json({**subject, "total": total, what: rows, "out": out, **kept})
+        print_json({**subject, "total": total, noun: rows, "out": out, **cached})
         return
     (name,) = subject.values()
     if out is not None:
-        say(f"{len(frame):,} of {total:,} rows of {name} are in {out}")
+        print_line(f"{len(frame):,} of {total:,} rows of {name} are in {out}")
         return
-    columns = list(frame.columns)[:WIDE]
-    title = f"{what} of {name}" + (f": the first {len(frame):,} of {total:,} rows" if len(frame) < total else "")
-    table(title, columns, [["" if cell is None else cell for cell in row[:WIDE]] for row in frame.rows()])
-    if len(frame.columns) > WIDE:
-        note(f"{len(frame.columns) - WIDE} more columns: --out writes them all")
+    columns = list(frame.columns)[:MAX_COLUMNS]
+    title = f"{noun} of {name}" + (f": the first {len(frame):,} of {total:,} rows" if len(frame) < total else "")
+    print_table(title, columns, [["" if cell is None else cell for cell in row[:MAX_COLUMNS]] for row in frame.rows()])
+    if len(frame.columns) > MAX_COLUMNS:
+        print_note(f"{len(frame.columns) - MAX_COLUMNS} more columns: --out writes them all")
 
 
-def _say(grounding: Grounding, seconds: float, kept: dict[str, Any], *, as_json: bool) -> None:
+def _print_summary(grounding: Grounding, seconds: float, cached: dict[str, Any], *, as_json: bool) -> None:
     """What came out, template by template."""
     graph = grounding.graph
-    rows = [_grounded(grounding, name) for name in grounding.bindings]
+    rows = [_template_counts(grounding, name) for name in grounding.bindings]
     labelled = int((grounding.states >= 0).sum())
     if as_json:
         names = ("bindings", "factors", "weights", "bytes")
         templates = {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
         counts = {"variables": graph.n_variables, "labelled": labelled, "seconds": seconds}
-        print_json({**counts, "templates": templates, **kept})
+        print_json({**counts, "templates": templates, **cached})
         return
-    shown = [(*row[:4], size(row[4])) for row in rows]
-    table("the ground graph", ("template", "bindings", "factors", "weights", "bytes"), shown)
-    say(f"{graph.n_variables:,} variables, {labelled:,} of them labelled; {size(graph.nbytes)}; {seconds:.2f} s")
+    shown = [(*row[:4], format_size(row[4])) for row in rows]
+    print_table("the ground graph", ("template", "bindings", "factors", "weights", "bytes"), shown)
+    print_line(
+        f"{graph.n_variables:,} variables, {labelled:,} of them labelled; {format_size(graph.nbytes)}; {seconds:.2f} s"
+    )
 
 
-def _grounded(grounding: Grounding, template: str) -> tuple[str, int, int, int, int]:
+def _template_counts(grounding: Grounding, template: str) -> tuple[str, int, int, int, int]:
     """Name, bindings, factors, weights and bytes of what a template has grounded into."""
     groups = grounding.groups(template)
     weights = grounding.graph.layout.blocks[groups[0].block].size if groups else 0

@@ -18,14 +18,14 @@ import numpy as np
 import typer
 
 from relcrf.cli.options import SessionOptions, SetOption
-from relcrf.cli.output import note, print_json, settings
-from relcrf.cli.time_limit import end_interrupted
+from relcrf.cli.output import parse_settings, print_json, print_note
+from relcrf.cli.time_limit import exit_interrupted
 from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError, listing
-from relcrf.files import whole_path
-from relcrf.graph.conditioning import Conditioned, condition
-from relcrf.graph.uai import UaiModel, marginals_text, partition_text, read_evidence, read_model, states_text
+from relcrf.files import atomic_path
+from relcrf.graph.conditioning import ConditionedGraph, condition
+from relcrf.graph.uai import UaiModel, format_marginals, format_partition, format_states, read_evidence, read_model
 from relcrf.inference.auto import Auto
-from relcrf.inference.choice import METHODS, make
+from relcrf.inference.methods import METHODS, create_inference
 from relcrf.inference.result import AbstractInference, Verdict
 
 LOG10 = math.log(10)
@@ -40,7 +40,7 @@ class UaiTask(StrEnum):
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _UaiAnswer:
     """The answer as the competition writes it, with what a person is told beside it, and all of it for a machine."""
 
     text: str
@@ -50,7 +50,7 @@ class _Answer:
 
 
 @contextmanager
-def _written(out: Path | None) -> Iterator[TextIO]:
+def _open_output(out: Path | None) -> Iterator[TextIO]:
     """Standard output, or a file that takes its name when it is whole; a device or a pipe is written as it is."""
     if out is None:
         yield sys.stdout
@@ -62,7 +62,7 @@ def _written(out: Path | None) -> Iterator[TextIO]:
             yield file
         return
     out = out.resolve()  # what a link names, and not the link, is replaced
-    with whole_path(out) as partial, partial.open("w", encoding="ascii") as file:
+    with atomic_path(out) as partial, partial.open("w", encoding="ascii") as file:
         yield file
 
 
@@ -75,7 +75,7 @@ def infer(
         ),
     ],
     session: SessionOptions,
-    evid: Annotated[Path | None, typer.Option(help="What is known, a .evid file.")] = None,
+    evidence: Annotated[Path | None, typer.Option(help="What is known, a .evid file.")] = None,
     method: Annotated[str, typer.Option("--method", "-m", help=f"How: {listing(METHODS)}.")] = "auto",
     setting: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the answer.")] = None,
@@ -85,24 +85,24 @@ def infer(
 
     Example: relcrf infer grid.uai --evid grid.evid --task MAR --out grid.MAR
     """
-    chosen = settings(setting)
-    with _written(out) as target:
-        with session.watching() as watch:
-            watch.phase("reading the model")
+    chosen = parse_settings(setting)
+    with _open_output(out) as target:
+        with session.show_progress() as watch:
+            watch.start_phase("reading the model")
             read = read_model(model)
             states = np.full(read.scopes.n_nodes, -1, dtype=np.int64)
-            if evid is not None:
-                states = read_evidence(evid, read.scopes.cardinality)
+            if evidence is not None:
+                states = read_evidence(evidence, read.scopes.cardinality)
             left = condition(read.scopes, read.potentials, states)
 
             def observe(verdict: Verdict) -> None:
-                watch.phase(f"{method}: {verdict}")
+                watch.start_phase(f"{method}: {verdict}")
 
-            watch.phase(method)
+            watch.start_phase(method)
             started = time.perf_counter()
-            inference = make(method, left.scopes, chosen, observe)
+            inference = create_inference(method, left.scopes, chosen, observe)
             try:
-                answer = _answer(task, read, left, states, inference)
+                answer = _compute_answer(task, read, left, states, inference)
             except (ValueError, MemoryError) as error:
                 hint = "choose another --method or, where memory is short, allow more: --set memory=4000000000"
                 message = f"method '{method}' cannot answer {task} here: {error}"
@@ -114,30 +114,35 @@ def infer(
         if out is not None or not session.as_json:
             target.write(answer.text)
     verdict = {"status": answer.verdict.status, "iterations": answer.verdict.iterations}
-    verdict |= {"residual": answer.verdict.residual, "exact_variables": _exact(inference, answer.verdict)}
+    verdict |= {
+        "residual": answer.verdict.residual,
+        "exact_variables": _count_exact_variables(inference, answer.verdict),
+    }
     sizes = {"variables": read.scopes.n_nodes, "known": int((states >= 0).sum())}
     if session.as_json:
         facts = {"task": task.value, "method": method, **sizes, "verdict": verdict, **answer.facts}
         print_json(facts | {"seconds": seconds, "out": out})
     else:
         part = (
-            "" if answer.verdict.status == "exact" else f"; {verdict['exact_variables']:,} of {len(left.nodes):,} exact"
+            ""
+            if answer.verdict.status == "exact"
+            else f"; {verdict['exact_variables']:,} of {len(left.free_nodes):,} exact"
         )
-        note(f"{method}: {answer.verdict}{part}{answer.remark}")
+        print_note(f"{method}: {answer.verdict}{part}{answer.remark}")
     if answer.verdict.status == "interrupted":
-        end_interrupted()
+        exit_interrupted()
 
 
-def _exact(inference: AbstractInference, verdict: Verdict) -> int:
+def _count_exact_variables(inference: AbstractInference, verdict: Verdict) -> int:
     """How many of the free variables are inferred exactly."""
     if isinstance(inference, Auto):
-        return inference.exact_nodes
+        return inference.n_exact_nodes
     return inference.scopes.n_nodes if verdict.status == "exact" else 0
 
 
-def _answer(
-    task: UaiTask, model: UaiModel, left: Conditioned, states: np.ndarray, inference: AbstractInference
-) -> _Answer:
+def _compute_answer(
+    task: UaiTask, model: UaiModel, left: ConditionedGraph, states: np.ndarray, inference: AbstractInference
+) -> _UaiAnswer:
     """The answer about the whole model, from that about the free variables.
 
     Raises:
@@ -146,40 +151,40 @@ def _answer(
     """
     constant = model.constant + left.constant
     if constant == -np.inf and task is not UaiTask.PR:
-        raise _impossible()
+        raise _zero_probability_error()
     if task is UaiTask.MPE:
         best = inference.map_states(left.potentials)
         score, bound = (best.score + constant) / LOG10, (best.bound + constant) / LOG10
         if score == -np.inf:
             if best.verdict.status == "exact":
-                raise _impossible()
+                raise _zero_probability_error()
             raise ValueError("it found no joint state that can be")
         whole = states.copy()
-        whole[left.nodes] = best.states
+        whole[left.free_nodes] = best.states
         facts: dict[str, Any] = {"states": whole.tolist(), "log10_score": score, "log10_bound": bound}
         remark = f"; log10 of the score {score:.6g}"
         if best.verdict.status != "exact":
             remark += f", at most {bound - score:.3g} from the best" if bound < np.inf else ", no bound"
-        return _Answer(states_text(whole), best.verdict, remark, facts | {"gap": bound - score})
+        return _UaiAnswer(format_states(whole), best.verdict, remark, facts | {"gap": bound - score})
     found = inference.marginals(left.potentials)
     log_partition = found.log_partition + constant if constant > -np.inf else constant  # where the method has none, too
     facts = {"log10_partition": log_partition / LOG10, "possible": log_partition != -np.inf}
     if task is UaiTask.PR:
         if math.isnan(log_partition):
             raise ValueError("it has no partition function")
-        return _Answer(partition_text(log_partition), found.verdict, "", facts)
+        return _UaiAnswer(format_partition(log_partition), found.verdict, "", facts)
     if log_partition == -np.inf:
-        raise _impossible()
+        raise _zero_probability_error()
     nodes = np.zeros(int(model.scopes.state_start[-1]))
     known = np.flatnonzero(states >= 0)
     nodes[model.scopes.state_start[known] + states[known]] = 1.0
     nodes[np.repeat(states < 0, model.scopes.cardinality)] = found.nodes
     tables = np.split(nodes, model.scopes.state_start[1:-1]) if len(states) else []
     facts["marginals"] = [table.tolist() for table in tables]
-    return _Answer(marginals_text(model.scopes.cardinality, nodes), found.verdict, "", facts)
+    return _UaiAnswer(format_marginals(model.scopes.cardinality, nodes), found.verdict, "", facts)
 
 
-def _impossible() -> DataError:
+def _zero_probability_error() -> DataError:
     message = "no joint state of the model agrees with the evidence: its probability is 0"
     return DataError(
         Diagnostic("E242", message, hint="mend the evidence, or the zeros of the model; --task PR says -inf")

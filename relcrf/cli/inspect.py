@@ -10,16 +10,24 @@ import typer
 
 from relcrf import api
 from relcrf.cli.options import JsonOption, MemoryOption, ModelArgument, TableOptions
-from relcrf.cli.output import note, print_json, say, size, table, warn, watching
+from relcrf.cli.output import (
+    format_size,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    print_warnings,
+    show_progress,
+)
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import BudgetError
-from relcrf.execution.memory import LEARNING, WORK, available
-from relcrf.graph.candidates import BYTES_OF_A_CELL
-from relcrf.grounding.ground import prepare
+from relcrf.execution.memory import LEARNING_VECTORS, SCRATCH_FACTOR, available_bytes
+from relcrf.graph.candidates import BYTES_PER_CELL
+from relcrf.grounding.ground import create_relation_tables
 from relcrf.grounding.preview import TemplatePlan, budget_errors
-from relcrf.grounding.preview import plan as plan_templates
+from relcrf.grounding.preview import plan_templates as plan_templates
 
 
 def check(
@@ -37,22 +45,22 @@ def check(
     if as_json:
         print_json({"errors": [], "warnings": [w.as_dict() for w in warnings], "notes": notes})
         return
-    warn(warnings)
+    print_warnings(warnings)
     for text in notes:
-        note(text)
+        print_note(text)
     spec = found.spec
-    say(
-        f"{model} is well formed: {_count(spec.entities, 'entity')}, {_count(spec.relations, 'relation')}, "
-        f"{_count(spec.random_relations, 'random relation')}, {_count(spec.derived, 'derived relation')}, "
-        f"{_count(spec.templates, 'template')}, {_count(spec.rules, 'rule')}",
+    print_line(
+        f"{model} is well formed: {_format_count(spec.entities, 'entity')}, {_format_count(spec.relations, 'relation')}, "
+        f"{_format_count(spec.random_relations, 'random relation')}, {_format_count(spec.derived_relations, 'derived relation')}, "
+        f"{_format_count(spec.templates, 'template')}, {_format_count(spec.rules, 'rule')}",
         style="green",
     )
 
 
-def _count(things: Sized, noun: str) -> str:
-    if len(things) != 1:
+def _format_count(items: Sized, noun: str) -> str:
+    if len(items) != 1:
         noun = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
-    return f"{len(things)} {noun}"
+    return f"{len(items)} {noun}"
 
 
 def plan(
@@ -66,38 +74,40 @@ def plan(
     Example: relcrf plan models/webkb.rcrf --data webkb/
     """
     loaded = api.load(model)
-    with watching(quiet=as_json) as watch:
-        watch.phase("reading tables")
+    with show_progress(quiet=as_json) as watch:
+        watch.start_phase("reading tables")
         bound = bind(loaded.spec, tables.dataset)
-        prepare(bound, tables.budget, watch.grounding)
-        watch.phase("counting")
-        rows = plan_templates(bound, tables.budget, exactly=exact)
+        create_relation_tables(bound, tables.budget, watch.report_grounding)
+        watch.start_phase("counting")
+        rows = plan_templates(bound, tables.budget, exact=exact)
         over = budget_errors(bound, rows, tables.budget)
     if as_json and not over:
-        print_json({"templates": {row.name: asdict(row) | {"held": row.held} for row in rows}})
+        print_json({"templates": {row.name: asdict(row) | {"held": row.stored_bindings} for row in rows}})
         return
     if not as_json:
-        warn(loaded.warnings)
+        print_warnings(loaded.warnings)
         for text in bound.notes:
-            note(text)
-        _show_plan(rows)
-        _show_memory(rows, tables.dataset.store.n_bytes)
+            print_note(text)
+        _print_plan(rows)
+        _print_memory(rows, tables.dataset.store.n_bytes)
     if over:
         raise BudgetError(over)
 
 
-def _show_memory(rows: Sequence[TemplatePlan], limit: int) -> None:
+def _print_memory(rows: Sequence[TemplatePlan], limit: int) -> None:
     """What learning will take, and whether there is as much."""
     own = [row for row in rows if not row.is_candidate]
     graph, weights = sum(row.bytes for row in own), sum(row.weights for row in own)
-    cells = BYTES_OF_A_CELL * sum(row.cells for row in rows)
-    needed = WORK * (min(graph, limit) + cells) + 8 * LEARNING * weights
-    pieces = "in one piece" if graph <= limit else f"in shards, by --memory {size(limit)},"
+    cells = BYTES_PER_CELL * sum(row.cells for row in rows)
+    needed = SCRATCH_FACTOR * (min(graph, limit) + cells) + 8 * LEARNING_VECTORS * weights
+    pieces = "in one piece" if graph <= limit else f"in shards, by --memory {format_size(limit)},"
     besides = " with its candidates" if cells else ""
-    say(f"learning {pieces}{besides} takes about {size(needed)} of memory; {size(available())} are free")
+    print_line(
+        f"learning {pieces}{besides} takes about {format_size(needed)} of memory; {format_size(available_bytes())} are free"
+    )
 
 
-def _show_plan(rows: Sequence[TemplatePlan]) -> None:
+def _print_plan(rows: Sequence[TemplatePlan]) -> None:
     columns = ["template", "bindings", "factors", "weights", "bytes", "worst hub"]
     is_repeated = any(row.rows > 1 for row in rows)
     shown = [
@@ -106,10 +116,10 @@ def _show_plan(rows: Sequence[TemplatePlan]) -> None:
             f"{'' if row.is_exact else '<= '}{row.bindings:,}",
             f"{row.factors:,}",
             f"{row.weights:,}",
-            size(row.bytes),
+            format_size(row.bytes),
             row.hub,
-            *([f"{row.rows:,} x {row.held:,}" if row.rows > 1 else ""] if is_repeated else []),
+            *([f"{row.rows:,} x {row.stored_bindings:,}" if row.rows > 1 else ""] if is_repeated else []),
         )
         for row in rows
     ]
-    table("what it grounds into", [*columns, "rows x each"] if is_repeated else columns, shown)
+    print_table("what it grounds into", [*columns, "rows x each"] if is_repeated else columns, shown)

@@ -14,11 +14,11 @@ from rich.markdown import Markdown
 from relcrf.cli.options import JsonOption
 from relcrf.cli.output import console, print_json
 from relcrf.errors import Diagnostic, ModelError, UsageError, suggestion
-from relcrf.files import whole_path
+from relcrf.files import atomic_path
 from relcrf.language.check import check
 from relcrf.language.format import format_text
-from relcrf.language.parse import read
-from relcrf.resources import shipped
+from relcrf.language.parse import parse_with_errors
+from relcrf.resources import resource_path
 
 
 def fmt(
@@ -32,15 +32,15 @@ def fmt(
     """
     changed = []
     for name in models:
-        text = sys.stdin.read() if name == "-" else _text(Path(name))
-        _require_parsed(text, "<standard input>" if name == "-" else name)
+        text = sys.stdin.read() if name == "-" else _read_model_text(Path(name))
+        _require_valid_syntax(text, "<standard input>" if name == "-" else name)
         formatted = format_text(text)
         if name == "-" and not only_check:
             sys.stdout.write(formatted)
         elif formatted != text:
             changed.append(name)
             if not only_check:
-                _replace(Path(name), formatted)
+                _replace_file(Path(name), formatted)
     if only_check and changed:
         raise UsageError(
             Diagnostic("E343", f"'{name}' is not formatted", hint=f"run: relcrf fmt {name}") for name in changed
@@ -51,7 +51,7 @@ def fmt(
         console.print(f"{len(changed)} of {len(models)} files changed", highlight=False)
 
 
-def _text(path: Path) -> str:
+def _read_model_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")  # line ends as they are
     except OSError as error:
@@ -61,15 +61,15 @@ def _text(path: Path) -> str:
         raise ModelError(Diagnostic("E004", f"the model '{path}' is no UTF-8 text", hint="save it as UTF-8")) from None
 
 
-def _require_parsed(text: str, name: str) -> None:
+def _require_valid_syntax(text: str, name: str) -> None:
     """Refuses a text with syntax errors, which are said at their places in the whole file."""
-    problems = [p for p in read(text, name)[1] if p.code != "E005"]
+    problems = [p for p in parse_with_errors(text, name)[1] if p.code != "E005"]
     if problems:
         raise ModelError(problems)
 
 
-def _replace(path: Path, text: str) -> None:
-    with whole_path(path) as partial:
+def _replace_file(path: Path, text: str) -> None:
+    with atomic_path(path) as partial:
         partial.write_text(text, encoding="utf-8")
         partial.chmod(path.stat().st_mode)
 
@@ -84,14 +84,14 @@ def explain_error(
     """
     code = code.upper()
     try:
-        page = shipped("docs", f"errors/{code}.md").read_text(encoding="utf-8")
+        page = resource_path("docs", f"errors/{code}.md").read_text(encoding="utf-8")
     except (FileNotFoundError, OSError):
-        index = shipped("docs", "errors/README.md").read_text(encoding="utf-8")
+        index = resource_path("docs", "errors/README.md").read_text(encoding="utf-8")
         known = [word.strip("[]") for word in index.split() if word.startswith("[E") or word.startswith("[W")]
         codes = [word.split("]")[0] for word in known]
         hint = suggestion(code, codes) or "the codes are listed in docs/errors/README.md"
         raise UsageError(Diagnostic("E344", f"there is no diagnostic '{code}'", hint=hint)) from None
-    message = message_of(page)
+    message = example_message(page)
     if as_json:
         print_json({"code": code, "page": page, "message": message})
         return
@@ -103,13 +103,13 @@ def explain_error(
     console.print(Markdown(wrong + after))
 
 
-def message_of(page: str) -> str:
+def example_message(page: str) -> str:
     """What relcrf says of the wrong model of a page; nothing where it has none."""
     _, _, rest = page.partition("## Wrong\n\n```rcrf\n")
     model = rest.partition("```")[0]
     if not model:
         return ""
-    spec, problems = read(model, "wrong.rcrf")
+    spec, problems = parse_with_errors(model, "wrong.rcrf")
     return "\n\n".join(d.render() for d in [*problems, *check(spec, problems)])
 
 

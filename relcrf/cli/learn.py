@@ -14,28 +14,37 @@ import typer
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import AbstractBackend
-from relcrf.backends.checkpoints import Checkpoints
-from relcrf.backends.export import exported, require_exportable
-from relcrf.backends.learned import LearnedModel
+from relcrf.backends.checkpoints import CheckpointMonitor
+from relcrf.backends.export import render_learned_model, require_exportable
+from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import Provenance, TrainingProtocol
-from relcrf.backends.registry import make
+from relcrf.backends.registry import make_backend
 from relcrf.cli.options import (
-    FactorsOption,
     GroundingOptions,
-    HoldOptions,
+    HoldoutOptions,
+    MaxFactorsOption,
     ModelArgument,
-    OtherSetOption,
+    OverrideSetOption,
     RunArgument,
     SessionOptions,
     SetOption,
 )
-from relcrf.cli.output import choices, note, print_json, say, say_error, settings, table, warn
-from relcrf.cli.time_limit import INTERRUPTED, end_interrupted, out_of_time
+from relcrf.cli.output import (
+    parse_choices,
+    parse_settings,
+    print_error_line,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    print_warnings,
+)
+from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.data.frame import require_writable
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.selection import Selection
-from relcrf.files import remove_folder, require_ending, write_text
-from relcrf.training import TrainRequest
+from relcrf.files import remove_folder, require_suffix, write_text
+from relcrf.training import TrainingRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +60,9 @@ class LearningOptions:
             help="Values of a setting to choose from by labels that are held out, as l2=0.1,1,10; repeatable.",
         ),
     ] = None
-    by: Annotated[str, typer.Option(help="What --select goes by: log_likelihood or accuracy.")] = "log_likelihood"
+    select_by: Annotated[str, typer.Option(help="What --select goes by: log_likelihood or accuracy.")] = (
+        "log_likelihood"
+    )
     calibrate: Annotated[
         int,
         typer.Option(min=0, help="Make the model as sure as it may be, by so many folds of the labels; 0: leave it."),
@@ -86,84 +97,84 @@ def train(
     model: ModelArgument,
     tables: GroundingOptions,
     learning: LearningOptions,
-    held: HoldOptions,
+    holdout: HoldoutOptions,
     folder: RunFolderOptions,
-    work: WorkerOptions,
+    worker_options: WorkerOptions,
     session: SessionOptions,
-    max_factors: FactorsOption = None,
+    max_factors: MaxFactorsOption = None,
 ) -> None:
     """Learn the weights of a model from the labels in the tables; write a run folder.
 
     Example: relcrf train models/webkb.rcrf --data webkb/ --split university --hold cornell --out runs/webkb
     """
-    chosen, grid = settings(learning.setting), choices(learning.select)
-    system = make(learning.backend, **chosen)
+    chosen, grid = parse_settings(learning.setting), parse_choices(learning.select)
+    system = make_backend(learning.backend, **chosen)
     for name, values in grid.items():
         for value in values:
-            make(learning.backend, **{**chosen, name: value})
+            make_backend(learning.backend, **{**chosen, name: value})
     loaded = api.load(model)
-    read = [path for path in (tables.keep, None if "://" in tables.data else Path(tables.data)) if path is not None]
-    run_folder.require_writable(folder.out, resume=folder.resume, force=folder.force, read=read)
+    read = [path for path in (tables.cache, None if "://" in tables.data else Path(tables.data)) if path is not None]
+    run_folder.require_writable(folder.out, resume=folder.resume, force=folder.force, inputs=read)
     if folder.export is not None:
-        _require_export(folder.export, loaded, system)
+        _require_export_path(folder.export, loaded, system)
     started = time.perf_counter()
     with ExitStack() as claims:
-        with session.watching() as watch:
-            watch.phase("reading tables")
-            protocol = _protocol(tables, learning, held, work)
-            request = TrainRequest(loaded.spec, learning.backend, chosen, tables.dataset, protocol, max_factors)
-            training = request.ground(watch.grounding, tables.saved)
+        with session.show_progress() as watch:
+            watch.start_phase("reading tables")
+            protocol = _build_protocol(tables, learning, holdout, worker_options)
+            request = TrainingRequest(loaded.spec, learning.backend, chosen, tables.dataset, protocol, max_factors)
+            training = request.ground(watch.report_grounding, tables.block_cache)
             timings = {"ground": time.perf_counter() - started}
             selected = None
             if grid:
-                watch.phase("selecting settings")
-                selected = training.select(grid, by=learning.by)
+                watch.start_phase("selecting settings")
+                selected = training.select(grid, by=learning.select_by)
                 training = training.with_settings(selected.settings)
-            claim = run_folder.claimed(folder.out, resume=folder.resume, force=folder.force)
-            monitor = Checkpoints(claims.enter_context(claim), training.identity, watch.step)
-            with _resumable(monitor, resume=folder.resume), request.executor() as executor:
+            claim = run_folder.claim_folder(folder.out, resume=folder.resume, force=folder.force)
+            monitor = CheckpointMonitor(claims.enter_context(claim), training.identity, watch.step)
+            with _save_if_interrupted(monitor, resume=folder.resume), request.executor() as executor:
                 learned = training.run(monitor, executor)
         if folder.strict and not learned.converged:
-            remove_folder(run_folder.partial_name(folder.out))
+            remove_folder(run_folder.partial_folder(folder.out))
             message = f"learning did not converge in {learned.settings.get('max_iterations', 'the allowed')} iterations"
             raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --force"))
         timings["learn"] = learned.seconds
-        made_of = Provenance.now(training.identity, protocol, training.grounding.bound)
+        made_of = Provenance.collect(training.identity, protocol, training.grounding.bound)
         run_folder.save(learned, folder.out, timings, monitor.seconds, made_of)
     if folder.export is not None:
-        write_text(folder.export, exported(learned))
+        write_text(folder.export, render_learned_model(learned))
     if session.as_json:
         figures = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
         chosen_by = {} if selected is None else {"settings": selected.settings, "selection": selected.rows}
         print_json({"run": folder.out, **figures, **chosen_by})
         return
-    warn(loaded.warnings)
-    held.note_default(training.hidden)
-    tables.note_saved()
+    print_warnings(loaded.warnings)
+    holdout.note_default_split(training.hidden)
+    tables.note_cache_use()
     for text in training.grounding.bound.notes:
-        note(text)
-    _show_training(learned, selected)
-    say(f"grounded in {timings['ground']:.2f} s, learned in {learned.seconds:.2f} s; the run is in {folder.out}")
+        print_note(text)
+    _print_training(learned, selected)
+    print_line(f"grounded in {timings['ground']:.2f} s, learned in {learned.seconds:.2f} s; the run is in {folder.out}")
 
 
-def _protocol(
-    tables: GroundingOptions, learning: LearningOptions, held: HoldOptions, work: WorkerOptions
+def _build_protocol(
+    tables: GroundingOptions, learning: LearningOptions, holdout: HoldoutOptions, worker_options: WorkerOptions
 ) -> TrainingProtocol:
     """Return what the command line requests beside the model and the settings."""
-    plan = held.held_out(tables.dataset.split)
+    plan = holdout.holdout_plan(tables.dataset.split)
     return TrainingProtocol(
         split=None if plan is None else plan.text,
-        hold=() if plan is None else plan.hold,
+        holdout=() if plan is None else plan.holdout,
         calibrate=learning.calibrate,
-        workers=work.workers,
+        workers=worker_options.workers,
         memory=tables.memory,
         budget=tables.budget,
-        master=work.master,
+        spark_master=worker_options.master,
     )
 
 
 @contextmanager
-def _resumable(monitor: Checkpoints, *, resume: bool) -> Iterator[None]:
+def _save_if_interrupted(monitor: CheckpointMonitor, *, resume: bool) -> Iterator[None]:
     """Save the state of a training that is interrupted; leave nothing of one that fails before its first step."""
     partial = monitor.folder.parent
     try:
@@ -171,36 +182,36 @@ def _resumable(monitor: Checkpoints, *, resume: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         monitor.save()
         kept = f"the state is in {partial}: go on with the same command and --resume"
-        if over := out_of_time(kept):
+        if over := time_limit_error(kept):
             raise over from None
-        say_error(f"interrupted; {kept}")
+        print_error_line(f"interrupted; {kept}")
         raise typer.Exit(INTERRUPTED) from None
     except RelcrfError:
-        if not resume and monitor.latest.state is None:
+        if not resume and monitor.progress.state is None:
             remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
         raise
 
 
-def _show_training(learned: LearnedModel, selected: Selection | None) -> None:
+def _print_training(learned: LearnedModel, selected: Selection | None) -> None:
     """Print the figures of a training, and the settings that were tried."""
     if not learned.converged:
         late = "out of time" in learned.summary.values()
         allow = "a larger --set time=" if late else "--set max_iterations=1000"
-        note(f"learning stopped before it converged; {allow} allows more")
+        print_note(f"learning stopped before it converged; {allow} allows more")
     if selected is not None:
-        of_whole = "in whole components" if selected.whole else "among the labels"
+        of_whole = "in whole components" if selected.whole_components else "among the labels"
         title = f"settings, judged by {selected.n:,} variables held out {of_whole}"
         tried = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in selected.rows]
-        table(title, [name.replace("_", " ") for name in selected.rows[0]], tried)
-        note("chosen: " + ", ".join(f"{name}={value}" for name, value in selected.settings.items()))
+        print_table(title, [name.replace("_", " ") for name in selected.rows[0]], tried)
+        print_note("chosen: " + ", ".join(f"{name}={value}" for name, value in selected.settings.items()))
     rows = [(n.replace("_", " "), f"{v:,}" if isinstance(v, int) else str(v)) for n, v in learned.summary.items()]
-    table(f"trained by {learned.backend}", ("", ""), rows)
+    print_table(f"trained by {learned.backend}", ("", ""), rows)
 
 
-def _require_export(path: Path, model: api.Model, system: AbstractBackend) -> None:
+def _require_export_path(path: Path, model: api.Model, system: AbstractBackend) -> None:
     """Refuses what `--export-model` could not write, before any work is done; makes the file's folder."""
-    require_ending(path, (".rcrf",), "learned.rcrf")
-    if not system.chooses:
+    require_suffix(path, (".rcrf",), "learned.rcrf")
+    if not system.uses_candidates:
         message = f"backend '{system.name}' chooses no candidates, and so there is no other model to export"
         raise UsageError(
             Diagnostic("E392", message, hint="use --backend trmrf or grafting, or leave --export-model out")
@@ -212,13 +223,13 @@ def _require_export(path: Path, model: api.Model, system: AbstractBackend) -> No
 def predict(
     run: RunArgument,
     tables: GroundingOptions,
-    held: HoldOptions,
+    holdout: HoldoutOptions,
     session: SessionOptions,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write: .csv, .tsv, .jsonl, .parquet, .arrow.")
     ] = None,
     attribute: Annotated[str | None, typer.Option(help="Which predicted attribute, where there are several.")] = None,
-    setting: OtherSetOption = None,
+    setting: OverrideSetOption = None,
     strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if inference does not converge.")] = False,
 ) -> None:
     """Predict the missing values in the tables; known ones are evidence.
@@ -228,13 +239,13 @@ def predict(
     if out is not None:
         require_writable(out)
     fit = api.load_fit(run)
-    chosen: dict[str, Any] = dict(settings(setting))
-    fit.learned.system(**chosen)  # rejects what is no setting before any work is done
-    with session.watching() as watch:
+    chosen: dict[str, Any] = dict(parse_settings(setting))
+    fit.learned.configure_backend(**chosen)  # rejects what is no setting before any work is done
+    with session.show_progress() as watch:
         grounding = tables.ground(fit, watch)
-        watch.phase("inferring")
-        hidden = held.hidden(grounding)
-        found = api.predict(fit, grounding, hidden=hidden, observe=watch.inference, **chosen)
+        watch.start_phase("inferring")
+        hidden = holdout.hidden(grounding)
+        found = api.predict(fit, grounding, hidden=hidden, observe=watch.report_inference, **chosen)
     verdict = found.verdict
     interrupted = verdict.status == "interrupted"
     if strict and not verdict.is_good and not interrupted:
@@ -261,17 +272,17 @@ def predict(
             }
         )
         if interrupted:
-            end_interrupted()
+            exit_interrupted()
         return
-    held.note_default(hidden)
-    tables.note_saved()
+    holdout.note_default_split(hidden)
+    tables.note_cache_use()
     for template, count in found.unseen_keys.items():
-        note(f"{count:,} keys of template '{template}' were never seen in training; their weights are 0")
+        print_note(f"{count:,} keys of template '{template}' were never seen in training; their weights are 0")
     for name, frame in frames.items():
         shown = [row[:4] for row in frame.rows(10)]
-        table(f"{name}: the first of {len(frame):,} predictions", list(frame.columns)[:4], shown)
-    say(f"inferred in {found.seconds:.2f} s ({verdict})" + (f"; written to {out}" if out else ""))
+        print_table(f"{name}: the first of {len(frame):,} predictions", list(frame.columns)[:4], shown)
+    print_line(f"inferred in {found.seconds:.2f} s ({verdict})" + (f"; written to {out}" if out else ""))
     if not (verdict.is_good or interrupted):
-        note("the probabilities had not settled; --set inference=... chooses another method, see docs/inference")
+        print_note("the probabilities had not settled; --set inference=... chooses another method, see docs/inference")
     if interrupted:
-        end_interrupted()
+        exit_interrupted()

@@ -31,11 +31,11 @@ from relcrf.cli import (
     warmup,
     weights,
 )
-from relcrf.cli.dropped_signals import sent_again
-from relcrf.cli.options import flattened
-from relcrf.cli.output import complain, note, print_json, say_error
-from relcrf.cli.time_limit import INTERRUPTED, is_over, out_of_time
-from relcrf.data.store import FULL, reason, too_little_memory
+from relcrf.cli.dropped_signals import resend_dropped_signals
+from relcrf.cli.options import flatten_options
+from relcrf.cli.output import print_diagnostics, print_error_line, print_json, print_note
+from relcrf.cli.time_limit import INTERRUPTED, is_time_over, time_limit_error
+from relcrf.data.store import DISK_FULL, io_error_reason, out_of_memory_error
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
 
@@ -74,11 +74,11 @@ for command in (
     language.lsp,
     completion.completion,
 ):
-    app.command()(flattened(command))
-app.command("cv")(flattened(evaluate.evaluate))
+    app.command()(flatten_options(command))
+app.command("cv")(flatten_options(evaluate.evaluate))
 
 
-def _version(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
         print(f"relcrf {__version__}")
         raise typer.Exit
@@ -86,10 +86,10 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _main(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Show the version."),
 ) -> None:
     if cache_folder().note:
-        note(cache_folder().note)
+        print_note(cache_folder().note)
 
 
 def _print_error(error: RelcrfError, *, as_json: bool) -> None:
@@ -101,39 +101,39 @@ def _print_error(error: RelcrfError, *, as_json: bool) -> None:
     except BrokenPipeError:
         raise
     except OSError:  # of a full disk, say: people are told all the same
-        _drop_output()
-    complain(error)
+        _discard_output()
+    print_diagnostics(error)
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
     """What nobody can be given goes nowhere, so that Python does not try it once more while it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-INTERNAL = 70
+INTERNAL_ERROR = 70
 """The exit code of a bug of ours, as BSD's sysexits.h has it."""
 
-UNREAD = 141
+BROKEN_PIPE = 141
 """As of a program that the system ends because nobody reads what it writes."""
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 """What a wrong command line raises: click's class, of which typer may bring a copy of its own."""
 
 
-def _end_quietly() -> None:
+def _silence_unraisable() -> None:
     """What was cut short must not complain while Python ends: a compiler that Ctrl-C has met, say."""
     sys.unraisablehook = lambda unraisable: None
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _file_error(error: duckdb.Error) -> UsageError:
     """Return the error for a file that DuckDB cannot read or write."""
-    message = f"DuckDB cannot read or write a file: {reason(error).lower()}"
+    message = f"DuckDB cannot read or write a file: {io_error_reason(error).lower()}"
     hint = "make room, or set TMPDIR to a folder with more: that is where what is larger than --memory goes"
-    return UsageError(Diagnostic("E314", message, hint=hint, notes=(_line(error),)))
+    return UsageError(Diagnostic("E314", message, hint=hint, notes=(_first_line(error),)))
 
 
 def _usage_error(error: Exception) -> UsageError:
@@ -155,30 +155,30 @@ def _system_error(error: OSError) -> UsageError:
     return UsageError(Diagnostic("E314", message, hint=hint))
 
 
-def _interrupted(text: str = "") -> int:
+def _handle_interrupt(text: str = "") -> int:
     """Return the exit code of a command that was interrupted, and print a text about it.
 
     Raises:
         ConvergenceError: where it was the end of its time that has interrupted it.
     """
-    if over := out_of_time():
+    if over := time_limit_error():
         raise over
     if text:
-        say_error(text)
+        print_error_line(text)
     return INTERRUPTED
 
 
-def _internal_error(error: Exception) -> int:
+def _report_internal_error(error: Exception) -> int:
     """Print where a bug of ours is, and return the exit code for one."""
     if os.environ.get("RELCRF_DEBUG"):
         raise error
     last = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-    say_error(f"internal error at {last.filename}:{last.lineno}: {what}")
-    say_error(
+    print_error_line(f"internal error at {last.filename}:{last.lineno}: {what}")
+    print_error_line(
         "This is a bug in relcrf, not a mistake of yours. Set RELCRF_DEBUG=1 to see where it comes from, and report it."
     )
-    return INTERNAL
+    return INTERNAL_ERROR
 
 
 def run() -> None:
@@ -186,23 +186,23 @@ def run() -> None:
     arguments = sys.argv[1:]
     try:
         try:
-            code = _run(arguments)
+            code = _run_command(arguments)
         except RelcrfError as error:
             _print_error(error, as_json="--json" in arguments)
             code = error.exit_code
     except BrokenPipeError:
-        _drop_output()
-        code = UNREAD
+        _discard_output()
+        code = BROKEN_PIPE
     except SystemExit as end:
         # Where nobody reads the output any more (`| head`), rich and typer end with 1, as relcrf never does.
-        sys.exit(UNREAD if end.code == 1 else end.code)
+        sys.exit(BROKEN_PIPE if end.code == 1 else end.code)
     if code == INTERRUPTED:
-        _end_quietly()
+        _silence_unraisable()
     if code:
         sys.exit(code)
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run_command(arguments: Sequence[str]) -> int:
     """Run a command line, and return its exit code.
 
     Raises:
@@ -210,10 +210,10 @@ def _run(arguments: Sequence[str]) -> int:
     """
     received: list[int] = []
     try:
-        with sent_again(signal.SIGINT, KeyboardInterrupt) as received:
+        with resend_dropped_signals(signal.SIGINT, KeyboardInterrupt) as received:
             code = app(arguments, standalone_mode=False)
         if code == INTERRUPTED:
-            return _interrupted()
+            return _handle_interrupt()
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (RelcrfError, BrokenPipeError):
@@ -221,22 +221,22 @@ def _run(arguments: Sequence[str]) -> int:
     except _USAGE_ERROR as error:
         raise _usage_error(error) from None
     except typer.Abort:
-        return _interrupted()
+        return _handle_interrupt()
     except (KeyboardInterrupt, duckdb.InterruptException):
-        return _interrupted("interrupted")
+        return _handle_interrupt("interrupted")
     except duckdb.OutOfMemoryException as error:
-        raise too_little_memory(error) from None
+        raise out_of_memory_error(error) from None
     except duckdb.IOException as error:
         raise _file_error(error) from None
     except OSError as error:
         raise _system_error(error) from None
     except Exception as error:
         # Ctrl-C, or the end of the time, while DuckDB was at work or a kernel was compiled
-        if received or is_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
-            return _interrupted("interrupted")
-        if isinstance(error, duckdb.Error) and FULL in str(error):
+        if received or is_time_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
+            return _handle_interrupt("interrupted")
+        if isinstance(error, duckdb.Error) and DISK_FULL in str(error):
             raise _file_error(error) from None
-        return _internal_error(error)
+        return _report_internal_error(error)
 
 
 if __name__ == "__main__":

@@ -18,17 +18,17 @@ import numpy as np
 import typer
 
 from relcrf import api
-from relcrf.cli.output import note, watching
-from relcrf.cli.time_limit import limited
+from relcrf.cli.output import print_note, show_progress
+from relcrf.cli.time_limit import limit_time
 from relcrf.data.dataset import Dataset
-from relcrf.data.splits import SplitPlan, read_hidden, read_split
+from relcrf.data.split_plan import SplitPlan, parse_hide, parse_split
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.evaluation.splits import split_by
+from relcrf.evaluation.splits import partition_variables
+from relcrf.grounding.block_cache import BlockCache
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.saved import SavedBlocks
-from relcrf.watching import Watch
+from relcrf.progress_reporting import ProgressMonitor
 
 ModelArgument = Annotated[Path, typer.Argument(help="The model, a .rcrf file.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")]
@@ -39,14 +39,14 @@ DataOption = Annotated[
 MemoryOption = Annotated[
     str, typer.Option("--memory", help="Limit of tables and ground columns in memory, such as 500MB.")
 ]
-FactorsOption = Annotated[
+MaxFactorsOption = Annotated[
     int | None,
     typer.Option("--max-factors", min=1, help="Most factors that the whole model may have; more are refused."),
 ]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the backend, such as l2=0.5; repeatable.")
 ]
-OtherSetOption = Annotated[
+OverrideSetOption = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", help="Another setting of the backend than in training, such as inference=bp."),
 ]
@@ -78,36 +78,38 @@ class TableOptions(LimitOptions):
 class GroundingOptions(TableOptions):
     """The tables of a command that grounds them, and the folder in which ground blocks are cached."""
 
-    keep: Annotated[
+    cache: Annotated[
         Path | None,
         typer.Option("--keep", help="A folder of ground blocks: takes what is there, and adds what is not."),
     ] = None
 
     @cached_property
-    def saved(self) -> SavedBlocks | None:
+    def block_cache(self) -> BlockCache | None:
         """The ground blocks of the folder of --keep."""
-        return None if self.keep is None else SavedBlocks(self.keep)
+        return None if self.cache is None else BlockCache(self.cache)
 
-    def ground(self, source: api.Model | api.Fit, watch: Watch, **options: Any) -> Grounding:
+    def ground(self, source: api.Model | api.Fit, watch: ProgressMonitor, **options: Any) -> Grounding:
         """Ground a model, or the model of a run, on the tables."""
-        watch.phase("reading tables")
-        return source.ground(self.dataset, self.budget, progress=watch.grounding, keep=self.saved, **options)
+        watch.start_phase("reading tables")
+        return source.ground(
+            self.dataset, self.budget, progress=watch.report_grounding, cache=self.block_cache, **options
+        )
 
-    def note_saved(self) -> None:
+    def note_cache_use(self) -> None:
         """Print which blocks of the folder of --keep were found and which were made."""
-        note_saved(self.saved)
+        note_cache_use(self.block_cache)
 
 
-def note_saved(saved: SavedBlocks | None) -> None:
+def note_cache_use(saved: BlockCache | None) -> None:
     """Print which ground blocks of a folder were found and which were made."""
     if saved is not None:
-        parts = [f"{what} {listing(names)}" for what, names in (("found", saved.found), ("made", saved.made)) if names]
-        note(f"{saved.folder}: {'; '.join(parts) or 'no block was taken or made'}")
+        parts = [f"{what} {listing(names)}" for what, names in (("found", saved.hits), ("made", saved.misses)) if names]
+        print_note(f"{saved.folder}: {'; '.join(parts) or 'no block was taken or made'}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HoldOptions:
-    """The labels that a command holds out; for the language of splits see `relcrf.data.splits`."""
+class HoldoutOptions:
+    """The labels that a command holds out; for the language of splits see `relcrf.data.split_plan`."""
 
     split: Annotated[
         str | None,
@@ -117,7 +119,7 @@ class HoldOptions:
             "Default: the manifest's.",
         ),
     ] = None
-    hold: Annotated[list[str] | None, typer.Option("--hold", help="A fold to hold out; repeatable.")] = None
+    holdout: Annotated[list[str] | None, typer.Option("--hold", help="A fold to hold out; repeatable.")] = None
     folds: Annotated[int | None, typer.Option("--folds", "-k", help="Number of folds. Default: 5.")] = None
     hide: Annotated[
         str | None,
@@ -138,14 +140,14 @@ class HoldOptions:
             if self.split is not None or self.folds is not None:
                 message = "--hide already sets what is held out"
                 raise UsageError(Diagnostic("E349", message, hint="leave --split and --folds out, or --hide"))
-            plan: SplitPlan | None = read_hidden(self.hide, self.seed)
+            plan: SplitPlan | None = parse_hide(self.hide, self.seed)
         elif self.split is None and self.folds is None:
             plan = default
         else:
-            plan = read_split(self.split or "random", self.folds, self.seed)
-        return replace(plan, hold=tuple(self.hold)) if plan is not None and self.hold else plan
+            plan = parse_split(self.split or "random", self.folds, self.seed)
+        return replace(plan, holdout=tuple(self.holdout)) if plan is not None and self.holdout else plan
 
-    def required_plan(self, default: SplitPlan | None) -> SplitPlan:
+    def require_plan(self, default: SplitPlan | None) -> SplitPlan:
         """Return the split, see `plan`.
 
         Raises:
@@ -157,39 +159,39 @@ class HoldOptions:
             raise UsageError(Diagnostic("E341", "nothing says which labels are held out", hint=hint))
         return plan
 
-    def held_out(self, default: SplitPlan | None) -> SplitPlan | None:
+    def holdout_plan(self, default: SplitPlan | None) -> SplitPlan | None:
         """Return the split and the folds of it that are held out, see `plan`; None without any.
 
         Raises:
             UsageError: The split does not name the folds that are held out, or there is no split (E341).
         """
         plan = self.plan(default)
-        if plan is not None and plan.hold:
+        if plan is not None and plan.holdout:
             return plan
-        if self.hold or (plan is not None and plan != default):
+        if self.holdout or (plan is not None and plan != default):
             hint = "name a column and the values to hide, folds=10 and the folds, or hide=0.1"
             raise UsageError(Diagnostic("E341", "--split and --hold go together", hint=hint))
         return None
 
     def hidden(self, grounding: Grounding) -> np.ndarray | None:
         """Return the variables whose labels are held out, shape (n_variables,), bool; None without any."""
-        plan = self.held_out(grounding.bound.dataset.split)
-        return None if plan is None else split_by(grounding, plan).held_out(list(plan.hold))
+        plan = self.holdout_plan(grounding.bound.dataset.split)
+        return None if plan is None else partition_variables(grounding, plan).holdout_mask(list(plan.holdout))
 
-    def note_default(self, hidden: np.ndarray | None) -> None:
+    def note_default_split(self, hidden: np.ndarray | None) -> None:
         """Print how many labels the manifest holds out where the command line names no split."""
         if hidden is not None and self.split is None and self.folds is None and self.hide is None:
-            note(f"the split of the manifest holds out {int(hidden.sum()):,} variables")
+            print_note(f"the split of the manifest holds out {int(hidden.sum()):,} variables")
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoldOptions(HoldOptions):
+class FoldOptions(HoldoutOptions):
     """The folds of an evaluation."""
 
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Number of divisions, by consecutive seeds.")] = 1
 
     def plan(self, default: SplitPlan | None) -> SplitPlan | None:
-        """Return the split with its repetitions; see `HoldOptions.plan`."""
+        """Return the split with its repetitions; see `HoldoutOptions.plan`."""
         plan = super().plan(default)
         return replace(plan, repeats=self.repeats) if plan is not None and self.repeats > 1 else plan
 
@@ -205,13 +207,13 @@ class SessionOptions:
     as_json: JsonOption = False
 
     @contextmanager
-    def watching(self) -> Iterator[Watch]:
+    def show_progress(self) -> Iterator[ProgressMonitor]:
         """Show progress of what runs inside, and end it when its time is over."""
-        with watching(quiet=self.as_json) as watch, limited(self.time_limit):
+        with show_progress(quiet=self.as_json) as watch, limit_time(self.time_limit):
             yield watch
 
 
-def flattened(command: Callable[..., None]) -> Callable[..., None]:
+def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the options of its groups as parameters of its own, as Typer wants them.
 
     Options that are required come first, in the order in which they are declared.
@@ -225,13 +227,13 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(command).parameters.values():
         hint = hints[parameter.name]
         if not (isinstance(hint, type) and is_dataclass(hint)):
-            parameters.append(_option(parameter.name, hint, parameter.default))
+            parameters.append(_make_parameter(parameter.name, hint, parameter.default))
             continue
         groups[parameter.name] = hint
         options = get_type_hints(hint, include_extras=True)
         for field in fields(hint):
             default = inspect.Parameter.empty if field.default is MISSING else field.default
-            parameters.append(_option(field.name, options[field.name], default))
+            parameters.append(_make_parameter(field.name, options[field.name], default))
     parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
 
     @wraps(command)
@@ -244,5 +246,5 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

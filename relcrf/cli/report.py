@@ -10,33 +10,33 @@ import typer
 
 from relcrf import api
 from relcrf.cli.evaluate import split_of_run
-from relcrf.cli.options import HoldOptions, JsonOption, LimitOptions, RunArgument, note_saved
-from relcrf.cli.output import note, print_json, say, size, watching
+from relcrf.cli.options import HoldoutOptions, JsonOption, LimitOptions, RunArgument, note_cache_use
+from relcrf.cli.output import format_size, print_json, print_line, print_note, show_progress
 from relcrf.data.dataset import Dataset
-from relcrf.data.splits import SplitPlan
+from relcrf.data.split_plan import SplitPlan
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.evaluation.splits import split_by
-from relcrf.grounding.saved import SavedBlocks
+from relcrf.evaluation.splits import partition_variables
+from relcrf.grounding.block_cache import BlockCache
 from relcrf.report import page
-from relcrf.report.trial import hold_trial
+from relcrf.report.holdout import evaluate_holdout
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialOptions(HoldOptions, LimitOptions):
+class ReportDataOptions(HoldoutOptions, LimitOptions):
     """The tables whose held-out labels a run is evaluated on, and what is computed from them."""
 
     data: Annotated[
         str | None,
         typer.Option("--data", "-d", help="Tables: evaluate the run on labels there that it has not seen."),
     ] = None
-    curve: Annotated[
+    learning_curve: Annotated[
         bool, typer.Option("--curve", help="Train again on 1/8, 1/4 and 1/2 of the labels: a learning curve.")
     ] = False
-    errors: Annotated[
+    standard_errors: Annotated[
         bool,
         typer.Option("--errors", help="Compute standard errors of the largest weights; may take longer than learning."),
     ] = False
-    keep: Annotated[
+    cache: Annotated[
         Path | None,
         typer.Option("--keep", help="A folder of ground blocks: takes what is there, and adds what is not."),
     ] = None
@@ -47,7 +47,15 @@ class TrialOptions(HoldOptions, LimitOptions):
         Raises:
             UsageError: There is no --data (E359).
         """
-        needed = (self.split, self.hold, self.folds, self.hide, self.curve, self.errors, self.keep)
+        needed = (
+            self.split,
+            self.holdout,
+            self.folds,
+            self.hide,
+            self.learning_curve,
+            self.standard_errors,
+            self.cache,
+        )
         if self.data is None and any(needed):
             message = "labels can be held out of data only, and no data is given"
             raise UsageError(Diagnostic("E359", message, hint="add --data, the tables"))
@@ -55,7 +63,7 @@ class TrialOptions(HoldOptions, LimitOptions):
 
 def report(
     run: RunArgument,
-    options: TrialOptions,
+    options: ReportDataOptions,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The .html file to write. Default: report.html in the run folder."),
@@ -69,40 +77,40 @@ def report(
     place = out or run / "report.html"
     page.require_writable(place)
     options.require_data()
-    fit, saved, trial = api.load_fit(run), None if options.keep is None else SavedBlocks(options.keep), None
+    fit, saved, trial = api.load_fit(run), None if options.cache is None else BlockCache(options.cache), None
     if options.data is not None:
-        with watching(quiet=as_json) as watch:
-            watch.phase("reading tables")
+        with show_progress(quiet=as_json) as watch:
+            watch.start_phase("reading tables")
             dataset = Dataset(options.data, memory=options.memory)
-            grounding = fit.ground(dataset, options.budget, watch.grounding, keep=saved)
-            plan = options.held_out(split_of_run(run) or dataset.split)
-            hidden = None if plan is None else split_by(grounding, plan).held_out(list(plan.hold))
-            watch.phase("asking for what is held out")
-            trial = hold_trial(
+            grounding = fit.ground(dataset, options.budget, watch.report_grounding, cache=saved)
+            plan = options.holdout_plan(split_of_run(run) or dataset.split)
+            hidden = None if plan is None else partition_variables(grounding, plan).holdout_mask(list(plan.holdout))
+            watch.start_phase("asking for what is held out")
+            trial = evaluate_holdout(
                 fit,
                 grounding,
                 hidden,
-                options=_words(dataset, plan),
-                with_curve=options.curve,
-                with_errors=options.errors,
-                observe=watch.inference,
+                options=_option_words(dataset, plan),
+                with_curve=options.learning_curve,
+                with_errors=options.standard_errors,
+                observe=watch.report_inference,
             )
-    made = page.write(run, place, trial)
+    made = page.write_report(run, place, trial)
     n_bytes = place.stat().st_size
     if as_json:
         facts = {"run": run, "report": place, "bytes": n_bytes, "plots": made.plots}
-        results = trial.predictions.table().to_dicts() if trial and trial.predictions else []
+        results = trial.predictions.measure_table().to_dicts() if trial and trial.predictions else []
         print_json({**facts, "warnings": made.warnings, "results": results})
         return
-    note_saved(saved)
+    note_cache_use(saved)
     for text in made.warnings:
-        note(text)
-    say(f"the report is in {place} ({size(n_bytes)}, {len(made.plots)} plots)")
+        print_note(text)
+    print_line(f"the report is in {place} ({format_size(n_bytes)}, {len(made.plots)} plots)")
 
 
-def _words(dataset: Dataset, plan: SplitPlan | None) -> tuple[str, ...]:
+def _option_words(dataset: Dataset, plan: SplitPlan | None) -> tuple[str, ...]:
     """Return the options that name the data and what is held out; without the password of a database."""
-    words = ["--data", dataset.place]
+    words = ["--data", dataset.location]
     if plan is not None and plan != dataset.split:
-        words += ["--split", plan.text, *(word for value in plan.hold for word in ("--hold", value))]
+        words += ["--split", plan.text, *(word for value in plan.holdout for word in ("--hold", value))]
     return tuple(words)

@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import typer
 
-from relcrf.cli.dropped_signals import sent_again
-from relcrf.cli.output import complain, say_error
+from relcrf.cli.dropped_signals import resend_dropped_signals
+from relcrf.cli.output import print_diagnostics, print_error_line
 from relcrf.errors import ConvergenceError, Diagnostic, UsageError
 
 INTERRUPTED = 130
@@ -21,17 +21,17 @@ INTERRUPTED = 130
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class OutOfTime(KeyboardInterrupt):
+class TimeLimitReached(KeyboardInterrupt):
     """The time is over."""
 
 
-_over: list[str] = []
+_reached_limits: list[str] = []
 """The limit that has been reached, as it was given."""
 
 
 @contextmanager
-def limited(time: str | None) -> Iterator[None]:
-    """Ends what is inside by `OutOfTime` when the time is over; None is any time.
+def limit_time(time: str | None) -> Iterator[None]:
+    """Ends what is inside by `TimeLimitReached` when the time is over; None is any time.
 
     Raises:
         UsageError: where the text is no time.
@@ -45,12 +45,12 @@ def limited(time: str | None) -> Iterator[None]:
         raise UsageError(Diagnostic("E434", f"'{time}' is no length of time", hint="write 90s, 10m or 2h"))
 
     def end(number: int, frame: FrameType | None) -> None:
-        _over[:] = [time]
-        raise OutOfTime
+        _reached_limits[:] = [time]
+        raise TimeLimitReached
 
     before = signal.signal(signal.SIGALRM, end)
     try:
-        with sent_again(signal.SIGALRM, OutOfTime):
+        with resend_dropped_signals(signal.SIGALRM, TimeLimitReached):
             signal.setitimer(signal.ITIMER_REAL, seconds)
             yield
     finally:
@@ -58,33 +58,33 @@ def limited(time: str | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def end_interrupted(what: str = "the answer is what there was") -> NoReturn:
+def exit_interrupted(outcome: str = "the answer is what there was") -> NoReturn:
     """Ends a command that was cut short, by Ctrl-C or by the clock, and has given what there was.
 
     With `--json` too it says so to people alone: its one object has been printed, and says that it was interrupted.
 
     Args:
-        what: has been given.
+        outcome: has been given.
     """
-    if over := out_of_time(f"{what}; allow more with --time"):
-        complain(over)
+    if over := time_limit_error(f"{outcome}; allow more with --time"):
+        print_diagnostics(over)
         raise typer.Exit(over.exit_code)
-    say_error(f"interrupted; {what}")
+    print_error_line(f"interrupted; {outcome}")
     raise typer.Exit(INTERRUPTED)
 
 
-def is_over() -> bool:
+def is_time_over() -> bool:
     """Whether the time has ended a command."""
-    return bool(_over)
+    return bool(_reached_limits)
 
 
-def out_of_time(kept: str = "") -> ConvergenceError | None:
+def time_limit_error(recovery_hint: str = "") -> ConvergenceError | None:
     """What is said where the time is over; None where it is not.
 
     Args:
-        kept: what there is, and how to go on.
+        recovery_hint: what there is, and how to go on.
     """
-    if not _over:
+    if not _reached_limits:
         return None
-    hint = kept or "allow more with --time; with --keep what has been grounded is there the next time"
-    return ConvergenceError(Diagnostic("E436", f"the time of {_over.pop()} is over", hint=hint))
+    hint = recovery_hint or "allow more with --time; with --keep what has been grounded is there the next time"
+    return ConvergenceError(Diagnostic("E436", f"the time of {_reached_limits.pop()} is over", hint=hint))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from relcrf.cli.options import JsonOption
-from relcrf.cli.output import print_json, say, table, watching
+from relcrf.cli.output import print_json, print_line, print_table, show_progress
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.kernels.compile import cache_folder
-from relcrf.kernels.warmup import compile_all, missing
+from relcrf.kernels.warmup import compile_kernels, missing_kernels
 
 
 def warmup(as_json: JsonOption = False) -> None:
@@ -21,10 +21,10 @@ def warmup(as_json: JsonOption = False) -> None:
     if folder.path is None:
         hint = "set NUMBA_CACHE_DIR to a folder that you can write to"
         raise UsageError(Diagnostic("E314", folder.note, hint=hint))
-    names = missing()
+    names = missing_kernels()
     seconds = {}
-    with watching(quiet=as_json or not names) as watch:
-        for name, taken in compile_all(names):
+    with show_progress(quiet=as_json or not names) as watch:
+        for name, taken in compile_kernels(names):
             seconds[name] = taken
             watch.progress.update(
                 watch.task, description="compiling", total=len(names), completed=len(seconds), note=name
@@ -35,7 +35,7 @@ def warmup(as_json: JsonOption = False) -> None:
         return
     if names:
         slowest = sorted(seconds.items(), key=lambda item: -item[1])
-        table(f"{len(names)} kernels compiled in {total:.1f} seconds", ("kernel", "seconds"), slowest)
+        print_table(f"{len(names)} kernels compiled in {total:.1f} seconds", ("kernel", "seconds"), slowest)
     else:
-        say("Nothing was to be compiled.")
-    say(f"The compiled kernels are in {folder.path}")
+        print_line("Nothing was to be compiled.")
+    print_line(f"The compiled kernels are in {folder.path}")

@@ -12,17 +12,17 @@ import numpy as np
 import typer
 
 from relcrf import api
-from relcrf.backends.weight_names import largest
-from relcrf.cli.options import HoldOptions, JsonOption, LimitOptions, RunArgument
-from relcrf.cli.output import note, print_json, say, table, watching
+from relcrf.backends.weight_names import largest_indices
+from relcrf.cli.options import HoldoutOptions, JsonOption, LimitOptions, RunArgument
+from relcrf.cli.output import print_json, print_line, print_note, print_table, show_progress
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame, require_writable
-from relcrf.evaluation.named_weights import errors_on, named_weights, selected, sorted_rows
-from relcrf.evaluation.run_differences import Pair, RunDifferences, differences, jaccard
+from relcrf.evaluation.named_weights import named_weights, select_rows, sort_rows, standard_errors_from_data
+from relcrf.evaluation.run_differences import Pair, RunDifferences, compare_runs, jaccard
 from relcrf.evaluation.standard_errors import StandardErrors
 
 
-class Sort(StrEnum):
+class SortKey(StrEnum):
     """What weights are sorted by."""
 
     weight = "weight"
@@ -31,13 +31,13 @@ class Sort(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelectionOptions:
+class WeightSelectionOptions:
     """The weights that are shown or written, and their order."""
 
     template: Annotated[str | None, typer.Option("--template", "-t", help="Only weights of this template.")] = None
     key: Annotated[str | None, typer.Option("--key", "-k", help="Only keys like this: 'neur*'.")] = None
     min_support: Annotated[float, typer.Option("--min-support", min=0, help="Only weights seen so often.")] = 0.0
-    sort: Annotated[Sort, typer.Option("--sort", help="What comes first: the largest of these.")] = Sort.weight
+    sort: Annotated[SortKey, typer.Option("--sort", help="What comes first: the largest of these.")] = SortKey.weight
     top: Annotated[int, typer.Option("--top", min=1, help="How many are shown.")] = 20
     csv: Annotated[
         Path | None, typer.Option("--csv", help="Where to write all that are selected: .csv, .tsv, .jsonl, .parquet.")
@@ -46,8 +46,8 @@ class SelectionOptions:
 
 def weights(
     run: RunArgument,
-    options: SelectionOptions,
-    held: HoldOptions,
+    options: WeightSelectionOptions,
+    holdout: HoldoutOptions,
     limits: LimitOptions,
     data: Annotated[
         str | None, typer.Option("--data", "-d", help="The tables of the training, for standard errors and z.")
@@ -64,45 +64,45 @@ def weights(
     fit = api.load_fit(run)
     learned, errors = fit.learned, None
     frame = named_weights(learned)
-    kept = selected(learned, frame, options.template, options.key, options.min_support)
+    kept = select_rows(learned, frame, options.template, options.key, options.min_support)
     if data is not None:
-        with watching(quiet=as_json) as watch:
-            watch.phase("reading tables")
-            grounding = fit.ground(Dataset(data, memory=limits.memory), limits.budget, watch.grounding)
-            watch.phase("standard errors")
-            errors = errors_on(learned, grounding, held.hidden(grounding), kept)
+        with show_progress(quiet=as_json) as watch:
+            watch.start_phase("reading tables")
+            grounding = fit.ground(Dataset(data, memory=limits.memory), limits.budget, watch.report_grounding)
+            watch.start_phase("standard errors")
+            errors = standard_errors_from_data(learned, grounding, holdout.hidden(grounding), kept)
         frame = named_weights(learned, errors)
-    found = frame.chosen(sorted_rows(frame, kept, options.sort.value))
+    found = frame.take_rows(sort_rows(frame, kept, options.sort.value))
     if csv is not None:
         found.write(csv)
     if as_json:
         counts = {"weights": len(frame), "selected": len(found), "shown": found.to_dicts(options.top)}
-        print_json({"run": run, **counts, "gradient": None if errors is None else errors.gradient, "csv": csv})
+        print_json({"run": run, **counts, "gradient": None if errors is None else errors.gradient_fraction, "csv": csv})
         return
-    shown = found.chosen(np.arange(min(options.top, len(found))))
-    _show(f"weights: {len(shown):,} of {len(found):,} selected, {len(frame):,} in all", shown)
+    shown = found.take_rows(np.arange(min(options.top, len(found))))
+    _print_weights(f"weights: {len(shown):,} of {len(found):,} selected, {len(frame):,} in all", shown)
     if errors is not None:
         _note_errors(errors, kept)
     if csv is not None:
-        note(f"{len(found):,} weights are in {csv}")
+        print_note(f"{len(found):,} weights are in {csv}")
 
 
-def _show(title: str, frame: Frame, digits: str = ",.4g") -> None:
+def _print_weights(title: str, frame: Frame, digits: str = ",.4g") -> None:
     """Print a frame of named weights; nothing for a number that is not known."""
-    rows = [[cell if isinstance(cell, str) else _number(cell, digits) for cell in row] for row in frame.rows()]
-    table(title, [name.replace("_", " ") for name in frame.columns], rows)
+    rows = [[cell if isinstance(cell, str) else _format_number(cell, digits) for cell in row] for row in frame.rows()]
+    print_table(title, [name.replace("_", " ") for name in frame.columns], rows)
 
 
-def _number(value: float, digits: str) -> str:
+def _format_number(value: float, digits: str) -> str:
     return "" if np.isnan(value) else format(value, digits)
 
 
 def _note_errors(errors: StandardErrors, kept: np.ndarray) -> None:
     known = int((kept & ~np.isnan(errors.values)).sum())
-    note(f"standard errors by {errors.source}, of {known:,} weights")
+    print_note(f"standard errors by {errors.source}, of {known:,} weights")
     if not errors.is_maximum:
-        note(
-            f"{errors.gradient:.0%} of the gradient is left: these are not the data that it was trained on, or training "
+        print_note(
+            f"{errors.gradient_fraction:.0%} of the gradient is left: these are not the data that it was trained on, or training "
             "ended early, and the standard errors mean little"
         )
 
@@ -112,7 +112,7 @@ def moments(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write all: .csv, .tsv, .jsonl, .parquet, .arrow.")
     ] = None,
-    most: Annotated[int, typer.Option(min=0, help="How many to show, the farthest apart first.")] = 20,
+    top: Annotated[int, typer.Option(min=0, help="How many to show, the farthest apart first.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Compare how often each feature is in the labels with how often the trained model expects it.
@@ -125,12 +125,12 @@ def moments(
     if out is not None:
         frame.write(out)
     apart = np.abs(np.nan_to_num(frame["standard_errors"]))
-    worst = frame.chosen(largest(apart, most))
+    worst = frame.take_rows(largest_indices(apart, top))
     if as_json:
         print_json({"run": run, "moments": len(apart), "worst": worst.to_dicts(), "out": out})
         return
-    _show(f"moments: {len(worst):,} of {len(apart):,}, the farthest apart", worst, ",.6g")
-    say(f"the largest difference is {apart.max(initial=0.0):.3g} standard errors")
+    _print_weights(f"moments: {len(worst):,} of {len(apart):,}, the farthest apart", worst, ",.6g")
+    print_line(f"the largest difference is {apart.max(initial=0.0):.3g} standard errors")
 
 
 def diff(
@@ -149,29 +149,31 @@ def diff(
     Example: relcrf diff runs/first runs/second --data webkb/
     """
     fits = [api.load_fit(run) for run in (first, second)]
-    found = differences(fits[0].learned, fits[1].learned, (str(first), str(second)))
+    found = compare_runs(fits[0].learned, fits[1].learned, (str(first), str(second)))
     answers = None
     if data is not None:
-        with watching(quiet=as_json) as watch:
-            answers = _answers(fits, Dataset(data, memory=limits.memory), limits.budget, watch.grounding)
+        with show_progress(quiet=as_json) as watch:
+            answers = _compare_predictions(
+                fits, Dataset(data, memory=limits.memory), limits.budget, watch.report_grounding
+            )
     if as_json:
         facts = asdict(found) | {
             "weights": found.weights.to_dicts(top),
-            "only": [alone.to_dicts(top) for alone in found.only],
+            "only": [alone.to_dicts(top) for alone in found.unique_weights],
             "shared_weights": len(found.weights),
-            "weights_of_one": [len(alone) for alone in found.only],
+            "weights_of_one": [len(alone) for alone in found.unique_weights],
         }
         print_json({"runs": [first, second], **facts, "answers": answers})
         return
-    _show_differences(found, answers, top)
+    _print_differences(found, answers, top)
 
 
-def _answers(fits: list[api.Fit], data: Dataset, budget: int, progress: Any) -> dict[str, Any]:
+def _compare_predictions(fits: list[api.Fit], data: Dataset, budget: int, progress: Any) -> dict[str, Any]:
     """How often the answers for all queries are the same, and what the edges that act share."""
     found = [fit.ground(data, budget, progress) for fit in fits]
     one, other = (api.predict(fit, grounding) for fit, grounding in zip(fits, found, strict=True))
     names = [
-        {name: dict(zip(p.variables(name).tolist(), _values(p, name), strict=True)) for name in p.attributes}
+        {name: dict(zip(p.variables(name).tolist(), _predicted_values(p, name), strict=True)) for name in p.attributes}
         for p in (one, other)
     ]
     same = {
@@ -183,49 +185,49 @@ def _answers(fits: list[api.Fit], data: Dataset, budget: int, progress: Any) -> 
     return {"same": shares, "queries": {name: len(agree) for name, agree in same.items()}, "edges": jaccard(*edges)}
 
 
-def _values(prediction: api.Prediction, name: str) -> list[str]:
+def _predicted_values(prediction: api.Prediction, name: str) -> list[str]:
     values = np.asarray(prediction.block(name).values, dtype=object)
     return list(values[prediction.probabilities(name).argmax(axis=1)]) if len(prediction.variables(name)) else []
 
 
-def _show_differences(found: RunDifferences, answers: Mapping[str, Any] | None, top: int) -> None:
+def _print_differences(found: RunDifferences, answers: Mapping[str, Any] | None, top: int) -> None:
     for title, pairs in (
         ("settings", found.settings),
         ("bindings of templates", found.bindings),
-        ("values of open domains", found.values),
+        ("values of open domains", found.vocabulary_sizes),
         ("figures of the training", found.summary),
     ):
         if pairs:
-            table(title, ("", "first", "second"), [_pair(name, pair) for name, pair in pairs.items()])
+            print_table(title, ("", "first", "second"), [_format_pair(name, pair) for name, pair in pairs.items()])
         else:
-            say(f"{title}: the same")
+            print_line(f"{title}: the same")
     if found.model:
         for line in found.model:
             colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-            say(line, style=colour)
+            print_line(line, style=colour)
     else:
-        say("model: the same")
+        print_line("model: the same")
     rows = [
         [*name, f"{one:+.4f}", f"{other:+.4f}", f"{other - one:+.4f}"] for *name, one, other in found.weights.rows(top)
     ]
     columns = (*found.weights.columns, "difference")
-    table(f"weights of both, those that differ most: {len(rows):,} of {len(found.weights):,}", columns, rows)
-    for run, alone in zip(("first", "second"), found.only, strict=True):
+    print_table(f"weights of both, those that differ most: {len(rows):,} of {len(found.weights):,}", columns, rows)
+    for run, alone in zip(("first", "second"), found.unique_weights, strict=True):
         if alone:
             shown = [[*name, f"{value:+.4f}"] for *name, value in alone.rows(top)]
-            table(f"weights of the {run} alone: {len(shown):,} of {len(alone):,}", [*alone.columns], shown)
+            print_table(f"weights of the {run} alone: {len(shown):,} of {len(alone):,}", [*alone.columns], shown)
     if not np.isnan(found.correlation):
-        say(f"the weights of both correlate by {found.correlation:.4f}")
-    if found.structure is not None:
-        say(f"chosen candidates in common: {found.structure:.1%} (Jaccard)")
+        print_line(f"the weights of both correlate by {found.correlation:.4f}")
+    if found.candidate_jaccard is not None:
+        print_line(f"chosen candidates in common: {found.candidate_jaccard:.1%} (Jaccard)")
     if answers is not None:
         for name, share in answers["same"].items():
             if share is not None:
-                say(f"{name}: {share:.1%} of {answers['queries'][name]:,} answers are the same")
+                print_line(f"{name}: {share:.1%} of {answers['queries'][name]:,} answers are the same")
         if answers["edges"] is not None:
-            say(f"edges that act, in common: {answers['edges']:.1%} (Jaccard)")
+            print_line(f"edges that act, in common: {answers['edges']:.1%} (Jaccard)")
 
 
-def _pair(name: str, pair: Pair) -> tuple[str, str, str]:
+def _format_pair(name: str, pair: Pair) -> tuple[str, str, str]:
     first, second = ("" if value is None else str(value) for value in pair)
     return name, first, second

@@ -15,20 +15,20 @@ from typing import Any
 import duckdb
 
 from relcrf import plugins
-from relcrf.columns.growing import Storage
+from relcrf.columns.storage import Storage
 from relcrf.data import manifest
 from relcrf.data.manifest import FileEntry, PostgresEntry, QueryEntry, SqliteEntry, TableEntry
 from relcrf.data.names import NamedColumns
-from relcrf.data.readers.base import AbstractReader, Found
-from relcrf.data.readers.postgres import SCHEMES, masked, read_query, read_server, require_harmless
+from relcrf.data.python_tables import add_columns, add_frame, graph_columns, is_graph
+from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.readers.postgres import SCHEMES, mask_url, read_query, read_server, url_problem
 from relcrf.data.readers.sqlite import read_database
 from relcrf.data.sandbox import run_queries
-from relcrf.data.splits import SplitPlan
-from relcrf.data.store import DEFAULT_MEMORY, Store, first_line, is_text, too_little_memory, unreadable
+from relcrf.data.split_plan import SplitPlan
+from relcrf.data.store import DEFAULT_MEMORY, Store, first_line, is_utf8, out_of_memory_error, unreadable_error
 from relcrf.data.store import quoted as quoted
-from relcrf.data.values import add_columns, add_frame, graph_columns, is_graph
-from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
-from relcrf.model.spec import folded
+from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
+from relcrf.model.spec import fold_name
 from relcrf.text.html_table import html_table
 
 
@@ -38,22 +38,22 @@ class RawTable(NamedColumns):
 
     Args:
         name: the file's name without its ending, or the name that the caller or a manifest gave.
-        place: what messages call it.
+        location: what messages call it.
         scan: a DuckDB table expression.
         columns: names, in order. types: DuckDB's, in order.
         is_open: of a random relation: tuples that are not listed are queries, and not false.
-        numbered: as `scan` with the numbers of rows in front; None where they are counted from 1.
+        numbered_scan: as `scan` with the numbers of rows in front; None where they are counted from 1.
     """
 
     name: str
-    place: str
+    location: str
     scan: str
     columns: tuple[str, ...]
     types: tuple[str, ...]
     is_open: bool = False
-    numbered: str | None = None
+    numbered_scan: str | None = None
 
-    def type_of(self, column: str) -> str:
+    def column_type(self, column: str) -> str:
         """DuckDB's type of a column."""
         return self.types[self.columns.index(column)]
 
@@ -75,26 +75,26 @@ class Dataset:
     def __init__(self, source: str | os.PathLike[str] | Mapping[str, Any], *, memory: str = DEFAULT_MEMORY) -> None:
         self.store = Store(memory)
         self.connection = self.store.connection
-        self.storage = Storage(self.store.folder(), self.store.column_bytes)
+        self.storage = Storage(self.store.new_folder(), self.store.column_bytes)
         """Where the long columns of groundings are kept."""
         self.split: SplitPlan | None = None
         """How the manifest holds labels out."""
-        self._schemas = 0
-        self._stamps: dict[Path, tuple[int, ...]] = {}
+        self._n_schemas = 0
+        self._file_stamps: dict[Path, tuple[int, ...]] = {}
         self.tables: dict[str, RawTable] = {}
-        self.place = str(source)
+        self.location = str(source)
         if isinstance(source, Mapping):
-            self.place = "the given tables"
+            self.location = "the given tables"
             for name, table in source.items():
-                self._add_given(name, table)
+                self._add_value(name, table)
         elif isinstance(source, str) and source.startswith(SCHEMES):
-            self.place = masked(source)
+            self.location = mask_url(source)
             for found in read_server(source, self.store):
-                self._add(found)
-            self._require_tables(f"the database '{self.place}'", "name a database whose schema 'public' has tables")
+                self._add_table(found)
+            self._require_tables(f"the database '{self.location}'", "name a database whose schema 'public' has tables")
         else:
             self._add_path(Path(source))
-        self.store.shut()
+        self.store.restrict_access()
 
     @classmethod
     def from_networkx(
@@ -109,7 +109,7 @@ class Dataset:
         return cls(graph_columns(graph, nodes, edges), memory=memory)
 
     def __repr__(self) -> str:
-        return f"Dataset({self.place}: {listing(t.name for t in self.tables.values())})"
+        return f"Dataset({self.location}: {listing(t.name for t in self.tables.values())})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
         """Itself: nothing changes it, and estimators that are cloned share it."""
@@ -117,7 +117,7 @@ class Dataset:
 
     def _repr_html_(self) -> str:
         rows = [
-            (table.name, ", ".join(f"{c} {t}" for c, t in zip(table.columns, table.types, strict=True)), table.place)
+            (table.name, ", ".join(f"{c} {t}" for c, t in zip(table.columns, table.types, strict=True)), table.location)
             for table in self.tables.values()
         ]
         return html_table(("table", "columns", "place"), rows)
@@ -126,29 +126,32 @@ class Dataset:
 
     @cached_property
     def _readers(self) -> list[AbstractReader]:
-        return [plugins.load(e, "E406", "reader", _problem)() for e in plugins.found(entry_points, "relcrf.readers")]
+        return [
+            plugins.load_entry(e, "E406", "reader", _reader_problem)()
+            for e in plugins.list_entries(entry_points, "relcrf.readers")
+        ]
 
-    def _named(self, path: Path) -> list[tuple[AbstractReader, str]]:
+    def _matching_readers(self, path: Path) -> list[tuple[AbstractReader, str]]:
         """The readers for the ending of a file, and the ending."""
         return [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
 
-    def _read(self, path: Path) -> list[Found] | None:
+    def _read_file(self, path: Path) -> list[SourceTable] | None:
         """The tables of a file; None where its ending is that of no table."""
-        named = self._named(path)
+        named = self._matching_readers(path)
         if not named:
             return None
-        if not is_text(str(path.absolute())):
-            raise unreadable(str(path), "its name is not UTF-8 text; rename it")
+        if not is_utf8(str(path.absolute())):
+            raise unreadable_error(str(path), "its name is not UTF-8 text; rename it")
         try:
-            self._stamps[path.absolute()] = _stamp(path)
+            self._file_stamps[path.absolute()] = _file_stamp(path)
             for reader, suffix in named:
                 if reader.accepts(path):
                     return list(reader.tables(path, path.name[: -len(suffix)], self.store))
         except duckdb.Error as error:
-            raise unreadable(str(path), notes=(first_line(error),)) from None
+            raise unreadable_error(str(path), notes=(first_line(error),)) from None
         except OSError as error:
-            raise unreadable(str(path), notes=(error.strerror or str(error),)) from None
-        raise unreadable(str(path), "it is not what its ending says")
+            raise unreadable_error(str(path), notes=(error.strerror or str(error),)) from None
+        raise unreadable_error(str(path), "it is not what its ending says")
 
     def _add_path(self, path: Path) -> None:
         if path.is_dir():
@@ -158,7 +161,7 @@ class Dataset:
             else:
                 self._add_folder(path)
             return
-        found = self._read(path) if path.is_file() and path.suffix != ".toml" else None
+        found = self._read_file(path) if path.is_file() and path.suffix != ".toml" else None
         if path.is_file() and path.suffix == ".toml":
             self._add_manifest(path)
         elif found is None:
@@ -167,42 +170,42 @@ class Dataset:
             raise DataError(Diagnostic("E201", f"the dataset '{path}' {what}", hint=hint))
         else:
             for table in found:
-                self._add(table)
+                self._add_table(table)
             self._require_tables(f"the file '{path}'", "name a file with tables")
 
     def _add_folder(self, folder: Path) -> None:
         for path in sorted(folder.iterdir()):
-            if path.is_file() and self._named(path):
-                _require_inside(path, folder)
-                for found in self._read(path) or ():
-                    self._add(found)
+            if path.is_file() and self._matching_readers(path):
+                _require_inside_folder(path, folder)
+                for found in self._read_file(path) or ():
+                    self._add_table(found)
         endings = listing((s for reader in self._readers for s in reader.suffixes), limit=40)
         self._require_tables(f"the folder '{folder}'", f"tables are files ending in {endings}")
 
-    def _require_tables(self, what: str, hint: str) -> None:
+    def _require_tables(self, description: str, hint: str) -> None:
         if not self.tables:
-            raise DataError(Diagnostic("E202", f"{what} has no table", hint=hint))
+            raise DataError(Diagnostic("E202", f"{description} has no table", hint=hint))
 
-    def _add_given(self, name: str, table: Any) -> None:
+    def _add_value(self, name: str, table: Any) -> None:
         place = f"table '{name}'"
         if isinstance(table, str | os.PathLike):
             path = Path(table)
             if not path.is_file():
                 message = f"the table file '{path}' does not exist"
                 raise DataError(Diagnostic("E203", message, hint="check the path"))
-            found = self._read(path)
+            found = self._read_file(path)
             if found is None or len(found) != 1:
                 message = f"'{path}' is no table file" if found is None else f"'{path}' has {len(found)} tables"
                 hint = "give a table file" if found is None else "give it as Dataset(path)"
                 raise DataError(Diagnostic("E203", message, hint=hint))
-            self._add(replace(found[0], name=name))
+            self._add_table(replace(found[0], name=name))
         elif isinstance(table, Mapping):
-            self._add(Found(name, place, add_columns(name, table, self.store)))
+            self._add_table(SourceTable(name, place, add_columns(name, table, self.store)))
         elif is_graph(table):
             for part, columns in graph_columns(table, f"{name}_nodes", f"{name}_edges").items():
-                self._add_given(part, columns)
+                self._add_value(part, columns)
         else:
-            self._add(Found(name, place, add_frame(name, table, self.store)))
+            self._add_table(SourceTable(name, place, add_frame(name, table, self.store)))
 
     # Manifests
 
@@ -213,106 +216,120 @@ class Dataset:
             self._add_folder(path.parent)
             return
         problems: list[Diagnostic] = []
-        given: dict[str, Found] = {}
+        given: dict[str, SourceTable] = {}
         for entry in listed.tables:
             try:
                 if not isinstance(entry.source, QueryEntry):
-                    given[entry.name] = self._open(entry)
+                    given[entry.name] = self._read_entry(entry)
             except DataError as error:
                 # What a database refuses is mended in the manifest; what is wrong with a file, in the file.
-                problems += [replace(d, place=entry.source_place) if d.code == "E235" else d for d in error.diagnostics]
+                problems += [
+                    replace(d, location=entry.source_location) if d.code == "E235" else d for d in error.diagnostics
+                ]
         if problems:
             raise DataError(problems)
         queries = [entry.source for entry in listed.tables if isinstance(entry.source, QueryEntry)]
         if queries:
             given |= {found.name: found for found in run_queries(queries, list(given.values()), self.store)}
         for entry in listed.tables:
-            self._add(given[entry.name], entry)
+            self._add_table(given[entry.name], entry)
 
-    def _open(self, entry: TableEntry) -> Found:
+    def _read_entry(self, entry: TableEntry) -> SourceTable:
         """A table of a manifest that is no query."""
         match entry.source:
             case PostgresEntry(url, schema, table, sql):
-                problem = require_harmless(url)
+                problem = url_problem(url)
                 if problem is not None:
                     hint = "write postgresql://user@host/database; a password goes into ~/.pgpass"
-                    raise DataError(Diagnostic("E232", problem, entry.source_place, hint))
+                    raise DataError(Diagnostic("E232", problem, entry.source_location, hint))
                 if sql is not None:
                     return read_query(url, self.store, entry.name, sql)
                 found = read_server(url, self.store, schema=schema, table=table)
             case SqliteEntry(path, table):
                 found = read_database(path, self.store, table)
             case FileEntry(path, chosen):
-                tables = self._read(path)
+                tables = self._read_file(path)
                 if tables is None:
-                    raise DataError(Diagnostic("E203", f"'{path.name}' is no table file", entry.source_place))
+                    raise DataError(Diagnostic("E203", f"'{path.name}' is no table file", entry.source_location))
                 found = [t for t in tables if t.name == chosen] if chosen is not None else tables
                 if len(found) != 1:
                     message = (
                         f"'{path.name}' has no table '{chosen}'" if chosen else f"'{path.name}' has {len(found)} tables"
                     )
                     hint = f"""say which: table = "..."; it has {listing(t.name for t in tables)}"""
-                    raise DataError(Diagnostic("E232", message, entry.source_place, hint))
+                    raise DataError(Diagnostic("E232", message, entry.source_location, hint))
             case _:
                 raise AssertionError(f"{entry.source} is not opened here")
         return replace(found[0], name=entry.name)
 
-    def _add(self, found: Found, entry: TableEntry | None = None) -> None:
+    def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
         """Adds a table, with the names of columns that a manifest gives it."""
         try:
-            described = self.connection.execute(f"DESCRIBE SELECT * FROM {found.scan}").fetchall()
+            described = self.connection.execute(f"DESCRIBE SELECT * FROM {source_table.scan}").fetchall()
         except duckdb.OutOfMemoryException as error:
-            raise too_little_memory(error) from None
+            raise out_of_memory_error(error) from None
         except duckdb.Error as error:
-            raise unreadable(found.place, notes=(first_line(error),)) from None
-        if folded(found.name) in self.tables:
-            other = self.tables[folded(found.name)]
-            message = f"two tables answer to the name '{found.name}': {other.place} and {found.place}"
+            raise unreadable_error(source_table.location, notes=(first_line(error),)) from None
+        if fold_name(source_table.name) in self.tables:
+            other = self.tables[fold_name(source_table.name)]
+            message = (
+                f"two tables answer to the name '{source_table.name}': {other.location} and {source_table.location}"
+            )
             raise DataError(
                 Diagnostic("E205", message, hint="names are compared without case and underscores; rename one")
             )
         columns, types = (tuple(row[k] for row in described) for k in (0, 1))
         is_open = entry is not None and entry.is_open
-        table = RawTable(found.name, found.place, found.scan, columns, types, is_open, found.numbered)
-        self.tables[folded(found.name)] = _renamed(table, entry) if entry is not None and entry.columns else table
+        table = RawTable(
+            source_table.name,
+            source_table.location,
+            source_table.scan,
+            columns,
+            types,
+            is_open,
+            source_table.numbered_scan,
+        )
+        self.tables[fold_name(source_table.name)] = (
+            _rename_columns(table, entry) if entry is not None and entry.columns else table
+        )
 
     # Use
 
     def new_schema(self) -> tuple[duckdb.DuckDBPyConnection, str]:
         """A cursor whose tables are its own, in a schema of that name; it sees all raw tables."""
-        self._schemas += 1
-        schema = f"model{self._schemas}"
+        self._n_schemas += 1
+        schema = f"model{self._n_schemas}"
         cursor = self.store.cursor()
         cursor.execute(f"CREATE SCHEMA {schema}")
         cursor.execute(f"SET schema = '{schema}'")
         return cursor, schema
 
-    def find(self, *names: str) -> RawTable | None:
+    def find_table(self, *names: str) -> RawTable | None:
         """The first of these tables that exists, case and underscores aside."""
-        return next((self.tables[folded(n)] for n in names if folded(n) in self.tables), None)
+        return next((self.tables[fold_name(n)] for n in names if fold_name(n) in self.tables), None)
 
-    def changed(self) -> list[str]:
+    def changed_files(self) -> list[str]:
         """The files that are others than they were when the dataset was opened: nobody knows which of the two was read."""
-        return [str(path) for path, was in self._stamps.items() if not path.exists() or _stamp(path) != was]
+        return [str(path) for path, was in self._file_stamps.items() if not path.exists() or _file_stamp(path) != was]
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
+def _file_stamp(path: Path) -> tuple[int, ...]:
     """What of a file changes with its content."""
     found = path.stat()
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _require_inside(path: Path, folder: Path) -> None:
+def _require_inside_folder(path: Path, folder: Path) -> None:
     """
     Raises:
         DataError: for a link that leads out of the folder: it may have come with the folder, from somebody else.
     """
     if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
         message = f"'{path.name}' is a link that leads out of its folder"
-        raise DataError(Diagnostic("E233", message, DataPlace(str(path)), "copy the file there, or remove the link"))
+        raise DataError(Diagnostic("E233", message, DataLocation(str(path)), "copy the file there, or remove the link"))
 
 
-def _renamed(table: RawTable, entry: TableEntry) -> RawTable:
+def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
     """A table with the model's names for some of its columns.
 
     Raises:
@@ -323,21 +340,21 @@ def _renamed(table: RawTable, entry: TableEntry) -> RawTable:
         column = table.column(own)
         if column is None:
             hint = suggestion(own, table.columns) or f"its columns are {listing(table.columns)}"
-            message = f"{table.place} has no column '{own}'"
-            raise DataError(Diagnostic("E212", message, entry.columns_place, hint))
+            message = f"{table.location} has no column '{own}'"
+            raise DataError(Diagnostic("E212", message, entry.columns_location, hint))
         names[column] = new
     columns = tuple(names.get(column, column) for column in table.columns)
     for new in names.values():
-        if sum(folded(column) == folded(new) for column in columns) > 1:
-            message = f"{table.place} has another column '{new}' already"
-            raise DataError(Diagnostic("E232", message, entry.columns_place, "rename that one, too"))
+        if sum(fold_name(column) == fold_name(new) for column in columns) > 1:
+            message = f"{table.location} has another column '{new}' already"
+            raise DataError(Diagnostic("E232", message, entry.columns_location, "rename that one, too"))
     selected = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(table.columns, columns, strict=True))
     # It is not what the file has any more: two tables of one file may differ in their names of columns.
-    place = f"{table.place}, table '{table.name}'"
-    return replace(table, place=place, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
+    place = f"{table.location}, table '{table.name}'"
+    return replace(table, location=place, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
 
 
-def _problem(reader: object) -> str | None:
+def _reader_problem(reader: object) -> str | None:
     """What is wrong with what a package brings as a reader."""
     if not (isinstance(reader, type) and issubclass(reader, AbstractReader)):
         return "it is no subclass of relcrf.data.readers.base.AbstractReader"

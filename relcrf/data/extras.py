@@ -8,7 +8,7 @@ from types import ModuleType
 from relcrf.errors import Diagnostic, UsageError
 
 
-def require(package: str, extra: str, purpose: str) -> ModuleType:
+def import_extra(package: str, extra: str, purpose: str) -> ModuleType:
     """A package of an extra.
 
     Args:

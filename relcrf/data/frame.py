@@ -12,13 +12,13 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from relcrf.data.extras import require
-from relcrf.data.store import is_text, literal, reason
+from relcrf.data.extras import import_extra
+from relcrf.data.store import io_error_reason, is_utf8, literal
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.files import require_ending, whole_path
+from relcrf.files import atomic_path, require_suffix
 from relcrf.text.html_table import html_table
 
-_COPIES = {
+_COPY_OPTIONS = {
     ".csv": "FORMAT csv, HEADER",
     ".tsv": "FORMAT csv, HEADER, DELIMITER '\t'",
     ".jsonl": "FORMAT json",
@@ -26,7 +26,7 @@ _COPIES = {
 }
 """What DuckDB writes by itself."""
 
-_ARROW = (".arrow", ".feather")
+_ARROW_SUFFIXES = (".arrow", ".feather")
 
 
 def require_writable(path: Path) -> None:
@@ -36,15 +36,15 @@ def require_writable(path: Path) -> None:
         UsageError: for an ending that is none of the known ones, a path that is a folder or no text, or Arrow without its
             package.
     """
-    if not is_text(str(path)):
+    if not is_utf8(str(path)):
         raise UsageError(Diagnostic("E312", f"'{path}' is no UTF-8 text", hint="choose another name"))
-    require_ending(path, (*_COPIES, *_ARROW), "rows.csv")
-    if path.suffix in _ARROW:
-        require("pyarrow", "frames", f"'{path.name}'")
+    require_suffix(path, (*_COPY_OPTIONS, *_ARROW_SUFFIXES), "rows.csv")
+    if path.suffix in _ARROW_SUFFIXES:
+        import_extra("pyarrow", "frames", f"'{path.name}'")
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
-SHOWN = 20
+NOTEBOOK_ROWS = 20
 """Rows that a notebook shows."""
 
 
@@ -55,14 +55,14 @@ class Frame:
     columns: Mapping[str, np.ndarray]
 
     @classmethod
-    def of_rows(cls, kinds: Mapping[str, type], rows: Sequence[Sequence[Any]]) -> Frame:
+    def from_rows(cls, dtypes: Mapping[str, type], rows: Sequence[Sequence[Any]]) -> Frame:
         """Return the frame of some rows.
 
         Args:
-            kinds: The names of the columns, each with the type of its values.
+            dtypes: The names of the columns, each with the type of its values.
         """
-        columns = zip(*rows, strict=True) if rows else ((),) * len(kinds)
-        return cls({name: np.array(c, dtype=kind) for (name, kind), c in zip(kinds.items(), columns, strict=True)})
+        columns = zip(*rows, strict=True) if rows else ((),) * len(dtypes)
+        return cls({name: np.array(c, dtype=kind) for (name, kind), c in zip(dtypes.items(), columns, strict=True)})
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -74,7 +74,7 @@ class Frame:
         """The rows, as plain values."""
         return list(zip(*(column[:limit].tolist() for column in self.columns.values()), strict=True))
 
-    def chosen(self, rows: np.ndarray) -> Frame:
+    def take_rows(self, rows: np.ndarray) -> Frame:
         """Some of the rows, by their numbers, in that order."""
         return Frame({name: column[rows] for name, column in self.columns.items()})
 
@@ -84,16 +84,16 @@ class Frame:
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame; needs the extra `frames`."""
-        return require("pandas", "frames", "a pandas.DataFrame").DataFrame(dict(self.columns))
+        return import_extra("pandas", "frames", "a pandas.DataFrame").DataFrame(dict(self.columns))
 
     def to_polars(self) -> Any:
         """A polars.DataFrame; needs the extra `frames`."""
-        polars = require("polars", "frames", "a polars.DataFrame")
+        polars = import_extra("polars", "frames", "a polars.DataFrame")
         return polars.DataFrame({n: c.tolist() if c.dtype == object else c for n, c in self.columns.items()})
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table; needs the extra `frames`."""
-        pyarrow = require("pyarrow", "frames", "a pyarrow.Table")
+        pyarrow = import_extra("pyarrow", "frames", "a pyarrow.Table")
         return pyarrow.table({name: pyarrow.array(column) for name, column in self.columns.items()})
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -104,20 +104,20 @@ class Frame:
         """
         path = Path(path)
         require_writable(path)
-        with whole_path(path) as partial:
-            if path.suffix in _ARROW:
-                require("pyarrow.feather", "frames", f"'{path.name}'").write_feather(self.to_arrow(), str(partial))
+        with atomic_path(path) as partial:
+            if path.suffix in _ARROW_SUFFIXES:
+                import_extra("pyarrow.feather", "frames", f"'{path.name}'").write_feather(self.to_arrow(), str(partial))
                 return
-            copy = f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_COPIES[path.suffix]}, USE_TMP_FILE false)"
+            copy = f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_COPY_OPTIONS[path.suffix]}, USE_TMP_FILE false)"
             with duckdb.connect() as connection:
                 connection.register("frame", dict(self.columns))
                 try:
                     connection.execute(copy)
                 except duckdb.IOException as error:
-                    raise OSError(errno.EIO, reason(error), str(path)) from None
+                    raise OSError(errno.EIO, io_error_reason(error), str(path)) from None
 
     def __repr__(self) -> str:
         return f"Frame({len(self):,} rows: {listing(self.columns)})"
 
     def _repr_html_(self) -> str:
-        return html_table([*self.columns], self.rows(SHOWN)) + f"<p>{len(self):,} rows</p>"
+        return html_table([*self.columns], self.rows(NOTEBOOK_ROWS)) + f"<p>{len(self):,} rows</p>"

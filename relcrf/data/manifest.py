@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relcrf.data.splits import SplitPlan, split_problem
-from relcrf.data.toml_places import TomlPlaces
-from relcrf.errors import DataError, DataPlace, Diagnostic, Source, Span, listing, suggestion
-from relcrf.model.spec import folded
+from relcrf.data.split_plan import SplitPlan, split_problem
+from relcrf.data.toml_locations import TomlLocations
+from relcrf.errors import DataError, DataLocation, Diagnostic, Source, Span, listing, suggestion
+from relcrf.model.spec import fold_name
 
 FILE_NAME = "dataset.toml"
 
@@ -37,7 +37,7 @@ _TABLE_KEYS = {
     "open": bool,
 }
 _SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, "hold": list}
-_KINDS = {
+_TYPE_NAMES = {
     str: "a text",
     dict: "a table of texts",
     bool: "true or false",
@@ -78,12 +78,12 @@ class QueryEntry:
     """A table that is a query over the other tables of the manifest.
 
     Args:
-        place: where the manifest states the query. file: the manifest, for messages.
+        location: where the manifest states the query. file: the manifest, for messages.
     """
 
     name: str
     sql: str
-    place: Span
+    location: Span
     file: str
 
 
@@ -94,15 +94,15 @@ class TableEntry:
     Args:
         columns: the table's own names of columns by those of the model.
         is_open: the table of a random relation, in which what is not listed is a query.
-        source_place: where the manifest states what the table is. columns_place: where it names columns.
+        source_location: where the manifest states what the table is. columns_place: where it names columns.
     """
 
     name: str
     source: FileEntry | SqliteEntry | PostgresEntry | QueryEntry
     columns: Mapping[str, str]
     is_open: bool
-    source_place: Span
-    columns_place: Span
+    source_location: Span
+    columns_location: Span
 
 
 @dataclass(frozen=True)
@@ -125,19 +125,19 @@ def read_manifest(path: Path) -> Manifest:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         message = f"the manifest '{path}' is no UTF-8 text: byte {error.start} is wrong"
-        raise DataError(Diagnostic("E230", message, DataPlace(str(path)), "save it as UTF-8")) from None
+        raise DataError(Diagnostic("E230", message, DataLocation(str(path)), "save it as UTF-8")) from None
     except OSError as error:
         message = f"the manifest '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
-        raise DataError(Diagnostic("E230", message, DataPlace(str(path)), "name a dataset.toml")) from None
+        raise DataError(Diagnostic("E230", message, DataLocation(str(path)), "name a dataset.toml")) from None
     source = Source(str(path), text)
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise DataError(_syntax_mistake(source, str(error))) from None
-    return _Reader(path, content, TomlPlaces(source)).read()
+        raise DataError(_syntax_error(source, str(error))) from None
+    return _ManifestReader(path, content, TomlLocations(source)).read()
 
 
-def _syntax_mistake(source: Source, message: str) -> Diagnostic:
+def _syntax_error(source: Source, message: str) -> Diagnostic:
     found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, flags=re.DOTALL)
     lines = source.text.split("\n")
     said, line, column = (
@@ -151,137 +151,139 @@ def _syntax_mistake(source: Source, message: str) -> Diagnostic:
 
 
 @dataclass
-class _Reader:
+class _ManifestReader:
     """One manifest at work. Mistakes are gathered."""
 
     path: Path
     content: Mapping[str, Any]
-    places: TomlPlaces
+    locations: TomlLocations
     problems: list[Diagnostic] = field(default_factory=list)
 
     def read(self) -> Manifest:
-        self._known_keys(self.content, {"tables": dict, "split": dict}, ())
+        self._check_keys(self.content, {"tables": dict, "split": dict}, ())
         tables = self.content.get("tables")
         entries = []
         for name, entry in tables.items() if isinstance(tables, dict) else ():
             if not isinstance(entry, dict):
                 message = f"a table is a TOML table: [tables.{name}]"
-                self._wrong(message, f'write [tables.{name}] and file = "..."', "tables", name)
-            elif (found := self._table(name, entry)) is not None:
+                self._add_problem(message, f'write [tables.{name}] and file = "..."', "tables", name)
+            elif (found := self._read_table(name, entry)) is not None:
                 entries.append(found)
         split = self.content.get("split")
-        plan = self._split(split) if isinstance(split, dict) else None
+        plan = self._read_split(split) if isinstance(split, dict) else None
         if self.problems:
             raise DataError(self.problems)
         return Manifest(tuple(entries), plan)
 
-    def _wrong(self, message: str, hint: str | None, *path: str, code: str = "E232") -> None:
-        self.problems.append(Diagnostic(code, message, self.places.of(*path), hint))
+    def _add_problem(self, message: str, hint: str | None, *path: str, code: str = "E232") -> None:
+        self.problems.append(Diagnostic(code, message, self.locations.find(*path), hint))
 
-    def _known_keys(self, table: Mapping[str, Any], keys: Mapping[str, type], path: tuple[str, ...]) -> bool:
+    def _check_keys(self, table: Mapping[str, Any], keys: Mapping[str, type], path: tuple[str, ...]) -> bool:
         """Whether a table has no keys but these, each with a value of its type."""
         before = len(self.problems)
         where = ".".join(path) or "a manifest"
         for key, value in table.items():
             if key not in keys:
                 hint = suggestion(key, keys) or f"it may have {listing(keys)}"
-                self._wrong(f"{where} has no key '{key}'", hint, *path, key, code="E231")
-            elif not _is_kind(value, keys[key]):
-                kind = "a table" if not path else _KINDS[keys[key]]
-                self._wrong(f"'{key}' is {kind}, not {_shown(value)}", None, *path, key)
+                self._add_problem(f"{where} has no key '{key}'", hint, *path, key, code="E231")
+            elif not _has_type(value, keys[key]):
+                kind = "a table" if not path else _TYPE_NAMES[keys[key]]
+                self._add_problem(f"'{key}' is {kind}, not {_format_value(value)}", None, *path, key)
         return len(self.problems) == before
 
     # Tables
 
-    def _table(self, name: str, entry: Mapping[str, Any]) -> TableEntry | None:
+    def _read_table(self, name: str, entry: Mapping[str, Any]) -> TableEntry | None:
         path = ("tables", name)
-        if not self._known_keys(entry, _TABLE_KEYS, path):
+        if not self._check_keys(entry, _TABLE_KEYS, path):
             return None
-        source = self._source(name, entry)
+        source = self._read_source(name, entry)
         columns = entry.get("columns", {})
         for column, own in columns.items():
             if not isinstance(own, str):
-                message = f"'{column}' is a text, not {_shown(own)}"
-                self._wrong(message, 'write { model_name = "file_name" }', *path, "columns", column)
+                message = f"'{column}' is a text, not {_format_value(own)}"
+                self._add_problem(message, 'write { model_name = "file_name" }', *path, "columns", column)
                 return None
-        twice = [c for c in columns if sum(folded(c) == folded(other) for other in columns) > 1]
+        twice = [c for c in columns if sum(fold_name(c) == fold_name(other) for other in columns) > 1]
         if twice:
             hint = "names are compared without case and underscores"
-            self._wrong(f"two columns are called '{twice[0]}'", hint, *path, "columns")
+            self._add_problem(f"two columns are called '{twice[0]}'", hint, *path, "columns")
         if source is None or twice:
             return None
         key = next(k for k in _SOURCES if k in entry)
-        source_place, columns_place = self.places.of(*path, key), self.places.of(*path, "columns")
+        source_place, columns_place = self.locations.find(*path, key), self.locations.find(*path, "columns")
         return TableEntry(name, source, columns, entry.get("open", False), source_place, columns_place)
 
-    def _source(
+    def _read_source(
         self, name: str, entry: Mapping[str, Any]
     ) -> FileEntry | SqliteEntry | PostgresEntry | QueryEntry | None:
         path = ("tables", name)
         given = [key for key in _SOURCES if key in entry and not (key == "sql" and "postgres" in entry)]
         if len(given) != 1:
             said = f"has {listing(given)}" if given else "says not where it comes from"
-            self._wrong(f"the table '{name}' {said}", f"give it one of {listing(_SOURCES)}", *path)
+            self._add_problem(f"the table '{name}' {said}", f"give it one of {listing(_SOURCES)}", *path)
             return None
         (kind,) = given
         fitting = {"file": ("table",), "sql": (), "sqlite": ("table",), "postgres": ("table", "schema", "sql")}[kind]
         for key in ("table", "schema"):
             if key in entry and key not in fitting:
-                self._wrong(f"'{key}' does not go with '{kind}'", "leave it out", *path, key)
+                self._add_problem(f"'{key}' does not go with '{kind}'", "leave it out", *path, key)
                 return None
         if kind == "sql":
-            return QueryEntry(name, entry["sql"], self.places.of(*path, kind), str(self.path))
+            return QueryEntry(name, entry["sql"], self.locations.find(*path, kind), str(self.path))
         if kind == "postgres":
             if "sql" in entry and ("table" in entry or "schema" in entry):
-                self._wrong(f"the table '{name}' has both 'sql' and a table", "give one of them", *path, "sql")
+                self._add_problem(f"the table '{name}' has both 'sql' and a table", "give one of them", *path, "sql")
                 return None
             return PostgresEntry(
                 entry["postgres"], entry.get("schema", "public"), entry.get("table", name), entry.get("sql")
             )
-        file = self._inside(entry[kind], *path, kind)
+        file = self._resolve_file(entry[kind], *path, kind)
         if file is None:
             return None
         return FileEntry(file, entry.get("table")) if kind == "file" else SqliteEntry(file, entry.get("table", name))
 
-    def _inside(self, text: str, *path: str) -> Path | None:
+    def _resolve_file(self, text: str, *path: str) -> Path | None:
         """A file of the manifest's folder, links followed."""
         if "\0" in text:
-            self._wrong(f"{text!a} is no name of a file", None, *path, code="E203")
+            self._add_problem(f"{text!a} is no name of a file", None, *path, code="E203")
             return None
         file = self.path.parent / text
-        if Path(text).is_absolute() or not _real(file).is_relative_to(_real(self.path.parent)):
+        if Path(text).is_absolute() or not _resolve_links(file).is_relative_to(_resolve_links(self.path.parent)):
             hint = "a manifest names files of its own folder and of those below; copy the file there"
-            self._wrong(f"'{text}' is outside the folder of the manifest", hint, *path, code="E233")
+            self._add_problem(f"'{text}' is outside the folder of the manifest", hint, *path, code="E233")
             return None
         if not os.path.isfile(file):  # unlike `file.is_file()`, of names that are too long as well
             there = sorted(os.listdir(file.parent)) if os.path.isdir(file.parent) else []
             what = "is a folder" if os.path.isdir(file) else "is no file" if os.path.exists(file) else "does not exist"
-            self._wrong(f"the file '{text}' {what}", suggestion(file.name, there), *path, code="E203")
+            self._add_problem(f"the file '{text}' {what}", suggestion(file.name, there), *path, code="E203")
             return None
         return file
 
     # Split
 
-    def _split(self, split: Mapping[str, Any]) -> SplitPlan | None:
-        if not self._known_keys(split, _SPLIT_KEYS, ("split",)):
+    def _read_split(self, split: Mapping[str, Any]) -> SplitPlan | None:
+        if not self._check_keys(split, _SPLIT_KEYS, ("split",)):
             return None
         given = [key for key in ("column", "folds", "hide") if key in split]
         if len(given) != 1:
             said = f"{listing(given)} do not go together" if given else "a split needs a way to divide"
-            self._wrong(said, "give one of column, folds, hide", "split")
+            self._add_problem(said, "give one of column, folds, hide", "split")
             return None
         (kind,) = given
         misfit = "seed" if kind == "column" else "hold" if kind == "hide" else None
         if misfit is not None and misfit in split:
-            self._wrong(f"'{misfit}' does not go with '{kind}'", "leave it out", "split", misfit)
+            self._add_problem(f"'{misfit}' does not go with '{kind}'", "leave it out", "split", misfit)
             return None
         hold = split.get("hold", [])
         if not all(isinstance(value, str) for value in hold):
-            self._wrong(f"'hold' is a list of texts, not {_shown(hold)}", 'write hold = ["test"]', "split", "hold")
+            self._add_problem(
+                f"'hold' is a list of texts, not {_format_value(hold)}", 'write hold = ["test"]', "split", "hold"
+            )
             return None
         problem = None if kind == "column" else split_problem(kind, split[kind])
         if problem:
-            self._wrong(problem, None, "split", kind)
+            self._add_problem(problem, None, "split", kind)
             return None
         return SplitPlan(
             kind,
@@ -289,22 +291,22 @@ class _Reader:
             folds=split.get("folds"),
             fraction=float(split.get("hide", 0.0)),
             seed=split.get("seed", 0),
-            hold=tuple(hold),
+            holdout=tuple(hold),
         )
 
 
-def _real(path: Path) -> Path:
+def _resolve_links(path: Path) -> Path:
     """A path with its links followed; unlike `path.resolve()` of links to themselves as well."""
     return Path(os.path.realpath(path))
 
 
-def _is_kind(value: Any, kind: type) -> bool:
+def _has_type(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, int | float) if kind is float else isinstance(value, kind)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A TOML value in a message."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from relcrf.model.spec import AttributeDeclaration, Entity, ModelSpec, RandomRelation, folded
+from relcrf.model.spec import AttributeDeclaration, Entity, ModelSpec, RandomRelation, fold_name
 from relcrf.model.types import Bag, DomainType
 
 
@@ -16,40 +16,40 @@ class NamedColumns:
 
     def column(self, name: str) -> str | None:
         """Return the column of that name."""
-        return next((c for c in self.columns if folded(c) == folded(name)), None)
+        return next((c for c in self.columns if fold_name(c) == fold_name(name)), None)
 
-    def find(self, *names: str) -> str | None:
+    def first_column(self, *names: str) -> str | None:
         """Return the first of these columns that the table has."""
         return next(filter(None, map(self.column, names)), None)
 
     def bag_columns(self, entity: Entity, attribute: AttributeDeclaration) -> tuple[str, str] | None:
         """Return the columns of the entities and of the values of a bag; None where their names do not tell them."""
-        owner, value = self.find(entity.name, entity.key), self.find(*raw_bag_values(attribute))
+        owner, value = self.first_column(entity.name, entity.key), self.first_column(*bag_value_names(attribute))
         return None if owner is None or value is None or owner == value else (owner, value)
 
     def state_column(self, relation: RandomRelation, arguments: Collection[str | None]) -> str | None:
         """Return the column with the values of a random relation, which is not one of its arguments."""
-        named = (self.column(name) for name in raw_state_columns(relation))
+        named = (self.column(name) for name in state_column_names(relation))
         return next((column for column in named if column is not None and column not in arguments), None)
 
 
-def vector_columns(attribute: str) -> re.Pattern[str]:
+def vector_column_pattern(attribute: str) -> re.Pattern[str]:
     """Return the pattern of the columns `pixels_0, pixels_1, ...` of a vector, which has their numbers."""
     return re.compile(rf"{re.escape(attribute)}_?(\d+)", re.IGNORECASE)
 
 
-def raw_bag_tables(entity: Entity, attribute: AttributeDeclaration) -> tuple[str, ...]:
+def bag_table_names(entity: Entity, attribute: AttributeDeclaration) -> tuple[str, ...]:
     """Return the names that the table of a bag may have."""
-    return tuple(f"{entity.name}_{name}" for name in raw_bag_values(attribute))
+    return tuple(f"{entity.name}_{name}" for name in bag_value_names(attribute))
 
 
-def raw_bag_values(attribute: AttributeDeclaration) -> tuple[str, ...]:
+def bag_value_names(attribute: AttributeDeclaration) -> tuple[str, ...]:
     """Return the names that the column with the values of a bag may have."""
     assert isinstance(attribute.type, Bag)
     return attribute.name, attribute.name.removesuffix("s"), attribute.type.domain
 
 
-def raw_state_columns(relation: RandomRelation) -> tuple[str, ...]:
+def state_column_names(relation: RandomRelation) -> tuple[str, ...]:
     """Return the names that the column with the values of a random relation may have."""
     domain = (relation.type.domain,) if isinstance(relation.type, DomainType) else ()
     return "value", relation.name, *domain
@@ -94,12 +94,12 @@ def attribute_column(attribute: str) -> str:
     return f"x.{attribute}"
 
 
-ARGUMENT = re.compile(r"a\d+")
+ARGUMENT_COLUMN = re.compile(r"a\d+")
 """Names of the columns of a relation's arguments, which miss no value."""
 
-FOREIGN = "plugin_"
+PLUGIN_PREFIX = "plugin_"
 
 
-def foreign_function(name: str) -> str:
+def plugin_function_name(name: str) -> str:
     """The function of another package that the language calls by a name; no operator or built-in function is called so."""
-    return FOREIGN + name
+    return PLUGIN_PREFIX + name

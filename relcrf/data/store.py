@@ -19,14 +19,14 @@ import duckdb
 from duckdb.func import FunctionNullHandling
 from duckdb.sqltypes import DuckDBPyType
 
-from relcrf.data.names import foreign_function
-from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
-from relcrf.model.functions import ForeignFunction
+from relcrf.data.names import plugin_function_name
+from relcrf.errors import DataError, DataLocation, Diagnostic, UsageError
+from relcrf.model.functions import ExternalFunction
 
 DEFAULT_MEMORY = "1GB"
 
-DUCKDB_SHARE = 0.5
-COLUMN_SHARE = 0.03
+DUCKDB_FRACTION = 0.5
+COLUMN_FRACTION = 0.03
 """What of the memory DuckDB's buffers and the ground columns may take; the rest is for work on them. More goes to files."""
 
 _TYPES = {
@@ -40,13 +40,13 @@ _TYPES = {
 }
 """DuckDB's types of the arguments and results of functions."""
 
-_MOST_BYTES = 2.0**63
+_MAX_BYTES = 2.0**63
 """More no system can count."""
 
-_PATTERN = re.compile(r"[*?\[\]{}\\\0-\x1f]")
+_GLOB_CHARACTERS = re.compile(r"[*?\[\]{}\\\0-\x1f]")
 """What DuckDB takes for a pattern in the name of a file, and more that it might."""
 
-BATCH = 50_000
+BATCH_ROWS = 50_000
 """Rows that a reader holds in Python at a time."""
 
 
@@ -60,7 +60,7 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def is_text(name: str) -> bool:
+def is_utf8(name: str) -> bool:
     """Return True if a name is text: of bytes that are not UTF-8 Python makes halves of characters, and DuckDB nothing."""
     try:
         name.encode()
@@ -74,23 +74,23 @@ def first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def too_little_memory(error: duckdb.OutOfMemoryException) -> UsageError:
+def out_of_memory_error(error: duckdb.OutOfMemoryException) -> UsageError:
     """E315, of what DuckDB could not move to files."""
     hint = "give DuckDB more with --memory, or narrow the template that was being grounded"
     message = "the memory limit is too low for these tables"
     return UsageError(Diagnostic("E315", message, hint=hint, notes=(first_line(error),)))
 
 
-def unreadable(place: str, hint: str | None = None, notes: tuple[str, ...] = ()) -> DataError:
+def unreadable_error(location: str, hint: str | None = None, notes: tuple[str, ...] = ()) -> DataError:
     """Return the error of a file or table that cannot be read (E204).
 
     Args:
-        place: of the table, as messages call it.
+        location: of the table, as messages call it.
     """
-    return DataError(Diagnostic("E204", f"{place} cannot be read", DataPlace(place), hint, notes))
+    return DataError(Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, notes))
 
 
-_NOT_OF_FILES = (
+_NOT_FILE_ERRORS = (
     duckdb.BinderException,
     duckdb.CatalogException,
     duckdb.InterruptException,
@@ -103,11 +103,11 @@ _NOT_OF_FILES = (
 
 
 @contextmanager
-def reading(place: str) -> Iterator[None]:
+def report_read_errors(location: str) -> Iterator[None]:
     """What DuckDB says while it reads a damaged file is a mistake of the table.
 
     Args:
-        place: of the table, as messages call it.
+        location: of the table, as messages call it.
 
     Raises:
         DataError: E204. UsageError: where memory is too little (E315).
@@ -115,53 +115,53 @@ def reading(place: str) -> Iterator[None]:
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        raise too_little_memory(error) from None
+        raise out_of_memory_error(error) from None
     except (
         duckdb.Error,
         RuntimeError,
     ) as error:  # a stream that breaks off raises RuntimeError, as one that Ctrl-C meets
-        if isinstance(error, _NOT_OF_FILES) or "Query interrupted" in str(error):
+        if isinstance(error, _NOT_FILE_ERRORS) or "Query interrupted" in str(error):
             raise
         notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
-        raise unreadable(place, notes=notes) from None
+        raise unreadable_error(location, notes=notes) from None
 
 
-FULL = "No space left on device"
+DISK_FULL = "No space left on device"
 """What the system says of a full disk, and DuckDB after it."""
 
 
-def reason(error: duckdb.Error) -> str:
+def io_error_reason(error: duckdb.Error) -> str:
     """Why the system has refused to read or to write."""
     text = str(error)
-    return next((why for why in (FULL, "Permission denied") if why in text), first_line(error))
+    return next((why for why in (DISK_FULL, "Permission denied") if why in text), first_line(error))
 
 
 class Store:
     """An embedded database of its own, gone with the object.
 
     Args:
-        memory: what the database and the ground columns may take, such as `500MB`.
+        memory_limit: what the database and the ground columns may take, such as `500MB`.
 
     Raises:
-        UsageError: where `memory` is no size.
+        UsageError: where `memory_limit` is no size.
     """
 
     def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
         size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B", memory.strip().upper())
         unit = 1024 if size is not None and size[3] else 1000
         n_bytes = float(size[1]) * unit ** " KMGT".index(size[2] or " ") if size is not None else math.inf
-        if n_bytes > _MOST_BYTES:
+        if n_bytes > _MAX_BYTES:
             hint = "write a size such as 500MB or 2GB"
             raise UsageError(Diagnostic("E311", f"'{memory}' is no amount of memory", hint=hint))
-        self.memory = f"{int(n_bytes * DUCKDB_SHARE)}B"
+        self.memory_limit = f"{int(n_bytes * DUCKDB_FRACTION)}B"
         """Limit of DuckDB's buffers."""
         self.n_bytes = int(n_bytes)
-        self.column_bytes = int(n_bytes * COLUMN_SHARE)
+        self.column_bytes = int(n_bytes * COLUMN_FRACTION)
         self._root = Path(tempfile.mkdtemp(prefix="relcrf-")).resolve()
         weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         self._numbers = count(1)
         try:
-            self.connection = self.new_database(self.folder() / "tables.duckdb")
+            self.connection = self.new_database(self.new_folder() / "tables.duckdb")
         except duckdb.Error as error:
             message = f"'{memory}' of memory cannot be given to DuckDB"
             raise UsageError(
@@ -170,8 +170,8 @@ class Store:
         self._frames: dict[str, Any] = {}
         self._files: list[str] = []
         self._functions: dict[str, Callable[..., Any]] = {}
-        self._failures: list[UsageError] = []
-        weakref.finalize(self, _forget, self.connection, self._functions)
+        self._plugin_errors: list[UsageError] = []
+        weakref.finalize(self, _remove_functions, self.connection, self._functions)
         # In a notebook without ipywidgets it is off, and DuckDB refuses to hear of it at all.
         if self.connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
             self.connection.execute("SET enable_progress_bar = false")
@@ -184,7 +184,7 @@ class Store:
         """A name that nothing else in the store has."""
         return f"{kind}{next(self._numbers)}"
 
-    def folder(self) -> Path:
+    def new_folder(self) -> Path:
         """A new, empty folder, removed with the store."""
         folder = self._root / self.new_name("folder")
         folder.mkdir()
@@ -193,21 +193,21 @@ class Store:
     def new_database(self, path: Path) -> duckdb.DuckDBPyConnection:
         """Open a database with the store's memory and an empty temporary folder; it loads no extension."""
         config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": self.memory,
-            "temp_directory": str(self.folder()),  # DuckDB may always read this folder: it holds nothing else
+            "memory_limit": self.memory_limit,
+            "temp_directory": str(self.new_folder()),  # DuckDB may always read this folder: it holds nothing else
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
         }
         return duckdb.connect(str(path), config=config)
 
-    def file(self, path: Path) -> str:
+    def file_literal(self, path: Path) -> str:
         """A SQL literal that DuckDB takes for the name of this file, and of no other: it would open `http://...` on the network,
         `~` in the home, and for `a*.csv` all files that fit.
         """
         name = os.path.abspath(path)
-        if _PATTERN.search(name):
-            link = self.folder() / f"file{re.sub('[^a-z.]', '', path.name.lower())[-12:]}"
+        if _GLOB_CHARACTERS.search(name):
+            link = self.new_folder() / f"file{re.sub('[^a-z.]', '', path.name.lower())[-12:]}"
             real = os.path.realpath(path)
             try:
                 os.link(real, link)
@@ -217,7 +217,7 @@ class Store:
         self._files += [name, os.path.realpath(path)]  # DuckDB asks for that which a link names, too
         return literal(name)
 
-    def shut(self) -> None:
+    def restrict_access(self) -> None:
         """From here on the database reads the files that `file` has named, and those of its own folders; it reaches no other
         file, no network and no extension, whatever it is asked. Nothing opens it again.
         """
@@ -225,7 +225,7 @@ class Store:
         self.connection.execute(f"SET allowed_directories = [{literal(f'{self._root}/')}]")
         self.connection.execute("SET enable_external_access = false")
 
-    def is_whole(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether the database still answers: a mistake inside DuckDB, as a damaged file may bring about, ends it."""
         try:
             self.connection.execute("SELECT 1")
@@ -240,9 +240,9 @@ class Store:
             cursor.register(view, frame)
         return cursor
 
-    def add_function(self, function: ForeignFunction) -> None:
+    def add_function(self, function: ExternalFunction) -> None:
         """Makes a function of another package one of the database, under its name in SQL."""
-        name = foreign_function(function.name)
+        name = plugin_function_name(function.name)
         if name in self._functions:
             return
 
@@ -250,7 +250,7 @@ class Store:
             try:
                 return function(*values)
             except UsageError as failure:
-                self._failures.append(failure)
+                self._plugin_errors.append(failure)
                 raise
 
         places = [Parameter(f"a{k}", Parameter.POSITIONAL_ONLY) for k, _ in enumerate(function.parameters)]
@@ -261,7 +261,7 @@ class Store:
         self._functions[name] = called  # DuckDB itself does not hold it for as long as its own cursors may call it
 
     @contextmanager
-    def telling_failures(self) -> Iterator[None]:
+    def reraise_plugin_errors(self) -> Iterator[None]:
         """What a function of another package raised in a query is raised as it was, and not as DuckDB says it.
 
         Raises:
@@ -270,12 +270,12 @@ class Store:
         try:
             yield
         except Exception as error:
-            if self._failures:
-                failure = self._failures[0]
-                self._failures.clear()
+            if self._plugin_errors:
+                failure = self._plugin_errors[0]
+                self._plugin_errors.clear()
                 raise failure from failure.__cause__
             if isinstance(error, duckdb.OutOfMemoryException):
-                raise too_little_memory(error) from None
+                raise out_of_memory_error(error) from None
             raise
 
     def add_frame(self, frame: Any) -> str:
@@ -289,7 +289,7 @@ class Store:
         self._frames[view] = frame
         return view
 
-    def keep_frame(self, frame: Any) -> str:
+    def copy_frame(self, frame: Any) -> str:
         """As `add_frame`, of what can be read once: its rows are kept."""
         view = self.new_name("frame")
         self.connection.register(view, frame)
@@ -324,7 +324,7 @@ class Store:
         self.connection.execute(f"INSERT INTO {table} SELECT {values}", list(columns))
 
 
-def _forget(connection: duckdb.DuckDBPyConnection, functions: Mapping[str, Callable[..., Any]]) -> None:
+def _remove_functions(connection: duckdb.DuckDBPyConnection, functions: Mapping[str, Callable[..., Any]]) -> None:
     """Functions that a connection still has at the end of Python are leaks to it, which it prints."""
     for name in functions:
         connection.remove_function(name)

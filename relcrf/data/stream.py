@@ -10,14 +10,14 @@ import numpy as np
 from nanoarrow import c_array_stream
 
 
-def stream(found: duckdb.DuckDBPyRelation, types: Mapping[str, type]) -> Iterator[dict[str, np.ndarray]]:
+def stream_batches(relation: duckdb.DuckDBPyRelation, types: Mapping[str, type]) -> Iterator[dict[str, np.ndarray]]:
     """The rows of a query in DuckDB's batches of some ten thousand; an array is a view that keeps its batch.
 
     Args:
-        found: an unfinished result owns its connection.
+        relation: an unfinished result owns its connection.
         types: the columns in their order, with the dtype of each, which is DuckDB's own; object for texts. None is missing.
     """
-    for array in c_array_stream(found):
+    for array in c_array_stream(relation):
         if not array.length:
             continue
         batch = {}

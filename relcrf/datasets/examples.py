@@ -13,15 +13,15 @@ from relcrf.api import Model
 from relcrf.api import load as load_model
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
-from relcrf.data.splits import read_split
+from relcrf.data.split_plan import parse_split
 from relcrf.datasets.accounts import accounts
+from relcrf.datasets.corridor import sensor_readings
 from relcrf.datasets.friends import friends
-from relcrf.datasets.moments import moments
-from relcrf.datasets.pages import pages
+from relcrf.datasets.pages import web_pages
 from relcrf.demo.digits import make_digits
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.files import write_text
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 
 @dataclass(frozen=True)
@@ -52,57 +52,57 @@ class Example:
 
 
 @dataclass(frozen=True)
-class _Maker:
+class _ExampleSource:
     """
     Args:
         model: the name of a shipped model.
         split: text of the split; a column whose values are folds, `folds=...` or `hide=...`.
-        hold: of a column, the values that are held out by default.
+        holdout: of a column, the values that are held out by default.
     """
 
     model: str
     description: str
     tables: Callable[[int], Mapping[str, Any]]
     split: str
-    hold: tuple[str, ...] = ()
+    holdout: tuple[str, ...] = ()
 
 
-_MAKERS: dict[str, _Maker] = {
-    "accounts": _Maker(
+_EXAMPLES: dict[str, _ExampleSource] = {
+    "accounts": _ExampleSource(
         "fraud",
         "1,600 accounts of a shop that share devices and send money; 40 % are reviewed, some of them fraudulent.",
         accounts,
         "folds=5",
     ),
-    "digits": _Maker(
+    "digits": _ExampleSource(
         "digits",
         "1,797 handwritten digits of scikit-learn, 100 of them labelled, with a local classifier's opinion of each.",
         lambda seed: {"image": make_digits(seed).table()},
         "part",
         ("rest",),
     ),
-    "latent": _Maker(
+    "latent": _ExampleSource(
         "latent",
         "The pages of 'web', for a model in which a hidden kind of page explains words and links.",
-        pages,
+        web_pages,
         "site",
     ),
-    "sensors": _Maker(
+    "sensors": _ExampleSource(
         "sensors",
         "300 moments of 8 sensors along a corridor, in five levels, drawn from a chain.",
-        moments,
+        sensor_readings,
         "hide=0.3",
     ),
-    "smokers": _Maker(
+    "smokers": _ExampleSource(
         "smokers",
         "80 people in circles of friends who smoke together, and who get ill of it.",
         friends,
         "hide=0.3",
     ),
-    "web": _Maker(
+    "web": _ExampleSource(
         "webkb",
         "240 web pages of four sites, of five categories, told by their words and, better, by their links.",
-        pages,
+        web_pages,
         "site",
     ),
 }
@@ -110,19 +110,19 @@ _MAKERS: dict[str, _Maker] = {
 
 def names() -> list[str]:
     """The names of all examples, sorted."""
-    return sorted(_MAKERS)
+    return sorted(_EXAMPLES)
 
 
-def _maker(name: str) -> _Maker:
+def _maker(name: str) -> _ExampleSource:
     """Return what makes the example of a name.
 
     Raises:
         UsageError: for an unknown name.
     """
-    if name not in _MAKERS:
+    if name not in _EXAMPLES:
         hint = suggestion(name, names()) or f"the examples are {listing(names())}"
         raise UsageError(Diagnostic("E365", f"unknown example dataset '{name}'", hint=hint))
-    return _MAKERS[name]
+    return _EXAMPLES[name]
 
 
 def load(name: str, seed: int = 0) -> Example:
@@ -133,8 +133,10 @@ def load(name: str, seed: int = 0) -> Example:
     """
     maker = _maker(name)
     data = Dataset(maker.tables(seed))
-    data.split = replace(read_split(maker.split), hold=maker.hold)
-    return Example(name, maker.description, load_model(shipped("models", f"{maker.model}.rcrf")), data, maker.split)
+    data.split = replace(parse_split(maker.split), holdout=maker.holdout)
+    return Example(
+        name, maker.description, load_model(resource_path("models", f"{maker.model}.rcrf")), data, maker.split
+    )
 
 
 def write(name: str, folder: str | os.PathLike[str], seed: int = 0, *, force: bool = False) -> list[Path]:
@@ -161,7 +163,7 @@ def write(name: str, folder: str | os.PathLike[str], seed: int = 0, *, force: bo
         hint = "choose another folder with --out, or overwrite it with --force"
         raise UsageError(Diagnostic("E374", f"the file '{existing}' already exists", hint=hint))
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(paths[0], shipped("models", paths[0].name).read_text(encoding="utf-8"))
+    write_text(paths[0], resource_path("models", paths[0].name).read_text(encoding="utf-8"))
     for path, frame in zip(paths[1:], tables.values(), strict=True):
         frame.write(path)
     return paths

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 PEOPLE = 80
-CIRCLE = 5
-SMOKERS = 0.4
+CIRCLE_SIZE = 5
+SMOKING_FRACTION = 0.4
 """Share of the circles in which most people smoke."""
 
 
@@ -14,8 +14,8 @@ def friends(seed: int) -> dict[str, dict[str, np.ndarray]]:
     """Tables `person`, `friends` (each pair both ways), `smokes` and `cancer`, with a truth value for everybody."""
     rng = np.random.default_rng(seed)
     people = np.array([f"p{k:02}" for k in range(PEOPLE)], dtype=object)
-    circle = np.arange(PEOPLE) // CIRCLE
-    smoky = rng.random(PEOPLE // CIRCLE) < SMOKERS
+    circle = np.arange(PEOPLE) // CIRCLE_SIZE
+    smoky = rng.random(PEOPLE // CIRCLE_SIZE) < SMOKING_FRACTION
     smokes = rng.random(PEOPLE) < np.where(smoky[circle], 0.85, 0.1)
     ill = rng.random(PEOPLE) < np.where(smokes, 0.6, 0.1)
     one, other = np.triu_indices(PEOPLE, 1)

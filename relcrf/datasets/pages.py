@@ -6,25 +6,27 @@ import numpy as np
 
 PAGES, SITES, LINKS, WORDS = 240, 4, 3, 8
 CATEGORIES = ("course", "faculty", "student", "project", "staff")
-ALIKE = 0.75
+SAME_CATEGORY_PROBABILITY = 0.75
 """Probability that a link leads to a page of the same category."""
-OWN_WORDS = 0.25
+CATEGORY_WORD_PROBABILITY = 0.25
 """Probability that a word is one of the category's own; the others are everybody's."""
 
 
-def pages(seed: int) -> dict[str, dict[str, np.ndarray]]:
+def web_pages(seed: int) -> dict[str, dict[str, np.ndarray]]:
     """Tables `page` with the column `site`, `link` within each site, and `page_words`."""
     rng = np.random.default_rng(seed)
     name = np.array([f"p{k:03}" for k in range(PAGES)], dtype=object)
     kind, site = rng.integers(len(CATEGORIES), size=PAGES), np.arange(PAGES) % SITES
-    own = rng.random((PAGES, WORDS)) < OWN_WORDS
+    own = rng.random((PAGES, WORDS)) < CATEGORY_WORD_PROBABILITY
     word = np.where(own, 6 * kind[:, None] + rng.integers(6, size=own.shape), 30 + rng.integers(60, size=own.shape))
     source = np.repeat(np.arange(PAGES), LINKS)
     target = np.empty_like(source)
     for at, page in enumerate(source):
         near = (site == site[page]) & (np.arange(PAGES) != page)
         alike = near & (kind == kind[page])
-        target[at] = rng.choice(np.flatnonzero(alike if alike.any() and rng.random() < ALIKE else near))
+        target[at] = rng.choice(
+            np.flatnonzero(alike if alike.any() and rng.random() < SAME_CATEGORY_PROBABILITY else near)
+        )
     return {
         "page": {
             "id": name,

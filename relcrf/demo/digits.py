@@ -12,7 +12,7 @@ import numpy as np
 
 from relcrf.errors import Diagnostic, UsageError
 
-LABELLED_A_CLASS = 10
+LABELLED_PER_CLASS = 10
 FOLDS = 10
 
 
@@ -23,14 +23,14 @@ class Digits:
     Args:
         pixels: shape (1797, 64), from 0 to 1. digit: shape (1797,).
         labelled: which images are labelled, shape (1797,), bool.
-        opinion: log-probabilities of the classifier, shape (1797, 10). On the labelled images they are out of fold:
+        local_log_probabilities: log-probabilities of the classifier, shape (1797, 10). On the labelled images they are out of fold:
             each comes from a classifier that has not seen that image, or these would look surer than the rest.
     """
 
     pixels: np.ndarray
     digit: np.ndarray
     labelled: np.ndarray
-    opinion: np.ndarray
+    local_log_probabilities: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
         """The table `image`: id, digit, part (`labelled` or `rest`), opinion_0..9, pixels_0..63."""
@@ -39,13 +39,15 @@ class Digits:
             "digit": self.digit,
             "part": np.where(self.labelled, "labelled", "rest").astype(object),
         }
-        columns |= {f"opinion_{k}": self.opinion[:, k] for k in range(self.opinion.shape[1])}
+        columns |= {
+            f"opinion_{k}": self.local_log_probabilities[:, k] for k in range(self.local_log_probabilities.shape[1])
+        }
         columns |= {f"pixels_{k}": self.pixels[:, k] for k in range(self.pixels.shape[1])}
         return columns
 
 
 def make_digits(seed: int) -> Digits:
-    """A split with `LABELLED_A_CLASS` labelled images of each digit, chosen at random.
+    """A split with `LABELLED_PER_CLASS` labelled images of each digit, chosen at random.
 
     Raises:
         UsageError: where scikit-learn, which brings the images, is not installed.
@@ -60,7 +62,7 @@ def make_digits(seed: int) -> Digits:
     images, digit = load_digits(return_X_y=True)
     pixels = images / 16.0
     generator = np.random.default_rng(seed)
-    chosen = [generator.permutation(np.flatnonzero(digit == d))[:LABELLED_A_CLASS] for d in range(10)]
+    chosen = [generator.permutation(np.flatnonzero(digit == d))[:LABELLED_PER_CLASS] for d in range(10)]
     labelled = np.zeros(len(digit), dtype=bool)
     labelled[np.concatenate(chosen)] = True
     classifier = LogisticRegression(max_iter=2000, C=1.0)

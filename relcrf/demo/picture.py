@@ -13,7 +13,7 @@ from relcrf.report.plot import new_figure, save_picture
 _SHADES = " .:-=+*#%@"
 
 
-def changes(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def changed_images(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the positions among the unlabelled images of corrected digits, of digits made wrong, and of other wrong ones."""
     truth = result.digits.digit[~result.digits.labelled]
     was, is_now, different = result.before == truth, result.after == truth, result.before != result.after
@@ -28,11 +28,11 @@ def draw(result: SplitResult, path: Path) -> None:
 
 def _figure(result: SplitResult) -> Any:
     rest = np.flatnonzero(~result.digits.labelled)
-    shown = _sample(result, 40)
+    shown = _sample_images(result, 40)
     columns = 10
     rows = max(1, -(-len(shown) // columns))
     figure = new_figure((columns * 1.05, rows * 1.35 + 0.9))
-    corrected, spoilt, _ = changes(result)
+    corrected, spoilt, _ = changed_images(result)
     figure.suptitle(
         f"What the relations changed (split {result.seed}): {len(corrected)} digits corrected, {len(spoilt)} made wrong\n"
         f"local classifier {result.local.accuracy:.1%}, ESS-CRF {result.ess.accuracy:.1%}",
@@ -52,9 +52,9 @@ def _figure(result: SplitResult) -> Any:
     return figure
 
 
-def _sample(result: SplitResult, limit: int) -> np.ndarray:
+def _sample_images(result: SplitResult, limit: int) -> np.ndarray:
     """Up to `limit` changed images, good and bad in their true proportion."""
-    every = np.concatenate(changes(result))
+    every = np.concatenate(changed_images(result))
     if len(every) <= limit:
         return every
     return np.asarray(every[np.linspace(0, len(every) - 1, limit).astype(int)])
@@ -63,7 +63,7 @@ def _sample(result: SplitResult, limit: int) -> np.ndarray:
 def as_text(result: SplitResult) -> str:
     """A few changed images for the terminal, side by side."""
     rest = np.flatnonzero(~result.digits.labelled)
-    shown = _sample(result, 4)
+    shown = _sample_images(result, 4)
     lines = []
     for row in range(8):
         cells = []

@@ -12,8 +12,8 @@ from relcrf import api
 from relcrf.data.dataset import Dataset
 from relcrf.demo.digits import Digits, make_digits
 from relcrf.evaluation.measures import Score, score
-from relcrf.evaluation.splits import split_by
-from relcrf.resources import shipped
+from relcrf.evaluation.splits import partition_variables
+from relcrf.resources import resource_path
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ def run_split(seed: int, phase: Callable[[str], None] = lambda name: None) -> Sp
     phase(f"split {seed}: training the local classifier")
     digits = make_digits(seed)
     rest = ~digits.labelled
-    model = api.load(shipped("models", "digits.rcrf"))
+    model = api.load(resource_path("models", "digits.rcrf"))
     data = Dataset({"image": digits.table()})
     phase(f"split {seed}: grounding")
     started = time.perf_counter()
     grounding = model.ground(data)
     seconds_ground = time.perf_counter() - started
-    hidden = split_by(grounding, "part").held_out(["rest"])
+    hidden = partition_variables(grounding, "part").holdout_mask(["rest"])
     phase(f"split {seed}: learning the ESS-CRF")
     fit = api.fit(model, grounding, "ess", hidden=hidden)
     phase(f"split {seed}: labelling {int(rest.sum()):,} images")
@@ -54,9 +54,9 @@ def run_split(seed: int, phase: Callable[[str], None] = lambda name: None) -> Sp
     return SplitResult(
         seed,
         digits,
-        score(np.exp(digits.opinion[rest]), digits.digit[rest]),
-        found.score(among=hidden),
-        digits.opinion[rest].argmax(axis=1),
+        score(np.exp(digits.local_log_probabilities[rest]), digits.digit[rest]),
+        found.score(subset=hidden),
+        digits.local_log_probabilities[rest].argmax(axis=1),
         found.probabilities().argmax(axis=1),
         found.inferred.edges,
         {"ground": seconds_ground, "learn": fit.seconds, "infer": found.seconds},

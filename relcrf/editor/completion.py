@@ -9,30 +9,30 @@ from dataclasses import dataclass
 
 from relcrf.editor.document import Document
 from relcrf.editor.glossary import GLOSSARY
-from relcrf.editor.hover import attribute_head, function_help
-from relcrf.editor.sketch import Sketch
+from relcrf.editor.hover import attribute_signature, function_help
+from relcrf.editor.partial_declaration import PartialDeclaration
 from relcrf.errors import UsageError
-from relcrf.language.parse import feed
-from relcrf.language.render import written_value
-from relcrf.language.tokens import COMPARISONS, DeclarationTokens, SourceText, spellings
-from relcrf.language.words import BODY, CLAUSES, CONTINUING, DECLARATIONS
+from relcrf.language.keywords import CLAUSE_KEYWORDS, CONTEXT_KEYWORDS, DECLARATION_KEYWORDS, TEMPLATE_CLAUSES
+from relcrf.language.parse import feed_parser
+from relcrf.language.render import render_value
+from relcrf.language.tokens import COMPARISONS, DeclarationTokens, SourceText, literal_terminals
 from relcrf.model import spec as s
-from relcrf.model.functions import AGGREGATES, FUNCTIONS, MEASURES
+from relcrf.model.functions import AGGREGATES, FUNCTIONS, VECTOR_MEASURES
 from relcrf.model.rules import all_templates
 from relcrf.model.types import SCALARS, Bag
 
 MAX_VALUES = 500
 """Values of a domain that are offered; nobody scrolls through more."""
 
-TRIGGERS = (".", ":", "=", "(", ",", '"', " ")
+TRIGGER_CHARACTERS = (".", ":", "=", "(", ",", '"', " ")
 """Characters behind which an editor asks by itself."""
 
-_AFTER_SPACE = frozenset(
+_TRIGGERS_BEFORE_SPACE = frozenset(
     {*COMPARISONS, ":", "where", "over", "per", "by", "in", "of", "and", "or", "not", "=>", "weights"}
 )
 """Behind these and a space there is something to offer; anywhere else a list would pop up at every word."""
 
-_TERMS = ("not", "true", "false")
+_TERM_KEYWORDS = ("not", "true", "false")
 """Words that an expression may begin with."""
 
 _SNIPPETS = {
@@ -50,7 +50,7 @@ _SNIPPETS = {
 
 
 @dataclass(frozen=True)
-class Item:
+class CompletionCandidate:
     """Something to offer.
 
     Args:
@@ -73,7 +73,7 @@ class Completions:
 
     start: int
     stop: int
-    items: tuple[Item, ...]
+    items: tuple[CompletionCandidate, ...]
 
 
 def complete(document: Document, offset: int, *, after_space: bool = False) -> Completions | None:
@@ -88,14 +88,14 @@ def complete(document: Document, offset: int, *, after_space: bool = False) -> C
     if token is not None and (token.kind in ("comment", "number", "other")):
         return None
     if token is not None and token.kind == "text" and (offset < token.stop or token.terminal == "UNCLOSED"):
-        place = _Place(document, token.start)
+        place = _CursorContext(document, token.start)
         stop = token.stop - 1 if token.terminal == "STRING" else offset
-        return Completions(token.start + 1, stop, tuple(place.quoted()))
+        return Completions(token.start + 1, stop, tuple(place.quoted_items()))
     start, stop = (token.start, token.stop) if token is not None and token.kind == "name" else (offset, offset)
-    place = _Place(document, start)
-    if after_space and place.last not in _AFTER_SPACE:
+    place = _CursorContext(document, start)
+    if after_space and place.previous_text not in _TRIGGERS_BEFORE_SPACE:
         return None
-    best: dict[str, Item] = {}
+    best: dict[str, CompletionCandidate] = {}
     for item in sorted(place.items(), key=lambda item: item.rank):  # values stay in the order of their states
         best.setdefault(item.label, item)
     return Completions(start, stop, tuple(best.values()))
@@ -116,19 +116,19 @@ class ExpectedWords:
     is_whole: bool
 
 
-def expected(text: str) -> ExpectedWords | None:
+def expected_words(text: str) -> ExpectedWords | None:
     """Return what may follow the beginning of a declaration; None where it has a mistake already."""
-    parser, _, wrong = feed(SourceText(text).code(0, len(text)))
+    parser, _, wrong = feed_parser(SourceText(text).code_tokens(0, len(text)))
     if wrong is not None:
         return None
     names: set[str] = parser.accepts()
-    words = {word for name in names if (word := spellings().get(name, "")).isidentifier()}
+    words = {word for name in names if (word := literal_terminals().get(name, "")).isidentifier()}
     if "FIGURE" in names:
         words |= set(AGGREGATES)
     return ExpectedWords(frozenset(words), {"NAME", "LPAR"} <= names, "$END" in names)
 
 
-class _Place:
+class _CursorContext:
     """A place in a declaration: what stands before it, and what it is part of."""
 
     def __init__(self, document: Document, offset: int) -> None:
@@ -140,22 +140,22 @@ class _Place:
         self.is_unindented = self.is_line_start and line == offset
         # A word that begins at the cursor may cut the text anew; what counts is the declaration before it.
         whole = document.text.declaration_at(offset - 1) if offset else None
-        self._begin(whole, before, offset)
+        self._set_declaration(whole, before, offset)
         if whole is not None and self.expected is None:
             # Behind `predict` or `rule` alone the parser does not see that a declaration begins, and we do.
-            tokens = document.text.code(line, whole.stop)
-            if tokens and tokens[0].start < offset and tokens[0].text in DECLARATIONS:
-                started = expected(before[tokens[0].start :])
+            tokens = document.text.code_tokens(line, whole.stop)
+            if tokens and tokens[0].start < offset and tokens[0].text in DECLARATION_KEYWORDS:
+                started = expected_words(before[tokens[0].start :])
                 if started is not None:
-                    self._begin(DeclarationTokens(tuple(tokens)), before, offset)
+                    self._set_declaration(DeclarationTokens(tuple(tokens)), before, offset)
 
-    def _begin(self, declared: DeclarationTokens | None, before: str, offset: int) -> None:
+    def _set_declaration(self, declared: DeclarationTokens | None, before: str, offset: int) -> None:
         """Takes some tokens for the declaration that the place is in."""
         tokens = [t for t in declared.tokens if t.start < offset] if declared is not None else []
         self.texts = tuple(token.text for token in tokens)
-        self.last = self.texts[-1] if tokens else ""
-        self.sketch = Sketch(declared, self.spec) if declared is not None and tokens else None
-        self.expected = expected(before[declared.start :] if declared is not None else before)
+        self.previous_text = self.texts[-1] if tokens else ""
+        self.declaration = PartialDeclaration(declared, self.spec) if declared is not None and tokens else None
+        self.expected = expected_words(before[declared.start :] if declared is not None else before)
 
     @property
     def index(self) -> int:
@@ -164,102 +164,106 @@ class _Place:
 
     # What there is to offer
 
-    def items(self) -> Iterator[Item]:
+    def items(self) -> Iterator[CompletionCandidate]:
         """All that fits."""
-        sketch = self.sketch
+        sketch = self.declaration
         if sketch is None:
-            yield from self._declarations()
+            yield from self._declaration_items()
             return
-        if self.last == ".":
-            yield from self._attributes(sketch)
+        if self.previous_text == ".":
+            yield from self._attribute_items(sketch)
             return
-        if self.last == "weights" or self.texts == ("gate",):
+        if self.previous_text == "weights" or self.texts == ("gate",):
             for template in all_templates(self.spec):
                 if " " not in template.name:  # a rule without a name
-                    yield Item(template.name, "Function", 0, "template")
+                    yield CompletionCandidate(template.name, "Function", 0, "template")
             return
-        if self.last == "of" and self.texts[-2:-1] == ("bag",):
-            yield from self._domains()
+        if self.previous_text == "of" and self.texts[-2:-1] == ("bag",):
+            yield from self._domain_items()
             return
-        if self.last == ":" and sketch.keyword != "rule":
-            yield from self._types(sketch)
+        if self.previous_text == ":" and sketch.keyword != "rule":
+            yield from self._type_items(sketch)
             return
-        yield from self._words()
+        yield from self._keyword_items()
         is_term = self.expected.takes_term if self.expected is not None else self.index >= sketch.body_index
         if is_term and sketch.keyword not in ("domain", "entity", "relation", "include"):
-            yield from self._terms(sketch)
+            yield from self._term_items(sketch)
 
-    def quoted(self) -> Iterator[Item]:
+    def quoted_items(self) -> Iterator[CompletionCandidate]:
         """What may stand between quotation marks."""
-        if self.last == "include":
+        if self.previous_text == "include":
             folder = self.document.folder
             found = [*folder.glob("*.rcrf"), *folder.glob("*/*.rcrf")] if folder is not None else []
             for path in sorted(p for p in found if p != self.document.path):
                 if folder is not None:
-                    yield Item(path.relative_to(folder).as_posix(), "File", 0)
-        elif self.sketch is not None:
-            domain = self.sketch.expected_sort(self.index)
-            for value in self._values_of(domain):
-                yield Item(json.dumps(value, ensure_ascii=False)[1:-1], "EnumMember", 0, domain or "")
+                    yield CompletionCandidate(path.relative_to(folder).as_posix(), "File", 0)
+        elif self.declaration is not None:
+            domain = self.declaration.expected_sort(self.index)
+            for value in self._domain_values(domain):
+                yield CompletionCandidate(json.dumps(value, ensure_ascii=False)[1:-1], "EnumMember", 0, domain or "")
 
-    def _declarations(self, rank: int = 0) -> Iterator[Item]:
-        for word in DECLARATIONS:
-            yield Item(word, "Keyword", rank, documentation=GLOSSARY[word], snippet=_SNIPPETS[word])
+    def _declaration_items(self, rank: int = 0) -> Iterator[CompletionCandidate]:
+        for word in DECLARATION_KEYWORDS:
+            yield CompletionCandidate(word, "Keyword", rank, documentation=GLOSSARY[word], snippet=_SNIPPETS[word])
 
-    def _words(self) -> Iterator[Item]:
+    def _keyword_items(self) -> Iterator[CompletionCandidate]:
         found = self.expected
-        words = found.words if found is not None else frozenset(CLAUSES)
-        for word in sorted(words - {*AGGREGATES, *_TERMS}, key=CONTINUING.index):
-            yield Item(word, "Keyword", 2, documentation=GLOSSARY[word])
+        words = found.words if found is not None else frozenset(CLAUSE_KEYWORDS)
+        for word in sorted(words - {*AGGREGATES, *_TERM_KEYWORDS}, key=CONTEXT_KEYWORDS.index):
+            yield CompletionCandidate(word, "Keyword", 2, documentation=GLOSSARY[word])
         if self.is_line_start and (found is None or found.is_whole):
-            yield from self._declarations(0 if self.is_unindented else 6)
+            yield from self._declaration_items(0 if self.is_unindented else 6)
 
-    def _attributes(self, sketch: Sketch) -> Iterator[Item]:
+    def _attribute_items(self, sketch: PartialDeclaration) -> Iterator[CompletionCandidate]:
         owner = sketch.owner_at(self.index - 1)
         declared = (self.spec.entity(owner) or self.spec.relation(owner)) if owner else None
         for attribute in declared.attributes if isinstance(declared, s.Entity | s.Relation) else ():
-            is_out_of_place = attribute.is_random and self._clause(sketch) in ("where", "per", "by")
-            head = attribute_head(owner or "", attribute)
-            yield Item(attribute.name, "Field", 1 if is_out_of_place else 0, head)
+            is_out_of_place = attribute.is_random and self._current_clause(sketch) in ("where", "per", "by")
+            head = attribute_signature(owner or "", attribute)
+            yield CompletionCandidate(attribute.name, "Field", 1 if is_out_of_place else 0, head)
 
-    def _domains(self, rank: int = 1) -> Iterator[Item]:
+    def _domain_items(self, rank: int = 1) -> Iterator[CompletionCandidate]:
         for domain in self.spec.domains:
-            yield Item(domain.name, "Enum", rank, "domain")
+            yield CompletionCandidate(domain.name, "Enum", rank, "domain")
 
-    def _types(self, sketch: Sketch) -> Iterator[Item]:
+    def _type_items(self, sketch: PartialDeclaration) -> Iterator[CompletionCandidate]:
         """Sorts of parameters; types of attributes and random relations."""
         if self.index < sketch.body_index:
             for entity in self.spec.entities:
-                yield Item(entity.name, "Class", 0, "entity")
-            yield from self._domains()
+                yield CompletionCandidate(entity.name, "Class", 0, "entity")
+            yield from self._domain_items()
             return
         is_random = sketch.keyword == "predict" or self.texts[-3:-2] in (("predict",), ("latent",))
-        yield from self._domains(0)
+        yield from self._domain_items(0)
         for name in ("bool",) if is_random else SCALARS:
-            yield Item(name, "Keyword", 1, documentation=GLOSSARY[name])
+            yield CompletionCandidate(name, "Keyword", 1, documentation=GLOSSARY[name])
         if not is_random:
-            yield Item("bag of", "Keyword", 1, documentation=GLOSSARY["bag"])
+            yield CompletionCandidate("bag of", "Keyword", 1, documentation=GLOSSARY["bag"])
 
-    def _terms(self, sketch: Sketch) -> Iterator[Item]:
+    def _term_items(self, sketch: PartialDeclaration) -> Iterator[CompletionCandidate]:
         """What an expression may begin with."""
         domain = sketch.expected_sort(self.index)
-        for value in self._values_of(domain):
-            yield Item(written_value(value), "EnumMember", 0, f"value of {domain}")
-        if self.last == "in":
-            yield from self._bags(sketch)
+        for value in self._domain_values(domain):
+            yield CompletionCandidate(render_value(value), "EnumMember", 0, f"value of {domain}")
+        if self.previous_text == "in":
+            yield from self._bag_items(sketch)
             return
         wanted = sketch.sort_of_argument(self.index)
-        for name, sort in sketch.scope_at(self.index).sorts.items():
-            yield Item(name, "Variable", 0 if sort == wanted else 1, f"{name}: {sort}")
-        clause = self._clause(sketch)
+        for name, sort in sketch.scope_at(self.index).type_names.items():
+            yield CompletionCandidate(name, "Variable", 0 if sort == wanted else 1, f"{name}: {sort}")
+        clause = self._current_clause(sketch)
         if "nearest" in self.texts:
-            for name in MEASURES:
-                yield self._function(name, 0)
+            for name in VECTOR_MEASURES:
+                yield self._function_item(name, 0)
             return
         call = sketch.call_at(self.index)
         if call is not None and self.spec.relation(call[0]) is not None:
             return  # arguments of a relation are names and constants
-        relations: tuple[s.AnyRelation, ...] = (*self.spec.relations, *self.spec.derived, *self.spec.random_relations)
+        relations: tuple[s.AnyRelation, ...] = (
+            *self.spec.relations,
+            *self.spec.derived_relations,
+            *self.spec.random_relations,
+        )
         for relation in relations:
             if isinstance(relation, s.RandomRelation) and clause in ("where", "per", "by"):
                 continue
@@ -267,51 +271,57 @@ class _Place:
             head = f"{relation.name}({', '.join(map(str, relation.parameters))})"
             kind = (
                 "derived"
-                if isinstance(relation, s.Derived)
+                if isinstance(relation, s.DerivedRelation)
                 else "random"
                 if isinstance(relation, s.RandomRelation)
                 else ""
             )
-            yield Item(relation.name, "Interface", 3, f"{kind} {head}".strip(), snippet=f"{relation.name}({places})")
+            yield CompletionCandidate(
+                relation.name, "Interface", 3, f"{kind} {head}".strip(), snippet=f"{relation.name}({places})"
+            )
         if clause != "per":
-            for word in _TERMS:
-                yield Item(word, "Keyword", 5, documentation=GLOSSARY[word])
+            for word in _TERM_KEYWORDS:
+                yield CompletionCandidate(word, "Keyword", 5, documentation=GLOSSARY[word])
             for name in FUNCTIONS:
-                yield self._function(name, 4)
+                yield self._function_item(name, 4)
             for name in AGGREGATES:
-                yield Item(name, "Function", 4, documentation=GLOSSARY[name], snippet=f"{name} {{ ${{0}} }}")
+                yield CompletionCandidate(
+                    name, "Function", 4, documentation=GLOSSARY[name], snippet=f"{name} {{ ${{0}} }}"
+                )
 
     @staticmethod
-    def _function(name: str, rank: int) -> Item:
+    def _function_item(name: str, rank: int) -> CompletionCandidate:
         try:
             signature = FUNCTIONS[name]
         except UsageError as error:  # a broken package; the checker says so where a model calls it
-            return Item(name, "Function", rank, documentation=error.diagnostics[0].message)
+            return CompletionCandidate(name, "Function", rank, documentation=error.diagnostics[0].message)
         places = ", ".join(f"${{{k}:{p}}}" for k, p in enumerate(signature.parameters, 1))
         detail = f"{name}({', '.join(signature.parameters)}): {signature.result}"
-        return Item(name, "Function", rank, detail, function_help(signature), f"{name}({places})")
+        return CompletionCandidate(name, "Function", rank, detail, function_help(signature), f"{name}({places})")
 
-    def _bags(self, sketch: Sketch) -> Iterator[Item]:
+    def _bag_items(self, sketch: PartialDeclaration) -> Iterator[CompletionCandidate]:
         """The bags of all names, those of the element's domain first."""
-        sorts = sketch.scope_at(self.index).sorts
+        sorts = sketch.scope_at(self.index).type_names
         element = sorts.get(self.texts[-2], "") if len(self.texts) > 1 else ""
         for name, sort in sorts.items():
             entity = self.spec.entity(sort)
             for attribute in entity.attributes if entity is not None else ():
                 if isinstance(attribute.type, Bag):
                     rank = 1 if element and attribute.type.domain != element else 0
-                    yield Item(f"{name}.{attribute.name}", "Field", rank, attribute_head(sort, attribute))
+                    yield CompletionCandidate(
+                        f"{name}.{attribute.name}", "Field", rank, attribute_signature(sort, attribute)
+                    )
 
     # What the place is
 
-    def _clause(self, sketch: Sketch) -> str:
+    def _current_clause(self, sketch: PartialDeclaration) -> str:
         if sketch.keyword == "rule":
             return "over"
         if sketch.keyword in ("derive", "predict"):
             return "where"
-        return next((t for t in reversed(self.texts[sketch.body_index :]) if t in BODY), "")
+        return next((t for t in reversed(self.texts[sketch.body_index :]) if t in TEMPLATE_CLAUSES), "")
 
-    def _values_of(self, domain: str | None) -> tuple[str, ...]:
+    def _domain_values(self, domain: str | None) -> tuple[str, ...]:
         declared = self.spec.domain(domain) if domain else None
         if isinstance(declared, s.RangeDomain) and declared.high - declared.low >= MAX_VALUES:
             return ()

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from relcrf.editor.sketch import Sketch
-from relcrf.editor.symbols import Binder, Index, Occurrence, Symbol
+from relcrf.editor.partial_declaration import PartialDeclaration
+from relcrf.editor.symbols import Binder, Occurrence, Symbol, SymbolIndex
 from relcrf.errors import Diagnostic, Source, Span
 from relcrf.language.check import check, line_and_column
-from relcrf.language.parse import read_source
+from relcrf.language.parse import parse_source
 from relcrf.language.tokens import DeclarationTokens, SourceText
 from relcrf.model.spec import Declaration, Include, ModelSpec
 
 _log = logging.getLogger(__name__)
 
-UNSAVED = "<model>"
+UNSAVED_NAME = "<model>"
 """The name of a text that is not a file."""
 
 
@@ -34,7 +34,7 @@ class Document:
 
     def __init__(self, text: str, path: Path | None) -> None:
         self.path = path.resolve() if path is not None else None
-        self.name = str(self.path) if self.path is not None else UNSAVED
+        self.name = str(self.path) if self.path is not None else UNSAVED_NAME
         self.text = SourceText(text, self.name)
 
     @property
@@ -44,20 +44,20 @@ class Document:
     @property
     def spec(self) -> ModelSpec:
         """The declarations that could be parsed."""
-        return self._read[0]
+        return self._parsed[0]
 
     @property
     def problems(self) -> list[Diagnostic]:
         """The syntax errors of the declarations that could not be parsed."""
-        return self._read[1]
+        return self._parsed[1]
 
     @cached_property
-    def _read(self) -> tuple[ModelSpec, list[Diagnostic]]:
+    def _parsed(self) -> tuple[ModelSpec, list[Diagnostic]]:
         try:
-            return read_source(self.text, self.folder)
+            return parse_source(self.text, self.folder)
         except Exception:
             _log.exception("reading %s failed; this is a bug in relcrf", self.name)
-            return ModelSpec((), source=self.text.source), [_bug(self.text.source)]
+            return ModelSpec((), source=self.text.source), [_internal_error(self.text.source)]
 
     @cached_property
     def diagnostics(self) -> list[Diagnostic]:
@@ -66,13 +66,13 @@ class Document:
             found = check(self.spec, self.problems)
         except Exception:
             _log.exception("checking %s failed; this is a bug in relcrf", self.name)
-            found = [_bug(self.text.source)]
+            found = [_internal_error(self.text.source)]
         return sorted([*self.problems, *found], key=line_and_column)
 
     @cached_property
     def _sources(self) -> dict[str, Source]:
         """The texts of the files that the model includes, as far as they say anything."""
-        spans = [d.span for d in self.spec.included] + [p.place for p in self.problems]
+        spans = [d.span for d in self.spec.included] + [p.location for p in self.problems]
         sources = (span.source for span in spans if isinstance(span, Span))
         return {source.name: source for source in sources if source.name != self.name}
 
@@ -81,45 +81,45 @@ class Document:
         """The model's text and those that it includes, by the names of their sources."""
         return {self.name: self.text, **{name: SourceText(source.text, name) for name, source in self._sources.items()}}
 
-    def path_of(self, source: str) -> Path | None:
+    def source_path(self, source: str) -> Path | None:
         """The file of a source."""
         if source == self.name or self.folder is None:
             return self.path
         return (self.folder / source).resolve()
 
     @cached_property
-    def included(self) -> frozenset[Path]:
+    def included_paths(self) -> frozenset[Path]:
         """All files that the model includes, itself or through others."""
-        found = {path for name in self._sources if (path := self.path_of(name)) is not None}
+        found = {path for name in self._sources if (path := self.source_path(name)) is not None}
         for declaration in (*self.spec.declarations, *self.spec.included):
             if isinstance(declaration, Include):
-                path = self.target_of(declaration)
+                path = self.include_target(declaration)
                 found |= {path} if path is not None else set()
         return frozenset(found)
 
-    def target_of(self, include: Include) -> Path | None:
+    def include_target(self, include: Include) -> Path | None:
         """The file that an `include` names, whether it is there or not."""
-        home = self.path_of(include.span.source.name) if include.span is not None else None
+        home = self.source_path(include.span.source.name) if include.span is not None else None
         try:
             return Path(os.path.realpath(home.parent / include.path)) if home is not None else None
         except ValueError:  # no name of a file at all
             return None
 
     @cached_property
-    def index(self) -> Index:
+    def index(self) -> SymbolIndex:
         """All names of the model and what it includes; also those of declarations that are half typed."""
         binders: dict[Symbol, Binder] = {}
         found: list[Occurrence] = []
         try:
             for name, text in self.texts.items():
                 for declaration in text.declarations:
-                    found += Sketch(declaration, self.spec).occurrences(name, self.texts, binders)
+                    found += PartialDeclaration(declaration, self.spec).occurrences(name, self.texts, binders)
         except Exception:
             _log.exception("looking up the names of %s failed; this is a bug in relcrf", self.name)
-        return Index(found, binders)
+        return SymbolIndex(found, binders)
 
     @cached_property
-    def declared(self) -> tuple[tuple[DeclarationTokens, Declaration], ...]:
+    def parsed_declarations(self) -> tuple[tuple[DeclarationTokens, Declaration], ...]:
         """The declarations of this text that parse, each with its tokens."""
         found = []
         for declaration in self.spec.declarations:
@@ -129,16 +129,16 @@ class Document:
                     found.append((tokens, declaration))
         return tuple(found)
 
-    def included_at(self, offset: int) -> Path | None:
+    def included_path_at(self, offset: int) -> Path | None:
         """The file that the `include` at an offset names."""
-        for tokens, declaration in self.declared:
+        for tokens, declaration in self.parsed_declarations:
             if isinstance(declaration, Include) and tokens.start <= offset <= tokens.stop:
-                path = self.target_of(declaration)
+                path = self.include_target(declaration)
                 return path if path is not None and os.path.isfile(path) else None
         return None
 
 
-def _bug(source: Source) -> Diagnostic:
+def _internal_error(source: Source) -> Diagnostic:
     """Return a diagnostic for a failure of the checker itself, so that the editor can continue."""
     message = "relcrf failed on this model, which is a bug of relcrf and not a mistake of yours"
     return Diagnostic(

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from relcrf.editor.document import Document
 from relcrf.editor.glossary import GLOSSARY
-from relcrf.editor.meaning import template_meaning
-from relcrf.editor.runs import LearnedTemplate, learned
-from relcrf.editor.symbols import Binder, Space, Symbol
+from relcrf.editor.learned_templates import LearnedTemplate, find_learned_template
+from relcrf.editor.symbols import Binder, Namespace, Symbol
+from relcrf.editor.template_summary import summarize_template
 from relcrf.errors import UsageError, listing
-from relcrf.language.render import declaration as render_declaration
+from relcrf.language.render import render_declaration as render_declaration
 from relcrf.language.tokens import Token
 from relcrf.model import spec as s
-from relcrf.model.functions import FUNCTIONS, Signature
+from relcrf.model.functions import FUNCTIONS, FunctionSignature
 from relcrf.model.rules import all_templates
 from relcrf.model.types import Bag, Bool, DomainType
 
@@ -41,20 +41,20 @@ def hover(document: Document, offset: int, roots: Sequence[Path]) -> Hover | Non
     token = document.text.token_at(offset)
     if token is None or token.kind not in ("name", "text", "number"):
         return None
-    occurrence = document.index.at(document.name, token.start)
+    occurrence = document.index.occurrence_at(document.name, token.start)
     if occurrence is not None:
-        parts = list(_of_symbol(document, occurrence.symbol, roots))
+        parts = list(_describe_symbol(document, occurrence.symbol, roots))
     else:
-        parts = list(_of_word(document, token, roots))
+        parts = list(_describe_word(document, token, roots))
     return Hover("\n\n".join(parts), token.start, token.stop) if parts else None
 
 
-def _of_word(document: Document, token: Token, roots: Sequence[Path]) -> Iterator[str]:
+def _describe_word(document: Document, token: Token, roots: Sequence[Path]) -> Iterator[str]:
     """A word of the language, where it is one there."""
-    before = document.text.before(token.start)
+    before = document.text.token_before(token.start)
     if token.kind != "name" or (before is not None and before.text == "."):
         return
-    following = document.text.code(token.stop, len(document.text.text))[:1]
+    following = document.text.code_tokens(token.stop, len(document.text.text))[:1]
     is_call = bool(following) and following[0].text == "("
     if is_call and token.text in FUNCTIONS:
         try:
@@ -65,42 +65,42 @@ def _of_word(document: Document, token: Token, roots: Sequence[Path]) -> Iterato
         yield f"**{token.text}**: {GLOSSARY[token.text]}"
         declared = document.text.declaration_at(token.start)
         if token.text == "rule" and declared is not None and declared.start == token.start:
-            yield from _of_nameless_rule(document, token, roots)
+            yield from _describe_unnamed_rule(document, token, roots)
 
 
-def function_help(signature: Signature) -> str:
+def function_help(signature: FunctionSignature) -> str:
     """The types of a built-in function, and what it computes."""
     head = f"{signature.name}({', '.join(signature.parameters)}): {signature.result}"
-    return f"{_fenced(head)}\n\n{signature.summary}"
+    return f"{_code_block(head)}\n\n{signature.summary}"
 
 
-def _of_symbol(document: Document, symbol: Symbol, roots: Sequence[Path]) -> Iterator[str]:
+def _describe_symbol(document: Document, symbol: Symbol, roots: Sequence[Path]) -> Iterator[str]:
     spec = document.spec
-    match symbol.space:
-        case Space.NAME:
-            yield from _of_name(spec, symbol.name)
-        case Space.ATTRIBUTE:
-            yield from _of_attribute(spec, symbol)
-        case Space.VALUE:
+    match symbol.namespace:
+        case Namespace.NAME:
+            yield from _describe_declaration(spec, symbol.name)
+        case Namespace.ATTRIBUTE:
+            yield from _describe_attribute(spec, symbol)
+        case Namespace.VALUE:
             declared = spec.domain(symbol.owner)
             if isinstance(declared, s.EnumeratedDomain) and symbol.name in declared.values:
                 number = declared.values.index(symbol.name) + 1
                 yield f"`{symbol.name}`: value {number} of {len(declared.values)} of `{symbol.owner}`"
-        case Space.BINDER:
+        case Namespace.BINDER:
             binder = document.index.binders.get(symbol)
             if binder is not None:
-                yield from _of_binder(spec, symbol.name, binder)
-        case Space.WEIGHTS:
-            yield from _of_template(document, symbol.name, roots)
+                yield from _describe_binder(spec, symbol.name, binder)
+        case Namespace.WEIGHTS:
+            yield from _describe_weights(document, symbol.name, roots)
 
 
-def _of_name(spec: s.ModelSpec, name: str) -> Iterator[str]:
+def _describe_declaration(spec: s.ModelSpec, name: str) -> Iterator[str]:
     declared = spec.domain(name) or spec.entity(name) or spec.relation(name)
     match declared:
         case None:
             return
         case s.EnumeratedDomain() | s.RangeDomain() | s.OpenDomain():
-            about = _values(declared)
+            about = _describe_values(declared)
         case s.Entity():
             about = f"a type of thing, whose table has the key `{declared.key}`"
         case s.Relation():
@@ -109,16 +109,16 @@ def _of_name(spec: s.ModelSpec, name: str) -> Iterator[str]:
             value = "whether it holds" if declared.type == Bool() else f"a value of {declared.type}"
             admitted = "that `where` admits" if declared.where is not None else "of its arguments"
             about = f"random: {value}, for every tuple {admitted}"
-        case s.Derived():
+        case s.DerivedRelation():
             about = "derived: its tuples are computed from other tables"
     if isinstance(declared, s.EnumeratedDomain) and len(declared.values) > MAX_VALUES:
-        yield _fenced(f"domain {declared.name} = {{ {', '.join(declared.values[:MAX_VALUES])}, ... }}")
+        yield _code_block(f"domain {declared.name} = {{ {', '.join(declared.values[:MAX_VALUES])}, ... }}")
     else:
-        yield _fenced(render_declaration(declared))
+        yield _code_block(render_declaration(declared))
     yield about
 
 
-def _values(domain: s.Domain) -> str:
+def _describe_values(domain: s.Domain) -> str:
     if isinstance(domain, s.OpenDomain):
         return "its values are read from the data"
     if isinstance(domain, s.RangeDomain):
@@ -126,11 +126,11 @@ def _values(domain: s.Domain) -> str:
     return f"{len(domain.values)} values, in the order of their states"
 
 
-def _of_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
+def _describe_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
     declared = spec.attribute(symbol.owner, symbol.name)
     if declared is None:
         return
-    yield _fenced(attribute_head(symbol.owner, declared))
+    yield _code_block(attribute_signature(symbol.owner, declared))
     if declared.is_random:
         predicted = "random: observed where the data has a value, and queried where it has none"
         yield "random, and never observed" if declared.latent else predicted
@@ -141,62 +141,62 @@ def _of_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
     if isinstance(domain, s.EnumeratedDomain):
         yield f"`{domain.name}` has {listing(domain.values, MAX_VALUES)}"
     elif domain is not None:
-        yield f"`{domain.name}`: {_values(domain)}"
+        yield f"`{domain.name}`: {_describe_values(domain)}"
 
 
-def attribute_head(owner: str, declared: s.AttributeDeclaration) -> str:
+def attribute_signature(owner: str, declared: s.AttributeDeclaration) -> str:
     """An attribute as it is declared, with its owner."""
     return f"{declared.role}{owner}.{declared.name} : {declared.type}"
 
 
-def _of_binder(spec: s.ModelSpec, name: str, binder: Binder) -> Iterator[str]:
-    yield _fenced(f"{name}: {binder.sort}" if binder.sort else name)
+def _describe_binder(spec: s.ModelSpec, name: str, binder: Binder) -> Iterator[str]:
+    yield _code_block(f"{name}: {binder.sort}" if binder.sort else name)
     of = f" of `{binder.declaration}`" if binder.declaration else ""
     match binder.role:
         case "binder":
-            yield f"binder{of}: stands for {_every(spec, binder.sort)}"
+            yield f"binder{of}: stands for {_every_value(spec, binder.sort)}"
         case "argument":
             yield f"argument{of}"
         case _:
-            yield f"a name that only the condition{of} speaks of: {_every(spec, binder.sort)} for which it holds"
+            yield f"a name that only the condition{of} speaks of: {_every_value(spec, binder.sort)} for which it holds"
 
 
-def _every(spec: s.ModelSpec, sort: str) -> str:
+def _every_value(spec: s.ModelSpec, sort: str) -> str:
     return f"every value of {sort}" if spec.domain(sort) is not None else f"every {sort or 'thing'}"
 
 
 # Templates and what was learned of them
 
 
-def _of_template(document: Document, name: str, roots: Sequence[Path]) -> Iterator[str]:
+def _describe_weights(document: Document, name: str, roots: Sequence[Path]) -> Iterator[str]:
     spec = document.spec
-    declared = next((d for d in spec.everything if isinstance(d, s.Template | s.Rule) and d.name == name), None)
+    declared = next((d for d in spec.all_declarations if isinstance(d, s.Template | s.Rule) and d.name == name), None)
     template = next((t for t in all_templates(spec) if t.name == name), None)
     if declared is None or template is None:
         sharing = [f"`{t.name}`" for t in all_templates(spec) if t.weights == name]
         if sharing:
             yield f"weights that {listing(sharing)} share"
         return
-    yield _fenced(render_declaration(declared))
-    yield from _meaning(document, template, roots)
+    yield _code_block(render_declaration(declared))
+    yield from _describe_template(document, template, roots)
 
 
-def _of_nameless_rule(document: Document, token: Token, roots: Sequence[Path]) -> Iterator[str]:
+def _describe_unnamed_rule(document: Document, token: Token, roots: Sequence[Path]) -> Iterator[str]:
     for template in all_templates(document.spec):
         span = template.span
         is_here = span is not None and span.source.name == document.name
         if is_here and span is not None and document.text.offsets(span)[0] == token.start:
-            yield from _meaning(document, template, roots)
+            yield from _describe_template(document, template, roots)
 
 
-def _meaning(document: Document, template: s.Template, roots: Sequence[Path]) -> Iterator[str]:
-    yield template_meaning(template, document.spec)
-    found = learned(template, document.text.text, document.folder, roots)
+def _describe_template(document: Document, template: s.Template, roots: Sequence[Path]) -> Iterator[str]:
+    yield summarize_template(template, document.spec)
+    found = find_learned_template(template, document.text.text, document.folder, roots)
     if found is not None:
-        yield from _learned(found)
+        yield from _describe_learned(found)
 
 
-def _learned(found: LearnedTemplate) -> Iterator[str]:
+def _describe_learned(found: LearnedTemplate) -> Iterator[str]:
     weights = "1 weight" if found.weights == 1 else f"{found.weights:,} weights"
     bindings = "1 binding" if found.bindings == 1 else f"{found.bindings:,} bindings"
     largest = found.largest
@@ -210,14 +210,14 @@ def _learned(found: LearnedTemplate) -> Iterator[str]:
     columns = ["weight", "pattern", *["key"] * has_keys, *["feature"] * has_features]
     rows = [columns, ["---:", *["---"] * (len(columns) - 1)]]
     for _, key, feature, pattern, value in largest.rows():
-        cells = [f"{value:+.3f}", _cell(pattern)]
-        rows.append([*cells, *[_cell(key)] * has_keys, *[_cell(feature)] * has_features])
+        cells = [f"{value:+.3f}", _code_cell(pattern)]
+        rows.append([*cells, *[_code_cell(key)] * has_keys, *[_code_cell(feature)] * has_features])
     yield "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _cell(text: str) -> str:
+def _code_cell(text: str) -> str:
     return "`" + text.replace("`", "'").replace("|", "\\|").replace("\n", " ") + "`"
 
 
-def _fenced(code: str) -> str:
+def _code_block(code: str) -> str:
     return f"```rcrf\n{code}\n```"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from relcrf.editor.document import Document
 from relcrf.language.tokens import DeclarationTokens
 
-_KINDS = {
+_SYMBOL_KINDS = {
     "domain": "Enum",
     "entity": "Class",
     "relation": "Interface",
@@ -20,12 +20,12 @@ _KINDS = {
     "gate": "Event",
     "include": "File",
 }
-_MAX_LABEL = 40
+_MAX_LABEL_LENGTH = 40
 """Characters of a rule without a name."""
 
 
 @dataclass(frozen=True)
-class Heading:
+class OutlineEntry:
     """A declaration or an attribute.
 
     Args:
@@ -40,37 +40,48 @@ class Heading:
     stop: int
     name_start: int
     name_stop: int
-    children: tuple[Heading, ...] = ()
+    children: tuple[OutlineEntry, ...] = ()
 
 
-def outline(document: Document) -> Iterator[Heading]:
+def outline(document: Document) -> Iterator[OutlineEntry]:
     """The declarations in the order of the text. Half typed ones are there, too: a list that jumps helps nobody."""
     for head in document.text.declarations:
         if head.keyword:
-            yield _heading(head, document.text.text)
+            yield _build_entry(head, document.text.text)
 
 
-def _heading(head: DeclarationTokens, text: str) -> Heading:
-    if head.name_index is not None:
-        name = head.tokens[head.name_index]
+def _build_entry(declaration: DeclarationTokens, text: str) -> OutlineEntry:
+    if declaration.name_index is not None:
+        name = declaration.tokens[declaration.name_index]
         label = name.text
     else:
-        name = head.tokens[0]
-        label = " ".join(text[head.start : head.stop].split())
-        label = label if len(label) <= _MAX_LABEL else label[:_MAX_LABEL] + "..."
-    parameters = ", ".join(f"{p}: {sort}" for p, (_, sort) in head.parameters.items())
-    word = "predict relation" if head.keyword == "predict" else head.keyword
+        name = declaration.tokens[0]
+        label = " ".join(text[declaration.start : declaration.stop].split())
+        label = label if len(label) <= _MAX_LABEL_LENGTH else label[:_MAX_LABEL_LENGTH] + "..."
+    parameters = ", ".join(f"{p}: {sort}" for p, (_, sort) in declaration.parameters.items())
+    word = "predict relation" if declaration.keyword == "predict" else declaration.keyword
     detail = f"{word}({parameters})" if parameters else word
-    children = tuple(_attributes(head))
-    return Heading(label, _KINDS[head.keyword], detail, head.start, head.stop, name.start, name.stop, children)
+    children = tuple(_attribute_entries(declaration))
+    return OutlineEntry(
+        label,
+        _SYMBOL_KINDS[declaration.keyword],
+        detail,
+        declaration.start,
+        declaration.stop,
+        name.start,
+        name.stop,
+        children,
+    )
 
 
-def _attributes(head: DeclarationTokens) -> Iterator[Heading]:
-    firsts = set(head.attributes.values())
-    for k, start in head.attributes.items():
-        name, first = head.tokens[k], head.tokens[start]
-        rest = range(k + 2, len(head.tokens))
-        stop = next((j for j in rest if head.texts[j] in (",", "}") or j in firsts), len(head.tokens))
-        kind = " ".join(head.texts[k + 2 : stop]).replace(" .. ", "..")
+def _attribute_entries(declaration: DeclarationTokens) -> Iterator[OutlineEntry]:
+    firsts = set(declaration.attributes.values())
+    for k, start in declaration.attributes.items():
+        name, first = declaration.tokens[k], declaration.tokens[start]
+        rest = range(k + 2, len(declaration.tokens))
+        stop = next((j for j in rest if declaration.texts[j] in (",", "}") or j in firsts), len(declaration.tokens))
+        kind = " ".join(declaration.texts[k + 2 : stop]).replace(" .. ", "..")
         role = f"{first.text} " if start < k else ""
-        yield Heading(name.text, "Field", role + kind, first.start, head.tokens[stop - 1].stop, name.start, name.stop)
+        yield OutlineEntry(
+            name.text, "Field", role + kind, first.start, declaration.tokens[stop - 1].stop, name.start, name.stop
+        )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-_BREAK = re.compile(r"\r\n|\n|\r")
+_LINE_BREAK = re.compile(r"\r\n|\n|\r")
 
 
-def _width(text: str, encoding: str) -> int:
+def _encoded_length(text: str, encoding: str) -> int:
     """The length of a text in the units of an encoding. Unpaired surrogates, which JSON can carry, count as one each."""
     if encoding == "utf-8":
         return len(text.encode("utf-8", "surrogatepass"))
@@ -17,7 +17,7 @@ def _width(text: str, encoding: str) -> int:
     return len(text) + sum(character > "\uffff" for character in text)
 
 
-class Positions:
+class PositionMap:
     """The lines of a text as the protocol sees them: counted from 0, and columns in units of UTF-16 or what was agreed.
 
     Offsets beyond a line or the text, which come of edits that crossed on their way, are taken for its end.
@@ -26,7 +26,7 @@ class Positions:
     def __init__(self, text: str, encoding: str = "utf-16") -> None:
         self.text = text
         self.encoding = encoding
-        breaks = list(_BREAK.finditer(text))
+        breaks = list(_LINE_BREAK.finditer(text))
         self._starts = [0, *(m.end() for m in breaks)]
         self._stops = [*(m.start() for m in breaks), len(text)]
 
@@ -39,11 +39,11 @@ class Positions:
             return min(start + character, stop)
         at = start
         while at < stop and character > 0:
-            character -= _width(self.text[at], self.encoding)
+            character -= _encoded_length(self.text[at], self.encoding)
             at += 1
         return at
 
     def position(self, offset: int) -> tuple[int, int]:
         """Line and character of an offset."""
         line = bisect_right(self._starts, offset) - 1
-        return line, _width(self.text[self._starts[line] : offset], self.encoding)
+        return line, _encoded_length(self.text[self._starts[line] : offset], self.encoding)

@@ -17,25 +17,25 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
 from relcrf import __version__
-from relcrf.editor.completion import TRIGGERS, Item, complete
+from relcrf.editor.completion import TRIGGER_CHARACTERS, CompletionCandidate, complete
+from relcrf.editor.diagnostics import LocatedDiagnostic, RelatedNote, error_page_path, locate_diagnostics
 from relcrf.editor.document import Document
 from relcrf.editor.hover import hover
-from relcrf.editor.outline import Heading, outline
-from relcrf.editor.positions import Positions
-from relcrf.editor.rename import RenameRefused, renameable, require_free
-from relcrf.editor.reports import PlacedDiagnostic, Related, page, reports
+from relcrf.editor.outline import OutlineEntry, outline
+from relcrf.editor.positions import PositionMap
+from relcrf.editor.rename import RenameError, find_renameable, require_available_name
 from relcrf.editor.symbols import Occurrence
 from relcrf.editor.workspace import Workspace
 from relcrf.errors import ModelError
 from relcrf.language.format import format_text
 
-PAUSE = 0.15
+CHECK_DELAY = 0.15
 """Seconds without a keystroke after which a text is checked."""
 
 _log = logging.getLogger(__name__)
 
 
-class Refusal(JsonRpcException):
+class RequestFailure(JsonRpcException):
     """An answer that something cannot be done, which is no failure of the server."""
 
     CODE = types.LSPErrorCodes.RequestFailed
@@ -51,11 +51,11 @@ class RcrfServer(LanguageServer):
         super().__init__("relcrf", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
         self.project = Workspace()
         self.is_shut_down = False
-        self._waiting: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def report_server_error(self, error: Exception, source: object) -> None:
         """A bug of ours goes to the editor's log: a window at every keystroke would be worse than the bug."""
-        if not isinstance(error, Refusal):
+        if not isinstance(error, RequestFailure):
             _log.error("%s: %s", type(error).__name__, error)
 
     def supports(self, capability: str) -> bool:
@@ -64,69 +64,71 @@ class RcrfServer(LanguageServer):
 
     # Documents
 
-    def take(self, uri: str) -> Document:
+    def update_document(self, uri: str) -> Document:
         """Takes the text that the editor has of a document."""
         path = to_fs_path(uri)
-        return self.project.put(uri, self.workspace.get_text_document(uri).source, Path(path) if path else None)
+        return self.project.open_document(
+            uri, self.workspace.get_text_document(uri).source, Path(path) if path else None
+        )
 
     def document(self, uri: str) -> Document:
         """A document that is open; what the disk has of one that is not."""
         path = to_fs_path(uri)
-        found = self.project.open.get(uri) or (self.project.on_disk(Path(path)) if path else None)
+        found = self.project.open_documents.get(uri) or (self.project.load_from_disk(Path(path)) if path else None)
         return found or Document("", Path(path) if path else None)
 
-    def publish_soon(self, uri: str) -> None:
+    def schedule_check(self, uri: str) -> None:
         """Checks a document as soon as its writer pauses."""
-        self._stop_waiting(uri)
-        self._waiting[uri] = asyncio.get_running_loop().call_later(PAUSE, self.publish, uri)
+        self._cancel_timer(uri)
+        self._timers[uri] = asyncio.get_running_loop().call_later(CHECK_DELAY, self.check_now, uri)
 
-    def publish(self, uri: str) -> None:
+    def check_now(self, uri: str) -> None:
         """Checks a document and sends what is wrong with it."""
-        self._stop_waiting(uri)
-        document = self.project.open.get(uri)
+        self._cancel_timer(uri)
+        document = self.project.open_documents.get(uri)
         if document is None:
             return
         version = self.workspace.get_text_document(uri).version
-        found = [self._diagnostic(document, report) for report in reports(document)]
+        found = [self._to_lsp_diagnostic(document, report) for report in locate_diagnostics(document)]
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
 
-    def forget(self, uri: str) -> None:
+    def close_document(self, uri: str) -> None:
         """Forgets a document, and takes back what was said of it."""
-        self._stop_waiting(uri)
-        self.project.open.pop(uri, None)
+        self._cancel_timer(uri)
+        self.project.open_documents.pop(uri, None)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
-    def _stop_waiting(self, uri: str) -> None:
-        if uri in self._waiting:
-            self._waiting.pop(uri).cancel()
+    def _cancel_timer(self, uri: str) -> None:
+        if uri in self._timers:
+            self._timers.pop(uri).cancel()
 
     # Places
 
-    def positions(self, text: str) -> Positions:
-        return _positions(text, str(self.workspace.position_encoding or "utf-16"))
+    def position_map(self, text: str) -> PositionMap:
+        return _cached_position_map(text, str(self.workspace.position_encoding or "utf-16"))
 
     def offset(self, document: Document, position: types.Position) -> int:
-        return self.positions(document.text.text).offset(position.line, position.character)
+        return self.position_map(document.text.text).offset(position.line, position.character)
 
     def range(self, text: str, start: int, stop: int) -> types.Range:
-        positions = self.positions(text)
+        positions = self.position_map(text)
         return types.Range(types.Position(*positions.position(start)), types.Position(*positions.position(stop)))
 
-    def uri_of(self, path: Path | None, document: Document) -> str:
+    def file_uri(self, path: Path | None, document: Document) -> str:
         """The URI of a file, as the editor calls it where it is open; that of the document where there is no path."""
-        for uri, opened in self.project.open.items():
+        for uri, opened in self.project.open_documents.items():
             if opened is document if path is None else opened.path == path:
                 return uri
         return str(from_fs_path(str(path)))
 
-    def location(self, document: Document, found: Occurrence | Related) -> types.Location:
+    def location(self, document: Document, found: Occurrence | RelatedNote) -> types.Location:
         """Some characters of a document, or of a file that it includes."""
-        uri = self.uri_of(document.path_of(found.source), document)
+        uri = self.file_uri(document.source_path(found.source), document)
         return types.Location(uri, self.range(document.texts[found.source].text, found.start, found.stop))
 
     # Answers
 
-    def _diagnostic(self, document: Document, report: PlacedDiagnostic) -> types.Diagnostic:
+    def _to_lsp_diagnostic(self, document: Document, report: LocatedDiagnostic) -> types.Diagnostic:
         related = [
             types.DiagnosticRelatedInformation(self.location(document, related), related.message)
             for related in report.related
@@ -136,7 +138,7 @@ class RcrfServer(LanguageServer):
             message = "\n".join([message, *dict.fromkeys(f"note: {r.message}" for r in report.related)])
             related = []
         is_error, code = report.diagnostic.is_error, report.diagnostic.code
-        explained = page(code)
+        explained = error_page_path(code)
         href = from_fs_path(str(explained)) if explained is not None else None
         return types.Diagnostic(
             range=self.range(document.text.text, report.start, report.stop),
@@ -148,7 +150,9 @@ class RcrfServer(LanguageServer):
             related_information=related or None,
         )
 
-    def item(self, document: Document, item: Item, start: int, stop: int, order: int) -> types.CompletionItem:
+    def to_completion_item(
+        self, document: Document, item: CompletionCandidate, start: int, stop: int, order: int
+    ) -> types.CompletionItem:
         """What a list of completions shows of one."""
         has_snippets = self.supports("text_document.completion.completion_item.snippet_support")
         is_snippet = bool(item.snippet) and has_snippets
@@ -167,7 +171,7 @@ class RcrfServer(LanguageServer):
     def markup(self, text: str) -> types.MarkupContent:
         return types.MarkupContent(types.MarkupKind.Markdown, text)
 
-    def heading(self, document: Document, heading: Heading) -> types.DocumentSymbol:
+    def to_document_symbol(self, document: Document, heading: OutlineEntry) -> types.DocumentSymbol:
         """An entry of the outline."""
         text = document.text.text
         return types.DocumentSymbol(
@@ -176,13 +180,13 @@ class RcrfServer(LanguageServer):
             kind=types.SymbolKind[heading.kind],
             range=self.range(text, heading.start, heading.stop),
             selection_range=self.range(text, heading.name_start, heading.name_stop),
-            children=[self.heading(document, child) for child in heading.children],
+            children=[self.to_document_symbol(document, child) for child in heading.children],
         )
 
 
 @lru_cache(maxsize=32)
-def _positions(text: str, encoding: str) -> Positions:
-    return Positions(text, encoding)
+def _cached_position_map(text: str, encoding: str) -> PositionMap:
+    return PositionMap(text, encoding)
 
 
 server = RcrfServer()
@@ -192,9 +196,9 @@ server = RcrfServer()
 
 
 @server.feature(types.INITIALIZED)
-def initialized(ls: RcrfServer, params: types.InitializedParams) -> None:
+def on_initialized(ls: RcrfServer, params: types.InitializedParams) -> None:
     """Looks at the workspace, and asks to hear of changed files."""
-    _find_roots(ls)
+    _update_roots(ls)
     if ls.supports("workspace.did_change_watched_files.dynamic_registration"):
         watched = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher("**/*.rcrf")])
         method = types.WORKSPACE_DID_CHANGE_WATCHED_FILES
@@ -204,18 +208,18 @@ def initialized(ls: RcrfServer, params: types.InitializedParams) -> None:
 
 
 @server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
-def changed_folders(ls: RcrfServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
-    _find_roots(ls)
+def on_folders_changed(ls: RcrfServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    _update_roots(ls)
 
 
-def _find_roots(ls: RcrfServer) -> None:
+def _update_roots(ls: RcrfServer) -> None:
     uris = [folder.uri for folder in ls.workspace.folders.values()] or [ls.workspace.root_uri or ""]
     paths = [to_fs_path(uri) for uri in uris if uri]
     ls.project.roots = [Path(path) for path in paths if path]
 
 
 @server.feature(types.SHUTDOWN)
-def shut_down(ls: RcrfServer, params: None) -> None:
+def on_shutdown(ls: RcrfServer, params: None) -> None:
     ls.is_shut_down = True
 
 
@@ -223,42 +227,42 @@ def shut_down(ls: RcrfServer, params: None) -> None:
 
 
 @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
-def opened(ls: RcrfServer, params: types.DidOpenTextDocumentParams) -> None:
-    ls.take(params.text_document.uri)
-    ls.publish(params.text_document.uri)
+def on_open(ls: RcrfServer, params: types.DidOpenTextDocumentParams) -> None:
+    ls.update_document(params.text_document.uri)
+    ls.check_now(params.text_document.uri)
 
 
 @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
-def changed(ls: RcrfServer, params: types.DidChangeTextDocumentParams) -> None:
-    ls.take(params.text_document.uri)
-    ls.publish_soon(params.text_document.uri)
+def on_change(ls: RcrfServer, params: types.DidChangeTextDocumentParams) -> None:
+    ls.update_document(params.text_document.uri)
+    ls.schedule_check(params.text_document.uri)
 
 
 @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
-def closed(ls: RcrfServer, params: types.DidCloseTextDocumentParams) -> None:
-    ls.forget(params.text_document.uri)
+def on_close(ls: RcrfServer, params: types.DidCloseTextDocumentParams) -> None:
+    ls.close_document(params.text_document.uri)
 
 
 @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
-def saved(ls: RcrfServer, params: types.DidSaveTextDocumentParams) -> None:
-    _reread(ls)
+def on_save(ls: RcrfServer, params: types.DidSaveTextDocumentParams) -> None:
+    _reload_documents(ls)
 
 
 @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
-def changed_files(ls: RcrfServer, params: types.DidChangeWatchedFilesParams) -> None:
-    _reread(ls)
+def on_files_changed(ls: RcrfServer, params: types.DidChangeWatchedFilesParams) -> None:
+    _reload_documents(ls)
 
 
-def _reread(ls: RcrfServer) -> None:
-    for uri in ls.project.reread():
-        ls.publish_soon(uri)
+def _reload_documents(ls: RcrfServer) -> None:
+    for uri in ls.project.reload_including():
+        ls.schedule_check(uri)
 
 
 # Questions
 
 
 @server.feature(types.TEXT_DOCUMENT_HOVER)
-def hovered(ls: RcrfServer, params: types.HoverParams) -> types.Hover | None:
+def on_hover(ls: RcrfServer, params: types.HoverParams) -> types.Hover | None:
     document = ls.document(params.text_document.uri)
     found = hover(document, ls.offset(document, params.position), ls.project.roots)
     if found is None:
@@ -267,21 +271,21 @@ def hovered(ls: RcrfServer, params: types.HoverParams) -> types.Hover | None:
 
 
 @server.feature(types.TEXT_DOCUMENT_DEFINITION)
-def defined(ls: RcrfServer, params: types.DefinitionParams) -> list[types.Location] | None:
+def on_definition(ls: RcrfServer, params: types.DefinitionParams) -> list[types.Location] | None:
     """Where the name is declared; of an `include`, the file."""
     document = ls.document(params.text_document.uri)
     offset = ls.offset(document, params.position)
-    found = document.index.at(document.name, offset)
+    found = document.index.occurrence_at(document.name, offset)
     if found is None:
-        path, top = document.included_at(offset), types.Position(0, 0)
-        return [types.Location(ls.uri_of(path, document), types.Range(top, top))] if path is not None else None
+        path, top = document.included_path_at(offset), types.Position(0, 0)
+        return [types.Location(ls.file_uri(path, document), types.Range(top, top))] if path is not None else None
     return [ls.location(document, occurrence) for occurrence in document.index.declarations(found.symbol)]
 
 
 @server.feature(types.TEXT_DOCUMENT_REFERENCES)
-def referred(ls: RcrfServer, params: types.ReferenceParams) -> list[types.Location] | None:
+def on_references(ls: RcrfServer, params: types.ReferenceParams) -> list[types.Location] | None:
     document = ls.document(params.text_document.uri)
-    found = document.index.at(document.name, ls.offset(document, params.position))
+    found = document.index.occurrence_at(document.name, ls.offset(document, params.position))
     if found is None:
         return None
     every = ls.project.occurrences(document, found.symbol)
@@ -289,28 +293,28 @@ def referred(ls: RcrfServer, params: types.ReferenceParams) -> list[types.Locati
 
 
 @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
-def prepared_rename(ls: RcrfServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder:
+def on_prepare_rename(ls: RcrfServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder:
     document = ls.document(params.text_document.uri)
     try:
-        found = renameable(document, ls.offset(document, params.position))
-    except RenameRefused as refusal:
-        raise Refusal(str(refusal)) from None
+        found = find_renameable(document, ls.offset(document, params.position))
+    except RenameError as refusal:
+        raise RequestFailure(str(refusal)) from None
     return types.PrepareRenamePlaceholder(ls.range(document.text.text, found.start, found.stop), found.symbol.name)
 
 
 @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
-def renamed(ls: RcrfServer, params: types.RenameParams) -> types.WorkspaceEdit:
+def on_rename(ls: RcrfServer, params: types.RenameParams) -> types.WorkspaceEdit:
     document = ls.document(params.text_document.uri)
     try:
-        found = renameable(document, ls.offset(document, params.position))
+        found = find_renameable(document, ls.offset(document, params.position))
         every = ls.project.occurrences(document, found.symbol)
         for other in {id(other): other for other, _ in every}.values():
-            require_free(other, found.symbol, params.new_name)
+            require_available_name(other, found.symbol, params.new_name)
         for other, occurrence in every:
             if not ls.project.is_current(other, occurrence.source):
-                raise RenameRefused(f"'{occurrence.source}' has changes that are not saved: save it first")
-    except RenameRefused as refusal:
-        raise Refusal(str(refusal)) from None
+                raise RenameError(f"'{occurrence.source}' has changes that are not saved: save it first")
+    except RenameError as refusal:
+        raise RequestFailure(str(refusal)) from None
     changes: dict[str, list[types.TextEdit]] = {}
     for other, occurrence in every:
         location = ls.location(other, occurrence)
@@ -318,25 +322,25 @@ def renamed(ls: RcrfServer, params: types.RenameParams) -> types.WorkspaceEdit:
     return types.WorkspaceEdit(changes)
 
 
-@server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=list(TRIGGERS)))
-def completed(ls: RcrfServer, params: types.CompletionParams) -> types.CompletionList | None:
+@server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=list(TRIGGER_CHARACTERS)))
+def on_completion(ls: RcrfServer, params: types.CompletionParams) -> types.CompletionList | None:
     document = ls.document(params.text_document.uri)
     is_space = params.context is not None and params.context.trigger_character == " "
     found = complete(document, ls.offset(document, params.position), after_space=is_space)
     if found is None:
         return None
-    items = [ls.item(document, item, found.start, found.stop, k) for k, item in enumerate(found.items)]
+    items = [ls.to_completion_item(document, item, found.start, found.stop, k) for k, item in enumerate(found.items)]
     return types.CompletionList(is_incomplete=False, items=items)
 
 
 @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
-def listed(ls: RcrfServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+def on_document_symbol(ls: RcrfServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
     document = ls.document(params.text_document.uri)
-    return [ls.heading(document, heading) for heading in outline(document)]
+    return [ls.to_document_symbol(document, heading) for heading in outline(document)]
 
 
 @server.feature(types.TEXT_DOCUMENT_FORMATTING)
-def formatted(ls: RcrfServer, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+def on_formatting(ls: RcrfServer, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
     """The lines that change; nothing where the text has a mistake, which its diagnostics tell."""
     document = ls.document(params.text_document.uri)
     text = document.text.text
@@ -357,14 +361,14 @@ def formatted(ls: RcrfServer, params: types.DocumentFormattingParams) -> list[ty
     ]
 
 
-def _is_no_refusal(record: logging.LogRecord) -> bool:
+def _is_not_request_failure(record: logging.LogRecord) -> bool:
     """Keeps refusals, which the editor shows, out of the log of what went wrong."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], Refusal)
+    return record.exc_info is None or not isinstance(record.exc_info[1], RequestFailure)
 
 
 def main() -> None:
     """Serves one editor until it says goodbye; leaves with 0 if it did, as the protocol wants, else with 1."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
-    logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_no_refusal)
+    logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_not_request_failure)
     server.start_io()
     raise SystemExit(0 if server.is_shut_down else 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 
-class Space(Enum):
+class Namespace(Enum):
     """Names of different spaces may be the same and have nothing to do with each other."""
 
     NAME = "domains, entities and relations"
@@ -27,7 +27,7 @@ class Symbol:
         scope: of a binder, the offset where its declaration, or the aggregate that it is only known in, begins.
     """
 
-    space: Space
+    namespace: Namespace
     name: str
     owner: str = ""
     scope: int = -1
@@ -62,7 +62,7 @@ class Occurrence:
     is_declaration: bool = False
 
 
-class Index:
+class SymbolIndex:
     """All occurrences of all symbols of a model and what it includes.
 
     A name that nothing declares, such as the `p` of `where Link(p, a)`, is declared where it stands first.
@@ -73,35 +73,35 @@ class Index:
         places: dict[tuple[str, int], Occurrence] = {}
         for occurrence in occurrences:
             places.setdefault((occurrence.source, occurrence.start), occurrence)
-        self._of: dict[Symbol, list[Occurrence]] = {}
+        self._by_symbol: dict[Symbol, list[Occurrence]] = {}
         for _, occurrence in sorted(places.items()):
-            self._of.setdefault(occurrence.symbol, []).append(occurrence)
-        for symbol, found in self._of.items():
-            if symbol.space is Space.BINDER and not any(o.is_declaration for o in found):
+            self._by_symbol.setdefault(occurrence.symbol, []).append(occurrence)
+        for symbol, found in self._by_symbol.items():
+            if symbol.namespace is Namespace.BINDER and not any(o.is_declaration for o in found):
                 found[0] = replace(found[0], is_declaration=True)
-        self._in: dict[str, list[Occurrence]] = {}
-        for occurrence in sorted((o for found in self._of.values() for o in found), key=lambda o: o.start):
-            self._in.setdefault(occurrence.source, []).append(occurrence)
+        self._by_source: dict[str, list[Occurrence]] = {}
+        for occurrence in sorted((o for found in self._by_symbol.values() for o in found), key=lambda o: o.start):
+            self._by_source.setdefault(occurrence.source, []).append(occurrence)
 
     @property
     def symbols(self) -> Iterable[Symbol]:
         """All symbols that occur."""
-        return self._of.keys()
+        return self._by_symbol.keys()
 
-    def at(self, source: str, offset: int) -> Occurrence | None:
+    def occurrence_at(self, source: str, offset: int) -> Occurrence | None:
         """The occurrence that a cursor touches; of two the one to its right."""
-        found = self._in.get(source, [])
+        found = self._by_source.get(source, [])
         last = bisect_right(found, offset, key=lambda o: o.start) - 1
         return found[last] if last >= 0 and offset <= found[last].stop else None
 
-    def of(self, symbol: Symbol) -> list[Occurrence]:
+    def occurrences(self, symbol: Symbol) -> list[Occurrence]:
         """All occurrences of a symbol, by text and place."""
-        return self._of.get(symbol, [])
+        return self._by_symbol.get(symbol, [])
 
     def declarations(self, symbol: Symbol) -> list[Occurrence]:
         """Where a symbol is declared: once, unless the model has that mistake."""
-        return [o for o in self.of(symbol) if o.is_declaration]
+        return [o for o in self.occurrences(symbol) if o.is_declaration]
 
-    def inside(self, source: str, start: int, stop: int) -> list[Occurrence]:
+    def occurrences_in(self, source: str, start: int, stop: int) -> list[Occurrence]:
         """The occurrences in a part of a text."""
-        return [o for o in self._in.get(source, []) if start <= o.start < stop]
+        return [o for o in self._by_source.get(source, []) if start <= o.start < stop]

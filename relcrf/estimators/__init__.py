@@ -1,8 +1,8 @@
 """Estimators of scikit-learn; they need the extra `sklearn`."""
 
-from relcrf.data.extras import require
+from relcrf.data.extras import import_extra
 
-require("sklearn", "sklearn", "relcrf.estimators")
+import_extra("sklearn", "sklearn", "relcrf.estimators")
 
 from relcrf.estimators.relational import RelationalCRF  # noqa: E402  # what misses scikit-learn is told first
 from relcrf.estimators.structured import ESSCRFClassifier  # noqa: E402

@@ -19,11 +19,11 @@ from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
-from relcrf.prediction import block_named
-from relcrf.proposal.draft import Draft, proposed
-from relcrf.watching import watching
+from relcrf.prediction import find_variable_block
+from relcrf.progress_reporting import progress_monitor
+from relcrf.proposal.draft import ModelDraft, propose_model
 
-OWN = ("model", "backend", "attribute", "tables")
+ESTIMATOR_PARAMETERS = ("model", "backend", "attribute", "tables")
 """Parameters of the estimator; all others are settings of the backend."""
 
 
@@ -75,12 +75,12 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All parameters and settings by name."""
-        return {**{name: getattr(self, name) for name in OWN}, **self.settings}
+        return {**{name: getattr(self, name) for name in ESTIMATOR_PARAMETERS}, **self.settings}
 
     def set_params(self, **params: Any) -> RelationalCRF:
         """Changes parameters and settings; what a setting may be is said when the backend gets it."""
         for name, value in params.items():
-            if name in OWN:
+            if name in ESTIMATOR_PARAMETERS:
                 setattr(self, name, value)
             else:
                 self.settings = {**self.settings, name: value}
@@ -94,22 +94,22 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         Raises:
             ModelError, DataError, UsageError: as the model, the tables and the settings have mistakes.
         """
-        with watching() as watch:
-            grounding = self._ground(_dataset(X if self.tables is None else self.tables), watch.grounding)
+        with progress_monitor() as watch:
+            grounding = self._ground(_to_dataset(X if self.tables is None else self.tables), watch.report_grounding)
         if self.tables is None:
             self.fit_ = api.fit(self.model_, grounding, self.backend, **self.settings)
             return self
         block = self._block(grounding)
-        variables = _variables(grounding, block, X)
+        variables = _find_variables(grounding, block, X)
         if y is None or len(y) != len(variables):
             message = f"there are {len(variables):,} keys and {0 if y is None else len(y):,} labels"
             raise DataError(Diagnostic("E366", message, hint="give y a label for each key"))
         states = grounding.states.copy()
         states[block.start : block.start + block.count] = -1
-        states[variables] = _codes(block, y)
+        states[variables] = _label_codes(block, y)
         self._grounding, self._attribute = replace(grounding, states=states), block.name
-        values = _typed(block.values, y)
-        self._order = np.array(_ascending(values.tolist()))
+        values = _convert_values(block.values, y)
+        self._order = np.array(_sort_order(values.tolist()))
         self.classes_ = values[self._order]
         self.fit_ = api.fit(self.model_, self._grounding, self.backend, **self.settings)
         return self
@@ -125,16 +125,16 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return self._frames(X, with_each=False)
+        return self._predict_frames(X, with_each=False)
 
     def predict_proba(self, X: Any) -> Any:
         """As `predict`, with the probability of each value: an array of shape (n, n_classes), or frames with columns `p_...`."""
         check_is_fitted(self, "fit_")
         if self.tables is None:
-            return self._frames(X, with_each=True)
+            return self._predict_frames(X, with_each=True)
         grounding = self._grounding
         block = self._block(grounding)
-        variables = _variables(grounding, block, X)
+        variables = _find_variables(grounding, block, X)
         hidden = np.zeros(grounding.graph.n_variables, dtype=bool)
         hidden[variables] = True
         found = api.predict(self.fit_, grounding, hidden=hidden)
@@ -146,30 +146,30 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
-        grounding = self.fit_.ground(_dataset(X))
+        grounding = self.fit_.ground(_to_dataset(X))
         found = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
         return found.score(self.attribute).accuracy
 
-    def _frames(self, X: Any, *, with_each: bool) -> Any:
+    def _predict_frames(self, X: Any, *, with_each: bool) -> Any:
         """Args: with_each: the probability of each value, too."""
-        found = self.fit_.predict(_dataset(X))
-        make = _conversion(X)
+        found = self.fit_.predict(_to_dataset(X))
+        make = _frame_converter(X)
         names = found.attributes if self.attribute is None else [self.attribute]
-        frames = {name: make(found.table(name, with_each=with_each)) for name in names}
+        frames = {name: make(found.table(name, with_probabilities=with_each)) for name in names}
         return next(iter(frames.values())) if len(frames) == 1 else frames
 
     def _ground(self, data: Dataset, progress: Progress) -> Grounding:
         """The model on the tables; without a model, one that is proposed for them."""
-        self._proposal: Draft | None = None
+        self._proposal: ModelDraft | None = None
         if self.model is None:
-            self._proposal = proposed(data, self.attribute, progress)
+            self._proposal = propose_model(data, self.attribute, progress)
             self.model_ = self._proposal.model
             return self._proposal.grounding
         self.model_ = self.model if isinstance(self.model, Model) else api.load(self.model)
         return self.model_.ground(data, progress=progress)
 
     def _block(self, grounding: Grounding) -> VariableBlock:
-        block = block_named(grounding, self.attribute)
+        block = find_variable_block(grounding, self.attribute)
         if block.attribute is None:
             raise UsageError(
                 Diagnostic("E310", f"'{block.name}' is not an attribute", hint="name an attribute of an entity")
@@ -177,7 +177,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         return block
 
 
-_CONVERSIONS: dict[str, Callable[[Frame], Any]] = {
+_FRAME_CONVERTERS: dict[str, Callable[[Frame], Any]] = {
     "pandas": Frame.to_pandas,
     "polars": Frame.to_polars,
     "pyarrow": Frame.to_arrow,
@@ -186,48 +186,50 @@ _CONVERSIONS: dict[str, Callable[[Frame], Any]] = {
 """Functions that convert frames, by the package of the result."""
 
 
-def _conversion(given: Any) -> Callable[[Frame], Any]:
+def _frame_converter(given: Any) -> Callable[[Frame], Any]:
     """Return the function that converts a frame to the kind of the first data frame among some tables, if there is one."""
     tables = given.values() if isinstance(given, Mapping) else ()
     packages = (type(table).__module__.partition(".")[0] for table in tables)
-    return next((_CONVERSIONS[name] for name in packages if name in _CONVERSIONS), lambda frame: frame)
+    return next((_FRAME_CONVERTERS[name] for name in packages if name in _FRAME_CONVERTERS), lambda frame: frame)
 
 
-def _dataset(tables: Any) -> Dataset:
+def _to_dataset(tables: Any) -> Dataset:
     return tables if isinstance(tables, Dataset) else Dataset(tables)
 
 
-def _keys(X: Any, key: str) -> list[str]:
+def _key_texts(X: Any, key: str) -> list[str]:
     """Keys as text: of a column of that name, or of the only column."""
     column = X[key] if hasattr(X, "columns") and key in X.columns else X
     cells = np.asarray(column, dtype=object)
     return [str(cell) for cell in (cells if cells.ndim == 1 else cells[:, 0]).tolist()]
 
 
-def _variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray:
+def _find_variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray:
     """The variables of some keys.
 
     Raises:
         DataError: for an unknown key.
     """
-    (texts,) = grounding.arguments(block)
+    (texts,) = grounding.argument_texts(block)
     message = f"there is no {block.owner} '{{}}' in the tables"
-    found = _positions(_keys(X, block.columns[0]), texts.tolist(), message, "X are keys of things in `tables`")
+    found = _find_positions(
+        _key_texts(X, block.argument_names[0]), texts.tolist(), message, "X are keys of things in `tables`"
+    )
     return block.start + found
 
 
-def _codes(block: VariableBlock, y: Any) -> np.ndarray:
+def _label_codes(block: VariableBlock, y: Any) -> np.ndarray:
     """The states of labels.
 
     Raises:
         DataError: for a label that the attribute does not have.
     """
-    texts = [_text(label) for label in np.asarray(y).tolist()]
+    texts = [_label_text(label) for label in np.asarray(y).tolist()]
     message = f"'{{}}' is no value of {block.name}"
-    return _positions(texts, block.values, message, f"it takes {listing(block.values)}").astype(np.int32)
+    return _find_positions(texts, block.values, message, f"it takes {listing(block.values)}").astype(np.int32)
 
 
-def _positions(texts: Sequence[str], known: Sequence[str], message: str, hint: str) -> np.ndarray:
+def _find_positions(texts: Sequence[str], known: Sequence[str], message: str, hint: str) -> np.ndarray:
     """Return the position of each text among the known ones; the message has a field for the first unknown one."""
     position = {text: k for k, text in enumerate(known)}
     unknown = next((text for text in texts if text not in position), None)
@@ -236,24 +238,24 @@ def _positions(texts: Sequence[str], known: Sequence[str], message: str, hint: s
     return np.array([position[text] for text in texts], dtype=np.int64)
 
 
-def _text(label: Any) -> str:
+def _label_text(label: Any) -> str:
     return str(label).lower() if isinstance(label, bool) else str(label)
 
 
-def _typed(values: tuple[str, ...], y: Any) -> np.ndarray:
+def _convert_values(values: tuple[str, ...], y: Any) -> np.ndarray:
     """The values of an attribute in the type of the labels; those that this type does not have are texts among them."""
-    labels = {_text(label): label for label in np.asarray(y).tolist()}
+    labels = {_label_text(label): label for label in np.asarray(y).tolist()}
     kind = type(next(iter(labels.values()), ""))
-    found = [labels[value] if value in labels else _as(kind, value) for value in values]
+    found = [labels[value] if value in labels else _convert_value(kind, value) for value in values]
     return np.array(found, dtype=None if len({type(value) for value in found}) == 1 else object)
 
 
-def _ascending(values: list[Any]) -> list[int]:
+def _sort_order(values: list[Any]) -> list[int]:
     """The order of values as scikit-learn has it; texts behind numbers."""
     return sorted(range(len(values)), key=lambda k: (isinstance(values[k], str), values[k]))
 
 
-def _as(kind: type, value: str) -> Any:
+def _convert_value(kind: type, value: str) -> Any:
     if kind is bool:
         return value == "true"
     try:

@@ -12,10 +12,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from relcrf.api import Model
-from relcrf.backends.base import Inferred, Monitor
-from relcrf.backends.registry import make
+from relcrf.backends.base import InferenceResult, Monitor
+from relcrf.backends.registry import make_backend
 from relcrf.columns.offsets import offsets
-from relcrf.estimators.rows import RowModel, as_model
+from relcrf.estimators.row_model import RowModel, build_relational_model
 
 
 class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
@@ -76,12 +76,14 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         classes = [values for values, _ in found]
         self._classes, self._is_single = classes, y.ndim == 1
         self.classes_ = classes[0] if self._is_single else classes
-        self._varying = np.flatnonzero([len(values) > 1 for values in classes])
-        self._rows = RowModel(tuple(len(classes[k]) for k in self._varying), X.shape[1], bool(self.evidence_on_pairs))
+        self._varying_targets = np.flatnonzero([len(values) > 1 for values in classes])
+        self._row_model = RowModel(
+            tuple(len(classes[k]) for k in self._varying_targets), X.shape[1], bool(self.evidence_on_pairs)
+        )
         self.vectors_, self.n_iter_ = {}, 0
-        if len(self._varying):
-            states = np.column_stack([found[k][1].reshape(-1) for k in self._varying])
-            learned = self._system().fit(self._rows.problem(X, states), Monitor())
+        if len(self._varying_targets):
+            states = np.column_stack([found[k][1].reshape(-1) for k in self._varying_targets])
+            learned = self._make_backend().fit(self._row_model.problem(X, states), Monitor())
             self.vectors_ = learned.vectors
             self.n_iter_ = max(state.iteration for _, state in learned.stages)
             if not learned.converged:
@@ -93,7 +95,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         inferred, n = self._infer(X)
         joint = np.zeros((n, len(self._classes)), dtype=np.int64)
         if inferred is not None:
-            joint[:, self._varying] = inferred.map_states.reshape(n, -1)
+            joint[:, self._varying_targets] = inferred.map_states.reshape(n, -1)
         columns = [values[states] for values, states in zip(self._classes, joint.T, strict=True)]
         return columns[0] if self._is_single else np.column_stack(columns)
 
@@ -103,8 +105,8 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         out = [np.ones((n, 1)) for _ in self._classes]
         if inferred is not None:
             flat = inferred.marginals.reshape(n, -1)
-            starts = offsets(self._rows.cardinalities)
-            for target, start, stop in zip(self._varying, starts[:-1], starts[1:], strict=True):
+            starts = offsets(self._row_model.cardinalities)
+            for target, start, stop in zip(self._varying_targets, starts[:-1], starts[1:], strict=True):
                 out[target] = flat[:, start:stop]
         return out[0] if self._is_single else out
 
@@ -124,15 +126,17 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
     def model_(self) -> Model:
         """The relational model that this is: entity `Row` with a vector `x` and targets `t0`, `t1`, ..."""
         check_is_fitted(self)
-        return as_model([self._classes[k] for k in self._varying], evidence_on_pairs=bool(self.evidence_on_pairs))
+        return build_relational_model(
+            [self._classes[k] for k in self._varying_targets], evidence_on_pairs=bool(self.evidence_on_pairs)
+        )
 
-    def _system(self) -> Any:
-        return make("ess", l2=self.l2, width=self.width, max_iterations=self.max_iter, tolerance=self.tol)
+    def _make_backend(self) -> Any:
+        return make_backend("ess", l2=self.l2, width=self.width, max_iterations=self.max_iter, tolerance=self.tol)
 
-    def _infer(self, X: Any) -> tuple[Inferred | None, int]:
+    def _infer(self, X: Any) -> tuple[InferenceResult | None, int]:
         """Answers for all targets that vary, None where none does; and the number of rows."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        if not len(self._varying):
+        if not len(self._varying_targets):
             return None, len(X)
-        return self._system().infer(self._rows.problem(X), self.vectors_), len(X)
+        return self._make_backend().infer(self._row_model.problem(X), self.vectors_), len(X)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, Learned, Monitor, Problem
+from relcrf.backends.base import AbstractBackend, FitResult, Monitor, Problem
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.predictions import FoldPrediction
 from relcrf.evaluation.splits import random_folds
@@ -19,9 +19,9 @@ SCALES = np.geomspace(0.25, 2.0, 13)
 """Scales that are tried; 1 is not among them but near one, since nothing depends on a few per cent."""
 
 
-def calibrated(
-    problem: Problem, system: AbstractBackend, learned: Learned, *, folds: int = 5, seed: int = 0
-) -> Learned:
+def calibrate_temperature(
+    problem: Problem, system: AbstractBackend, learned: FitResult, *, folds: int = 5, seed: int = 0
+) -> FitResult:
     """Multiply the weights by the scale under which held-out labels are most probable.
 
     Each of `folds` parts of the labels is held out in turn, the system is trained on the others, and the part's labels are
@@ -35,20 +35,22 @@ def calibrated(
         raise UsageError(Diagnostic("E317", f"{folds} folds hold nothing out", hint="calibrate by 2 folds or more"))
     total = np.zeros(len(SCALES))
     for fold in random_folds(problem, folds, seed):
-        part = system.fit(fold.learning(problem), Monitor())
-        querying = fold.querying(problem).having(part.chosen)
+        part = system.fit(fold.learning_problem(problem), Monitor())
+        querying = fold.query_problem(problem).with_candidates(part.chosen_candidates)
         for k, scale in enumerate(SCALES):
-            inferred = system.infer(querying, _scaled(querying, part.vectors, scale))
-            total[k] += fold.n * FoldPrediction.of(fold, inferred, problem.states).score().log_likelihood
+            inferred = system.infer(querying, _scale_weights(querying, part.vectors, scale))
+            total[k] += (
+                fold.n_test * FoldPrediction.from_inferred(fold, inferred, problem.states).score().log_likelihood
+            )
     scale = float(SCALES[np.nan_to_num(total, nan=-np.inf).argmax()])
     return replace(
         learned,
-        vectors=_scaled(problem.having(learned.chosen), learned.vectors, scale),
+        vectors=_scale_weights(problem.with_candidates(learned.chosen_candidates), learned.vectors, scale),
         summary={**learned.summary, "calibration": scale},
         moments=None,  # they were of the weights before
     )
 
 
-def _scaled(problem: Problem, vectors: dict[str, np.ndarray], scale: float) -> dict[str, np.ndarray]:
+def _scale_weights(problem: Problem, vectors: dict[str, np.ndarray], scale: float) -> dict[str, np.ndarray]:
     weights = vectors["weights"]
-    return {**vectors, "weights": np.where(problem.graph.layout.learned(), scale * weights, weights)}
+    return {**vectors, "weights": np.where(problem.graph.layout.learnable_mask(), scale * weights, weights)}

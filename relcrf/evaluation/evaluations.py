@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from relcrf.backends.base import AbstractBackend, Monitor
-from relcrf.backends.learned import LearnedModel
-from relcrf.backends.registry import make
-from relcrf.data.splits import SplitPlan, read_split
+from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.registry import make_backend
+from relcrf.data.split_plan import SplitPlan, parse_split
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.evaluation.leaks import Leaks, leaks_of
+from relcrf.evaluation.leakage import Leakage, measure_leakage
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, Predictions
 from relcrf.evaluation.runner import (
+    ProgressCallback,
     SystemResult,
-    Watch,
-    predict_fold_of_run,
+    predict_fold_with_model,
     predict_frequencies,
-    run,
-    run_apart,
+    run_in_processes,
+    run_systems,
 )
-from relcrf.evaluation.splits import Fold, folds_of, labels_in
+from relcrf.evaluation.splits import Fold, labelled_in_grounding, make_folds
 from relcrf.grounding.grounding import Grounding
 
-PARTS = 20
+DEFAULT_SUBGRAPHS = 20
 """Default number of small parts of the graph in which marginals are compared with exact ones."""
 
 
@@ -43,19 +43,19 @@ class Evaluation:
     folds: tuple[Fold, ...]
     results: Mapping[str, SystemResult]
     predictions: Predictions
-    leaks: Leaks
+    leakage: Leakage
 
     @classmethod
-    def of(
+    def from_results(
         cls, grounding: Grounding, plan: SplitPlan, folds: tuple[Fold, ...], results: Mapping[str, SystemResult]
     ) -> Evaluation:
         """Return the evaluation of some results, with the baseline where there are labels to learn from."""
-        labelled = labels_in(grounding)
+        labelled = labelled_in_grounding(grounding)
         by_system = {name: found.predictions for name, found in results.items() if found.predictions}
-        if all(fold.train(labelled).any() for fold in folds):
+        if all(fold.train_mask(labelled).any() for fold in folds):
             by_system = {MAJORITY: tuple(predict_frequencies(grounding, fold) for fold in folds), **by_system}
-        predictions = Predictions.of(grounding, folds, by_system)
-        return cls(str(plan), folds, results, predictions, leaks_of(grounding, folds))
+        predictions = Predictions.from_folds(grounding, folds, by_system)
+        return cls(str(plan), folds, results, predictions, measure_leakage(grounding, folds))
 
     @property
     def n_loaded(self) -> int:
@@ -68,11 +68,11 @@ class Evaluation:
         seconds = {name: dict(zip(("learn", "infer"), found.seconds(name), strict=True)) for name in found.systems}
         return {
             "split": self.split,
-            "rounds": [{"name": fold.name, "held_out": fold.n} for fold in self.folds],
+            "rounds": [{"name": fold.name, "held_out": fold.n_test} for fold in self.folds],
             "attributes": found.as_dict(),
             "seconds": seconds,
             "converged": {name: found.converged(name) for name in found.systems},
-            "leaks": self.leaks.as_dict(),
+            "leaks": self.leakage.as_dict(),
             "rounds_found": self.n_loaded,
         }
 
@@ -97,7 +97,7 @@ class Evaluation:
         seconds = self.predictions.seconds(name) if result.predictions else (None, None)
         return {
             "status": result.status,
-            "error": None if result.problem is None else result.problem.as_dict(),
+            "error": None if result.error is None else result.error.as_dict(),
             "seconds_learn": seconds[0],
             "seconds_infer": seconds[1],
             "bytes_before": result.bytes_before,
@@ -106,11 +106,11 @@ class Evaluation:
         }
 
 
-def _silent(what: str) -> Monitor:
+def _ignore_progress(what: str) -> Monitor:
     return Monitor()
 
 
-Settings = Mapping[str, Mapping[str, Any]]
+BackendSettings = Mapping[str, Mapping[str, Any]]
 """Settings of backends, by the backend's name."""
 
 
@@ -119,32 +119,32 @@ def evaluate(
     backends: Sequence[str] = ("ess",),
     split: SplitPlan | str = "random",
     *,
-    settings: Settings | None = None,
+    settings: BackendSettings | None = None,
     folder: Path | None = None,
-    watch: Watch = _silent,
+    progress: ProgressCallback = _ignore_progress,
 ) -> Evaluation:
     """Hold out each fold of the labels in turn, and score the predictions of backends, of `LOCAL` and of `MAJORITY`.
 
     Args:
-        split: The plan, or its text: see `relcrf.data.splits`.
+        split: The plan, or its text: see `relcrf.data.split_plan`.
         folder: For files of predictions, a folder for each fold; folds whose files exist are not computed again.
 
     Raises:
         UsageError: Unknown backend, setting or split; a backend rejects the model; the folder has other predictions (E353).
         DataError: The split is impossible, or leaves nothing to learn from.
     """
-    plan = read_split(split) if isinstance(split, str) else split
-    systems = _systems((LOCAL, *backends), settings)
-    folds = folds_of(grounding, plan)
-    return Evaluation.of(grounding, plan, folds, run(grounding, folds, systems, watch, folder))
+    plan = parse_split(split) if isinstance(split, str) else split
+    systems = _make_systems((LOCAL, *backends), settings)
+    folds = make_folds(grounding, plan)
+    return Evaluation.from_results(grounding, plan, folds, run_systems(grounding, folds, systems, progress, folder))
 
 
 def evaluate_run(learned: LearnedModel, grounding: Grounding, split: SplitPlan | str) -> Evaluation:
     """Score the predictions of a trained model, and of `MAJORITY`; for the split see `evaluate`."""
-    plan = read_split(split) if isinstance(split, str) else split
-    folds = folds_of(grounding, plan, for_training=False)
-    found = tuple(predict_fold_of_run(learned, grounding, fold)[0] for fold in folds)
-    return Evaluation.of(grounding, plan, folds, {learned.backend: SystemResult(found)})
+    plan = parse_split(split) if isinstance(split, str) else split
+    folds = make_folds(grounding, plan, for_training=False)
+    found = tuple(predict_fold_with_model(learned, grounding, fold)[0] for fold in folds)
+    return Evaluation.from_results(grounding, plan, folds, {learned.backend: SystemResult(found)})
 
 
 def compare(
@@ -152,11 +152,11 @@ def compare(
     backends: Sequence[str],
     split: SplitPlan | str = "random",
     *,
-    settings: Settings | None = None,
+    settings: BackendSettings | None = None,
     jobs: int = 1,
-    limit: float = float("inf"),
-    parts: int = PARTS,
-    watch: Watch = _silent,
+    time_limit: float = float("inf"),
+    n_subgraphs: int = DEFAULT_SUBGRAPHS,
+    progress: ProgressCallback = _ignore_progress,
 ) -> Evaluation:
     """Evaluate backends, each in a fresh process of one thread.
 
@@ -166,8 +166,8 @@ def compare(
     Args:
         grounding, split: See `evaluate`.
         jobs: Processes at a time. limit: Seconds that one may take, for all folds.
-        parts: Small parts of the graph in which marginals are compared with exact ones; 0 for none.
-        watch: Receives what is done; its monitors are not used.
+        n_subgraphs: Small parts of the graph in which marginals are compared with exact ones; 0 for none.
+        progress: Receives what is done; its monitors are not used.
 
     Raises:
         UsageError: Unknown backend, setting or split, or no backends (E354).
@@ -176,15 +176,24 @@ def compare(
     if not backends or jobs < 1:
         message = "there are no backends to compare" if not backends else f"there cannot be {jobs} processes at a time"
         raise UsageError(Diagnostic("E354", message, hint="name some, such as --backends local,ess; and --jobs 2"))
-    plan = read_split(split) if isinstance(split, str) else split
-    systems = _systems(backends, settings)
-    folds = folds_of(grounding, plan)
-    found = run_apart(grounding, folds, systems, watch, jobs=jobs, limit=limit, parts=parts, seed=max(plan.seed, 0))
-    return Evaluation.of(grounding, plan, folds, found)
+    plan = parse_split(split) if isinstance(split, str) else split
+    systems = _make_systems(backends, settings)
+    folds = make_folds(grounding, plan)
+    found = run_in_processes(
+        grounding,
+        folds,
+        systems,
+        progress,
+        jobs=jobs,
+        time_limit=time_limit,
+        n_subgraphs=n_subgraphs,
+        seed=max(plan.seed, 0),
+    )
+    return Evaluation.from_results(grounding, plan, folds, found)
 
 
-def _systems(backends: Sequence[str], settings: Settings | None) -> dict[str, AbstractBackend]:
+def _make_systems(backends: Sequence[str], settings: BackendSettings | None) -> dict[str, AbstractBackend]:
     if MAJORITY in backends:
         message = f"'{MAJORITY}' is the baseline of every evaluation, and not a backend"
         raise UsageError(Diagnostic("E301", message, hint="leave it out: it is always there"))
-    return {name: make(name, **dict((settings or {}).get(name, {}))) for name in dict.fromkeys(backends)}
+    return {name: make_backend(name, **dict((settings or {}).get(name, {}))) for name in dict.fromkeys(backends)}

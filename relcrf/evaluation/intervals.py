@@ -13,20 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from relcrf.kernels.distinct import numbered
+from relcrf.kernels.distinct import number_rows
 
-LEVEL = 0.95
+CONFIDENCE_LEVEL = 0.95
 
 RESAMPLES = 400
 """The ends of an interval then vary by a twentieth of its width."""
 
-FEWEST_CLUSTERS = 10
+MIN_CLUSTERS = 10
 """Independent ones, below which to draw them again tells nothing of how far a figure may be off."""
 
 Interval = tuple[float, float]
 """Low and high; both nan where nothing is known."""
 
-UNKNOWN: Interval = (float("nan"), float("nan"))
+UNDEFINED: Interval = (float("nan"), float("nan"))
 
 
 @dataclass(frozen=True)
@@ -34,64 +34,64 @@ class Clusters:
     """What is drawn again together.
 
     Args:
-        of: the cluster of each item, from 0, shape (n,).
-        what: their name: `components`, or `labels` where the components are too few or one has too much of all.
+        index: the cluster of each item, from 0, shape (n,).
+        unit: their name: `components`, or `labels` where the components are too few or one has too much of all.
     """
 
-    of: np.ndarray
-    what: str
+    index: np.ndarray
+    unit: str
 
     @classmethod
-    def of_items(cls, variable: np.ndarray, component: np.ndarray) -> Clusters:
+    def from_variables(cls, variable: np.ndarray, component: np.ndarray) -> Clusters:
         """Of items by their variables, shape (n,), several of which may be of one.
 
         Args:
             component: of each variable.
         """
-        cluster = numbered(component[variable])
-        if effective(np.bincount(cluster)) >= FEWEST_CLUSTERS:
+        cluster = number_rows(component[variable])
+        if effective_count(np.bincount(cluster)) >= MIN_CLUSTERS:
             return cls(cluster, "components")
-        return cls(numbered(variable), "labels")
+        return cls(number_rows(variable), "labels")
 
-    def resampled(self, seed: int = 0) -> Iterator[np.ndarray]:
+    def bootstrap_weights(self, seed: int = 0) -> Iterator[np.ndarray]:
         """The weights of the items in each of `RESAMPLES` draws, shape (n,)."""
-        n = int(self.of.max(initial=-1)) + 1
+        n = int(self.index.max(initial=-1)) + 1
         rng = np.random.default_rng(seed)
         for _ in range(RESAMPLES):
-            yield np.bincount(rng.integers(n, size=n), minlength=n)[self.of].astype(np.float64)
+            yield np.bincount(rng.integers(n, size=n), minlength=n)[self.index].astype(np.float64)
 
 
-def effective(sizes: np.ndarray) -> float:
+def effective_count(sizes: np.ndarray) -> float:
     """How many clusters of equal size would say as much as ones of these sizes."""
     total = sizes.sum()
     return float(total**2 / (sizes.astype(np.float64) ** 2).sum()) if total else 0.0
 
 
-def percentiles(values: list[float]) -> Interval:
-    """The middle `LEVEL` of resampled values; those that are not defined are left out."""
+def percentile_interval(values: list[float]) -> Interval:
+    """The middle `CONFIDENCE_LEVEL` of resampled values; those that are not defined are left out."""
     known = [value for value in values if value == value]
     if not known:
-        return UNKNOWN
-    low, high = np.quantile(known, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+        return UNDEFINED
+    low, high = np.quantile(known, ((1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2))
     return float(low), float(high)
 
 
-def debiased(values: list[float], value: float) -> Interval:
+def bias_corrected_interval(values: list[float], value: float) -> Interval:
     """As `percentiles`, of a measure from 0 on that is larger in draws than it is: less what it is larger in their mean."""
-    low, high = percentiles(values)
+    low, high = percentile_interval(values)
     excess = float(np.nanmean(values)) - value if low == low else 0.0
     return max(low - excess, 0.0), max(high - excess, 0.0)
 
 
-def over_folds(values: list[float], held: float) -> Interval:
+def fold_interval(values: list[float], test_train_ratio: float) -> Interval:
     """The interval of a mean of folds whose trainings overlap.
 
     Args:
-        held: how many labels a fold holds out for each that it learns from.
+        test_train_ratio: how many labels a fold holds out for each that it learns from.
     """
     known = np.array([value for value in values if value == value])
     if len(known) < 2:
-        return UNKNOWN
-    deviation = known.std(ddof=1) * np.sqrt(1 / len(known) + held)
-    reach = float(stdtrit(len(known) - 1, (1 + LEVEL) / 2) * deviation)
+        return UNDEFINED
+    deviation = known.std(ddof=1) * np.sqrt(1 / len(known) + test_train_ratio)
+    reach = float(stdtrit(len(known) - 1, (1 + CONFIDENCE_LEVEL) / 2) * deviation)
     return float(known.mean() - reach), float(known.mean() + reach)

@@ -8,17 +8,17 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.backends.learned import LearnedModel
+from relcrf.backends.learned_model import LearnedModel
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.grounding.split import CandidateSplit, split_candidates
+from relcrf.grounding.candidate_split import CandidateSplit, split_candidates
 from relcrf.model.expressions import Atom
-from relcrf.model.typing import Scope
+from relcrf.model.typing import NameScope
 
-NODE = {"kind": object, "name": object}
+NODE_COLUMNS = {"kind": object, "name": object}
 """Columns of nodes with their types."""
 
-EDGE = {"first": int, "second": int, "template": object, "strength": float, "weight": float, "gain": float}
+EDGE_COLUMNS = {"first": int, "second": int, "template": object, "strength": float, "weight": float, "gain": float}
 """Columns of edges with their types."""
 
 
@@ -63,9 +63,9 @@ def require_edges(graph: LearnedGraph) -> None:
         raise UsageError(Diagnostic("E398", message, hint=hint))
 
 
-def learned_graph(learned: LearnedModel) -> LearnedGraph:
+def build_learned_graph(learned: LearnedModel) -> LearnedGraph:
     """Return the graph of a trained model, without the pairs whose weights are all 0."""
-    candidates = {t.name: t for t in learned.spec.flat().templates if t.is_candidate}
+    candidates = {t.name: t for t in learned.spec.flatten().templates if t.is_candidate}
     numbers: dict[tuple[str, str], int] = {}
     rows: list[tuple[int, int, str, float, float, float]] = []
     triples = 0
@@ -73,12 +73,12 @@ def learned_graph(learned: LearnedModel) -> LearnedGraph:
         if info.name not in candidates or info.keys is None:
             continue
         template = candidates[info.name]
-        scope = Scope(learned.spec, template.parameters, template.where)
+        scope = NameScope(learned.spec, template.parameters, template.where)
         split = split_candidates(template, scope)
         weights = learned.layout.matrix(learned.vectors["weights"], block)
         strengths = np.linalg.norm(weights, axis=1)
         chosen = np.flatnonzero(strengths).tolist()
-        if len(split.sides) > 2:
+        if len(split.literal_templates) > 2:
             triples += len(chosen)
             continue
         unknown = np.full(len(weights), np.nan)
@@ -86,17 +86,17 @@ def learned_graph(learned: LearnedModel) -> LearnedGraph:
         gains = learned.layout.matrix(learned.vectors["gain"], block)[:, 0] if "gain" in learned.vectors else unknown
         for key in chosen:
             first, second = (
-                numbers.setdefault(node, len(numbers)) for node in _nodes(split, scope, info.keys.values[key])
+                numbers.setdefault(node, len(numbers)) for node in _edge_nodes(split, scope, info.keys.values[key])
             )
             rows.append((first, second, info.name, strengths[key], single[key], gains[key]))
     rows.sort(key=lambda row: -row[3])
-    return LearnedGraph(Frame.of_rows(NODE, list(numbers)), Frame.of_rows(EDGE, rows), triples)
+    return LearnedGraph(Frame.from_rows(NODE_COLUMNS, list(numbers)), Frame.from_rows(EDGE_COLUMNS, rows), triples)
 
 
-def _nodes(split: CandidateSplit, scope: Scope, key: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _edge_nodes(split: CandidateSplit, scope: NameScope, key: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield kind and name of the two nodes of an edge, whose key is as `per` has it."""
-    for side, template in enumerate(split.sides):
+    for side, template in enumerate(split.literal_templates):
         (term,) = scope.random_terms(template.over[0])
-        kind = term.relation if isinstance(term, Atom) else f"{scope.sorts[term.binder]}.{term.attribute}"
-        own = sorted((place, text) for (of, place), text in zip(split.places, key, strict=True) if of == side)
+        kind = term.relation if isinstance(term, Atom) else f"{scope.type_names[term.binder]}.{term.attribute}"
+        own = sorted((place, text) for (of, place), text in zip(split.key_locations, key, strict=True) if of == side)
         yield kind, ", ".join(text for _, text in own)

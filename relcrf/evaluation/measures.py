@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-LEAST_PROBABILITY = 1e-300
+MIN_PROBABILITY = 1e-300
 """What a probability of 0 counts as, so that one impossible label does not hide all others."""
 
 BINS = 10
@@ -17,7 +17,7 @@ BINS = 10
 MEASURES = ("accuracy", "log_loss", "brier", "macro_f1", "roc_auc", "pr_auc", "calibration_error")
 """Names in the order in which they are shown."""
 
-RANKED = ("roc_auc", "pr_auc")
+RANKING_MEASURES = ("roc_auc", "pr_auc")
 """Measures that compare items with each other, and so only items that one trained model predicted: folds are averaged."""
 
 
@@ -56,7 +56,7 @@ class ScoredLabels:
         """Return accuracy and log-likelihood; nan of nothing."""
         if not len(self.truth):
             return Score(float("nan"), float("nan"), 0)
-        accuracy, loss = self.of_items["accuracy"].mean(), self.of_items["log_loss"].mean()
+        accuracy, loss = self.item_measures["accuracy"].mean(), self.item_measures["log_loss"].mean()
         return Score(float(accuracy), -float(loss), len(self.truth))
 
     def measures(self, weights: np.ndarray | None = None, names: Sequence[str] = MEASURES) -> dict[str, float]:
@@ -80,7 +80,7 @@ class ScoredLabels:
             "calibration_error": self._calibration_error,
         }
         return {
-            name: others[name](weights) if name in others else float(weights @ self.of_items[name] / weights.sum())
+            name: others[name](weights) if name in others else float(weights @ self.item_measures[name] / weights.sum())
             for name in names
         }
 
@@ -90,14 +90,14 @@ class ScoredLabels:
         return np.asarray(self.probabilities.argmax(axis=1))
 
     @cached_property
-    def of_items(self) -> Mapping[str, np.ndarray]:
+    def item_measures(self) -> Mapping[str, np.ndarray]:
         """The measures that are means over items, of each item, shape (n,)."""
         rows = np.arange(len(self.truth))
         of_truth = self.probabilities[rows, self.truth]
         squares = (self.probabilities**2).sum(axis=1) - 2.0 * of_truth + 1.0
         return {
             "accuracy": (self.modes == self.truth).astype(np.float64),
-            "log_loss": -np.log(np.maximum(of_truth, LEAST_PROBABILITY)),
+            "log_loss": -np.log(np.maximum(of_truth, MIN_PROBABILITY)),
             "brier": squares / 2.0 if self.probabilities.shape[1] == 2 else squares,
         }
 
@@ -108,7 +108,7 @@ class ScoredLabels:
         return float((2.0 * right[there > 0] / there[there > 0]).mean())
 
     @cached_property
-    def _orders(self) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _sort_orders(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each state the items by its probability, ascending, and where each new probability begins."""
         out = []
         for column in self.probabilities.T:
@@ -117,9 +117,9 @@ class ScoredLabels:
             out.append((order, np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))))
         return out
 
-    def _steps(self, state: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _weights_by_rank(self, state: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The weights of items of a state and of all others at each of its probabilities, ascending."""
-        order, starts = self._orders[state]
+        order, starts = self._sort_orders[state]
         is_state = self.truth[order] == state
         ordered = weights[order]
         return np.add.reduceat(ordered * is_state, starts), np.add.reduceat(ordered * ~is_state, starts)
@@ -128,7 +128,7 @@ class ScoredLabels:
         k = self.probabilities.shape[1]
         areas = []
         for state in range(k) if k > 2 else (k - 1,):
-            of, others = self._steps(state, weights)
+            of, others = self._weights_by_rank(state, weights)
             if of.sum() and others.sum():
                 below = np.cumsum(others) - others / 2.0
                 areas.append(float(of @ below / (of.sum() * others.sum())))
@@ -137,7 +137,7 @@ class ScoredLabels:
     def _average_precision(self, weights: np.ndarray) -> float:
         if self.probabilities.shape[1] != 2:
             return float("nan")
-        of, others = (steps[::-1] for steps in self._steps(1, weights))
+        of, others = (steps[::-1] for steps in self._weights_by_rank(1, weights))
         if not of.sum():
             return float("nan")
         chosen, right = np.cumsum(of + others), np.cumsum(of)
@@ -145,12 +145,12 @@ class ScoredLabels:
         return float(of @ precision / of.sum())
 
     @cached_property
-    def bins(self) -> tuple[np.ndarray, np.ndarray]:
+    def confidence_bins(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each item its confidence, the probability of its most probable state, and which of `BINS` that is in, shape (n,)."""
         confidence = self.probabilities.max(axis=1, initial=0.0)
         return confidence, np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
 
     def _calibration_error(self, weights: np.ndarray) -> float:
-        confidence, place = self.bins
+        confidence, place = self.confidence_bins
         gap = weights * (confidence - (self.modes == self.truth))
         return float(np.abs(np.bincount(place, gap, minlength=BINS)).sum() / weights.sum())

@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from relcrf.backends.learned import LearnedModel
+from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.problems import training_problem
-from relcrf.backends.weight_names import NAMES, largest, weights_at
+from relcrf.backends.weight_names import NAME_COLUMNS, largest_indices, weight_table
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.standard_errors import StandardErrors, standard_errors
@@ -21,7 +21,7 @@ def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -
     Support is the sum of the feature where the pattern holds in the training labels, a count where features are 1; the column
     is missing where the training kept none.
     """
-    columns = dict(weights_at(learned).columns)
+    columns = dict(weight_table(learned).columns)
     if errors is not None:
         columns["standard_error"] = errors.values
         columns["z"] = columns["weight"] / np.where(errors.values > 0.0, errors.values, np.nan)
@@ -29,12 +29,12 @@ def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -
     return Frame(columns if support is None else {**columns, "support": support})
 
 
-def named_moments(learned: LearnedModel, places: np.ndarray | None = None) -> Frame:
+def named_moments(learned: LearnedModel, offsets: np.ndarray | None = None) -> Frame:
     """Return how often each weight's feature goes with its pattern in the labels and as the model expects it, one a row:
     template, key, feature, pattern, empirical, expected, and their difference in standard errors. See docs/classical.md.
 
     Args:
-        places: of the weights, offsets in the layout; None is those that were learned.
+        offsets: of the weights, offsets in the layout; None is those that were learned.
 
     Raises:
         UsageError: where the training kept none.
@@ -43,14 +43,14 @@ def named_moments(learned: LearnedModel, places: np.ndarray | None = None) -> Fr
     if found is None:
         message = f"this training by backend '{learned.backend}' kept no moments"
         raise UsageError(Diagnostic("E387", message, hint="train with dense, ess, local, pseudo, chow-liu or ipf"))
-    places = np.flatnonzero(learned.layout.learned()) if places is None else places
-    names = weights_at(learned, places)
+    offsets = np.flatnonzero(learned.layout.learnable_mask()) if offsets is None else offsets
+    names = weight_table(learned, offsets)
     moments = {"empirical": found.empirical, "expected": found.expected, "standard_errors": found.differences}
-    return Frame({n: names[n] for n in NAMES} | {name: column[places] for name, column in moments.items()})
+    return Frame({n: names[n] for n in NAME_COLUMNS} | {name: column[offsets] for name, column in moments.items()})
 
 
-def errors_on(
-    learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, asked: np.ndarray | None = None
+def standard_errors_from_data(
+    learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, requested: np.ndarray | None = None
 ) -> StandardErrors:
     """Standard errors by the training's tables.
 
@@ -60,15 +60,15 @@ def errors_on(
     Raises:
         UsageError: where these cannot be the tables, or the backend maximises no exact likelihood.
     """
-    grounding = learned.placed(grounding)
+    grounding = learned.extend_grounding(grounding)
     size = grounding.graph.layout.size
     if size != learned.layout.size:
         message = f"the model has {size:,} weights on these tables and has learned {learned.layout.size:,}"
         raise UsageError(Diagnostic("E357", message, hint="give the tables that it was trained on"))
-    return standard_errors(learned, training_problem(grounding, hidden), learned.vectors_for(grounding), asked)
+    return standard_errors(learned, training_problem(grounding, hidden), learned.vectors_for(grounding), requested)
 
 
-def selected(
+def select_rows(
     learned: LearnedModel, frame: Frame, template: str | None = None, key: str | None = None, min_support: float = 0.0
 ) -> np.ndarray:
     """Which rows of `named_weights` are asked for, shape (n,), bool.
@@ -93,17 +93,17 @@ def selected(
     return kept
 
 
-def sorted_rows(frame: Frame, kept: np.ndarray, by: str) -> np.ndarray:
+def sort_rows(frame: Frame, mask: np.ndarray, by: str) -> np.ndarray:
     """The chosen rows, the largest magnitude first; those without a number last.
 
     Args:
-        kept: see `selected`. by: `weight`, `z` or `support`.
+        mask: see `selected`. by: `weight`, `z` or `support`.
 
     Raises:
         UsageError: where the frame has no such column.
     """
-    rows = np.flatnonzero(kept)
-    return np.asarray(rows[largest(_column(frame, by)[rows], len(rows))])
+    rows = np.flatnonzero(mask)
+    return np.asarray(rows[largest_indices(_column(frame, by)[rows], len(rows))])
 
 
 def _column(frame: Frame, name: str) -> np.ndarray:

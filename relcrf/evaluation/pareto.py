@@ -12,29 +12,29 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends.base import Learned, Monitor, Problem
+from relcrf.backends.base import FitResult, Monitor, Problem
 from relcrf.backends.gated import GatedBackend
 from relcrf.backends.problems import training_problem
-from relcrf.backends.registry import backend_class, make
+from relcrf.backends.registry import backend_class, make_backend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.predictions import FoldPrediction
-from relcrf.evaluation.runner import Watch
+from relcrf.evaluation.runner import ProgressCallback
 from relcrf.evaluation.splits import Fold
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 
-REPEATS = 3
+TIMING_REPEATS = 3
 """Number of inferences, the quickest of which counts."""
 
-MEANS = ("loss", "accuracy", "log_likelihood")
+MEAN_FIGURES = ("loss", "accuracy", "log_likelihood")
 """Figures of a point that are means over labels."""
 
-SUMS = ("n", "asked", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
+SUM_FIGURES = ("n", "asked", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
 """Figures that add up over folds."""
 
 
 @dataclass(frozen=True)
-class PricePoint:
+class ParetoPoint:
     """The figures of one price, over all folds.
 
     Args:
@@ -46,16 +46,16 @@ class PricePoint:
         iterations: Of the optimisers, from the previous point on.
         seconds_learn: CPU seconds.
         seconds_infer: CPU seconds of scoring, opening gates, laying out the open factors, and propagation: of what depends on
-            the price. The evidence has been reduced before. The quickest of `REPEATS`.
+            the price. The evidence has been reduced before. The quickest of `TIMING_REPEATS`.
     """
 
     gates: str
-    price: float
+    cost: float
     loss: float
     accuracy: float
     log_likelihood: float
     n: int
-    asked: int
+    n_queries: int
     messages: int
     factors: int
     open_factors: int
@@ -64,22 +64,22 @@ class PricePoint:
     seconds_infer: float
 
     @property
-    def messages_each(self) -> float:
+    def messages_per_query(self) -> float:
         """Messages per query variable."""
-        return self.messages / self.asked
+        return self.messages / self.n_queries
 
     @property
-    def open_share(self) -> float:
+    def open_fraction(self) -> float:
         """The fraction of the factors with a gate that were used."""
         return self.open_factors / max(self.factors, 1)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all figures for JSON."""
-        return {**asdict(self), "messages_each": self.messages_each, "open_share": self.open_share}
+        return {**asdict(self), "messages_per_query": self.messages_per_query, "open_fraction": self.open_fraction}
 
 
 @dataclass(frozen=True)
-class Front:
+class ParetoFront:
     """A sweep.
 
     Args:
@@ -87,25 +87,25 @@ class Front:
         interrupted: whether Ctrl-C left prices out.
     """
 
-    points: tuple[PricePoint, ...]
+    points: tuple[ParetoPoint, ...]
     interrupted: bool = False
 
 
-def unbeaten(points: Sequence[PricePoint]) -> list[bool]:
+def pareto_optimal(points: Sequence[ParetoPoint]) -> list[bool]:
     """For each point, whether no other has both no more loss and no more messages, and less of one."""
 
-    def beats(one: PricePoint, other: PricePoint) -> bool:
-        no_worse = one.loss <= other.loss and one.messages_each <= other.messages_each
-        return no_worse and (one.loss, one.messages_each) != (other.loss, other.messages_each)
+    def beats(one: ParetoPoint, other: ParetoPoint) -> bool:
+        no_worse = one.loss <= other.loss and one.messages_per_query <= other.messages_per_query
+        return no_worse and (one.loss, one.messages_per_query) != (other.loss, other.messages_per_query)
 
     return [not any(beats(one, other) for one in points) for other in points]
 
 
-def systems(backend: str, prices: Sequence[Any], settings: Mapping[str, Any]) -> list[GatedBackend]:
+def make_systems(backend: str, costs: Sequence[Any], settings: Mapping[str, Any]) -> list[GatedBackend]:
     """A backend at each price, ascending; with gates that are `none`, which no price closes, at the lowest alone.
 
     Args:
-        prices: numbers, or texts of numbers.
+        costs: numbers, or texts of numbers.
 
     Raises:
         UsageError: where there are no prices, or one that is no number from 0, or one among the settings; for a backend without
@@ -114,92 +114,94 @@ def systems(backend: str, prices: Sequence[Any], settings: Mapping[str, Any]) ->
     if not issubclass(backend_class(backend), GatedBackend):
         message = f"backend '{backend}' has no gates, and its messages have no price"
         raise UsageError(Diagnostic("E319", message, hint="use --backend gated"))
-    if not prices:
+    if not costs:
         raise UsageError(Diagnostic("E319", "there are no prices to sweep", hint="give some, such as 0,1e-5,1e-4"))
     if "price" in settings:
         message = "the price of messages is swept, and stands among the settings as well"
         raise UsageError(Diagnostic("E319", message, hint="leave it out of the settings"))
-    made = [make(backend, **settings, price=price) for price in prices]
-    by_price = {one.price: one for one in made if isinstance(one, GatedBackend)}
+    made = [make_backend(backend, **settings, price=price) for price in costs]
+    by_price = {one.message_cost: one for one in made if isinstance(one, GatedBackend)}
     ascending = [by_price[price] for price in sorted(by_price)]
     return ascending[:1] if ascending[0].gates == "none" else ascending
 
 
 def pareto(
     grounding: Grounding,
-    prices: Sequence[Any],
+    costs: Sequence[Any],
     folds: Sequence[Fold],
     *,
     backend: str = "gated",
-    watch: Watch = lambda what: Monitor(),
+    progress: ProgressCallback = lambda what: Monitor(),
     **settings: Any,
-) -> Front:
+) -> ParetoFront:
     """Learn at each price, in each fold from where the previous price ended, and score. Ctrl-C ends it with what there is.
 
     Args:
-        folds: The labels that are held out, see `folds_of`.
+        folds: The labels that are held out, see `make_folds`.
         settings: Of the backend; with `gates="static"` or `gates="none"` it is a sweep to compare with.
 
     Raises:
         UsageError: See `systems`; a fold has no label (E319).
         DataError: A fold leaves no label to learn from.
     """
-    if not all(fold.n for fold in folds):
+    if not all(fold.n_test for fold in folds):
         message = "nothing of what is held out has a label to judge by"
         raise UsageError(Diagnostic("E319", message, hint="hold out some of what is labelled"))
-    made = systems(backend, prices, settings)
+    made = make_systems(backend, costs, settings)
     problem = training_problem(grounding)
-    points: list[PricePoint] = []
+    points: list[ParetoPoint] = []
     starts: list[Mapping[str, np.ndarray] | None] = [None] * len(folds)
     try:
         for system in made:
             parts = []
             for number, fold in enumerate(folds):
                 of = f", fold {number + 1} of {len(folds)}" if len(folds) > 1 else ""
-                monitor = watch(f"gates {system.gates}, price {system.price:g}{of}")
+                monitor = progress(f"gates {system.gates}, price {system.message_cost:g}{of}")
                 started = time.process_time()
-                learned = system.fit(fold.learning(problem), monitor, starts[number])
-                parts.append(_point(system, problem, fold, learned, time.process_time() - started))
+                learned = system.fit(fold.learning_problem(problem), monitor, starts[number])
+                parts.append(_evaluate_fold(system, problem, fold, learned, time.process_time() - started))
                 starts[number] = learned.vectors
-            points.append(_pooled(parts))
+            points.append(_pool_folds(parts))
     except KeyboardInterrupt:
-        return Front(tuple(points), interrupted=True)
-    return Front(tuple(points))
+        return ParetoFront(tuple(points), interrupted=True)
+    return ParetoFront(tuple(points))
 
 
-def _point(system: GatedBackend, problem: Problem, fold: Fold, learned: Learned, seconds: float) -> PricePoint:
+def _evaluate_fold(
+    system: GatedBackend, problem: Problem, fold: Fold, learned: FitResult, seconds: float
+) -> ParetoPoint:
     """Return the figures of one fold."""
-    querying = fold.querying(problem)
-    risk = system.joint(querying, learned.vectors).risk(querying)
+    querying = fold.query_problem(problem)
+    risk = system.joint_likelihood(querying, learned.vectors).risk(querying)
     at = np.concatenate((learned.vectors["weights"], learned.vectors["gates"]))
     took = []
-    for _ in range(REPEATS):
+    for _ in range(TIMING_REPEATS):
         anew = replace(risk)  # without the cached results of the repetition before
         started = time.process_time()
-        found = anew.hard(at, system.threshold)
+        found = anew.infer_with_hard_gates(at, system.gate_threshold)
         took.append(time.process_time() - started)
-    score = FoldPrediction.of(fold, system.infer(querying, learned.vectors), problem.states).score()
-    assert querying.asked is not None, "queries of a fold are marked"
-    return PricePoint(
+    score = FoldPrediction.from_inferred(fold, system.infer(querying, learned.vectors), problem.states).score()
+    assert querying.queries is not None, "queries of a fold are marked"
+    return ParetoPoint(
         gates=system.gates,
-        price=system.price,
-        loss=risk.judged(found)[0],
+        cost=system.message_cost,
+        loss=risk.evaluate(found)[0],
         accuracy=score.accuracy,
         log_likelihood=score.log_likelihood,
         n=score.n,
-        asked=int((querying.asked & (querying.roles == Role.FREE)).sum()),
-        messages=found.messages,
-        factors=len(found.open),
-        open_factors=int(found.open.sum()),
+        n_queries=int((querying.queries & (querying.roles == Role.FREE)).sum()),
+        messages=found.n_messages,
+        factors=len(found.open_factors),
+        open_factors=int(found.open_factors.sum()),
         iterations=sum(state.iteration for _, state in learned.stages),
         seconds_learn=seconds,
         seconds_infer=min(took),
     )
 
 
-def _pooled(parts: Sequence[PricePoint]) -> PricePoint:
+def _pool_folds(parts: Sequence[ParetoPoint]) -> ParetoPoint:
     """Return the means over labels and the sums of all folds."""
     n = np.array([part.n for part in parts])
-    figures: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in SUMS}
-    figures |= {name: float(n @ [getattr(part, name) for part in parts] / n.sum()) for name in MEANS}
+    figures: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in SUM_FIGURES}
+    figures |= {name: float(n @ [getattr(part, name) for part in parts] / n.sum()) for name in MEAN_FIGURES}
     return replace(parts[0], **figures)

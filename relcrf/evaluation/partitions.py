@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
-from relcrf.graph.adjacency import beside
+from relcrf.graph.adjacency import list_neighbours
 from relcrf.kernels.distinct import distinct
 
-NOWHERE = -1
+NO_FOLD = -1
 """The fold of a variable that is never held out."""
 
 
-def stratified(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+def stratified_folds(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     """Folds at random in which every stratum has its share, shape (n,).
 
     Args:
         stratum: of each variable; below 0 for those that are in no fold.
     """
-    fold = np.full(len(stratum), NOWHERE)
+    fold = np.full(len(stratum), NO_FOLD)
     shuffled = rng.permutation(np.flatnonzero(stratum >= 0))
     # Strata after each other are dealt out in one round, so that small ones do not all begin with the first fold.
     dealt = shuffled[np.argsort(stratum[shuffled], kind="stable")]
@@ -26,7 +26,7 @@ def stratified(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.
     return fold
 
 
-def hidden_share(stratum: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+def stratified_sample(stratum: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
     """A share of every stratum, at random: which variables, shape (n,), bool. For the argument see `stratified`."""
     shuffled = rng.permutation(np.flatnonzero(stratum >= 0))
     of = stratum[shuffled]
@@ -34,11 +34,11 @@ def hidden_share(stratum: np.ndarray, share: float, rng: np.random.Generator) ->
     sizes = np.bincount(of)
     rank = np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     chosen = np.zeros(len(stratum), dtype=bool)
-    chosen[shuffled[order][rank < np.repeat(np.round(share * sizes), sizes)]] = True
+    chosen[shuffled[order][rank < np.repeat(np.round(fraction * sizes), sizes)]] = True
     return chosen
 
 
-def balanced(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     """Whole groups in folds, shape (n,): the largest first, each to the fold that has the fewest labels.
 
     Args:
@@ -52,16 +52,16 @@ def balanced(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random
     for chosen in shuffled[np.argsort(-labels[shuffled], kind="stable")]:
         of_group[chosen] = load.argmin()
         load[of_group[chosen]] += labels[chosen]
-    return np.where(among, of_group[group], NOWHERE)
+    return np.where(among, of_group[group], NO_FOLD)
 
 
-def snowball(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     """Folds that grow along links from a random variable each, shape (n,), so that few links cross their borders.
 
     A fold takes the neighbours of what it has, ring by ring, until it has its share of the labels; where a component is used up
     it begins anew in another. Variables without a label are passed through.
     """
-    fold = np.full(len(labelled), NOWHERE)
+    fold = np.full(len(labelled), NO_FOLD)
     waiting = rng.permutation(np.flatnonzero(labelled))
     seeds = iter(waiting.tolist())
     left = len(waiting)
@@ -72,18 +72,18 @@ def snowball(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: np.ran
         passed = np.zeros(len(labelled), dtype=bool)
         while quota:
             if not len(ring):
-                ring = np.array([next(seed for seed in seeds if fold[seed] == NOWHERE)])
+                ring = np.array([next(seed for seed in seeds if fold[seed] == NO_FOLD)])
             ring = rng.permutation(ring)
             wanted = ring[labelled[ring]][:quota]
             fold[wanted] = number
             passed[ring] = True
             quota -= len(wanted)
-            around = distinct(beside(adjacency, ring))
-            ring = around[(fold[around] == NOWHERE) & ~passed[around]]
+            around = distinct(list_neighbours(adjacency, ring))
+            ring = around[(fold[around] == NO_FOLD) & ~passed[around]]
     return fold
 
 
-def periods(time: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
+def time_periods(time: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
     """Periods of like numbers of labels, shape (n_variables,), from 0 for the earliest; equal times are in one.
 
     Args:
@@ -95,6 +95,6 @@ def periods(time: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
     # A time goes to the period in which the middle of its labels lies.
     _, number = np.unique(((before + counts / 2) * n // max(counts.sum(), 1)).astype(np.int64), return_inverse=True)
     place = np.searchsorted(times, time[known], side="right") - 1
-    out = np.full(len(time), NOWHERE)
+    out = np.full(len(time), NO_FOLD)
     out[known] = number[np.maximum(place, 0)]
     return out

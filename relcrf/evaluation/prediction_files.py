@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Problem
-from relcrf.backends.provenance import fingerprint, hashes
-from relcrf.columns.growing import DAMAGED
+from relcrf.backends.provenance import file_hashes, fingerprint
+from relcrf.columns.storage import READ_ERRORS
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.predictions import FoldPrediction, predicted_blocks
@@ -23,11 +23,11 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.render import render
 
-FACTS = "round.json"
+METADATA_FILE = "round.json"
 
-FORMAT = 1
+FORMAT_VERSION = 1
 
-TOLERANCE = 1e-6
+SUM_TOLERANCE = 1e-6
 """Maximum deviation from 1 of the sum of a variable's probabilities, which are read from text."""
 
 _FIRST = ("variable", "truth", "predicted")
@@ -49,43 +49,45 @@ class PredictionFolder:
     identity: str
 
     @classmethod
-    def of(cls, folder: Path, grounding: Grounding, problem: Problem, system: AbstractBackend) -> PredictionFolder:
+    def from_problem(
+        cls, folder: Path, grounding: Grounding, problem: Problem, system: AbstractBackend
+    ) -> PredictionFolder:
         """Return the folder of a system that learns from a problem."""
-        text = render(grounding.spec.flat())
+        text = render(grounding.spec.flatten())
         return cls(folder, grounding, fingerprint(text, system.name, asdict(system), problem, grounding))
 
     def _path(self, number: int) -> Path:
         return self.folder / f"round-{number + 1:02d}"
 
-    def _identity_of(self, fold: Fold) -> str:
+    def _fold_identity(self, fold: Fold) -> str:
         digest = hashlib.sha256(json.dumps([self.identity, fold.name]).encode())
         digest.update(fold.test.tobytes())
         digest.update(fold.excluded.tobytes())
         return digest.hexdigest()
 
-    def _tested(self, fold: Fold) -> list[tuple[VariableBlock, np.ndarray]]:
+    def _test_blocks(self, fold: Fold) -> list[tuple[VariableBlock, np.ndarray]]:
         """Return the blocks that have test labels, and which variables these are."""
         test = np.flatnonzero(fold.test)
-        parts = [(b, test[b.among(test)]) for b in predicted_blocks(self.grounding)]
+        parts = [(b, test[b.index_slice(test)]) for b in predicted_blocks(self.grounding)]
         return [(block, variables) for block, variables in parts if len(variables)]
 
     def save(self, number: int, fold: Fold, predicted: FoldPrediction) -> None:
         """Write the predictions of a fold."""
-        path, tested = self._path(number), self._tested(fold)
+        path, tested = self._path(number), self._test_blocks(fold)
         partial = path.with_name(f".{path.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         for block, variables in tested:
             self._frame(block, variables, predicted).write(partial / f"{block.name}.csv")
         facts = {
-            "format": FORMAT,
-            "identity": self._identity_of(fold),
-            "tables": hashes(partial, [f"{block.name}.csv" for block, _ in tested]),
+            "format": FORMAT_VERSION,
+            "identity": self._fold_identity(fold),
+            "tables": file_hashes(partial, [f"{block.name}.csv" for block, _ in tested]),
             "seconds_learn": predicted.seconds_learn,
             "seconds_infer": predicted.seconds_infer,
             "converged": predicted.converged,
         }
-        (partial / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+        (partial / METADATA_FILE).write_text(json.dumps(facts), encoding="utf-8")
         os.replace(partial, path)
 
     def load(self, number: int, fold: Fold) -> FoldPrediction | None:
@@ -98,34 +100,34 @@ class PredictionFolder:
         if not path.exists():
             return None
         try:
-            facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
-            tested = self._tested(fold)
+            facts = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
+            tested = self._test_blocks(fold)
             learn, infer = float(facts["seconds_learn"]), float(facts["seconds_infer"])
-            _require(facts["format"] == FORMAT, "format")
-            _require(facts["identity"] == self._identity_of(fold), "identity")
-            _require(facts["tables"] == hashes(path, [f"{block.name}.csv" for block, _ in tested]), "content")
+            _require(facts["format"] == FORMAT_VERSION, "format")
+            _require(facts["identity"] == self._fold_identity(fold), "identity")
+            _require(facts["tables"] == file_hashes(path, [f"{block.name}.csv" for block, _ in tested]), "content")
             _require(0.0 <= learn < np.inf and 0.0 <= infer < np.inf, "seconds")
-            tables = [_read(path / f"{block.name}.csv", block, variables) for block, variables in tested]
-            found = FoldPrediction.of_tables(fold, self.grounding, tables)
+            tables = [_read_probabilities(path / f"{block.name}.csv", block, variables) for block, variables in tested]
+            found = FoldPrediction.from_tables(fold, self.grounding, tables)
             return replace(found, seconds_learn=learn, seconds_infer=infer, converged=bool(facts["converged"]))
-        except (*DAMAGED, csv.Error):
+        except (*READ_ERRORS, csv.Error):
             message = f"'{path}' has no predictions of this model, split, settings and data"
             hint = "name another --out, or remove that folder"
             raise UsageError(Diagnostic("E353", message, hint=hint)) from None
 
     def _frame(self, block: VariableBlock, variables: np.ndarray, predicted: FoldPrediction) -> Frame:
-        scored, values = predicted.of_block(block), np.asarray(block.values, dtype=object)
+        scored, values = predicted.block_labels(block), np.asarray(block.values, dtype=object)
         first = (variables, values[scored.truth], values[scored.modes])
         columns: dict[str, np.ndarray] = dict(zip(_FIRST, first, strict=True))
         columns |= {f"p_{value}": scored.probabilities[:, state] for state, value in enumerate(block.values)}
-        for name, texts in zip(block.columns, self.grounding.arguments(block), strict=True):
+        for name, texts in zip(block.argument_names, self.grounding.argument_texts(block), strict=True):
             while name in columns:
                 name += "_"
             columns[name] = texts[variables - block.start]
         return Frame(columns)
 
 
-def _read(path: Path, block: VariableBlock, variables: np.ndarray) -> np.ndarray:
+def _read_probabilities(path: Path, block: VariableBlock, variables: np.ndarray) -> np.ndarray:
     """Read the probabilities of a table, shape (n, n_values).
 
     Raises:
@@ -137,7 +139,7 @@ def _read(path: Path, block: VariableBlock, variables: np.ndarray) -> np.ndarray
     _require([int(row[0]) for row in rows] == variables.tolist(), "variables")
     table = np.array([row[before : before + k] for row in rows], dtype=np.float64).reshape(len(rows), k)
     sums = np.abs(table.sum(axis=1) - 1.0)
-    _require(bool(((table >= 0) & (table <= 1)).all() and (sums <= TOLERANCE).all()), "probabilities")
+    _require(bool(((table >= 0) & (table <= 1)).all() and (sums <= SUM_TOLERANCE).all()), "probabilities")
     return table
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends.base import Inferred
+from relcrf.backends.base import InferenceResult
 from relcrf.columns.offsets import offsets
 from relcrf.data.frame import Frame
-from relcrf.evaluation.intervals import Clusters, Interval, debiased, over_folds, percentiles
-from relcrf.evaluation.measures import LEAST_PROBABILITY, MEASURES, RANKED, Score, ScoredLabels
-from relcrf.evaluation.splits import Fold, labels_in
+from relcrf.evaluation.intervals import Clusters, Interval, bias_corrected_interval, fold_interval, percentile_interval
+from relcrf.evaluation.measures import MEASURES, MIN_PROBABILITY, RANKING_MEASURES, Score, ScoredLabels
+from relcrf.evaluation.splits import Fold, labelled_in_grounding
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 
@@ -24,7 +24,7 @@ MAJORITY = "majority"
 LOCAL = "local"
 """The backend without relations, with which others are compared."""
 
-COMPARED = ("accuracy", "log_loss", "brier")
+COMPARED_MEASURES = ("accuracy", "log_loss", "brier")
 """Measures by which systems are compared: means over labels, whose differences are those of each label."""
 
 
@@ -52,10 +52,10 @@ class FoldPrediction:
     converged: bool = True
 
     @classmethod
-    def of(
+    def from_inferred(
         cls,
         fold: Fold,
-        inferred: Inferred,
+        inferred: InferenceResult,
         states: np.ndarray,
         seconds: tuple[float, float] = (0.0, 0.0),
         *,
@@ -68,22 +68,22 @@ class FoldPrediction:
             seconds: Of learning and of inference.
             converged: Whether learning did.
         """
-        found = inferred.only(fold.test[inferred.variables])
+        found = inferred.select_variables(fold.test[inferred.variables])
         good = converged and found.verdict.is_good
         return cls(
             fold.name, found.variables, found.state_start, found.marginals, states[found.variables], *seconds, good
         )
 
     @classmethod
-    def of_tables(cls, fold: Fold, grounding: Grounding, tables: Sequence[np.ndarray]) -> FoldPrediction:
+    def from_tables(cls, fold: Fold, grounding: Grounding, tables: Sequence[np.ndarray]) -> FoldPrediction:
         """Return the predictions of a fold from its probabilities, a table for each block, shape (n, n_values)."""
         test = np.flatnonzero(fold.test)
         start = offsets(grounding.graph.cardinality[test])
         return cls(fold.name, test, start, np.concatenate([t.ravel() for t in tables]), grounding.states[test])
 
-    def of_block(self, block: VariableBlock) -> ScoredLabels:
+    def block_labels(self, block: VariableBlock) -> ScoredLabels:
         """Return the predictions of one attribute or relation."""
-        own = block.among(self.variables)
+        own = block.index_slice(self.variables)
         table = self.probabilities[self.state_start[own.start] : self.state_start[own.stop]]
         return ScoredLabels(table.reshape(-1, len(block.values)), self.truth[own])
 
@@ -94,16 +94,16 @@ class FoldPrediction:
             alike = np.flatnonzero(sizes == k)
             table = self.probabilities[self.state_start[alike, None] + np.arange(k)]
             right[alike] = table.argmax(axis=1) == self.truth[alike]
-        of_truth = np.maximum(self.probabilities[self.state_start[:-1] + self.truth], LEAST_PROBABILITY)
+        of_truth = np.maximum(self.probabilities[self.state_start[:-1] + self.truth], MIN_PROBABILITY)
         return Score(float(right.mean()), float(np.log(of_truth).mean()), len(self.truth))
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeasureEstimate:
     """One measure of one system.
 
     Args:
-        value: Over all test labels; of `RANKED` the mean of the folds, weighted by their sizes.
+        value: Over all test labels; of `RANKING_MEASURES` the mean of the folds, weighted by their sizes.
         low, high: The 95 % bootstrap interval over components, or labels.
         spread: The standard deviation over folds; nan of one.
     """
@@ -115,18 +115,18 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Difference:
+class MeasureDifference:
     """One measure of one system less that of another, label by label.
 
     Args:
         low, high: The 95 % bootstrap interval over components, or labels.
-        over_folds: The interval of the mean of the folds.
+        fold_interval: The interval of the mean of the folds.
     """
 
     value: float
     low: float
     high: float
-    over_folds: Interval
+    fold_interval: Interval
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,12 @@ class Predictions:
     by_system: Mapping[str, Sequence[FoldPrediction]]
 
     @classmethod
-    def of(
+    def from_folds(
         cls, grounding: Grounding, folds: Sequence[Fold], by_system: Mapping[str, Sequence[FoldPrediction]]
     ) -> Predictions:
         """Return the predictions of folds of a ground graph."""
-        blocks, labelled = predicted_blocks(grounding), labels_in(grounding)
-        counts = [[int(fold.train(labelled)[b.start : b.start + b.count].sum()) for b in blocks] for fold in folds]
+        blocks, labelled = predicted_blocks(grounding), labelled_in_grounding(grounding)
+        counts = [[int(fold.train_mask(labelled)[b.start : b.start + b.count].sum()) for b in blocks] for fold in folds]
         return cls(blocks, grounding.component, np.array(counts), by_system)
 
     @cached_property
@@ -180,22 +180,22 @@ class Predictions:
 
     def _variables(self, block: VariableBlock) -> np.ndarray:
         first = next(iter(self.by_system.values()), ())
-        parts = [one.variables[block.among(one.variables)] for one in first]
+        parts = [one.variables[block.index_slice(one.variables)] for one in first]
         return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
-    def by_fold(self, system: str, attribute: str) -> list[ScoredLabels]:
+    def scored_by_fold(self, system: str, attribute: str) -> list[ScoredLabels]:
         """Return the predictions of each fold that has test labels of an attribute."""
-        parts = [one.of_block(self._block(attribute)) for one in self.by_system[system]]
+        parts = [one.block_labels(self._block(attribute)) for one in self.by_system[system]]
         return [part for part in parts if len(part.truth)]
 
     def pooled(self, system: str, attribute: str) -> ScoredLabels:
         """Return the predictions of all folds together."""
-        parts = self.by_fold(system, attribute)
+        parts = self.scored_by_fold(system, attribute)
         return ScoredLabels(np.concatenate([p.probabilities for p in parts]), np.concatenate([p.truth for p in parts]))
 
     def clusters(self, attribute: str) -> Clusters:
         """Return what bootstrap intervals resample."""
-        return Clusters.of_items(self._variables(self._block(attribute)), self.component)
+        return Clusters.from_variables(self._variables(self._block(attribute)), self.component)
 
     def score(self, system: str, attribute: str) -> Score:
         """Return accuracy and log-likelihood over all folds."""
@@ -207,52 +207,60 @@ class Predictions:
             FoldScore(
                 one.fold,
                 system,
-                {name: one.of_block(self._block(name)).score() for name in self.attributes},
+                {name: one.block_labels(self._block(name)).score() for name in self.attributes},
                 one.seconds_learn,
                 one.seconds_infer,
             )
             for one in self.by_system[system]
         ]
 
-    def estimates(self, system: str, attribute: str) -> dict[str, Estimate]:
+    def estimates(self, system: str, attribute: str) -> dict[str, MeasureEstimate]:
         """Return all measures of a system with their intervals."""
         return self._estimates[system, attribute]
 
     @cached_property
-    def _estimates(self) -> Mapping[tuple[str, str], dict[str, Estimate]]:
-        return {(s, a): self._estimated(s, a) for s in self.systems for a in self.attributes}
+    def _estimates(self) -> Mapping[tuple[str, str], dict[str, MeasureEstimate]]:
+        return {(s, a): self._compute_estimates(s, a) for s in self.systems for a in self.attributes}
 
-    def _estimated(self, system: str, attribute: str) -> dict[str, Estimate]:
-        parts, whole = self.by_fold(system, attribute), self.pooled(system, attribute)
-        values = _together(whole, parts, np.ones(len(whole.truth)))
-        resampled = [_together(whole, parts, weights) for weights in self.clusters(attribute).resampled()]
+    def _compute_estimates(self, system: str, attribute: str) -> dict[str, MeasureEstimate]:
+        parts, whole = self.scored_by_fold(system, attribute), self.pooled(system, attribute)
+        values = _pooled_measures(whole, parts, np.ones(len(whole.truth)))
+        resampled = [
+            _pooled_measures(whole, parts, weights) for weights in self.clusters(attribute).bootstrap_weights()
+        ]
         of_folds = [part.measures() for part in parts]
         out = {}
         for name in MEASURES:
             again = [one[name] for one in resampled]
-            interval = debiased(again, values[name]) if name == "calibration_error" else percentiles(again)
-            out[name] = Estimate(values[name], *interval, _spread([one[name] for one in of_folds]))
+            interval = (
+                bias_corrected_interval(again, values[name])
+                if name == "calibration_error"
+                else percentile_interval(again)
+            )
+            out[name] = MeasureEstimate(values[name], *interval, _spread([one[name] for one in of_folds]))
         return out
 
-    def differences(self, system: str, other: str, attribute: str) -> dict[str, Difference]:
-        """Return each of `COMPARED` of a system less that of another."""
-        mine, theirs = (self.pooled(name, attribute).of_items for name in (system, other))
+    def differences(self, system: str, other: str, attribute: str) -> dict[str, MeasureDifference]:
+        """Return each of `COMPARED_MEASURES` of a system less that of another."""
+        mine, theirs = (self.pooled(name, attribute).item_measures for name in (system, other))
         folds = [
-            (one.of_items, two.of_items)
-            for one, two in zip(self.by_fold(system, attribute), self.by_fold(other, attribute), strict=True)
+            (one.item_measures, two.item_measures)
+            for one, two in zip(
+                self.scored_by_fold(system, attribute), self.scored_by_fold(other, attribute), strict=True
+            )
         ]
-        held = np.mean([len(one.truth) for one in self.by_fold(system, attribute)])
+        held = np.mean([len(one.truth) for one in self.scored_by_fold(system, attribute)])
         learned = float(self.n_train[:, self.blocks.index(self._block(attribute))].mean())
         out = {}
-        for name in COMPARED:
+        for name in COMPARED_MEASURES:
             gaps = mine[name] - theirs[name]
-            resampled = [float(w @ gaps / w.sum()) for w in self.clusters(attribute).resampled()]
+            resampled = [float(w @ gaps / w.sum()) for w in self.clusters(attribute).bootstrap_weights()]
             of_folds = [float((one[name] - two[name]).mean()) for one, two in folds]
-            interval = over_folds(of_folds, float(held / max(learned, 1.0)))
-            out[name] = Difference(float(gaps.mean()), *percentiles(resampled), interval)
+            interval = fold_interval(of_folds, float(held / max(learned, 1.0)))
+            out[name] = MeasureDifference(float(gaps.mean()), *percentile_interval(resampled), interval)
         return out
 
-    def best(self, attribute: str) -> str:
+    def best_system(self, attribute: str) -> str:
         """Return the system of the least log-loss; `MAJORITY` only where there is no other."""
         losses = {name: -self.score(name, attribute).log_likelihood for name in self.systems if name != MAJORITY}
         return min(losses, key=losses.__getitem__, default=MAJORITY)
@@ -266,7 +274,7 @@ class Predictions:
         """Return True if learning and inference converged in every fold."""
         return all(one.converged for one in self.by_system[system])
 
-    def table(self) -> Frame:
+    def measure_table(self) -> Frame:
         """Return one row per attribute, system and measure."""
         rows = [
             (attribute, system, name, *astuple(one))
@@ -275,24 +283,24 @@ class Predictions:
             for name, one in self.estimates(system, attribute).items()
         ]
         figures = dict.fromkeys(("value", "low", "high", "spread"), float)
-        return Frame.of_rows({"attribute": object, "system": object, "measure": object, **figures}, rows)
+        return Frame.from_rows({"attribute": object, "system": object, "measure": object, **figures}, rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Return for JSON the measures of each attribute, of every system, and the gains over `LOCAL` and the best system."""
-        return {attribute: self._of_attribute(attribute) for attribute in self.attributes}
+        return {attribute: self._attribute_as_dict(attribute) for attribute in self.attributes}
 
-    def _of_attribute(self, attribute: str) -> dict[str, Any]:
-        best, last = self.best(attribute), self.systems[-1]
-        measures = {system: _plain(self.estimates(system, attribute)) for system in self.systems}
+    def _attribute_as_dict(self, attribute: str) -> dict[str, Any]:
+        best, last = self.best_system(attribute), self.systems[-1]
+        measures = {system: _measures_as_dict(self.estimates(system, attribute)) for system in self.systems}
         gains = {
-            (system, other): _plain(self.differences(system, other, attribute))
+            (system, other): _measures_as_dict(self.differences(system, other, attribute))
             for system in self.systems
             for other in {best, LOCAL} & {*self.systems}
         }
         compared = [s for s in self.systems if LOCAL in self.systems and s not in (MAJORITY, LOCAL)]
         return {
             **asdict(self.score(last, attribute)),
-            "resampled": self.clusters(attribute).what,
+            "resampled": self.clusters(attribute).unit,
             "best": best,
             "systems": measures,
             "backends": {s: {**measures[s], "against_best": gains[s, best]} for s in self.systems},
@@ -300,7 +308,7 @@ class Predictions:
         }
 
 
-def _plain(measures: Mapping[str, Estimate] | Mapping[str, Difference]) -> dict[str, Any]:
+def _measures_as_dict(measures: Mapping[str, MeasureEstimate] | Mapping[str, MeasureDifference]) -> dict[str, Any]:
     return {name: asdict(one) for name, one in measures.items()}
 
 
@@ -309,13 +317,13 @@ def predicted_blocks(grounding: Grounding) -> tuple[VariableBlock, ...]:
     return tuple(block for block in grounding.blocks if not block.is_latent)
 
 
-def _together(whole: ScoredLabels, parts: Sequence[ScoredLabels], weights: np.ndarray) -> dict[str, float]:
+def _pooled_measures(whole: ScoredLabels, parts: Sequence[ScoredLabels], weights: np.ndarray) -> dict[str, float]:
     """Return the measures of all folds, whose items have weights."""
-    found = whole.measures(weights, [name for name in MEASURES if name not in RANKED])
+    found = whole.measures(weights, [name for name in MEASURES if name not in RANKING_MEASURES])
     ends = np.cumsum([len(part.truth) for part in parts])
     of_parts = np.split(weights, ends[:-1])
-    ranked = [part.measures(own, RANKED) for part, own in zip(parts, of_parts, strict=True)]
-    for name in RANKED:
+    ranked = [part.measures(own, RANKING_MEASURES) for part, own in zip(parts, of_parts, strict=True)]
+    for name in RANKING_MEASURES:
         known = [(own.sum(), one[name]) for own, one in zip(of_parts, ranked, strict=True) if one[name] == one[name]]
         total = sum(size for size, _ in known)
         found[name] = float(sum(size * value for size, value in known) / total) if total else float("nan")

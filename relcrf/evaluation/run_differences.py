@@ -9,62 +9,62 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends.learned import LearnedModel
-from relcrf.backends.weight_names import NAMES, weights_at
+from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.weight_names import NAME_COLUMNS, weight_table
 from relcrf.data.frame import Frame
 from relcrf.language.render import model_text
 
 Pair = tuple[Any, Any]
 """What the one has and what the other; None where it has nothing."""
 
-_NAME: dict[str, type] = dict.fromkeys(NAMES, object)
+_NAME: dict[str, type] = dict.fromkeys(NAME_COLUMNS, object)
 
 
 @dataclass(frozen=True)
 class RunDifferences:
     """
     Args:
-        settings, summary, bindings, values: what differs, by name: the backend and its settings; figures of the training; how
+        settings, summary, bindings, vocabulary_sizes: what differs, by name: the backend and its settings; figures of the training; how
             often each template held; how many values each open domain has.
         model: lines of a unified diff of the texts; empty where they are equal.
         weights: A row per weight of both, those that differ most first: its name, `first` and `second`.
-        only: For each model a row per weight that it alone has, the largest first: its name and the `weight`.
+        unique_weights: For each model a row per weight that it alone has, the largest first: its name and the `weight`.
         correlation: of the weights of both; nan where there are fewer than two.
-        structure: Jaccard index of the chosen candidates: shared ones as a share of all; None where there are none.
+        candidate_jaccard: Jaccard index of the chosen candidates: shared ones as a share of all; None where there are none.
     """
 
     settings: Mapping[str, Pair]
     summary: Mapping[str, Pair]
     bindings: Mapping[str, Pair]
-    values: Mapping[str, Pair]
+    vocabulary_sizes: Mapping[str, Pair]
     model: tuple[str, ...]
     weights: Frame
-    only: tuple[Frame, Frame]
+    unique_weights: tuple[Frame, Frame]
     correlation: float
-    structure: float | None
+    candidate_jaccard: float | None
 
 
-def differences(
+def compare_runs(
     first: LearnedModel, second: LearnedModel, names: tuple[str, str] = ("first", "second")
 ) -> RunDifferences:
     """Compare two models. `names` are the heads of the unified diff."""
-    one, other = ({row[:4]: row[4] for row in weights_at(learned).rows()} for learned in (first, second))
+    one, other = ({row[:4]: row[4] for row in weight_table(learned).rows()} for learned in (first, second))
     both = [(*name, one[name], other[name]) for name in one.keys() & other.keys()]
     both.sort(key=lambda row: (-abs(row[4] - row[5]), row))
-    weights = Frame.of_rows({**_NAME, "first": float, "second": float}, both)
+    weights = Frame.from_rows({**_NAME, "first": float, "second": float}, both)
     values = np.column_stack((weights["first"], weights["second"]))
     varies = len(values) > 1 and bool((np.ptp(values, axis=0) > 0.0).all())
     lines = [model_text(learned.spec).splitlines() for learned in (first, second)]
     return RunDifferences(
-        _unequal({"backend": first.backend, **first.settings}, {"backend": second.backend, **second.settings}),
-        _unequal(first.summary, second.summary),
-        _unequal({t.name: t.bindings for t in first.templates}, {t.name: t.bindings for t in second.templates}),
-        _unequal(*({name: len(texts) for name, texts in each.vocabulary.items()} for each in (first, second))),
+        _unequal_values({"backend": first.backend, **first.settings}, {"backend": second.backend, **second.settings}),
+        _unequal_values(first.summary, second.summary),
+        _unequal_values({t.name: t.bindings for t in first.templates}, {t.name: t.bindings for t in second.templates}),
+        _unequal_values(*({name: len(texts) for name, texts in each.vocabulary.items()} for each in (first, second))),
         tuple(difflib.unified_diff(lines[0], lines[1], *names, lineterm="")),
         weights,
-        (_without(one, other), _without(other, one)),
+        (_weights_only_in(one, other), _weights_only_in(other, one)),
         float(np.corrcoef(values.T)[0, 1]) if varies else float("nan"),
-        jaccard(_chosen(first), _chosen(second)),
+        jaccard(_chosen_candidates(first), _chosen_candidates(second)),
     )
 
 
@@ -73,16 +73,16 @@ def jaccard(one: set[Any], other: set[Any]) -> float | None:
     return len(one & other) / len(one | other) if one | other else None
 
 
-def _unequal(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Pair]:
+def _unequal_values(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Pair]:
     return {name: (one.get(name), other.get(name)) for name in {**one, **other} if one.get(name) != other.get(name)}
 
 
-def _without(one: Mapping[tuple[Any, ...], float], other: Mapping[tuple[Any, ...], float]) -> Frame:
+def _weights_only_in(one: Mapping[tuple[Any, ...], float], other: Mapping[tuple[Any, ...], float]) -> Frame:
     alone = [(*name, value) for name, value in one.items() if name not in other]
-    return Frame.of_rows({**_NAME, "weight": float}, sorted(alone, key=lambda row: (-abs(row[4]), row)))
+    return Frame.from_rows({**_NAME, "weight": float}, sorted(alone, key=lambda row: (-abs(row[4]), row)))
 
 
-def _chosen(learned: LearnedModel) -> set[tuple[str, tuple[str, ...]]]:
+def _chosen_candidates(learned: LearnedModel) -> set[tuple[str, tuple[str, ...]]]:
     """The candidates in the model: template and key."""
     names = {t.name for t in learned.spec.templates if t.is_candidate}
     return {(t.name, key) for t in learned.templates if t.name in names and t.keys for key in t.keys.values}

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 
 from relcrf.backends.base import Problem
-from relcrf.graph.adjacency import expanded
+from relcrf.graph.adjacency import iter_expanded_scopes
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.forest import ForestInference
 
@@ -34,7 +34,7 @@ def score_variance(problem: Problem, conditionals: ReducedGraph, weights: np.nda
     """
     states = problem.states[conditionals.variables]
     probabilities = ForestInference(conditionals.scopes).marginals(conditionals.potentials(weights)).nodes
-    beside, start = _beside(problem, conditionals), conditionals.state_start[:-1]
+    beside, start = _node_adjacency(problem, conditionals), conditionals.state_start[:-1]
 
     def along(direction: np.ndarray) -> float:
         values = conditionals.node_log_potentials(direction)
@@ -44,13 +44,13 @@ def score_variance(problem: Problem, conditionals: ReducedGraph, weights: np.nda
     return along
 
 
-def _beside(problem: Problem, conditionals: ReducedGraph) -> csr_array:
+def _node_adjacency(problem: Problem, conditionals: ReducedGraph) -> csr_array:
     """Return which pairs of nodes are in a common factor, shape (n_nodes, n_nodes), 1 where they are, in both orders."""
     node = np.full(problem.graph.n_variables, -1)
     node[conditionals.variables] = np.arange(conditionals.n_nodes)
     first, second = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for group in problem.graph.groups:
-        for scope in expanded(group):
+        for scope in iter_expanded_scopes(group):
             present = np.logical_and.reduce([problem.roles[place] != Role.ABSENT for place in scope])
             for a, b in combinations([node[place] for place in scope], 2):
                 kept = present & (a >= 0) & (b >= 0) & (a != b)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Monitor, Problem
-from relcrf.backends.registry import make
+from relcrf.backends.registry import make_backend
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.runner import predict_fold
-from relcrf.evaluation.splits import chosen_fold, random_fold
-from relcrf.learning.lbfgs import AnyState, State
+from relcrf.evaluation.splits import holdout_fold, random_fold
+from relcrf.learning.lbfgs import AnyState, OptimiserState
 
-MEASURES = ("log_likelihood", "accuracy")
+SELECTION_MEASURES = ("log_likelihood", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class Selection:
     settings: dict[str, Any]
     rows: tuple[dict[str, Any], ...]
     n: int
-    whole: bool
+    whole_components: bool
 
 
-def select(
+def select_settings(
     problem: Problem,
     backend: str,
     grid: Mapping[str, Sequence[Any]],
     *,
-    hold: float = 0.2,
-    held: np.ndarray | None = None,
+    holdout: float = 0.2,
+    held_out: np.ndarray | None = None,
     seed: int = 0,
     by: str = "log_likelihood",
     **settings: Any,
@@ -55,8 +55,8 @@ def select(
     Args:
         problem: Of training.
         grid: For settings of the backend the values to try.
-        hold: The fraction of the components or variables that is held out, above 0 and below 1; see `random_fold`.
-        held: The variables whose labels are held out in its place, shape (n_variables,), bool: what is to be predicted may be of
+        holdout: The fraction of the components or variables that is held out, above 0 and below 1; see `random_fold`.
+        held_out: The variables whose labels are held out in its place, shape (n_variables,), bool: what is to be predicted may be of
             another kind than what a random fraction leaves between its neighbours, a later time for one.
         by: `log_likelihood` or `accuracy`.
         settings: The same for all.
@@ -65,51 +65,55 @@ def select(
         UsageError: A setting that the backend does not have, or one without values (E317).
         DataError: There is too little to hold out (E226).
     """
-    if by not in MEASURES or not 0.0 < hold < 1.0:
-        message = f"settings are not selected by '{by}' with a share of {hold} held out"
-        raise UsageError(Diagnostic("E317", message, hint=f"by {listing(MEASURES)}, and a share between 0 and 1"))
+    if by not in SELECTION_MEASURES or not 0.0 < holdout < 1.0:
+        message = f"settings are not selected by '{by}' with a share of {holdout} held out"
+        raise UsageError(
+            Diagnostic("E317", message, hint=f"by {listing(SELECTION_MEASURES)}, and a share between 0 and 1")
+        )
     for name, values in grid.items():
         if not len(values):
             raise UsageError(Diagnostic("E317", f"setting '{name}' has no values to select from", hint="give some"))
     choices = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    systems = [make(backend, **{**settings, **choice}) for choice in choices]
-    fold = random_fold(problem, hold, seed) if held is None else chosen_fold(problem, held)
+    systems = [make_backend(backend, **{**settings, **choice}) for choice in choices]
+    fold = random_fold(problem, holdout, seed) if held_out is None else holdout_fold(problem, held_out)
     rows: list[dict[str, Any]] = []
-    finished: dict[tuple[Any, ...], State] = {}
+    finished: dict[tuple[Any, ...], OptimiserState] = {}
     for system in systems:
         predicted, learned = predict_fold(problem, fold, system, _StageCache(system, finished))
         score = predicted.score()
         likelihood, seconds = score.log_likelihood, predicted.seconds_learn + predicted.seconds_infer
-        if fold.whole:
-            querying = fold.querying(problem).having(learned.chosen)
-            joint = querying.sum_of(system.joint(querying, learned.vectors))(learned.vectors["weights"])[0]
-            likelihood = -joint / fold.n
+        if fold.whole_components:
+            querying = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
+            joint = querying.total_likelihood(system.joint_likelihood(querying, learned.vectors))(
+                learned.vectors["weights"]
+            )[0]
+            likelihood = -joint / fold.n_test
         # A likelihood that is not a number counts as the worst.
         likelihood = likelihood if np.isfinite(likelihood) else -np.inf
         varied = {name: getattr(system, name) for name in grid}
         rows.append({**varied, "log_likelihood": likelihood, "accuracy": score.accuracy, "seconds": seconds})
     best = max(rows, key=lambda row: float(row[by]))
-    return Selection({name: best[name] for name in grid}, tuple(rows), fold.n, fold.whole)
+    return Selection({name: best[name] for name in grid}, tuple(rows), fold.n_test, fold.whole_components)
 
 
 class _StageCache(Monitor):
     """A cache of finished stages, by the settings on which they depend."""
 
-    def __init__(self, system: AbstractBackend, finished: dict[tuple[Any, ...], State]) -> None:
+    def __init__(self, system: AbstractBackend, finished: dict[tuple[Any, ...], OptimiserState]) -> None:
         self._system, self._finished = system, finished
 
     def _key(self, stage: str) -> tuple[Any, ...] | None:
-        if stage not in self._system.without:
+        if stage not in self._system.unused_settings:
             return None
-        names = sorted(set(vars(self._system)) - set(self._system.without[stage]))
+        names = sorted(set(vars(self._system)) - set(self._system.unused_settings[stage]))
         return (stage, *(getattr(self._system, name) for name in names))
 
-    def restore(self, stage: str, kind: type[AnyState]) -> AnyState | None:
+    def restore(self, stage: str, state_class: type[AnyState]) -> AnyState | None:
         key = self._key(stage)
         known = None if key is None else self._finished.get(key)
-        return known if isinstance(known, kind) else None
+        return known if isinstance(known, state_class) else None
 
-    def step(self, stage: str, state: State, max_iterations: int) -> None:
+    def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
         key = self._key(stage)
         if key is not None and state.status != "running":
             self._finished[key] = state

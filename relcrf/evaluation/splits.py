@@ -8,17 +8,24 @@ from hashlib import blake2b
 import numpy as np
 
 from relcrf.backends.base import Problem
-from relcrf.data.splits import EVERY, FOLDS, HIDDEN, SplitPlan, read_split
+from relcrf.data.split_plan import ALL_ATTRIBUTES, DEFAULT_FOLDS, HIDDEN_FOLD, SplitPlan, parse_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
-from relcrf.evaluation.partitions import NOWHERE, balanced, hidden_share, periods, snowball, stratified
-from relcrf.graph.adjacency import neighbours
-from relcrf.graph.components import components
+from relcrf.evaluation.partitions import (
+    NO_FOLD,
+    balanced_folds,
+    snowball_folds,
+    stratified_folds,
+    stratified_sample,
+    time_periods,
+)
+from relcrf.graph.adjacency import adjacency_matrix
+from relcrf.graph.components import label_components
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.variables import VariableBlock, argument_codes
-from relcrf.kernels.distinct import distinct, numbered
+from relcrf.grounding.variables import VariableBlock, read_argument_codes
+from relcrf.kernels.distinct import distinct, number_rows
 
-LARGEST_COMPONENT = 1 / 20
+MAX_COMPONENT_FRACTION = 1 / 20
 """Maximum fraction of the labels in one component for whole components to be held out: rows that nothing joins, and not one
 graph with singleton components."""
 
@@ -31,33 +38,33 @@ class Fold:
         test: The labelled variables that are predicted, shape (n_variables,), bool.
         excluded: Variables that are absent from learning and prediction, such as those of a later period, shape
             (n_variables,), bool.
-        whole: Whether the test labels are whole components of a training problem.
+        whole_components: Whether the test labels are whole components of a training problem.
     """
 
     name: str
     test: np.ndarray
     excluded: np.ndarray
-    whole: bool = False
+    whole_components: bool = False
 
     @classmethod
-    def of(cls, name: str, test: np.ndarray, *, whole: bool = False) -> Fold:
+    def from_test(cls, name: str, test: np.ndarray, *, whole: bool = False) -> Fold:
         """Return a fold that excludes nothing."""
         return cls(name, test, np.zeros_like(test), whole)
 
     @property
-    def n(self) -> int:
+    def n_test(self) -> int:
         """The number of test labels."""
         return int(self.test.sum())
 
-    def train(self, labelled: np.ndarray) -> np.ndarray:
+    def train_mask(self, labelled: np.ndarray) -> np.ndarray:
         """Return the labelled variables that are learned from, shape (n_variables,), bool."""
         return np.asarray(labelled & ~self.test & ~self.excluded)
 
-    def learning(self, problem: Problem) -> Problem:
+    def learning_problem(self, problem: Problem) -> Problem:
         """Return the training problem without the test labels."""
-        return replace(problem, roles=_absent(problem.roles, self.test | self.excluded))
+        return replace(problem, roles=_mark_absent(problem.roles, self.test | self.excluded))
 
-    def querying(self, problem: Problem) -> Problem:
+    def query_problem(self, problem: Problem) -> Problem:
         """Return the problem whose queries are the test labels and whose evidence is the other labels.
 
         Args:
@@ -65,33 +72,33 @@ class Fold:
                 too, as in `relcrf predict`: a prediction depends on unlabelled neighbours. Their labels are not used.
         """
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
-        roles = np.where(labels_of(problem) & ~self.test, Role.CLAMPED, problem.roles).astype(np.int8)
+        roles = np.where(labelled_in_problem(problem) & ~self.test, Role.CLAMPED, problem.roles).astype(np.int8)
         found = replace(problem, roles=roles)
-        if not self.whole:
-            found = replace(found.joined_by_unlabelled(), asked=~latent)
-        return replace(found, roles=_absent(found.roles, self.excluded))
+        if not self.whole_components:
+            found = replace(found.with_unlabelled(), queries=~latent)
+        return replace(found, roles=_mark_absent(found.roles, self.excluded))
 
 
-def _absent(roles: np.ndarray, variables: np.ndarray) -> np.ndarray:
+def _mark_absent(roles: np.ndarray, variables: np.ndarray) -> np.ndarray:
     return np.where(variables, Role.ABSENT, roles).astype(np.int8)
 
 
-def labels_of(problem: Problem) -> np.ndarray:
+def labelled_in_problem(problem: Problem) -> np.ndarray:
     """Return which variables of a training problem are labelled, shape (n_variables,), bool."""
     return np.asarray((problem.roles == Role.FREE) & (problem.states >= 0))
 
 
 def random_fold(problem: Problem, fraction: float, seed: int) -> Fold:
-    """Hold out a fraction of the labels: whole components where each is small (`LARGEST_COMPONENT`), else single variables.
+    """Hold out a fraction of the labels: whole components where each is small (`MAX_COMPONENT_FRACTION`), else single variables.
 
     Raises:
         DataError: Nothing is left to learn from, or to predict (E226).
     """
-    units, unit, whole = _units(problem)
+    units, unit, whole = _holdout_units(problem)
     n = round(fraction * len(units))
-    _require(0 < n < len(units), len(units))
+    _require_labels(0 < n < len(units), len(units))
     chosen = np.random.default_rng(seed).permutation(units)[:n]
-    return Fold.of(HIDDEN, labels_of(problem) & np.isin(unit, chosen), whole=whole)
+    return Fold.from_test(HIDDEN_FOLD, labelled_in_problem(problem) & np.isin(unit, chosen), whole=whole)
 
 
 def random_folds(problem: Problem, n: int, seed: int) -> list[Fold]:
@@ -100,41 +107,41 @@ def random_folds(problem: Problem, n: int, seed: int) -> list[Fold]:
     Raises:
         DataError: There are fewer labels, or components of them, than folds (E226).
     """
-    units, unit, whole = _units(problem)
-    _require(len(units) >= n, len(units))
+    units, unit, whole = _holdout_units(problem)
+    _require_labels(len(units) >= n, len(units))
     parts = np.array_split(np.random.default_rng(seed).permutation(units), n)
-    labelled = labels_of(problem)
-    return [Fold.of(str(k + 1), labelled & np.isin(unit, part), whole=whole) for k, part in enumerate(parts)]
+    labelled = labelled_in_problem(problem)
+    return [Fold.from_test(str(k + 1), labelled & np.isin(unit, part), whole=whole) for k, part in enumerate(parts)]
 
 
-def chosen_fold(problem: Problem, variables: np.ndarray) -> Fold:
+def holdout_fold(problem: Problem, variables: np.ndarray) -> Fold:
     """Hold out the labels among some variables, shape (n_variables,), bool.
 
     Raises:
         DataError: Nothing is left to learn from, or to predict (E226).
     """
-    labelled = labels_of(problem)
-    test, component = labelled & variables, components(problem.graph, problem.roles)
-    _require(0 < test.sum() < labelled.sum(), int(labelled.sum()))
+    labelled = labelled_in_problem(problem)
+    test, component = labelled & variables, label_components(problem.graph, problem.roles)
+    _require_labels(0 < test.sum() < labelled.sum(), int(labelled.sum()))
     cut = bool(np.isin(component[test], component[labelled & ~test]).any())
-    return Fold.of(HIDDEN, test, whole=not (cut or problem.candidates))
+    return Fold.from_test(HIDDEN_FOLD, test, whole=not (cut or problem.candidates))
 
 
-def _units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
+def _holdout_units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
     """Return the units that can be held out, the unit of each variable, shape (n_variables,), and whether they are components.
 
     Candidates may join any two variables: where there are some, single variables are held out.
     """
-    labelled = labels_of(problem)
+    labelled = labelled_in_problem(problem)
     if not problem.candidates:
-        component = components(problem.graph, problem.roles)
+        component = label_components(problem.graph, problem.roles)
         sizes = np.bincount(component[labelled])
-        if sizes.max(initial=0) <= LARGEST_COMPONENT * labelled.sum():
+        if sizes.max(initial=0) <= MAX_COMPONENT_FRACTION * labelled.sum():
             return np.flatnonzero(sizes), component, True
     return np.flatnonzero(labelled), np.arange(len(labelled)), False
 
 
-def _require(enough: bool, n: int) -> None:
+def _require_labels(enough: bool, n: int) -> None:
     if not enough:
         message = f"{n} labels are too few to hold some of them out"
         raise DataError(Diagnostic("E226", message, hint="label more things, or say the settings"))
@@ -146,55 +153,55 @@ class Partition:
 
     Args:
         name: The text of the plan for people.
-        fold: The index of each variable's fold in `values`, shape (n_variables,); -1 for one that is never held out.
-        values: The names of the folds: the sorted values of a column; else `1`, `2`, ... as far as a variable is in them, or
+        fold: The index of each variable's fold in `fold_names`, shape (n_variables,); -1 for one that is never held out.
+        fold_names: The names of the folds: the sorted values of a column; else `1`, `2`, ... as far as a variable is in them, or
             `hidden`, `rest`; the first and the last time of each period.
         ordered: Whether the folds are consecutive periods, so that those after the test fold are excluded.
     """
 
     name: str
     fold: np.ndarray
-    values: tuple[str, ...]
+    fold_names: tuple[str, ...]
     ordered: bool = False
 
-    def held_out(self, values: list[str]) -> np.ndarray:
+    def holdout_mask(self, values: list[str]) -> np.ndarray:
         """Return which variables are in the folds of these names, shape (n_variables,), bool.
 
         Raises:
             UsageError: The partition does not have a fold of that name (E340).
         """
         for value in values:
-            if value not in self.values:
-                hint = suggestion(value, self.values) or f"it has {listing(self.values)}"
+            if value not in self.fold_names:
+                hint = suggestion(value, self.fold_names) or f"it has {listing(self.fold_names)}"
                 raise UsageError(Diagnostic("E340", f"the split by '{self.name}' has no value '{value}'", hint=hint))
-        return np.isin(self.fold, [self.values.index(v) for v in values])
+        return np.isin(self.fold, [self.fold_names.index(v) for v in values])
 
 
-def folds_of(grounding: Grounding, plan: SplitPlan | str, *, for_training: bool = True) -> tuple[Fold, ...]:
+def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: bool = True) -> tuple[Fold, ...]:
     """Return the folds that a plan holds out in turn: those of `plan.hold`, or each that has labels, of each repetition.
 
     Args:
         for_training: Whether each fold must leave labels to learn from.
 
     Raises:
-        DataError, UsageError: See `split_by`; or every seed gives the same division (E352), or too little is labelled (E226).
+        DataError, UsageError: See `partition_variables`; or every seed gives the same division (E352), or too little is labelled (E226).
     """
-    plan = read_split(plan) if isinstance(plan, str) else plan
-    if plan.is_fixed and plan.repeats > 1:
+    plan = parse_split(plan) if isinstance(plan, str) else plan
+    if plan.is_deterministic and plan.repeats > 1:
         message = f"the split '{plan}' is the same every time, and there is nothing to repeat"
         raise UsageError(Diagnostic("E352", message, hint="leave --repeats out"))
     found: list[Fold] = []
-    labelled = labels_in(grounding)
+    labelled = labelled_in_grounding(grounding)
     for repeat in range(plan.repeats):
-        partition = split_by(grounding, replace(plan, seed=plan.seed + repeat))
-        for value in dict.fromkeys(plan.hold or partition.values[int(partition.ordered) :]):
-            number = partition.values.index(value) if value in partition.values else NOWHERE
+        partition = partition_variables(grounding, replace(plan, seed=plan.seed + repeat))
+        for value in dict.fromkeys(plan.holdout or partition.fold_names[int(partition.ordered) :]):
+            number = partition.fold_names.index(value) if value in partition.fold_names else NO_FOLD
             excluded = (partition.fold > number) if partition.ordered else np.zeros(len(labelled), dtype=bool)
             name = f"{repeat + 1}.{value}" if plan.repeats > 1 else value
-            fold = Fold(name, labelled & partition.held_out([value]), excluded)
-            if not fold.n:
+            fold = Fold(name, labelled & partition.holdout_mask([value]), excluded)
+            if not fold.n_test:
                 continue
-            if for_training and not fold.train(labelled).any():
+            if for_training and not fold.train_mask(labelled).any():
                 message = f"with '{value}' held out there is no label to learn from"
                 raise DataError(Diagnostic("E226", message, hint="take another --split, or label more things"))
             found.append(fold)
@@ -204,48 +211,50 @@ def folds_of(grounding: Grounding, plan: SplitPlan | str, *, for_training: bool 
     return tuple(found)
 
 
-def split_by(grounding: Grounding, plan: SplitPlan | str) -> Partition:
+def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partition:
     """Partition the variables of a ground graph.
 
     Raises:
         UsageError: The text of the plan is not a split, or names an unknown attribute.
         DataError: The tables do not have the column, or there are fewer parts than folds.
     """
-    plan = read_split(plan) if isinstance(plan, str) else plan
-    labelled = labels_in(grounding)
+    plan = parse_split(plan) if isinstance(plan, str) else plan
+    labelled = labelled_in_grounding(grounding)
     match plan.kind:
         case "column":
-            names, group = _groups(grounding, plan.column)
+            names, group = _column_values(grounding, plan.column)
             if plan.folds is None:
                 return Partition(str(plan), group, names)
             there = len(distinct(group[labelled & (group >= 0)]))
             _require_parts(plan, there, f"values of '{plan.column}' with labels")
-            return _numbered(plan, balanced(group, labelled, _folds(plan), _rng(plan)))
+            return _numbered_partition(plan, balanced_folds(group, labelled, _folds(plan), _rng(plan)))
         case "time":
-            return _by_time(grounding, plan)
+            return _partition_by_time(grounding, plan)
         case "folds":
             # Attributes of one entity stay together: the owner's name is hashed, and not the attribute.
-            hashes = [_hashes(grounding, block, f"{plan.seed}\0{block.owner}") for block in grounding.blocks]
+            hashes = [_key_hashes(grounding, block, f"{plan.seed}\0{block.owner}") for block in grounding.blocks]
             number = (np.concatenate(hashes) % np.uint64(_folds(plan))).astype(np.int64)
             names = tuple(str(number + 1) for number in distinct(number).tolist())
-            return Partition(str(plan), numbered(number), names)
+            return Partition(str(plan), number_rows(number), names)
         case "hide" if plan.attribute is None:
-            hashes = [_hashes(grounding, block, f"{plan.seed}\0{block.name}") for block in grounding.blocks]
+            hashes = [_key_hashes(grounding, block, f"{plan.seed}\0{block.name}") for block in grounding.blocks]
             rest = np.concatenate(hashes) >= np.uint64(plan.fraction * 2**64)
-            return Partition(str(plan), rest.astype(np.int64), (HIDDEN, "rest"))
+            return Partition(str(plan), rest.astype(np.int64), (HIDDEN_FOLD, "rest"))
         case "hide":
-            of = None if plan.attribute == EVERY else plan.attribute
-            hidden = hidden_share(_strata(grounding, of), plan.fraction, _rng(plan))
-            return Partition(str(plan), np.where(hidden, 0, 1), (HIDDEN, "rest"))
+            of = None if plan.attribute == ALL_ATTRIBUTES else plan.attribute
+            hidden = stratified_sample(_strata(grounding, of), plan.fraction, _rng(plan))
+            return Partition(str(plan), np.where(hidden, 0, 1), (HIDDEN_FOLD, "rest"))
         case "component":
             component = grounding.component
             _require_parts(plan, len(distinct(component[labelled])), "connected components with labels")
-            return _numbered(plan, balanced(component, labelled, _folds(plan), _rng(plan)))
+            return _numbered_partition(plan, balanced_folds(component, labelled, _folds(plan), _rng(plan)))
         case "snowball":
             _require_parts(plan, int(labelled.sum()), "labels")
-            return _numbered(plan, snowball(neighbours(grounding.graph), labelled, _folds(plan), _rng(plan)))
+            return _numbered_partition(
+                plan, snowball_folds(adjacency_matrix(grounding.graph), labelled, _folds(plan), _rng(plan))
+            )
     _require_parts(plan, int(labelled.sum()), "labels")
-    return _numbered(plan, stratified(_strata(grounding, None), _folds(plan), _rng(plan)))
+    return _numbered_partition(plan, stratified_folds(_strata(grounding, None), _folds(plan), _rng(plan)))
 
 
 def _rng(plan: SplitPlan) -> np.random.Generator:
@@ -253,10 +262,10 @@ def _rng(plan: SplitPlan) -> np.random.Generator:
 
 
 def _folds(plan: SplitPlan) -> int:
-    return FOLDS if plan.folds is None else plan.folds
+    return DEFAULT_FOLDS if plan.folds is None else plan.folds
 
 
-def _numbered(plan: SplitPlan, fold: np.ndarray) -> Partition:
+def _numbered_partition(plan: SplitPlan, fold: np.ndarray) -> Partition:
     return Partition(str(plan), fold, tuple(str(number + 1) for number in range(int(fold.max(initial=-1)) + 1)))
 
 
@@ -267,7 +276,7 @@ def _require_parts(plan: SplitPlan, there: int, what: str) -> None:
         raise DataError(Diagnostic("E352", message, hint=f"{fewer}, or take another --split"))
 
 
-def labels_in(grounding: Grounding) -> np.ndarray:
+def labelled_in_grounding(grounding: Grounding) -> np.ndarray:
     """Return which variables have a label, shape (n_variables,), bool."""
     return np.asarray((grounding.states >= 0) & ~grounding.latent)
 
@@ -291,8 +300,8 @@ def _strata(grounding: Grounding, of: str | None) -> np.ndarray:
     return out
 
 
-def _groups(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the distinct texts of a column, and the index of each variable's text; `NOWHERE` for one without the column.
+def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the distinct texts of a column, and the index of each variable's text; `NO_FOLD` for one without the column.
 
     Args:
         name: A column of the entity that a variable is about; for a tuple, of the first argument that has the column. With
@@ -307,43 +316,43 @@ def _groups(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarra
         entity, column = "", name
     texts: list[np.ndarray | None] = []
     for block in grounding.blocks:
-        places = [k for k, sort in enumerate(block.sorts) if spec.entity(sort) and entity in ("", sort)]
+        places = [k for k, sort in enumerate(block.argument_types) if spec.entity(sort) and entity in ("", sort)]
         if not (places or entity):
             message = f"'{block.name}' is about no things, and cannot be split by a column of theirs"
             hint = "give it an argument that is an entity, or split by folds=10"
             raise DataError(Diagnostic("E342", message, hint=hint))
-        with_column = places if entity else [k for k in places if bound.has_column(block.sorts[k], column)]
+        with_column = places if entity else [k for k in places if bound.has_column(block.argument_types[k], column)]
         chosen = next(iter(with_column or places), None)
         if chosen is None:
             texts.append(None)
         else:
-            codes = argument_codes(bound, block)[chosen]
-            texts.append(np.asarray(bound.raw_column(block.sorts[chosen], column)[codes]).astype(str))
+            codes = read_argument_codes(bound, block)[chosen]
+            texts.append(np.asarray(bound.raw_column(block.argument_types[chosen], column)[codes]).astype(str))
     known = [part for part in texts if part is not None]
     if not known:
         message = f"nothing that is predicted is about {entity}, by whose '{column}' it is to be split"
         raise DataError(Diagnostic("E342", message, hint="name a column of a thing that something is predicted of"))
     values = np.unique(np.concatenate(known))
     group = [
-        np.full(block.count, NOWHERE) if part is None else np.searchsorted(values, part)
+        np.full(block.count, NO_FOLD) if part is None else np.searchsorted(values, part)
         for block, part in zip(grounding.blocks, texts, strict=True)
     ]
     return tuple(values.tolist()), np.concatenate(group)
 
 
-def _by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
-    values, group = _groups(grounding, plan.column)
-    times = _times(values, plan.column)
+def _partition_by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
+    values, group = _column_values(grounding, plan.column)
+    times = _parse_times(values, plan.column)
     missing = np.full(1, np.nan if times.dtype == float else "NaT", dtype=times.dtype)
     of_variable = np.concatenate((times, missing))[group]
-    labelled = labels_in(grounding) & (group >= 0)
+    labelled = labelled_in_grounding(grounding) & (group >= 0)
     without = labelled & (of_variable != of_variable)
     if without.any():
         message = f"{int(without.sum()):,} labels have no time in '{plan.column}'"
         raise DataError(Diagnostic("E352", message, hint="give each labelled thing its time, or remove its label"))
     there, folds = len(np.unique(of_variable[labelled])), _folds(plan)
     _require_parts(plan, there - 1, f"times in '{plan.column}' with labels after the first")
-    period = periods(of_variable, labelled, folds + 1)
+    period = time_periods(of_variable, labelled, folds + 1)
     names = []
     for number in range(int(period.max()) + 1):
         inside = distinct(group[labelled & (period == number)])
@@ -353,7 +362,7 @@ def _by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
     return Partition(str(plan), period, tuple(names), ordered=True)
 
 
-def _times(values: tuple[str, ...], column: str) -> np.ndarray:
+def _parse_times(values: tuple[str, ...], column: str) -> np.ndarray:
     """Texts as numbers, or else as dates; missing where a text is empty."""
     for kind, missing in ((np.float64, "nan"), (np.dtype("datetime64[us]"), "NaT")):
         try:
@@ -365,11 +374,11 @@ def _times(values: tuple[str, ...], column: str) -> np.ndarray:
     raise DataError(Diagnostic("E352", message, hint=hint))
 
 
-def _hashes(grounding: Grounding, block: VariableBlock, salt: str) -> np.ndarray:
+def _key_hashes(grounding: Grounding, block: VariableBlock, salt: str) -> np.ndarray:
     """A number for each variable of a block that depends on its keys and the salt alone, shape (n,), uint64."""
     start = blake2b(salt.encode(), digest_size=8)
     found = np.empty(block.count, dtype=np.uint64)
-    for k, keys in enumerate(zip(*grounding.arguments(block), strict=True)):
+    for k, keys in enumerate(zip(*grounding.argument_texts(block), strict=True)):
         own = start.copy()
         own.update("".join(f"\0{len(key)}:{key}" for key in keys).encode())
         found[k] = int.from_bytes(own.digest(), "big")

@@ -24,28 +24,28 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, cg
 
 from relcrf.backends.base import Problem
-from relcrf.backends.learned import LearnedModel
-from relcrf.backends.registry import make
+from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.registry import make_backend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.score_covariance import score_variance
-from relcrf.learning.likelihood import penalised
+from relcrf.learning.likelihood import add_l2_penalty
 
-MOST_WEIGHTS = 2000
+MAX_DENSE_WEIGHTS = 2000
 """Whose Hessian is made: 4,000 gradients."""
 
-MOST_SOLVED = 30
+MAX_SOLVED_WEIGHTS = 30
 """Weights whose errors are found one by one: a second or so for each where there are 10,000."""
 
-STEP = 1e-4
+DIFFERENCE_STEP = 1e-4
 """Of a weight, over which gradients are compared."""
 
-ACCURACY = 1e-3
+CG_TOLERANCE = 1e-3
 """Of conjugate gradients: the entry that is asked for is as near as its square."""
 
-FLAT = 1e-8
+FLAT_CURVATURE = 1e-8
 """Share of the largest curvature below which there is none: the labels do not tell what a weight is."""
 
-FAR = 0.05
+MAX_GRADIENT_FRACTION = 0.05
 """Share of the gradient's start that is left, beyond which the weights are not at their maximum."""
 
 Gradient = Callable[[np.ndarray], np.ndarray]
@@ -57,49 +57,49 @@ class StandardErrors:
     Args:
         values: one a weight, shape (layout.size,); nan where it was not asked for or is not learned, inf where the labels do not
             tell what it is.
-        gradient: what is left at the weights, as a share of the gradient at weights of 0. More than `FAR` says that these are not
+        gradient_fraction: what is left at the weights, as a share of the gradient at weights of 0. More than `MAX_GRADIENT_FRACTION` says that these are not
             the data that they were learned on, or that learning ended early.
         source: what they are from, in words.
     """
 
     values: np.ndarray
-    gradient: float
+    gradient_fraction: float
     source: str
 
     @property
     def is_maximum(self) -> bool:
-        return self.gradient <= FAR
+        return self.gradient_fraction <= MAX_GRADIENT_FRACTION
 
 
 def standard_errors(
-    learned: LearnedModel, problem: Problem, vectors: dict[str, np.ndarray], asked: np.ndarray | None = None
+    learned: LearnedModel, problem: Problem, vectors: dict[str, np.ndarray], requested: np.ndarray | None = None
 ) -> StandardErrors:
-    """Standard errors of all learned weights, or where these are too many of the `MOST_SOLVED` largest of those asked for.
+    """Standard errors of all learned weights, or where these are too many of the `MAX_SOLVED_WEIGHTS` largest of those asked for.
 
     Args:
         problem: the training's. vectors: laid out for its graph.
-        asked: which weights, shape (layout.size,), bool; None is all.
+        requested: which weights, shape (layout.size,), bool; None is all.
 
     Raises:
         UsageError: where the backend maximises no likelihood that is exact.
     """
-    system = make(learned.backend, **learned.settings)
-    part = system.maximised(problem, vectors)
+    system = make_backend(learned.backend, **learned.settings)
+    part = system.training_likelihood(problem, vectors)
     if part is None:
         message = f"backend '{learned.backend}', as it was trained, maximises no exact likelihood: no standard errors"
         hint = "train with ess, local, chow-liu, pseudo, or dense with inference=jt; or leave --data out"
         raise UsageError(Diagnostic("E357", message, hint=hint))
     layout, weights = problem.graph.layout, vectors["weights"]
     strength = layout.l2(float(learned.settings["l2"]))
-    objective = penalised(problem.sum_of(part), strength, layout.learned())
+    objective = add_l2_penalty(problem.total_likelihood(part), strength, layout.learnable_mask())
 
     def gradient(at: np.ndarray) -> np.ndarray:
         return objective(at)[1]
 
-    moving = np.flatnonzero(layout.learned())
+    moving = np.flatnonzero(layout.learnable_mask())
     start = float(np.abs(gradient(layout.initial())).max(initial=0.0))
     left = float(np.abs(gradient(weights)).max(initial=0.0)) / max(start, 1e-300)
-    conditionals = part.conditionals(problem)
+    conditionals = part.conditional_graph(problem)
     score = None if conditionals is None else score_variance(problem, conditionals, weights)
 
     def variance(place: int, column: np.ndarray) -> float:
@@ -112,14 +112,14 @@ def standard_errors(
         return found if found >= 0.0 else float("nan")
 
     values = np.full(layout.size, np.nan)
-    if len(moving) <= MOST_WEIGHTS:
+    if len(moving) <= MAX_DENSE_WEIGHTS:
         inverse = _inverse(hessian(gradient, weights, moving), strength[moving])
         values[moving] = np.sqrt([variance(place, column) for place, column in enumerate(inverse.T)])
     else:
-        wanted = np.arange(len(moving)) if asked is None else np.flatnonzero(asked[moving])
-        wanted = wanted[np.argsort(-np.abs(weights[moving[wanted]]), kind="stable")[:MOST_SOLVED]]
-        scale = problem.sum_of(part).curvature()[moving] + strength[moving]
-        columns = _solved(gradient, weights, moving, wanted, scale)
+        wanted = np.arange(len(moving)) if requested is None else np.flatnonzero(requested[moving])
+        wanted = wanted[np.argsort(-np.abs(weights[moving[wanted]]), kind="stable")[:MAX_SOLVED_WEIGHTS]]
+        scale = problem.total_likelihood(part).curvature()[moving] + strength[moving]
+        columns = _solve_columns(gradient, weights, moving, wanted, scale)
         values[moving[wanted]] = np.sqrt(
             [variance(place, c) for place, c in zip(wanted.tolist(), columns, strict=True)]
         )
@@ -131,7 +131,7 @@ def hessian(gradient: Gradient, point: np.ndarray, moving: np.ndarray) -> np.nda
     """The Hessian by the weights at `moving`, symmetric, shape (n, n)."""
     found = np.empty((len(moving), len(moving)))
     for row, place in enumerate(moving):
-        found[row] = _slope(gradient, point, moving, np.eye(1, len(point), place)[0], STEP)
+        found[row] = _slope(gradient, point, moving, np.eye(1, len(point), place)[0], DIFFERENCE_STEP)
     return (found + found.T) / 2.0
 
 
@@ -148,29 +148,29 @@ def _inverse(matrix: np.ndarray, strength: np.ndarray) -> np.ndarray:
         with suppress(LinAlgError):  # where a penalty is less than the rounding of the curvature
             return np.asarray(cho_solve(cho_factor(matrix), np.eye(len(matrix))))
     values, axes = eigh(matrix)
-    flat = values < FLAT * values[-1]
+    flat = values < FLAT_CURVATURE * values[-1]
     inverse = (axes[:, ~flat] / values[~flat]) @ axes[:, ~flat].T
-    unknown = (axes[:, flat] ** 2).sum(axis=1) > FLAT
+    unknown = (axes[:, flat] ** 2).sum(axis=1) > FLAT_CURVATURE
     inverse[unknown, unknown] = np.inf
     return np.asarray(inverse)
 
 
-def _solved(
-    gradient: Gradient, point: np.ndarray, moving: np.ndarray, asked: np.ndarray, scale: np.ndarray
+def _solve_columns(
+    gradient: Gradient, point: np.ndarray, moving: np.ndarray, requested: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Columns of the inverse, those of `asked` of `moving`, shape (n_asked, n); nan where conjugate gradients do not converge."""
+    """Columns of the inverse, those of `requested` of `moving`, shape (n_asked, n); nan where conjugate gradients do not converge."""
 
     def times(vector: np.ndarray) -> np.ndarray:
         direction = np.zeros(len(point))
         direction[moving] = vector.ravel()
-        return _slope(gradient, point, moving, direction, STEP / max(float(np.abs(vector).max()), 1e-300))
+        return _slope(gradient, point, moving, direction, DIFFERENCE_STEP / max(float(np.abs(vector).max()), 1e-300))
 
     n = len(moving)
     matrix = LinearOperator((n, n), matvec=times, dtype=np.float64)
     preconditioner = LinearOperator((n, n), matvec=lambda vector: vector.ravel() / scale, dtype=np.float64)
-    out = np.full((len(asked), n), np.nan)
-    for number, place in enumerate(asked):
-        found, status = cg(matrix, np.eye(1, n, place)[0], rtol=ACCURACY, maxiter=500, M=preconditioner)
+    out = np.full((len(requested), n), np.nan)
+    for number, place in enumerate(requested):
+        found, status = cg(matrix, np.eye(1, n, place)[0], rtol=CG_TOLERANCE, maxiter=500, M=preconditioner)
         if status == 0:
             out[number] = found
     return out

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
-from relcrf.execution.summation import ShardSum, joined, total
+from relcrf.execution.summation import ShardSum, merge_nodes, sum_shards
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ A task may keep what it has loaded in a cache of its module: an executor gives t
 `functools.partial` gives it arguments, such as weights.
 """
 
-Work: TypeAlias = Callable[[int, Sequence[Path]], list[T]]
+ShardRangeWork: TypeAlias = Callable[[int, Sequence[Path]], list[T]]
 """Work on a run of consecutive shards, of which the first has a position among all shards."""
 
 
@@ -44,14 +44,14 @@ class AbstractExecutor(ABC):
         Raises:
             ValueError: where there is no shard, or shapes differ.
         """
-        return total(self._spread(partial(_summed, task), shards))
+        return sum_shards(self._distribute(partial(_sum_results, task), shards))
 
     def map(self, task: ShardTask[T], shards: Sequence[Path]) -> list[T]:
         """Return the task's results in the order of the shards; they are pickled, so small ones, such as a file's name."""
-        return list(self._spread(partial(_listed, task), shards))
+        return list(self._distribute(partial(_list_results, task), shards))
 
     @abstractmethod
-    def _spread(self, work: Work[T], shards: Sequence[Path]) -> Iterator[T]:
+    def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
         """Does the work on consecutive runs of shards, of any lengths; the answers in the order of the shards."""
 
     def close(self) -> None:
@@ -67,23 +67,23 @@ class AbstractExecutor(ABC):
         self.close()
 
 
-def consecutive(n_shards: int, n_workers: int) -> list[range]:
+def shard_ranges(n_shards: int, n_workers: int) -> list[range]:
     """Positions for each worker, as even as can be; fewer runs than workers where there are fewer shards."""
     n_runs = min(n_shards, n_workers)
     return [range(k * n_shards // n_runs, (k + 1) * n_shards // n_runs) for k in range(n_runs)]
 
 
-def _listed(task: ShardTask[T], start: int, shards: Sequence[Path]) -> list[T]:
+def _list_results(task: ShardTask[T], start: int, shards: Sequence[Path]) -> list[T]:
     """Return the results of some shards: the work of `map`."""
-    return list(_results(task, shards))
+    return list(_run_task(task, shards))
 
 
-def _summed(task: ShardTask[T], start: int, shards: Sequence[Path]) -> list[ShardSum[T]]:
+def _sum_results(task: ShardTask[T], start: int, shards: Sequence[Path]) -> list[ShardSum[T]]:
     """Return the sums of some shards: the work of `map_reduce`."""
-    return joined(ShardSum(position, 1, result) for position, result in enumerate(_results(task, shards), start))
+    return merge_nodes(ShardSum(position, 1, result) for position, result in enumerate(_run_task(task, shards), start))
 
 
-def _results(task: ShardTask[T], shards: Sequence[Path]) -> Iterator[T]:
+def _run_task(task: ShardTask[T], shards: Sequence[Path]) -> Iterator[T]:
     for shard in shards:
         try:
             result = task(shard)

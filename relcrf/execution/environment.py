@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 """There is a worker for each core; BLAS and Numba, which read this as they load, would each take all cores again."""
 
 
 @contextmanager
-def environment(variables: Mapping[str, str]) -> Iterator[None]:
+def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """The variables are set within, for processes that are started there, and are as before afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.execution.base import AbstractExecutor, T, Work, consecutive
+from relcrf.execution.base import AbstractExecutor, ShardRangeWork, T, shard_ranges
 from relcrf.execution.process import WorkerProcess
 
 MAX_DEATHS = 3
@@ -35,8 +35,8 @@ class PoolExecutor(AbstractExecutor):
             raise UsageError(Diagnostic("E362", message, hint="give 1 or more; the number of cores is a good choice"))
         self._processes: list[WorkerProcess | None] = [None] * workers
 
-    def _spread(self, work: Work[T], shards: Sequence[Path]) -> Iterator[T]:
-        runs = [(run.start, shards[run.start : run.stop]) for run in consecutive(len(shards), len(self._processes))]
+    def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
+        runs = [(run.start, shards[run.start : run.stop]) for run in shard_ranges(len(shards), len(self._processes))]
         deaths = [0] * len(runs)
         answers: list[list[T]] = [[] for _ in runs]
         pending = {self._submit(k, work, *run): k for k, run in enumerate(runs)}
@@ -49,12 +49,12 @@ class PoolExecutor(AbstractExecutor):
                 except BrokenProcessPool:
                     deaths[k] += 1
                     if deaths[k] > MAX_DEATHS:
-                        raise UsageError(_deaths(deaths[k], runs[k][1])) from None
+                        raise UsageError(_death_diagnostic(deaths[k], runs[k][1])) from None
                     pending[self._submit(k, work, *runs[k])] = k
         for answer in answers:
             yield from answer
 
-    def _submit(self, k: int, work: Work[T], start: int, shards: Sequence[Path]) -> Future[list[T]]:
+    def _submit(self, k: int, work: ShardRangeWork[T], start: int, shards: Sequence[Path]) -> Future[list[T]]:
         """Return the result to come of work in process k, which is started, or replaced if it has died."""
         if (process := self._processes[k]) is not None:
             with suppress(BrokenProcessPool):
@@ -71,7 +71,7 @@ class PoolExecutor(AbstractExecutor):
                 self._processes[k] = None
 
 
-def _deaths(times: int, shards: Sequence[Path]) -> Diagnostic:
+def _death_diagnostic(times: int, shards: Sequence[Path]) -> Diagnostic:
     message = f"a worker process died {times} times over {shards[0]}"
     notes = (f"it had {len(shards)} shards, the last of which is {shards[-1]}",) if len(shards) > 1 else ()
     hint = "most often the system is out of memory: use fewer workers, or smaller shards"

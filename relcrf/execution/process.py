@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from relcrf.execution.environment import ONE_THREAD, environment
+from relcrf.execution.environment import SINGLE_THREAD, temporary_environment
 
 T = TypeVar("T")
 
@@ -29,10 +29,10 @@ class WorkerProcess:
         pid: The number of the process, once it is ready.
     """
 
-    def __init__(self, *needed: type) -> None:
-        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin)
-        with environment(ONE_THREAD):
-            self.pid = self._pool.submit(_ready, needed)
+    def __init__(self, *classes: type) -> None:
+        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_initialize_worker)
+        with temporary_environment(SINGLE_THREAD):
+            self.pid = self._pool.submit(_report_pid, classes)
         self._answer: Future[Any] = self.pid
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
@@ -56,12 +56,12 @@ class WorkerProcess:
         self._pool.shutdown(cancel_futures=True)
 
 
-def _ready(needed: tuple[type, ...]) -> int:
+def _report_pid(classes: tuple[type, ...]) -> int:
     """Return the number of the process, which has imported what it needs."""
     return os.getpid()
 
 
-def _begin() -> None:
+def _initialize_worker() -> None:
     """Leave Ctrl-C to the driver, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.execution.environment import ONE_THREAD, environment
+from relcrf.execution.environment import SINGLE_THREAD, temporary_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOG = """\
+LOG_SETTINGS = """\
 rootLogger.level = error
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
@@ -48,29 +48,29 @@ def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
     Raises:
         UsageError: pyspark or Java is missing (E360), or Spark does not start (E361).
     """
-    demand_spark()
+    require_spark()
     local = master.startswith("local")
-    with environment(_local_variables(_scratch()) if local else {}), warnings.catch_warnings():
+    with temporary_environment(_local_variables(_scratch_folder()) if local else {}), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of the version of pandas, of which nothing is used here
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
         builder = SparkSession.builder.master(master).appName("relcrf")
-        for name, value in (_settings(memory) | (_local_settings(_scratch()) if local else {})).items():
+        for name, value in (_settings(memory) | (_local_settings(_scratch_folder()) if local else {})).items():
             builder = builder.config(name, value)
         try:
             session = builder.getOrCreate()
         except (PySparkException, Py4JError) as error:
             hint = "look at what Spark wrote above, at the master's spelling, and at the memory; Spark 4 needs Java 17 or later"
             message = f"Spark does not start at master '{master}'"
-            raise UsageError(Diagnostic("E361", message, hint=hint, notes=reasons(error))) from None
+            raise UsageError(Diagnostic("E361", message, hint=hint, notes=error_reasons(error))) from None
     session.sparkContext.setLogLevel("ERROR")
     atexit.register(session.stop)  # before the folder goes; for who has stopped it already, this does nothing
     return session
 
 
-def demand_spark() -> None:
+def require_spark() -> None:
     """Nothing where pyspark and Java are installed.
 
     Raises:
@@ -86,7 +86,7 @@ def demand_spark() -> None:
         raise UsageError(Diagnostic("E360", f"Spark needs Java, and there is {where}", hint=hint))
 
 
-def reasons(error: Exception) -> tuple[str, ...]:
+def error_reasons(error: Exception) -> tuple[str, ...]:
     """The lines of an error of Spark that say what went wrong: neither where it was called, nor the traces of its stacks."""
     places = (
         "An error occurred while calling",
@@ -107,7 +107,7 @@ def _settings(memory: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
-        **{f"spark.executorEnv.{name}": value for name, value in ONE_THREAD.items()},
+        **{f"spark.executorEnv.{name}": value for name, value in SINGLE_THREAD.items()},
     }
 
 
@@ -135,7 +135,7 @@ def _local_variables(scratch: Path) -> dict[str, str]:
 
 
 @cache
-def _scratch() -> Path:
+def _scratch_folder() -> Path:
     """The folder of this process for what Spark writes on this machine; removed at the end.
 
     Its `home` links to what pyspark brings. Without it the workers of `local-cluster` would write into `work` inside
@@ -150,5 +150,5 @@ def _scratch() -> Path:
     for entry in Path(spec.submodule_search_locations[0]).iterdir():
         if entry.name not in ("conf", "work"):
             (scratch / "home" / entry.name).symlink_to(entry)
-    (conf / "log4j2.properties").write_text(LOG, encoding="utf-8")
+    (conf / "log4j2.properties").write_text(LOG_SETTINGS, encoding="utf-8")
     return scratch

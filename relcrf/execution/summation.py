@@ -28,23 +28,23 @@ class ShardSum(Generic[T]):
     result: T
 
     def __add__(self, right: ShardSum[T]) -> ShardSum[T]:
-        return ShardSum(self.start, self.size + right.size, added(self.result, right.result))
+        return ShardSum(self.start, self.size + right.size, add_results(self.result, right.result))
 
 
-def added(left: Any, right: Any) -> Any:
+def add_results(left: Any, right: Any) -> Any:
     """Add two results, item by item where they are tuples.
 
     Raises:
         ValueError: where their shapes differ, which NumPy would broadcast.
     """
     if isinstance(left, tuple) and isinstance(right, tuple):
-        return tuple(added(*items) for items in zip(left, right, strict=True))
+        return tuple(add_results(*items) for items in zip(left, right, strict=True))
     if np.shape(left) != np.shape(right):
         raise ValueError(f"the results of two shards have the shapes {np.shape(left)} and {np.shape(right)}")
     return left + right
 
 
-def joined(nodes: Iterable[ShardSum[T]]) -> list[ShardSum[T]]:
+def merge_nodes(nodes: Iterable[ShardSum[T]]) -> list[ShardSum[T]]:
     """Return the fewest nodes of the tree with the same shards.
 
     Args:
@@ -58,7 +58,7 @@ def joined(nodes: Iterable[ShardSum[T]]) -> list[ShardSum[T]]:
     return stack
 
 
-def total(nodes: Iterable[ShardSum[T]]) -> T:
+def sum_shards(nodes: Iterable[ShardSum[T]]) -> T:
     """Return the sum over all shards.
 
     The tree of a number of shards that is no power of 2 has no root: its topmost nodes are added from the last to the first.
@@ -66,7 +66,7 @@ def total(nodes: Iterable[ShardSum[T]]) -> T:
     Raises:
         ValueError: where there is no shard, and so no shape.
     """
-    rest = joined(nodes)
+    rest = merge_nodes(nodes)
     if not rest:
         raise ValueError("there is no shard to sum over")
     node = rest.pop()

@@ -10,7 +10,7 @@ import numpy as np
 
 from relcrf.columns.offsets import offsets
 from relcrf.graph.factor_graph import FactorGraph
-from relcrf.graph.reduction import ReducedGraph, Role, terms_of_nodes
+from relcrf.graph.reduction import ReducedGraph, Role, build_node_terms
 
 
 def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> ReducedGraph:
@@ -41,7 +41,7 @@ def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> 
                     is_first &= ~same  # it stands at an earlier place, too, and has its term there
             factor = np.flatnonzero(is_first)
             if len(factor):
-                terms.append(terms_of_nodes(index, factor, node_of[variable[factor]], base[factor], stride[factor]))
+                terms.append(build_node_terms(index, factor, node_of[variable[factor]], base[factor], stride[factor]))
     return ReducedGraph(
         graph=graph,
         variables=variables,

@@ -15,9 +15,9 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.features import Keyed
 from relcrf.graph.weights import WeightBlock
-from relcrf.kernels.cells import KeyedCells
+from relcrf.kernels.keyed_cells import KeyedCells
 
-BYTES_OF_A_CELL = 24
+BYTES_PER_CELL = 24
 """Sample, variable and key, by key and by sample."""
 
 
@@ -35,7 +35,7 @@ class KeyRelation(IntEnum):
 
 
 @dataclass(frozen=True)
-class Side:
+class CandidateSide:
     """The cells of one literal: which variable it speaks of for a key in a sample. Cells ascend by key, then by sample.
 
     Args:
@@ -50,7 +50,9 @@ class Side:
     truth: np.ndarray
 
     @classmethod
-    def of(cls, n_keys: int, key: np.ndarray, sample: np.ndarray, variable: np.ndarray, truth: np.ndarray) -> Side:
+    def from_cells(
+        cls, n_keys: int, key: np.ndarray, sample: np.ndarray, variable: np.ndarray, truth: np.ndarray
+    ) -> CandidateSide:
         """A side of cells in any order."""
         order = np.lexsort((sample, key))
         start = offsets(np.bincount(key, minlength=n_keys))
@@ -61,9 +63,9 @@ class Side:
         return len(self.start) - 1
 
     @cached_property
-    def cells(self) -> KeyedCells:
+    def kernel_cells(self) -> KeyedCells:
         """Return the cells as kernels take them."""
-        return KeyedCells.of(self.start, self.sample, self.variable)
+        return KeyedCells.from_arrays(self.start, self.sample, self.variable)
 
     @cached_property
     def key(self) -> np.ndarray:
@@ -71,17 +73,17 @@ class Side:
         return np.repeat(np.arange(self.n_keys, dtype=np.int32), np.diff(self.start))
 
     @cached_property
-    def by_sample(self) -> Side:
+    def by_sample(self) -> CandidateSide:
         """The same cells ascending by sample and then by key: its `start` is of samples, and its `sample` is the key."""
         order = np.argsort(self.sample, kind="stable")
         n_samples = int(self.sample.max(initial=-1)) + 1
         start = offsets(np.bincount(self.sample, minlength=n_samples))
-        return Side(start, self.key[order], self.variable[order], self.truth)
+        return CandidateSide(start, self.key[order], self.variable[order], self.truth)
 
-    def only(self, cells: np.ndarray) -> Side:
+    def select(self, mask: np.ndarray) -> CandidateSide:
         """Some of the cells, shape (n_cells,), bool."""
-        start = offsets(cells)[self.start]
-        return replace(self, start=start, sample=self.sample[cells], variable=self.variable[cells])
+        start = offsets(mask)[self.start]
+        return replace(self, start=start, sample=self.sample[mask], variable=self.variable[mask])
 
 
 class AbstractSpace(ABC):
@@ -102,7 +104,7 @@ class AbstractSpace(ABC):
 
     @property
     @abstractmethod
-    def sides(self) -> tuple[Side, ...]:
+    def sides(self) -> tuple[CandidateSide, ...]:
         """In the order of the literals."""
 
     @property
@@ -118,29 +120,29 @@ class AbstractSpace(ABC):
     @property
     def nbytes(self) -> int:
         """What the cells of its sides take, as learning looks at them."""
-        return BYTES_OF_A_CELL * sum(len(side.sample) for side in self.sides)
+        return BYTES_PER_CELL * sum(len(side.sample) for side in self.sides)
 
     @abstractmethod
-    def keys(self, pairs: np.ndarray) -> np.ndarray:
+    def decode_keys(self, pairs: np.ndarray) -> np.ndarray:
         """The keys in each side, shape (n, n_sides)."""
 
     @abstractmethod
-    def numbered(self, keys: np.ndarray) -> np.ndarray:
+    def encode_keys(self, keys: np.ndarray) -> np.ndarray:
         """The pairs of numbers of some keys, shape (n, 2); the inverse of `keys`."""
 
     @abstractmethod
-    def cells(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
+    def matching_cells(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
         """The cells of each side that meet, and the place among `pairs`; n_sides + 1 arrays of shape (n_factors,)."""
 
     @abstractmethod
-    def placed(self, sides: Sequence[Side]) -> Self:
+    def with_sides(self, sides: Sequence[CandidateSide]) -> Self:
         """The same with other cells of the same keys."""
 
-    def only(self, present: np.ndarray) -> Self:
+    def restrict_to_variables(self, present: np.ndarray) -> Self:
         """The factors whose variables are all present, shape (n_variables,), bool."""
-        return self.placed([side.only(present[side.variable]) for side in self.sides])
+        return self.with_sides([side.select(present[side.variable]) for side in self.sides])
 
-    def group(self, pairs: np.ndarray, weights: np.ndarray, n_weights: int, block: int) -> FactorGroup:
+    def build_factor_group(self, pairs: np.ndarray, weights: np.ndarray, n_weights: int, block: int) -> FactorGroup:
         """The factors of some keys.
 
         Args:
@@ -148,7 +150,7 @@ class AbstractSpace(ABC):
             weights: which weight of the block each has, shape (n,).
             block: of `n_weights`.
         """
-        *rows, place = self.cells(pairs)
+        *rows, place = self.matching_cells(pairs)
         return FactorGroup(
             tuple(side.variable[row] for side, row in zip(self.sides, rows, strict=True)),
             tuple(len(side.truth) for side in self.sides),
@@ -157,7 +159,7 @@ class AbstractSpace(ABC):
             block,
         )
 
-    def weights(self, n: int) -> WeightBlock:
+    def build_weight_block(self, n: int) -> WeightBlock:
         """A block for the weights of some keys."""
         return WeightBlock(self.name, n, self.n_weights, l1=self.l1, l2=self.l2)
 
@@ -167,15 +169,15 @@ class PairSpace(AbstractSpace):
     """The pairs of keys of two literals."""
 
     name: str
-    first: Side
-    second: Side
+    first: CandidateSide
+    second: CandidateSide
     relation: KeyRelation
     n_samples: int
     l1: float | None = None
     l2: float | None = None
 
     @property
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[CandidateSide, CandidateSide]:
         return self.first, self.second
 
     @property
@@ -186,21 +188,21 @@ class PairSpace(AbstractSpace):
             self.relation
         ]
 
-    def every_pair(self) -> np.ndarray:
+    def all_pairs(self) -> np.ndarray:
         """All pairs of keys, ascending, shape (n_pairs, 2)."""
         first, second = np.indices((self.first.n_keys, self.second.n_keys)).reshape(2, -1)
         return np.asarray(np.stack((first, second), axis=1)[self.relation.allows(first, second)])
 
-    def keys(self, pairs: np.ndarray) -> np.ndarray:
+    def decode_keys(self, pairs: np.ndarray) -> np.ndarray:
         return pairs
 
-    def numbered(self, keys: np.ndarray) -> np.ndarray:
+    def encode_keys(self, keys: np.ndarray) -> np.ndarray:
         return keys
 
-    def cells(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
-        return meeting(self.first, self.second, self.n_samples, pairs)
+    def matching_cells(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
+        return match_cells(self.first, self.second, self.n_samples, pairs)
 
-    def placed(self, sides: Sequence[Side]) -> PairSpace:
+    def with_sides(self, sides: Sequence[CandidateSide]) -> PairSpace:
         first, second = sides
         return replace(self, first=first, second=second)
 
@@ -232,20 +234,20 @@ class CandidateSet:
     rows: np.ndarray
 
     @classmethod
-    def none(cls) -> CandidateSet:
+    def empty(cls) -> CandidateSet:
         """Return the empty set."""
         return cls(np.empty((3, 0), dtype=np.int64))
 
     @classmethod
-    def of(cls, space: int, pairs: np.ndarray) -> CandidateSet:
+    def from_pairs(cls, space: int, pairs: np.ndarray) -> CandidateSet:
         """Return candidates of one space, named by pairs of numbers of shape (n, 2)."""
         return cls(np.stack((np.full(len(pairs), space), pairs[:, 0], pairs[:, 1])))
 
     @classmethod
-    def everything(cls, spaces: Sequence[PairSpace]) -> CandidateSet:
+    def from_spaces(cls, spaces: Sequence[PairSpace]) -> CandidateSet:
         """Return all candidates of some spaces of pairs."""
-        parts = [cls.of(number, space.every_pair()) for number, space in enumerate(spaces)]
-        return reduce(cls.joined, parts, cls.none())
+        parts = [cls.from_pairs(number, space.all_pairs()) for number, space in enumerate(spaces)]
+        return reduce(cls.concat, parts, cls.empty())
 
     @property
     def space(self) -> np.ndarray:
@@ -262,28 +264,30 @@ class CandidateSet:
     def __len__(self) -> int:
         return int(self.rows.shape[1])
 
-    def joined(self, other: CandidateSet) -> CandidateSet:
+    def concat(self, other: CandidateSet) -> CandidateSet:
         """Return these candidates, then the others."""
         return CandidateSet(np.concatenate((self.rows, other.rows), axis=1))
 
-    def only(self, kept: np.ndarray) -> CandidateSet:
+    def select(self, selection: np.ndarray) -> CandidateSet:
         """Return some of the candidates, selected by indices or by a mask."""
-        return CandidateSet(self.rows[:, kept])
+        return CandidateSet(self.rows[:, selection])
 
-    def places(self, space: int) -> np.ndarray:
+    def indices_in_space(self, space: int) -> np.ndarray:
         """Return the indices of the candidates of one space, ascending."""
         return np.flatnonzero(self.space == space)
 
-    def pairs(self, places: np.ndarray) -> np.ndarray:
+    def pairs(self, indices: np.ndarray) -> np.ndarray:
         """Return the pairs of numbers of some candidates, shape (n, 2)."""
-        return np.asarray(self.rows[1:, places].T)
+        return np.asarray(self.rows[1:, indices].T)
 
-    def starts(self, sizes: Sequence[int]) -> np.ndarray:
+    def entry_offsets(self, sizes: Sequence[int]) -> np.ndarray:
         """Return offsets of the candidates' entries, shape (n + 1,); `sizes` has one number of entries for each space."""
         return offsets(np.array(sizes, dtype=np.int64)[self.space])
 
 
-def meeting(first: Side, second: Side, n_samples: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def match_cells(
+    first: CandidateSide, second: CandidateSide, n_samples: int, pairs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The cells of two sides that meet, for some pairs of keys, shape (n, 2).
 
     Returns:

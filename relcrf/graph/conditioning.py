@@ -8,26 +8,26 @@ import numpy as np
 
 from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.kernels import tables
+from relcrf.kernels import score_tables
 
 
 @dataclass(frozen=True, eq=False)
-class Conditioned:
+class ConditionedGraph:
     """A graph given the states of some of its nodes.
 
     Args:
         scopes, potentials: over the free nodes; factors that kept one node are part of its table.
         constant: log potential of what was known altogether, in nats; -inf where that cannot be.
-        nodes: which nodes are free, ascending; shape (scopes.n_nodes,).
+        free_nodes: which nodes are free, ascending; shape (scopes.n_nodes,).
     """
 
     scopes: Scopes
     potentials: Potentials
     constant: float
-    nodes: np.ndarray
+    free_nodes: np.ndarray
 
 
-def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Conditioned:
+def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> ConditionedGraph:
     """The graph of the free nodes.
 
     An agreement with known nodes is one no more: it speaks of one state, and becomes a table where several nodes are free.
@@ -42,7 +42,7 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
     n_free = np.bincount(scopes.factor[free_place], minlength=scopes.n_factors).astype(np.int64)
     place_start = offsets(n_free)
     touched = n_free < scopes.arity
-    state, speaks = _agreed(scopes, states, touched)
+    state, speaks = _agreement_states(scopes, states, touched)
     is_table = touched & (state < 0)
 
     kept = np.flatnonzero((n_free > 1) & speaks)
@@ -69,7 +69,7 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
     for size in np.unique(n_free[is_table & (n_free > 0)]):
         some = np.flatnonzero(is_table & (n_free == size))
         places = free_place[place_start[some, None] + np.arange(size)]
-        tables.add_cliques(
+        score_tables.add_cliques(
             potentials.factors[None, :],
             np.empty((0, 0)),
             cell[some],
@@ -85,10 +85,10 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
     if len(some):
         step = np.add.reduceat(left.stride, left.start[:-1])[new[some]]
         of_factors[left.table_start[new[some]] + step * state[some]] = potentials.factors[cell[some]]
-    return Conditioned(left, Potentials(of_nodes, of_factors), constant, nodes)
+    return ConditionedGraph(left, Potentials(of_nodes, of_factors), constant, nodes)
 
 
-def _agreed(scopes: Scopes, states: np.ndarray, touched: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _agreement_states(scopes: Scopes, states: np.ndarray, touched: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The state of which each agreement with known nodes speaks, -1 of other factors; and False where its nodes differ."""
     state, speaks = np.full(scopes.n_factors, -1), np.ones(scopes.n_factors, dtype=bool)
     if scopes.agreement is None or not scopes.n_factors:

@@ -115,9 +115,9 @@ class FactorGraph:
     groups: tuple[FactorGroup, ...]
     layout: WeightLayout
 
-    def joined(self, groups: Sequence[FactorGroup], weights: WeightBlock) -> FactorGraph:
+    def with_groups(self, groups: Sequence[FactorGroup], block: WeightBlock) -> FactorGraph:
         """The graph with more factors, of one more block of weights, the last."""
-        return FactorGraph(self.cardinality, (*self.groups, *groups), WeightLayout((*self.layout.blocks, weights)))
+        return FactorGraph(self.cardinality, (*self.groups, *groups), WeightLayout((*self.layout.blocks, block)))
 
     @property
     def n_variables(self) -> int:

@@ -14,19 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relcrf.columns.growing import part_of
 from relcrf.columns.offsets import entries_of_runs, offsets
+from relcrf.columns.storage import read_rows
 from relcrf.kernels import sparse
 
 
-class Entries(NamedTuple):
+class FeatureEntries(NamedTuple):
     """Entries of a feature matrix that may be other than 0; each array has shape (n,).
 
     Args:
-        place: which of the requested rows.
+        row: which of the requested rows.
     """
 
-    place: np.ndarray
+    row: np.ndarray
     feature: np.ndarray
     value: np.ndarray
 
@@ -45,7 +45,7 @@ class AbstractFeatures(ABC):
         """Return columns with one name each; those of some rows, appended to those of others, are the columns of all."""
         return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
-    def of_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
+    def from_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
         """Return features of the same kind with other rows, from their columns."""
         return replace(self, **columns)  # type: ignore[type-var]
 
@@ -58,9 +58,9 @@ class AbstractFeatures(ABC):
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         """`X[rows] @ weights`, shape (n, n_patterns); or (1, n_patterns) where all rows are equal."""
 
-    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, fresh: bool) -> None:
+    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, overwrite: bool) -> None:
         """`out += X[rows] @ weights`, or `=` where `out` is fresh."""
-        if fresh:
+        if overwrite:
             out[:] = self.scores(weights, rows)
         else:
             out += self.scores(weights, rows)
@@ -81,13 +81,13 @@ class AbstractFeatures(ABC):
         """Return the values of some rows in their blocks of columns, shape (n, width); (1, width) where all are equal."""
         return np.ones((1, self.n_features))
 
-    def entries(self, rows: np.ndarray) -> Entries:
+    def entries(self, rows: np.ndarray) -> FeatureEntries:
         """Return the entries of some rows, row after row. `rows` has shape (n,)."""
         values = self._values(rows)
         width = values.shape[1]
         feature = self.block_of(rows)[:, None].astype(np.int64) * width + np.arange(width)
         place = np.repeat(np.arange(len(rows)), width)
-        return Entries(place, feature.ravel(), np.broadcast_to(values, (len(rows), width)).ravel())
+        return FeatureEntries(place, feature.ravel(), np.broadcast_to(values, (len(rows), width)).ravel())
 
     def row(self, index: int) -> list[tuple[int, float]]:
         """Return the non-zero entries of one row, or all that are stored of a sparse one: (feature, value)."""
@@ -98,7 +98,7 @@ class AbstractFeatures(ABC):
     def rows_are_equal(self) -> bool:
         return False
 
-    def likeness(self, rows: np.ndarray | slice) -> np.ndarray | None:
+    def row_classes(self, rows: np.ndarray | slice) -> np.ndarray | None:
         """A number for each row, shape (n,), the same for equal rows; None where rows have values of their own."""
         return None
 
@@ -115,9 +115,9 @@ class AbstractFeatures(ABC):
         return np.arange(*rows.indices(self.n_rows)) if isinstance(rows, slice) else rows
 
 
-def _some_rows(column: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+def _read_rows(column: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
     """Return some rows of a column; a slice of a file is read and not mapped, so that it takes no memory afterwards."""
-    return part_of(column, rows.start, rows.stop) if isinstance(rows, slice) else np.ascontiguousarray(column[rows])
+    return read_rows(column, rows.start, rows.stop) if isinstance(rows, slice) else np.ascontiguousarray(column[rows])
 
 
 @dataclass(frozen=True)
@@ -127,14 +127,14 @@ class Ones(AbstractFeatures):
     n_rows: int
     n_features: int = 1
 
-    def of_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
+    def from_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
         return Ones(n_rows, self.n_features)
 
     @property
     def rows_are_equal(self) -> bool:
         return True
 
-    def likeness(self, rows: np.ndarray | slice) -> np.ndarray | None:
+    def row_classes(self, rows: np.ndarray | slice) -> np.ndarray | None:
         return self.block_of(rows)
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
@@ -170,11 +170,11 @@ class Dense(AbstractFeatures):
         sparse.dense_scores(values, weights, True, out)
         return out
 
-    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, fresh: bool) -> None:
-        sparse.dense_scores(self.values[rows], weights, fresh, out)
+    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, overwrite: bool) -> None:
+        sparse.dense_scores(self.values[rows], weights, overwrite, out)
 
     def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
-        return Dense(_some_rows(self.values, rows))
+        return Dense(_read_rows(self.values, rows))
 
     def _values(self, rows: np.ndarray) -> np.ndarray:
         return np.asarray(self.values[rows])
@@ -212,27 +212,27 @@ class Keyed(AbstractFeatures):
     def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
         return np.asarray(self.key[rows])
 
-    def likeness(self, rows: np.ndarray | slice) -> np.ndarray | None:
+    def row_classes(self, rows: np.ndarray | slice) -> np.ndarray | None:
         return None if len(self.values) else self.block_of(rows)
 
-    def _stored(self, rows: np.ndarray | slice) -> np.ndarray:
+    def _stored_values(self, rows: np.ndarray | slice) -> np.ndarray:
         return self.values[rows] if len(self.values) else self.values
 
     def _values(self, rows: np.ndarray) -> np.ndarray:
-        return self._stored(rows) if len(self.values) else np.ones((1, 1))
+        return self._stored_values(rows) if len(self.values) else np.ones((1, 1))
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         key = self.key[rows]
         out = np.empty((len(key), weights.shape[1]))
-        sparse.keyed_scores(key, self._stored(rows), weights, out)
+        sparse.keyed_scores(key, self._stored_values(rows), weights, out)
         return out
 
     def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
-        values = _some_rows(self.values, rows) if len(self.values) else self.values
-        return Keyed(_some_rows(self.key, rows), values, self.n_keys)
+        values = _read_rows(self.values, rows) if len(self.values) else self.values
+        return Keyed(_read_rows(self.key, rows), values, self.n_keys)
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        sparse.keyed_accumulate(self.key[rows], self._stored(rows), residual, out)
+        sparse.keyed_accumulate(self.key[rows], self._stored_values(rows), residual, out)
 
     def squared(self) -> AbstractFeatures:
         return replace(self, values=self.values**2)
@@ -258,7 +258,7 @@ class Sparse(AbstractFeatures):
     def columns(self) -> dict[str, np.ndarray]:
         return {"length": np.diff(self.row_start), "column": self.column, "values": self.values}
 
-    def of_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
+    def from_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
         return Sparse(offsets(columns["length"]), columns["column"], columns["values"], self.n_features)
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
@@ -270,17 +270,17 @@ class Sparse(AbstractFeatures):
     def take(self, rows: np.ndarray | slice) -> Sparse:
         entries: np.ndarray | slice
         if isinstance(rows, slice):
-            start = part_of(self.row_start, rows.start, rows.stop + 1)
+            start = read_rows(self.row_start, rows.start, rows.stop + 1)
             entries, start = slice(int(start[0]), int(start[-1])), start - start[0]
         else:
             entries, start = entries_of_runs(self.row_start, rows), offsets(np.diff(self.row_start)[rows])
-        values = _some_rows(self.values, entries) if len(self.values) else self.values
-        return Sparse(start, _some_rows(self.column, entries), values, self.n_features)
+        values = _read_rows(self.values, entries) if len(self.values) else self.values
+        return Sparse(start, _read_rows(self.column, entries), values, self.n_features)
 
-    def entries(self, rows: np.ndarray) -> Entries:
+    def entries(self, rows: np.ndarray) -> FeatureEntries:
         at = entries_of_runs(self.row_start, rows)
         place = np.repeat(np.arange(len(rows)), np.diff(self.row_start)[rows])
-        return Entries(place, self.column[at], self.values[at] if len(self.values) else np.ones(len(at)))
+        return FeatureEntries(place, self.column[at], self.values[at] if len(self.values) else np.ones(len(at)))
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         sparse.csr_accumulate(self.row_start, self.column, self.values, residual, self._indices(rows), out)
@@ -317,31 +317,31 @@ class Tiled(AbstractFeatures):
         return self.tile.n_blocks
 
     def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
-        return self.tile.block_of(self._rows(rows))
+        return self.tile.block_of(self._tile_rows(rows))
 
-    def likeness(self, rows: np.ndarray | slice) -> np.ndarray | None:
-        return self.tile.likeness(self._rows(rows))
+    def row_classes(self, rows: np.ndarray | slice) -> np.ndarray | None:
+        return self.tile.row_classes(self._tile_rows(rows))
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         return self.tile.arrays()
 
-    def _rows(self, rows: np.ndarray | slice) -> np.ndarray:
+    def _tile_rows(self, rows: np.ndarray | slice) -> np.ndarray:
         return np.asarray(self._indices(rows) % self.tile.n_rows)
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-        return self.tile.scores(weights, self._rows(rows))
+        return self.tile.scores(weights, self._tile_rows(rows))
 
-    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, fresh: bool) -> None:
-        self.tile.add_scores(weights, self._rows(rows), out, fresh)
+    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, overwrite: bool) -> None:
+        self.tile.add_scores(weights, self._tile_rows(rows), out, overwrite)
 
     def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
-        return self.tile.take(self._rows(rows))
+        return self.tile.take(self._tile_rows(rows))
 
-    def entries(self, rows: np.ndarray) -> Entries:
-        return self.tile.entries(self._rows(rows))
+    def entries(self, rows: np.ndarray) -> FeatureEntries:
+        return self.tile.entries(self._tile_rows(rows))
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        self.tile.accumulate(residual, self._rows(rows), out)
+        self.tile.accumulate(residual, self._tile_rows(rows), out)
 
     def squared(self) -> AbstractFeatures:
         return replace(self, tile=self.tile.squared())

@@ -8,7 +8,7 @@ import numpy as np
 
 from relcrf.columns.offsets import offsets
 from relcrf.graph.factor_graph import FactorGraph
-from relcrf.graph.reduction import ReducedGraph, Terms
+from relcrf.graph.reduction import ReducedGraph, TableTerms
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,30 +19,30 @@ class GatedGraph:
     other one alone, and still has its gate. Where none is, it is a *pair*; parallel pairs stay apart.
 
     Args:
-        alone: the free variables with all that has no gate; no edges.
+        ungated: the free variables with all that has no gate; no edges.
         folded: each folded factor as a node of its own.
-        node: the node of `alone` that each folded factor speaks of, shape (n_folded,).
-        pairs: each pair as an edge of its own, between the nodes of `alone`.
-        kinds: of pairs with the same table under any weights one; ascending places among `pairs`.
-        kind: which of them each pair is like, shape (n_pairs,).
+        folded_node: the node of `ungated` that each folded factor speaks of, shape (n_folded,).
+        pairs: each pair as an edge of its own, between the nodes of `ungated`.
+        distinct_pairs: of pairs with the same table under any weights one; ascending places among `pairs`.
+        pair_class: which of them each pair is like, shape (n_pairs,).
         factors: of the folded ones and then of the pairs: group of the graph, and factors.
     """
 
-    alone: ReducedGraph
+    ungated: ReducedGraph
     folded: ReducedGraph
-    node: np.ndarray
+    folded_node: np.ndarray
     pairs: ReducedGraph
-    kinds: ReducedGraph
-    kind: np.ndarray
+    distinct_pairs: ReducedGraph
+    pair_class: np.ndarray
     factors: tuple[tuple[int, np.ndarray], ...]
 
     @classmethod
-    def of(cls, graph: ReducedGraph) -> GatedGraph:
+    def from_reduced(cls, graph: ReducedGraph) -> GatedGraph:
         """Of a graph without cliques."""
         none = np.empty((0, 2), dtype=graph.edges.dtype)
-        gated = [_gated(graph.graph, terms) for terms in graph.node_terms]
-        plain = (terms.take(np.flatnonzero(~one), terms.target[~one]) for terms, one in _both(graph, gated))
-        folded = [terms.take(np.flatnonzero(one), terms.target[one]) for terms, one in _both(graph, gated)]
+        gated = [_gate_mask(graph.graph, terms) for terms in graph.node_terms]
+        plain = (terms.take(np.flatnonzero(~one), terms.target[~one]) for terms, one in _zip_masks(graph, gated))
+        folded = [terms.take(np.flatnonzero(one), terms.target[one]) for terms, one in _zip_masks(graph, gated)]
         folded = [terms for terms in folded if len(terms.target)]
         node = np.concatenate([np.empty(0, dtype=np.int64), *(terms.target for terms in folded)])
         cardinality = graph.cardinality[node]
@@ -58,9 +58,9 @@ class GatedGraph:
             variables=graph.variables[node],
             cardinality=cardinality,
             state_start=offsets(cardinality),
-            node_terms=tuple(_renumbered(folded)),
+            node_terms=tuple(_renumber_targets(folded)),
         )
-        pairs = _apart(graph)
+        pairs = _split_parallel_edges(graph)
         kind, kinds = np.arange(pairs.n_edges), pairs
         classes = pairs.edge_classes() if pairs.n_edges else None
         if classes is not None:
@@ -75,22 +75,22 @@ class GatedGraph:
 
     @property
     def n_folded(self) -> int:
-        return len(self.node)
+        return len(self.folded_node)
 
     @property
     def n_pairs(self) -> int:
         return self.pairs.n_edges
 
 
-def _both(graph: ReducedGraph, gated: list[np.ndarray]) -> zip[tuple[Terms, np.ndarray]]:
-    return zip(graph.node_terms, gated, strict=True)
+def _zip_masks(graph: ReducedGraph, masks: list[np.ndarray]) -> zip[tuple[TableTerms, np.ndarray]]:
+    return zip(graph.node_terms, masks, strict=True)
 
 
-def _factors(terms: Terms) -> np.ndarray:
+def _factors(terms: TableTerms) -> np.ndarray:
     return np.arange(len(terms.target)) if terms.factor is None else terms.factor
 
 
-def _gated(graph: FactorGraph, terms: Terms) -> np.ndarray:
+def _gate_mask(graph: FactorGraph, terms: TableTerms) -> np.ndarray:
     """Which of some terms of nodes have a gate, shape (n_terms,), bool."""
     group = graph.groups[terms.group]
     if len(group.scope) != 2:
@@ -99,7 +99,7 @@ def _gated(graph: FactorGraph, terms: Terms) -> np.ndarray:
     return np.asarray(group.scope[0][factor] != group.scope[1][factor])
 
 
-def _renumbered(parts: list[Terms]) -> list[Terms]:
+def _renumber_targets(parts: list[TableTerms]) -> list[TableTerms]:
     """Terms each of which has a target of its own."""
     out, before = [], 0
     for terms in parts:
@@ -109,11 +109,15 @@ def _renumbered(parts: list[Terms]) -> list[Terms]:
     return out
 
 
-def _apart(graph: ReducedGraph) -> ReducedGraph:
+def _split_parallel_edges(graph: ReducedGraph) -> ReducedGraph:
     """The same with an edge for each factor on an edge."""
     edges = np.concatenate([graph.edges[:0], *(graph.edges[terms.target] for terms in graph.edge_terms)])
     sizes = graph.cardinality[edges].astype(np.int64).prod(axis=1)
     start = offsets(sizes)
     return replace(
-        graph, edges=edges, table_start=start, edge_terms=tuple(_renumbered(list(graph.edge_terms))), agreement=None
+        graph,
+        edges=edges,
+        table_start=start,
+        edge_terms=tuple(_renumber_targets(list(graph.edge_terms))),
+        agreement=None,
     )

@@ -22,13 +22,13 @@ import numpy as np
 from relcrf.columns.offsets import offsets
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.kernels import tables
-from relcrf.kernels.distinct import distinct, numbered
+from relcrf.kernels import score_tables
+from relcrf.kernels.distinct import distinct, number_rows
 
 CHUNK = 1 << 13
 """Terms that are expanded at a time: their tables stay near the core."""
 
-ROW_BYTES = 64
+MAX_COPIED_ROW_BYTES = 64
 """Features of up to a cache line a factor are copied into the order of a sweep; larger ones are read where they are."""
 
 
@@ -42,7 +42,7 @@ class Role(IntEnum):
 
 
 @dataclass(frozen=True)
-class Terms:
+class TableTerms:
     """Views of one group's factors, each adding to a node's or an edge's table.
 
     Args:
@@ -50,7 +50,7 @@ class Terms:
         factor: which factors, shape (n_terms,); None is all of them in order.
         target: node or edge that each adds to, shape (n_terms,); ascending.
         base, stride_row, stride_column: see the module; shape (n_terms,). Node terms have no columns (stride 0).
-        whole: each term is a factor's whole table, as it is, and the targets are consecutive: no need to look at strides.
+        full_tables: each term is a factor's whole table, as it is, and the targets are consecutive: no need to look at strides.
     """
 
     group: int
@@ -60,26 +60,32 @@ class Terms:
     base: np.ndarray
     stride_row: np.ndarray
     stride_column: np.ndarray
-    whole: bool = False
+    full_tables: bool = False
 
     def span(self, start: int, stop: int) -> slice:
         """The terms that are aimed at targets start..stop-1."""
-        if self.whole:
-            first, n = self._first, len(self.target)
+        if self.full_tables:
+            first, n = self._first_target, len(self.target)
             return slice(min(max(start - first, 0), n), min(max(stop - first, 0), n))
         # Of the same type, or NumPy would convert all targets first.
         first, last = np.searchsorted(self.target, np.array((start, stop), dtype=self.target.dtype)).tolist()
         return slice(first, last)
 
     @cached_property
-    def _first(self) -> int:
+    def _first_target(self) -> int:
         return int(self.target[0])
 
-    def take(self, keep: np.ndarray, target: np.ndarray) -> Terms:
-        """The terms at `keep`, aimed at new targets."""
-        factor = keep if self.factor is None else self.factor[keep]
-        return Terms(
-            self.group, self.on_edges, factor, target, self.base[keep], self.stride_row[keep], self.stride_column[keep]
+    def take(self, indices: np.ndarray, target: np.ndarray) -> TableTerms:
+        """The terms at `indices`, aimed at new targets."""
+        factor = indices if self.factor is None else self.factor[indices]
+        return TableTerms(
+            self.group,
+            self.on_edges,
+            factor,
+            target,
+            self.base[indices],
+            self.stride_row[indices],
+            self.stride_column[indices],
         )
 
 
@@ -121,8 +127,8 @@ class ReducedGraph:
     state_start: np.ndarray
     edges: np.ndarray
     table_start: np.ndarray
-    node_terms: tuple[Terms, ...]
-    edge_terms: tuple[Terms, ...]
+    node_terms: tuple[TableTerms, ...]
+    edge_terms: tuple[TableTerms, ...]
     clique_terms: tuple[CliqueTerms, ...] = ()
     agreement: np.ndarray | None = None
 
@@ -148,7 +154,7 @@ class ReducedGraph:
 
     def _log_potentials(
         self,
-        all_terms: tuple[Terms, ...],
+        all_terms: tuple[TableTerms, ...],
         table_start: np.ndarray,
         weights: np.ndarray,
         start: int,
@@ -160,11 +166,11 @@ class ReducedGraph:
         if out is None:
             out = np.empty(int(table_start[stop]) - origin)
         spans = [terms.span(start, stop) for terms in all_terms]
-        fresh = bool(spans) and all_terms[0].whole and spans[0].stop - spans[0].start == stop - start
+        fresh = bool(spans) and all_terms[0].full_tables and spans[0].stop - spans[0].start == stop - start
         if not fresh:
             out[:] = 0.0
         for terms, span in zip(all_terms, spans, strict=True):
-            self._expand(terms, span, weights, origin, out, fresh)
+            self._add_log_potentials(terms, span, weights, origin, out, fresh)
             fresh = False
         return out
 
@@ -175,7 +181,7 @@ class ReducedGraph:
         stop = self.n_nodes if stop is None else stop
         origin = int(self.state_start[start])
         for terms in self.node_terms:
-            self._collect(terms, terms.span(start, stop), node_tables, origin, out)
+            self._add_counts(terms, terms.span(start, stop), node_tables, origin, out)
 
     def add_edge_counts(
         self, edge_tables: np.ndarray, out: np.ndarray, start: int = 0, stop: int | None = None
@@ -184,7 +190,7 @@ class ReducedGraph:
         stop = self.n_edges if stop is None else stop
         origin = int(self.table_start[start])
         for terms in self.edge_terms:
-            self._collect(terms, terms.span(start, stop), edge_tables, origin, out)
+            self._add_counts(terms, terms.span(start, stop), edge_tables, origin, out)
 
     @cached_property
     def scopes(self) -> Scopes:
@@ -228,7 +234,7 @@ class ReducedGraph:
             group = self.graph.groups[terms.group]
             matrix = self.graph.layout.matrix(weights, group.block)
             scores = group.features.scores(matrix, terms.factor[chunk])
-            tables.add_cliques(scores, _patterns(group.patterns), *cells, out)
+            score_tables.add_cliques(scores, _patterns(group.patterns), *cells, out)
         return Potentials(self.node_log_potentials(weights), out)
 
     def counts(self, potentials: Potentials) -> np.ndarray:
@@ -241,7 +247,7 @@ class ReducedGraph:
             gradient = self.graph.layout.matrix(out, group.block)
             rows = 1 if group.features.rows_are_equal else chunk.stop - chunk.start
             residual = np.zeros((rows, group.n_patterns))
-            tables.collect_cliques(residual, _patterns(group.patterns), *cells, potentials.factors)
+            score_tables.collect_cliques(residual, _patterns(group.patterns), *cells, potentials.factors)
             group.features.accumulate(residual, terms.factor[chunk], gradient)
         return out
 
@@ -269,11 +275,11 @@ class ReducedGraph:
         self.add_node_counts(nodes, out)
         for start, stop in self.edge_chunks():
             pairs = np.zeros(int(self.table_start[stop] - self.table_start[start]))
-            pairs[self.edge_state(states, start, stop)] = 1.0
+            pairs[self.edge_cells(states, start, stop)] = 1.0
             self.add_edge_counts(pairs, out, start, stop)
         return out
 
-    def edge_state(self, states: np.ndarray, start: int = 0, stop: int | None = None) -> np.ndarray:
+    def edge_cells(self, states: np.ndarray, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Index into the flat tables of edges start..stop-1 of the cell that a joint state selects."""
         stop = self.n_edges if stop is None else stop
         row, column = self.edges[start:stop, 0], self.edges[start:stop, 1]
@@ -285,16 +291,16 @@ class ReducedGraph:
         for start in range(0, self.n_edges, CHUNK):
             yield start, min(start + CHUNK, self.n_edges)
 
-    def with_edges(self, keep: np.ndarray) -> ReducedGraph:
-        """The same nodes with only some of the edges and no cliques. `keep` are ascending edge indices."""
+    def with_edges(self, indices: np.ndarray) -> ReducedGraph:
+        """The same nodes with only some of the edges and no cliques. `indices` are ascending edge indices."""
         new_index = np.full(self.n_edges, -1, dtype=np.int32)
-        new_index[keep] = np.arange(len(keep), dtype=np.int32)
+        new_index[indices] = np.arange(len(indices), dtype=np.int32)
         edge_terms = []
         for terms in self.edge_terms:
             kept = np.flatnonzero(new_index[terms.target] >= 0)
             if len(kept):
                 edge_terms.append(terms.take(kept, new_index[terms.target[kept]]))
-        edges = self.edges[keep]
+        edges = self.edges[indices]
         table_start = _table_start(self.cardinality, edges)
         return replace(self, edges=edges, table_start=table_start, edge_terms=tuple(edge_terms), clique_terms=())
 
@@ -307,67 +313,67 @@ class ReducedGraph:
         likeness = []
         for terms in self.edge_terms:
             rows = slice(None) if terms.factor is None else terms.factor
-            likeness.append(self.graph.groups[terms.group].features.likeness(rows))
+            likeness.append(self.graph.groups[terms.group].features.row_classes(rows))
         # Classes are split by one more factor of each edge at a time, from the first group to the last.
-        found = numbered(*self.cardinality[self.edges].T)
+        found = number_rows(*self.cardinality[self.edges].T)
         for terms, alike in zip(self.edge_terms, likeness, strict=True):
             if alike is None:
                 return None
-            view = numbered(alike, terms.base, terms.stride_row, terms.stride_column) + 1
+            view = number_rows(alike, terms.base, terms.stride_row, terms.stride_column) + 1
             rank = np.arange(len(terms.target)) - np.searchsorted(terms.target, terms.target)
             for place in range(int(rank.max(initial=-1)) + 1):
                 here = rank == place
                 part = np.zeros(self.n_edges, dtype=np.int64)
                 part[terms.target[here]] = view[here]
-                found = numbered(found, part)
+                found = number_rows(found, part)
         first = np.empty(int(found.max(initial=-1)) + 1, dtype=np.int64)
         first[found[::-1]] = np.arange(self.n_edges)[::-1]
         return found, first
 
-    def arranged(self, nodes: np.ndarray, edges: np.ndarray) -> ReducedGraph:
+    def reordered(self, node_order: np.ndarray, edge_order: np.ndarray) -> ReducedGraph:
         """The same graph in another order, and its features with it, so that sweeps in that order read straight on.
 
         The nodes of an edge keep their order, the lower one need not be first, and there must be no cliques.
 
         Args:
-            nodes, edges: which node or edge comes at each place; permutations.
+            node_order, edge_order: which node or edge comes at each place; permutations.
         """
-        place, edge_place = (np.empty(len(order), dtype=np.int32) for order in (nodes, edges))
-        place[nodes] = np.arange(len(nodes), dtype=np.int32)
-        edge_place[edges] = np.arange(len(edges), dtype=np.int32)
+        place, edge_place = (np.empty(len(order), dtype=np.int32) for order in (node_order, edge_order))
+        place[node_order] = np.arange(len(node_order), dtype=np.int32)
+        edge_place[edge_order] = np.arange(len(edge_order), dtype=np.int32)
         groups: list[FactorGroup] = []
-        cardinality = self.cardinality[nodes]
+        cardinality = self.cardinality[node_order]
         arranged = replace(
             self,
-            variables=self.variables[nodes],
+            variables=self.variables[node_order],
             cardinality=cardinality,
             state_start=offsets(cardinality),
-            edges=place[self.edges[edges]],
-            table_start=_table_start(self.cardinality, self.edges[edges]),
-            node_terms=tuple(self._arranged(terms, place, groups) for terms in self.node_terms),
-            edge_terms=tuple(self._arranged(terms, edge_place, groups) for terms in self.edge_terms),
+            edges=place[self.edges[edge_order]],
+            table_start=_table_start(self.cardinality, self.edges[edge_order]),
+            node_terms=tuple(self._reorder_terms(terms, place, groups) for terms in self.node_terms),
+            edge_terms=tuple(self._reorder_terms(terms, edge_place, groups) for terms in self.edge_terms),
         )
         return replace(arranged, graph=replace(self.graph, groups=tuple(groups)))
 
-    def _arranged(self, terms: Terms, place: np.ndarray, groups: list[FactorGroup]) -> Terms:
+    def _reorder_terms(self, terms: TableTerms, place: np.ndarray, groups: list[FactorGroup]) -> TableTerms:
         """Terms aimed at other places, on a group of their own that `groups` receives."""
         group, target = self.graph.groups[terms.group], place[terms.target]
         order = np.argsort(target, kind="stable")
         factor = order if terms.factor is None else terms.factor[order]
-        if group.features.nbytes <= ROW_BYTES * group.n_factors:
+        if group.features.nbytes <= MAX_COPIED_ROW_BYTES * group.n_factors:
             group, kept = replace(group, features=group.features.take(factor)), None
         else:
             kept = factor
         groups.append(group)
         moved = replace(terms.take(order, target[order]), group=len(groups) - 1, factor=kept)
-        return replace(moved, whole=_are_whole(group, moved))
+        return replace(moved, full_tables=_are_full_tables(group, moved))
 
     def _chunks(self, span: slice) -> Sequence[slice]:
         if 0 < span.stop - span.start <= CHUNK:
             return (span,)
         return [slice(start, min(start + CHUNK, span.stop)) for start in range(span.start, span.stop, CHUNK)]
 
-    def _geometry(self, terms: Terms, chunk: slice, origin: int) -> tuple[np.ndarray, ...]:
+    def _table_geometry(self, terms: TableTerms, chunk: slice, origin: int) -> tuple[np.ndarray, ...]:
         """base, strides, table shape and place in the flat array for some terms."""
         target = terms.target[chunk]
         if terms.on_edges:
@@ -382,49 +388,51 @@ class ReducedGraph:
             start = self.state_start[target] - origin
         return terms.base[chunk], terms.stride_row[chunk], terms.stride_column[chunk], n_rows, n_columns, start
 
-    def _whole_tables(self, terms: Terms, span: slice, origin: int, values: np.ndarray) -> np.ndarray:
+    def _view_full_tables(self, terms: TableTerms, span: slice, origin: int, values: np.ndarray) -> np.ndarray:
         """The tables of some terms that are `whole`, shape (n_terms, n_joint_states): a view of flat ones."""
         starts = self.table_start if terms.on_edges else self.state_start
-        first = int(starts[terms._first + span.start]) - origin
+        first = int(starts[terms._first_target + span.start]) - origin
         n, width = span.stop - span.start, self.graph.groups[terms.group].n_joint_states
         return values[first : first + n * width].reshape(n, width)
 
-    def _expand(
-        self, terms: Terms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray, fresh: bool = False
+    def _add_log_potentials(
+        self, terms: TableTerms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray, overwrite: bool = False
     ) -> None:
         """Adds the potentials of some terms; ones that are `whole` may find `out` fresh, with nothing in it yet."""
         group = self.graph.groups[terms.group]
         matrix = self.graph.layout.matrix(weights, group.block)
         for chunk in self._chunks(span):
-            if terms.whole:
-                cells = self._whole_tables(terms, chunk, origin, out)
+            if terms.full_tables:
+                cells = self._view_full_tables(terms, chunk, origin, out)
                 rows = chunk if terms.factor is None else terms.factor[chunk]
-                group.features.add_scores(matrix, rows, cells, fresh)
+                group.features.add_scores(matrix, rows, cells, overwrite)
                 continue
             scores = group.features.scores(matrix, chunk if terms.factor is None else terms.factor[chunk])
-            *views, n_rows, n_columns, start = self._geometry(terms, chunk, origin)
+            *views, n_rows, n_columns, start = self._table_geometry(terms, chunk, origin)
             if terms.on_edges and group.is_agreement:
-                tables.add_diagonals(scores, n_rows, start, out)
+                score_tables.add_diagonals(scores, n_rows, start, out)
             else:
-                tables.add_tables(scores, _patterns(group.patterns), *views, n_rows, n_columns, start, out)
+                score_tables.add_tables(scores, _patterns(group.patterns), *views, n_rows, n_columns, start, out)
 
-    def _collect(self, terms: Terms, span: slice, values: np.ndarray, origin: int, out: np.ndarray) -> None:
+    def _add_counts(self, terms: TableTerms, span: slice, values: np.ndarray, origin: int, out: np.ndarray) -> None:
         group = self.graph.groups[terms.group]
         gradient = self.graph.layout.matrix(out, group.block)
         for chunk in self._chunks(span):
-            if terms.whole:
-                cells = self._whole_tables(terms, chunk, origin, values)
+            if terms.full_tables:
+                cells = self._view_full_tables(terms, chunk, origin, values)
                 if group.features.rows_are_equal:
                     cells = cells.sum(axis=0, keepdims=True)
                 group.features.accumulate(cells, chunk if terms.factor is None else terms.factor[chunk], gradient)
                 continue
             rows = 1 if group.features.rows_are_equal else chunk.stop - chunk.start
             residual = np.zeros((rows, group.n_patterns))
-            *views, n_rows, n_columns, start = self._geometry(terms, chunk, origin)
+            *views, n_rows, n_columns, start = self._table_geometry(terms, chunk, origin)
             if terms.on_edges and group.is_agreement:
-                tables.collect_diagonals(residual, n_rows, start, values)
+                score_tables.collect_diagonals(residual, n_rows, start, values)
             else:
-                tables.collect_tables(residual, _patterns(group.patterns), *views, n_rows, n_columns, start, values)
+                score_tables.collect_tables(
+                    residual, _patterns(group.patterns), *views, n_rows, n_columns, start, values
+                )
             group.features.accumulate(residual, chunk if terms.factor is None else terms.factor[chunk], gradient)
 
 
@@ -442,8 +450,8 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
     node_of[variables] = np.arange(len(variables), dtype=np.int32)
     cardinality = graph.cardinality[variables]
 
-    node_terms: list[Terms] = []
-    pairs: list[tuple[Terms, np.ndarray]] = []
+    node_terms: list[TableTerms] = []
+    pairs: list[tuple[TableTerms, np.ndarray]] = []
     cliques: list[CliqueTerms] = []
     for index, group in enumerate(graph.groups):
         count, nodes, strides, base = _free_nodes(group, roles, node_of, states)
@@ -453,13 +461,13 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
                 continue
             node, stride = (rows[:arity].take(factor, axis=1) for rows in (nodes, strides))
             if arity == 1:
-                node_terms.append(terms_of_nodes(index, factor, node[0], base[factor], stride[0]))
+                node_terms.append(build_node_terms(index, factor, node[0], base[factor], stride[0]))
             elif arity == 2:
                 swap = node[0] > node[1]
                 low, high = np.where(swap, node[::-1], node)
                 stride = np.where(swap, stride[::-1], stride)
                 pairs.append(
-                    (Terms(index, True, factor, low, base[factor], *stride), low * np.int64(len(variables)) + high)
+                    (TableTerms(index, True, factor, low, base[factor], *stride), low * np.int64(len(variables)) + high)
                 )
             else:
                 node, stride = (np.ascontiguousarray(rows.T) for rows in (node, stride))
@@ -508,7 +516,7 @@ def _free_nodes(
     return np.where(present, count, 0), nodes, strides, base
 
 
-def _are_whole(group: FactorGroup, terms: Terms) -> bool:
+def _are_full_tables(group: FactorGroup, terms: TableTerms) -> bool:
     """Whether each term is its factor's whole table, as it is, and their targets are consecutive."""
     strides = (*group.strides, 0)
     return (
@@ -520,13 +528,17 @@ def _are_whole(group: FactorGroup, terms: Terms) -> bool:
     )
 
 
-def terms_of_nodes(group: int, factor: np.ndarray, node: np.ndarray, base: np.ndarray, stride: np.ndarray) -> Terms:
+def build_node_terms(
+    group: int, factor: np.ndarray, node: np.ndarray, base: np.ndarray, stride: np.ndarray
+) -> TableTerms:
     """Return the terms of factors with one free variable; arrays of shape (n,)."""
     order = np.argsort(node, kind="stable")
-    return Terms(group, False, factor[order], node[order], base[order], stride[order], np.zeros_like(stride))
+    return TableTerms(group, False, factor[order], node[order], base[order], stride[order], np.zeros_like(stride))
 
 
-def _merge_parallel(pairs: list[tuple[Terms, np.ndarray]], n_nodes: int) -> tuple[np.ndarray, tuple[Terms, ...]]:
+def _merge_parallel(
+    pairs: list[tuple[TableTerms, np.ndarray]], n_nodes: int
+) -> tuple[np.ndarray, tuple[TableTerms, ...]]:
     """One edge a pair of nodes, whatever the number of factors on it; terms ascending by edge."""
     if not pairs:
         return np.empty((0, 2), dtype=np.int32), ()

@@ -111,36 +111,36 @@ class Scopes:
         node = self.node[entries_of_runs(self.start, factors)]
         return Scopes(self.cardinality, offsets(self.arity[factors]), node, agreement)
 
-    def full(self, potentials: Potentials) -> tuple[Scopes, Potentials]:
+    def expand_agreements(self, potentials: Potentials) -> tuple[Scopes, Potentials]:
         """The same with a table for every factor, for methods that have no way with agreements."""
         scopes = replace(self, agreement=None)
         if not self.is_agreement.any():
             return scopes, potentials
         tables = np.zeros(int(scopes.table_start[-1]))
-        here, there = self._cells_of_tables(scopes)
+        here, there = self._table_cells(scopes)
         tables[there] = potentials.factors[here]
-        for factor, cells in self._diagonals(scopes):
+        for factor, cells in self._agreement_cells(scopes):
             tables[cells] = potentials.factors[self.table_start[factor]][:, None]
         return scopes, Potentials(potentials.nodes, tables)
 
-    def of_full(self, tables: np.ndarray) -> np.ndarray:
+    def collapse_agreements(self, tables: np.ndarray) -> np.ndarray:
         """Flat marginals of the `full` scopes as ones of these: of an agreement, the probability that its nodes agree."""
         if not self.is_agreement.any():
             return tables
         scopes = replace(self, agreement=None)
         out = np.empty(int(self.table_start[-1]))
-        here, there = self._cells_of_tables(scopes)
+        here, there = self._table_cells(scopes)
         out[here] = tables[there]
-        for factor, cells in self._diagonals(scopes):
+        for factor, cells in self._agreement_cells(scopes):
             out[self.table_start[factor]] = tables[cells].sum(axis=1)
         return out
 
-    def _cells_of_tables(self, full: Scopes) -> tuple[np.ndarray, np.ndarray]:
+    def _table_cells(self, full: Scopes) -> tuple[np.ndarray, np.ndarray]:
         """Return the cells of the factors that are no agreements, here and in the full tables."""
         whole = np.flatnonzero(~self.is_agreement)
         return entries_of_runs(self.table_start, whole), entries_of_runs(full.table_start, whole)
 
-    def _diagonals(self, full: Scopes) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _agreement_cells(self, full: Scopes) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each cardinality, the agreements over such nodes, and in the full tables their cells where all agree."""
         agreements = np.flatnonzero(self.is_agreement)
         of_node = self.cardinality[self.node[self.start[agreements]]]
@@ -196,11 +196,11 @@ class Potentials(_Tables):
         """Arrays that are read-only or not contiguous are copied, as those of other numbers: kernels take no such."""
         return super().__new__(cls, *(np.require(table, np.float64, ("C", "W")) for table in (nodes, factors)))
 
-    def of_factors(self, scopes: Scopes, factors: np.ndarray) -> Potentials:
+    def select_factors(self, scopes: Scopes, factors: np.ndarray) -> Potentials:
         """Return those of `scopes.with_factors(factors)`."""
         return Potentials(self.nodes, self.factors[entries_of_runs(scopes.table_start, factors)])
 
-    def given(self, scopes: Scopes, states: np.ndarray) -> Potentials:
+    def clamp(self, scopes: Scopes, states: np.ndarray) -> Potentials:
         """With some nodes clamped: -inf at all their other states.
 
         Args:

@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 
 from relcrf.columns.offsets import entries_of_runs, offsets
-from relcrf.errors import DataError, DataPlace, Diagnostic, Source, Span
+from relcrf.errors import DataError, DataLocation, Diagnostic, Source, Span
 from relcrf.graph.scopes import Potentials, Scopes
 
-KINDS = ("MARKOV", "BAYES")
-MODEL, EVIDENCE = "E240", "E241"
-LONGEST_LINE = 160
+NETWORK_TYPES = ("MARKOV", "BAYES")
+MODEL_ERROR, EVIDENCE_ERROR = "E240", "E241"
+MAX_QUOTED_LINE = 160
 """Characters of a line that is still shown under a message."""
-LARGEST = np.iinfo(np.int32).max
+MAX_COUNT = np.iinfo(np.int32).max
 """Number that a count may have."""
-MOST_STATES = 1 << 27
+MAX_TOTAL_STATES = 1 << 27
 """Of all variables together: a gigabyte. A file may name more than it has numbers for."""
 
 _COMMENT = re.compile(r"^c(?:[ \t][^\n]*)?$", re.MULTILINE)
@@ -42,7 +42,7 @@ class UaiModel:
     constant: float
 
 
-class _Numbers:
+class _UaiNumbers:
     """The numbers of a file, and the way back from each to its place.
 
     Args:
@@ -50,7 +50,7 @@ class _Numbers:
     """
 
     def __init__(self, path: Path, code: str, *, has_kind: bool) -> None:
-        self.path, self.code, self.has_kind = path, code, has_kind
+        self.path, self.code, self.has_header = path, code, has_kind
         try:
             text = path.read_bytes().decode("utf-8-sig")
         except OSError as error:
@@ -63,13 +63,13 @@ class _Numbers:
         start = 0
         if has_kind:
             found = _WORD.search(self.text)
-            if found is None or found[0] not in KINDS:
-                message = f"a UAI model begins with MARKOV or BAYES, and this with {_quoted(found)}"
-                raise self._at(found, message, "name a model of the UAI format")
+            if found is None or found[0] not in NETWORK_TYPES:
+                message = f"a UAI model begins with MARKOV or BAYES, and this with {_quote_match(found)}"
+                raise self._error_at_match(found, message, "name a model of the UAI format")
             start = found.end()
-        self.values = self._parsed(self.text[start:])
+        self.values = self._parse(self.text[start:])
 
-    def _parsed(self, text: str) -> np.ndarray:
+    def _parse(self, text: str) -> np.ndarray:
         if not _WORD.search(text):
             return np.empty(0)
         try:
@@ -79,28 +79,28 @@ class _Numbers:
         except (ValueError, DeprecationWarning):
             words = enumerate(_WORD.finditer(text))
             k, word = next((k, m[0]) for k, m in words if not _NUMBER.fullmatch(m[0]))
-            raise self.error(k, f"'{_short(word)}' is no number", "mend or remove it") from None
+            raise self.error(k, f"'{_truncate(word)}' is no number", "mend or remove it") from None
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def shown(self, k: int) -> str:
+    def format_number(self, k: int) -> str:
         """Number `k` as people read it."""
         return f"{self.values[k]:.15g}"
 
     def error(self, k: int, message: str, hint: str) -> DataError:
         """What is wrong with number `k`; behind the last it is the end of the file."""
         words = _WORD.finditer(self.text)
-        return self._at(next(islice(words, k + self.has_kind, None), None), message, hint)
+        return self._error_at_match(next(islice(words, k + self.has_header, None), None), message, hint)
 
-    def _at(self, found: re.Match[str] | None, message: str, hint: str) -> DataError:
-        begin = found.start() if found else len(self.text.rstrip())
+    def _error_at_match(self, match: re.Match[str] | None, message: str, hint: str) -> DataError:
+        begin = match.start() if match else len(self.text.rstrip())
         before = self.text.rfind("\n", 0, begin) + 1
         line, column = self.text.count("\n", 0, begin) + 1, begin - before + 1
         end = self.text.find("\n", begin)
-        place: Span | DataPlace = DataPlace(f"{self.path}:{line}:{column}")
-        if (end if end >= 0 else len(self.text)) - before <= LONGEST_LINE:
-            width = len(found[0]) if found else 1
+        place: Span | DataLocation = DataLocation(f"{self.path}:{line}:{column}")
+        if (end if end >= 0 else len(self.text)) - before <= MAX_QUOTED_LINE:
+            width = len(match[0]) if match else 1
             place = Span(Source(str(self.path), self.text), line, column, line, column + width)
         return DataError(Diagnostic(self.code, message, place, hint))
 
@@ -112,23 +112,23 @@ class _Numbers:
             )
             raise self.error(len(self), message, "the file may have been cut short")
 
-    def whole(self, at: int, n: int, low: int, high: int, what: str, hint: str) -> np.ndarray:
+    def read_integers(self, at: int, n: int, low: int, high: int, what: str, hint: str) -> np.ndarray:
         """The whole numbers at `at` and after, all of which are from `low` to `high`; shape (n,), int64."""
         self.require(at, n, what)
         values = self.values[at : at + n]
         wrong = ~((values >= low) & (values <= high) & (values == np.floor(values)))
         if wrong.any():
             k = at + int(wrong.argmax())
-            raise self.error(k, f"{what} is a whole number from {low} to {high}, and not {self.shown(k)}", hint)
+            raise self.error(k, f"{what} is a whole number from {low} to {high}, and not {self.format_number(k)}", hint)
         return values.astype(np.int64)
 
 
-def _short(word: str) -> str:
+def _truncate(word: str) -> str:
     return word if len(word) <= 24 else word[:21] + "..."
 
 
-def _quoted(found: re.Match[str] | None) -> str:
-    return f"'{_short(found[0])}'" if found else "nothing"
+def _quote_match(match: re.Match[str] | None) -> str:
+    return f"'{_truncate(match[0])}'" if match else "nothing"
 
 
 def read_model(path: Path) -> UaiModel:
@@ -137,22 +137,26 @@ def read_model(path: Path) -> UaiModel:
     Raises:
         DataError: for a file that cannot be read or does not follow the format.
     """
-    numbers = _Numbers(path, MODEL, has_kind=True)
-    (n_nodes,) = numbers.whole(0, 1, 0, LARGEST, "the number of variables", "it stands behind the first word").tolist()
+    numbers = _UaiNumbers(path, MODEL_ERROR, has_kind=True)
+    (n_nodes,) = numbers.read_integers(
+        0, 1, 0, MAX_COUNT, "the number of variables", "it stands behind the first word"
+    ).tolist()
     what = "the number of states of each variable"
-    cardinality = numbers.whole(1, n_nodes, 1, LARGEST, what, "each variable has one state or more").astype(np.int32)
-    if cardinality.sum(dtype=np.float64) > MOST_STATES:
-        message = f"the variables have more than {MOST_STATES:,} states together"
+    cardinality = numbers.read_integers(1, n_nodes, 1, MAX_COUNT, what, "each variable has one state or more").astype(
+        np.int32
+    )
+    if cardinality.sum(dtype=np.float64) > MAX_TOTAL_STATES:
+        message = f"the variables have more than {MAX_TOTAL_STATES:,} states together"
         raise numbers.error(1, message, "the numbers of states may be wrong")
     at = 1 + n_nodes
     hint = "it stands behind the numbers of states"
-    (n_factors,) = numbers.whole(at, 1, 0, LARGEST, "the number of factors", hint).tolist()
+    (n_factors,) = numbers.read_integers(at, 1, 0, MAX_COUNT, "the number of factors", hint).tolist()
     start, node, at = _read_scopes(numbers, at + 1, n_nodes, n_factors)
     tables, table_start = _read_tables(numbers, at, cardinality, start, node)
-    return _model(cardinality, start, node, tables, table_start)
+    return _build_model(cardinality, start, node, tables, table_start)
 
 
-def _read_scopes(numbers: _Numbers, at: int, n_nodes: int, n_factors: int) -> tuple[np.ndarray, np.ndarray, int]:
+def _read_scopes(numbers: _UaiNumbers, at: int, n_nodes: int, n_factors: int) -> tuple[np.ndarray, np.ndarray, int]:
     """The variables of all factors as CSR, and where the tables begin."""
     values, begin = numbers.values, at
     heads = []
@@ -160,7 +164,7 @@ def _read_scopes(numbers: _Numbers, at: int, n_nodes: int, n_factors: int) -> tu
         arity = values[at] if at < len(values) else -1.0
         if not 0 <= arity <= n_nodes or arity != int(arity):
             hint = f"there are {n_factors:,} factors and {n_nodes:,} variables"
-            numbers.whole(at, 1, 0, n_nodes, f"the number of variables of factor {factor}", hint)
+            numbers.read_integers(at, 1, 0, n_nodes, f"the number of variables of factor {factor}", hint)
         heads.append(at)
         at += 1 + int(arity)
     numbers.require(begin, at - begin, "the variables of the factors")
@@ -173,7 +177,7 @@ def _read_scopes(numbers: _Numbers, at: int, n_nodes: int, n_factors: int) -> tu
     wrong = ~((found >= 0) & (found < n_nodes) & (found == np.floor(found)))
     if wrong.any():
         k = int(place[wrong.argmax()])
-        message = f"there is no variable {numbers.shown(k)}: they are 0 to {n_nodes - 1}"
+        message = f"there is no variable {numbers.format_number(k)}: they are 0 to {n_nodes - 1}"
         raise numbers.error(k, message, "variables are counted from 0")
     node = found.astype(np.int32)
     factor_of = np.repeat(np.arange(n_factors), np.diff(start))
@@ -187,7 +191,7 @@ def _read_scopes(numbers: _Numbers, at: int, n_nodes: int, n_factors: int) -> tu
 
 
 def _read_tables(
-    numbers: _Numbers, at: int, cardinality: np.ndarray, start: np.ndarray, node: np.ndarray
+    numbers: _UaiNumbers, at: int, cardinality: np.ndarray, start: np.ndarray, node: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The entries of all tables, flat, and where each begins."""
     values, n_factors = numbers.values, len(start) - 1
@@ -203,7 +207,7 @@ def _read_tables(
     wrong = values[places] != sizes[there]
     if wrong.any():
         k, factor = int(places[wrong.argmax()]), int(there[wrong.argmax()])
-        message = f"the table of factor {factor} has {sizes[factor]:.15g} entries, and not {numbers.shown(k)}"
+        message = f"the table of factor {factor} has {sizes[factor]:.15g} entries, and not {numbers.format_number(k)}"
         hint = "the number of entries stands before them; the table before may have too few or too many"
         raise numbers.error(k, message, hint)
     for factor in np.flatnonzero(ends > len(values))[:1]:
@@ -221,12 +225,12 @@ def _read_tables(
     bad = ~((tables >= 0) & np.isfinite(tables))
     if bad.any():
         k = at + int(np.flatnonzero(is_entry)[bad.argmax()])
-        message = f"an entry of a table is a number from 0, and not {numbers.shown(k)}"
+        message = f"an entry of a table is a number from 0, and not {numbers.format_number(k)}"
         raise numbers.error(k, message, "tables hold potentials or probabilities, and not their logarithms")
     return tables, offsets(sizes)
 
 
-def _model(
+def _build_model(
     cardinality: np.ndarray, start: np.ndarray, node: np.ndarray, tables: np.ndarray, table_start: np.ndarray
 ) -> UaiModel:
     with np.errstate(divide="ignore"):
@@ -256,18 +260,20 @@ def read_evidence(path: Path, cardinality: np.ndarray) -> np.ndarray:
     Raises:
         DataError: for a file that cannot be read, does not follow the format, or does not fit the model.
     """
-    numbers = _Numbers(path, EVIDENCE, has_kind=False)
+    numbers = _UaiNumbers(path, EVIDENCE_ERROR, has_kind=False)
     states = np.full(len(cardinality), -1, dtype=np.int64)
-    at = _sample(numbers)
+    at = _find_evidence(numbers)
     if at == len(numbers):
         return states
     hint = "evidence is 'n v1 x1 v2 x2 ...', in one line, or after a line with the number of such lines, 1"
-    (n,) = numbers.whole(at, 1, 0, LARGEST, "the number of known variables", hint).tolist()
+    (n,) = numbers.read_integers(at, 1, 0, MAX_COUNT, "the number of known variables", hint).tolist()
     numbers.require(at + 1, 2 * n, f"{n:,} variables and their states")
     if at + 1 + 2 * n < len(numbers):
         k = at + 1 + 2 * n
         raise numbers.error(k, f"there are numbers behind the {n:,} variables and their states", hint)
-    pairs = numbers.whole(at + 1, 2 * n, 0, LARGEST, "a variable or a state", "both are counted from 0").reshape(-1, 2)
+    pairs = numbers.read_integers(
+        at + 1, 2 * n, 0, MAX_COUNT, "a variable or a state", "both are counted from 0"
+    ).reshape(-1, 2)
     for k, (variable, state) in enumerate(pairs.tolist()):
         place = at + 1 + 2 * k
         if variable >= len(cardinality):
@@ -282,7 +288,7 @@ def read_evidence(path: Path, cardinality: np.ndarray) -> np.ndarray:
     return states
 
 
-def _sample(numbers: _Numbers) -> int:
+def _find_evidence(numbers: _UaiNumbers) -> int:
     """Where the one sample begins; at the end of the file where there is none."""
     if not len(numbers) or (len(numbers) == 1 and numbers.values[0] == 0):
         return len(numbers)
@@ -300,13 +306,13 @@ def _sample(numbers: _Numbers) -> int:
     return 1 if is_sampled or (is_one and not fits) else 0
 
 
-def model_text(model: UaiModel) -> str:
+def format_model(model: UaiModel) -> str:
     """A MARKOV file of the model, with numbers to all digits.
 
     Raises:
         ValueError: where a potential is outside the range of floating-point numbers.
     """
-    scopes, potentials = model.scopes.full(model.potentials)
+    scopes, potentials = model.scopes.expand_agreements(model.potentials)
     tables = [([v], potentials.nodes[a:b]) for v, (a, b) in enumerate(_slices(scopes.state_start))]
     scope = [scopes.node[a:b].tolist() for a, b in _slices(scopes.start)]
     values = [potentials.factors[a:b] for a, b in _slices(scopes.table_start)]
@@ -329,12 +335,12 @@ def _slices(start: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(start[:-1].tolist(), start[1:].tolist(), strict=True))
 
 
-def partition_text(log_partition: float) -> str:
+def format_partition(log_partition: float) -> str:
     """The answer to PR. Args: log_partition: in nats; it is written to base 10."""
     return f"PR\n{log_partition / math.log(10):.12g}\n"
 
 
-def marginals_text(cardinality: np.ndarray, nodes: np.ndarray) -> str:
+def format_marginals(cardinality: np.ndarray, nodes: np.ndarray) -> str:
     """The answer to MAR. Args: nodes: flat node tables of probabilities."""
     probabilities = [f"{p:.10g}" for p in nodes.tolist()]
     slices = _slices(offsets(cardinality))
@@ -342,6 +348,6 @@ def marginals_text(cardinality: np.ndarray, nodes: np.ndarray) -> str:
     return "MAR\n" + " ".join([str(len(cardinality)), *words]) + "\n"
 
 
-def states_text(states: np.ndarray) -> str:
+def format_states(states: np.ndarray) -> str:
     """The answer to MPE. Args: states: shape (n_nodes,)."""
     return "MPE\n" + " ".join(map(str, [len(states), *states.tolist()])) + "\n"

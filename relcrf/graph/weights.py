@@ -65,16 +65,16 @@ class WeightLayout:
 
     def l1(self, default: float) -> np.ndarray:
         """The L1 strength of each weight, shape (size,)."""
-        return self._spread([default if block.l1 is None else block.l1 for block in self.blocks])
+        return self._repeat_per_block([default if block.l1 is None else block.l1 for block in self.blocks])
 
     def l2(self, default: float) -> np.ndarray:
         """The L2 strength of each weight, shape (size,)."""
-        return self._spread([default if block.l2 is None else block.l2 for block in self.blocks])
+        return self._repeat_per_block([default if block.l2 is None else block.l2 for block in self.blocks])
 
-    def learned(self) -> np.ndarray:
+    def learnable_mask(self) -> np.ndarray:
         """Which weights learning may move, shape (size,), bool."""
-        return self._spread([float(not block.fixed) for block in self.blocks]).astype(bool)
+        return self._repeat_per_block([float(not block.fixed) for block in self.blocks]).astype(bool)
 
-    def _spread(self, values: list[float]) -> np.ndarray:
+    def _repeat_per_block(self, values: list[float]) -> np.ndarray:
         sizes = [block.size for block in self.blocks]
         return np.repeat(np.asarray(values, dtype=np.float64), sizes)

@@ -9,27 +9,27 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from relcrf.columns.growing import Storage
-from relcrf.data.bound import Bound
+from relcrf.columns.storage import Storage
+from relcrf.data.bound_model import BoundModel
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.features import Tiled
 from relcrf.graph.weights import WeightBlock
-from relcrf.grounding.collect import cases, collect
+from relcrf.grounding.collect import collect_bindings, split_by_evidence
 from relcrf.grounding.engines.base import AbstractEngine
-from relcrf.grounding.groups import GrowingGroup, KeyPlaces, Rows
-from relcrf.grounding.keys import CodedKeys, KeyDictionary, code_keys, dictionary_of
+from relcrf.grounding.group_builder import DenseKeyMap, GroupBuilder, SortedBindings
+from relcrf.grounding.keys import CodedKeys, KeyDictionary, build_key_dictionary, encode_keys
 from relcrf.grounding.lower import LoweredTemplate
 from relcrf.grounding.patterns import pattern_names, state_patterns
-from relcrf.grounding.repeated import Repeated
-from relcrf.grounding.variables import VariableBlock, block_of, values_of
+from relcrf.grounding.row_repetition import RowRepetition
+from relcrf.grounding.variables import VariableBlock, domain_values, find_block
 from relcrf.kernels.distinct import distinct
-from relcrf.model.formula import wrong_starts
-from relcrf.model.spec import Options, Template
+from relcrf.model.formula import initial_values_error
+from relcrf.model.spec import Template, WeightOptions
 
 T = TypeVar("T")
 
-HARD = 1000.0
+HARD_WEIGHT = 1000.0
 """The price of failing a hard formula, in nats: e to the power -1000 is no probability that a computer can hold."""
 
 
@@ -42,7 +42,7 @@ class TemplateInfo:
         features: how each `by` feature is spelt; `1` for the constant.
         patterns: how each pattern is spelt.
         bindings: of all templates that use the weights.
-        grows: whether other data may have features beyond these.
+        is_extensible: whether other data may have features beyond these.
     """
 
     name: str
@@ -50,7 +50,7 @@ class TemplateInfo:
     patterns: tuple[str, ...]
     keys: KeyDictionary | None
     bindings: int
-    grows: bool = field(default=False, compare=False)
+    is_extensible: bool = field(default=False, compare=False)
 
     def as_plain(self) -> dict[str, Any]:
         """Return all but the keys as JSON has it."""
@@ -85,65 +85,65 @@ class GroundingTask:
     """A template that is to be grounded.
 
     Args:
-        repeated: where its factors are the same for every row of a table, that table; `lowered` is then one row of it.
-        rows: how many rows its plan has at most, repetitions counted.
+        repetition: where its factors are the same for every row of a table, that table; `lowered` is then one row of it.
+        max_rows: how many rows its plan has at most, repetitions counted.
     """
 
     lowered: LoweredTemplate
-    repeated: Repeated | None
-    rows: int
+    repetition: RowRepetition | None
+    max_rows: int
 
 
 @dataclass(frozen=True)
-class BlockMaker:
+class BlockGrounder:
     """Grounds the templates that share weights."""
 
-    bound: Bound
+    bound: BoundModel
     engine: AbstractEngine
     variables: Sequence[VariableBlock]
     progress: Callable[[str], None] = lambda text: None
 
-    def make(self, name: str, tasks: Sequence[GroundingTask], storage: Storage) -> GroundBlock:
+    def ground(self, name: str, tasks: Sequence[GroundingTask], storage: Storage) -> GroundBlock:
         """One block.
 
         Args:
             storage: of the columns that stay.
         """
-        coded = [code_keys(self.bound, task.lowered) for task in tasks]
+        coded = [encode_keys(self.bound, task.lowered) for task in tasks]
         growing = [
-            _GrowingTemplate(self, task, one, storage, f"{k}")
+            _TemplateGrounder(self, task, one, storage, f"{k}")
             for k, (task, one) in enumerate(zip(tasks, coded, strict=True))
         ]
         for one in growing:
-            one.run()
-        keys, places = dictionary_of(coded, [one.came for one in growing])
+            one.ground()
+        keys, places = build_key_dictionary(coded, [one.seen_keys for one in growing])
         n_keys = len(keys.values) if keys else 1
         first = tasks[0].lowered
         for task in tasks:
-            _require_width(task.lowered, first)
+            _check_feature_count(task.lowered, first)
         groups, names = [], []
         for one, place_of in zip(growing, places, strict=True):
             for group in one.finish(n_keys, place_of):
                 groups.append(group)
                 names.append(one.lowered.template.name)
-        patterns = pattern_names(first, self.values(first))
+        patterns = pattern_names(first, self.term_values(first))
         features = first.feature_names or ("1",)
         bindings = {one.lowered.template.name: one.n_bindings for one in growing}
         info = TemplateInfo(name, features, patterns, keys, sum(bindings.values()))
-        weights = _weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
+        weights = _make_weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
         return GroundBlock(weights, info, tuple(groups), tuple(names), bindings)
 
-    def values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
+    def term_values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
         """The values of each random term."""
-        return [values_of(self.bound, kind) for kind in lowered.kinds]
+        return [domain_values(self.bound, kind) for kind in lowered.term_types]
 
-    def places(self, lowered: LoweredTemplate) -> list[tuple[int, int]]:
+    def variable_ranges(self, lowered: LoweredTemplate) -> list[tuple[int, int]]:
         """For each random term, the first variable of its block and how many there are."""
-        blocks = [block_of(term, lowered.scope, self.variables) for term in lowered.terms]
+        blocks = [find_block(term, lowered.scope, self.variables) for term in lowered.terms]
         return [(block.start, block.count) for block in blocks]
 
 
-class GrowingCases(Generic[T]):
+class CaseBuilder(Generic[T]):
     """What grows from the bindings of one template: one for each case of the evidence that does not decide the formula.
 
     Args:
@@ -153,111 +153,126 @@ class GrowingCases(Generic[T]):
     """
 
     def __init__(
-        self, maker: BlockMaker, task: GroundingTask, coded: CodedKeys, name: str, begin: Callable[[str], T]
+        self,
+        grounder: BlockGrounder,
+        task: GroundingTask,
+        coded_keys: CodedKeys,
+        name: str,
+        make_builder: Callable[[str], T],
     ) -> None:
-        self._maker, self._task, self._coded, self._name, self._begin = maker, task, coded, name, begin
+        self._grounder, self._task, self._coded_keys, self._name, self._make_builder = (
+            grounder,
+            task,
+            coded_keys,
+            name,
+            make_builder,
+        )
         self._cases: dict[tuple[int, ...], tuple[T, np.ndarray | None] | None] = {}
         """With the state patterns; None where every state is the same to the formula: that is no factor."""
         self.n_bindings = 0
 
-    def rows(self) -> Iterator[tuple[T, Rows]]:
+    def ground(self) -> Iterator[tuple[T, SortedBindings]]:
         """Ground; yield the bindings in parts, each with what grows from it.
 
         Raises:
             UsageError: where there are too many combinations of keys.
         """
-        maker, coded, lowered = self._maker, self._coded, self._coded.lowered
+        maker, coded, lowered = self._grounder, self._coded_keys, self._coded_keys.lowered
         if not lowered.evidence:
-            self._case(())  # so that a template without a binding has a group, too
-        coded.require_countable()
-        places = maker.places(lowered)
-        if self._task.repeated is not None:
-            places = [(0, count) for count in self._task.repeated.counts]
+            self._get_case(())  # so that a template without a binding has a group, too
+        coded.check_combination_count()
+        places = maker.variable_ranges(lowered)
+        if self._task.repetition is not None:
+            places = [(0, count) for count in self._task.repetition.offset_limits]
         template = lowered.template.name
         maker.progress(template)
         # What is sorted need not stay in memory longer than that: it has the dataset's own storage.
-        found = collect(
-            maker.engine, maker.bound, coded, places, self._task.rows, maker.bound.dataset.storage,
+        found = collect_bindings(
+            maker.engine, maker.bound, coded, places, self._task.max_rows, maker.bound.dataset.storage,
             lambda rows: maker.progress(f"{template}: {rows:,} rows"),
         )  # fmt: skip
-        for evidence, rows in (case for part in found for case in cases(*part)):
+        for evidence, rows in (case for part in found for case in split_by_evidence(*part)):
             self.n_bindings += len(rows)
-            case = self._case(evidence)
+            case = self._get_case(evidence)
             if case is not None:
                 yield case[0], rows
 
-    def finished(self) -> list[tuple[T, np.ndarray | None]]:
+    def builders(self) -> list[tuple[T, np.ndarray | None]]:
         """Return what has grown, with the state patterns of each, in the order of the cases."""
         return [case for _, case in sorted(self._cases.items(), key=lambda item: item[0]) if case is not None]
 
-    def _case(self, evidence: tuple[int, ...]) -> tuple[T, np.ndarray | None] | None:
+    def _get_case(self, evidence: tuple[int, ...]) -> tuple[T, np.ndarray | None] | None:
         if evidence not in self._cases:
-            lowered = self._coded.lowered
+            lowered = self._coded_keys.lowered
             values = dict(zip((node for node, _ in lowered.evidence), evidence, strict=True))
-            patterns = state_patterns(lowered, self._maker.values(lowered), values)
+            patterns = state_patterns(lowered, self._grounder.term_values(lowered), values)
             is_decided = not lowered.is_table and patterns is not None and bool(patterns.min() == patterns.max())
             name = ".".join([self._name, *map(str, evidence)])
-            self._cases[evidence] = None if is_decided else (self._begin(name), patterns)
+            self._cases[evidence] = None if is_decided else (self._make_builder(name), patterns)
         return self._cases[evidence]
 
 
-class _GrowingTemplate:
+class _TemplateGrounder:
     """The groups of one template in the making."""
 
-    def __init__(self, maker: BlockMaker, task: GroundingTask, coded: CodedKeys, storage: Storage, name: str) -> None:
-        self._maker, self._task, self._coded = maker, task, coded
-        self.lowered = coded.lowered
-        self._cases = GrowingCases(maker, task, coded, name, partial(_new_group, coded, storage))
-        self.came = np.empty(0, dtype=np.int64)
+    def __init__(
+        self, grounder: BlockGrounder, task: GroundingTask, coded_keys: CodedKeys, storage: Storage, name: str
+    ) -> None:
+        self._grounder, self._task, self._coded_keys = grounder, task, coded_keys
+        self.lowered = coded_keys.lowered
+        self._cases = CaseBuilder(grounder, task, coded_keys, name, partial(_make_group_builder, coded_keys, storage))
+        self.seen_keys = np.empty(0, dtype=np.int64)
         """Distinct combined keys, ascending; only where not all are known before."""
 
     @property
     def n_bindings(self) -> int:
-        return self._cases.n_bindings * (1 if self._task.repeated is None else self._task.repeated.n_rows)
+        return self._cases.n_bindings * (1 if self._task.repetition is None else self._task.repetition.n_rows)
 
-    def run(self) -> None:
-        """Ground. For errors see `GrowingCases.rows`."""
-        for group, rows in self._cases.rows():
-            if rows.key is not None and not self._coded.is_known:
-                self.came = distinct(np.concatenate((self.came, distinct(rows.key))))
+    def ground(self) -> None:
+        """Ground. For errors see `CaseBuilder.rows`."""
+        for group, rows in self._cases.ground():
+            if rows.key is not None and not self._coded_keys.has_fixed_keys:
+                self.seen_keys = distinct(np.concatenate((self.seen_keys, distinct(rows.key))))
             group.add(rows)
 
-    def finish(self, n_keys: int, place_of: KeyPlaces | None) -> list[FactorGroup]:
+    def finish(self, n_keys: int, dense_keys: DenseKeyMap | None) -> list[FactorGroup]:
         """The groups, in the order of their cases."""
-        cardinalities = tuple(len(v) for v in self._maker.values(self.lowered))
+        cardinalities = tuple(len(v) for v in self._grounder.term_values(self.lowered))
         out = []
-        for group, patterns in self._cases.finished():
-            columns, features = group.finish(n_keys, place_of)
+        for group, patterns in self._cases.builders():
+            columns, features = group.finish(n_keys, dense_keys)
             scope: Sequence[np.ndarray] = columns
-            repeated = self._task.repeated
+            repeated = self._task.repetition
             if repeated is not None:
                 rows = np.arange(repeated.n_rows, dtype=np.int32)
-                starts = tuple(start for start, _ in self._maker.places(self.lowered))
+                starts = tuple(start for start, _ in self._grounder.variable_ranges(self.lowered))
                 scope = RepeatedScope(rows, starts, repeated.strides, columns)
                 features = Tiled(features, repeated.n_rows)
             out.append(FactorGroup(scope, cardinalities, features, patterns, 0))
         return out
 
 
-def _new_group(coded: CodedKeys, storage: Storage, name: str) -> GrowingGroup:
-    lowered, key_type = coded.lowered, np.int32 if coded.limit < 2**31 else np.int64
+def _make_group_builder(coded_keys: CodedKeys, storage: Storage, name: str) -> GroupBuilder:
+    lowered, key_type = coded_keys.lowered, np.int32 if coded_keys.n_combinations < 2**31 else np.int64
     arity, width, has_key = len(lowered.variables), len(lowered.features), bool(lowered.keys)
-    return GrowingGroup(storage, name, arity, has_key=has_key, width=width, key_type=key_type)
+    return GroupBuilder(storage, name, arity, has_key=has_key, width=width, key_type=key_type)
 
 
-def _require_width(one: LoweredTemplate, first: LoweredTemplate) -> None:
-    if max(1, len(one.features)) != max(1, len(first.features)):
-        message = f"'{one.template.name}' and '{first.template.name}' share weights, but not the number of features"
+def _check_feature_count(lowered: LoweredTemplate, first: LoweredTemplate) -> None:
+    if max(1, len(lowered.features)) != max(1, len(first.features)):
+        message = f"'{lowered.template.name}' and '{first.template.name}' share weights, but not the number of features"
         hint = "the vectors in their 'by' have different lengths"
-        raise DataError(Diagnostic("E224", message, one.template.span, hint))
+        raise DataError(Diagnostic("E224", message, lowered.template.span, hint))
 
 
-def _weight_block(name: str, members: Sequence[LoweredTemplate], n_features: int, n_patterns: int) -> WeightBlock:
+def _make_weight_block(name: str, members: Sequence[LoweredTemplate], n_features: int, n_patterns: int) -> WeightBlock:
     """The weights that some templates share; only one of them gives the options."""
     templates: list[Template] = [one.template for one in members]
     if templates[0].is_hard:
-        return WeightBlock(name, n_features, n_patterns, HARD, fixed=True)
-    options = next((t.options for t in templates if t.options != Options(weights=t.options.weights)), Options())
-    if len(options.starts) > 1 and len(options.starts) != n_patterns:
-        raise UsageError(wrong_starts(next(t for t in templates if t.options is options), n_patterns))
+        return WeightBlock(name, n_features, n_patterns, HARD_WEIGHT, fixed=True)
+    options = next(
+        (t.options for t in templates if t.options != WeightOptions(weights=t.options.weights)), WeightOptions()
+    )
+    if len(options.initial_values) > 1 and len(options.initial_values) != n_patterns:
+        raise UsageError(initial_values_error(next(t for t in templates if t.options is options), n_patterns))
     return WeightBlock(name, n_features, n_patterns, options.init or 0.0, options.fixed, options.l1, options.l2)

@@ -7,26 +7,28 @@ from dataclasses import replace
 
 import numpy as np
 
-from relcrf.columns.growing import Storage, part_of
-from relcrf.columns.sorted_rows import Double, Field, Single, SortedRows, Whole, ordered
-from relcrf.data.bound import Bound
+from relcrf.columns.bucket_sort import BucketSort, DoubleField, Field, FloatField, IntegerField, chunk_sorted_batches
+from relcrf.columns.storage import Storage, read_rows
+from relcrf.data.bound_model import BoundModel
 from relcrf.errors import DataError, Diagnostic
 from relcrf.grounding.engines.base import AbstractEngine
-from relcrf.grounding.groups import Rows
+from relcrf.grounding.group_builder import SortedBindings
 from relcrf.grounding.keys import CodedKeys
 from relcrf.grounding.lower import LoweredTemplate
 from relcrf.grounding.plan import Column, Plan
-from relcrf.grounding.variables import values_of
+from relcrf.grounding.variables import domain_values
 from relcrf.model.types import Bool
 
-MOST_REPEATS = 300_000_000
+MAX_REPEATED_ROWS = 300_000_000
 """Rows with repetitions that are sorted here and made distinct; beyond, the engine makes them distinct before."""
 
-PART_ROWS = 1 << 18
+CHUNK_ROWS = 1 << 18
 """Rows of a column that are read at a time."""
 
 
-def cases(rows: Rows, evidence: Sequence[np.ndarray]) -> Iterator[tuple[tuple[int, ...], Rows]]:
+def split_by_evidence(
+    rows: SortedBindings, evidence: Sequence[np.ndarray]
+) -> Iterator[tuple[tuple[int, ...], SortedBindings]]:
     """Yield the combinations of evidence that there are, and the bindings of each, in order."""
     if not evidence:
         yield (), rows
@@ -34,18 +36,18 @@ def cases(rows: Rows, evidence: Sequence[np.ndarray]) -> Iterator[tuple[tuple[in
     distinct, inverse = np.unique(np.column_stack(evidence), axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
     for k, case in enumerate(distinct):
-        yield tuple(int(v) for v in case), rows.chosen(np.flatnonzero(inverse == k))
+        yield tuple(int(v) for v in case), rows.take(np.flatnonzero(inverse == k))
 
 
-def collect(
+def collect_bindings(
     engine: AbstractEngine,
-    bound: Bound,
-    coded: CodedKeys,
-    places: Sequence[tuple[int, int]],
-    rows: int,
+    bound: BoundModel,
+    coded_keys: CodedKeys,
+    variable_ranges: Sequence[tuple[int, int]],
+    max_rows: int,
     storage: Storage,
-    watch: Callable[[int], None] = lambda rows: None,
-) -> Iterator[tuple[Rows, list[np.ndarray]]]:
+    on_progress: Callable[[int], None] = lambda rows: None,
+) -> Iterator[tuple[SortedBindings, list[np.ndarray]]]:
     """Yield all bindings of a template, each once and sorted, in parts, in an order that depends on nothing but what they are.
 
     With each part come the truths and codes of the formula's evidence: a column for each part of it, -1 where missing.
@@ -54,44 +56,44 @@ def collect(
     own.
 
     Args:
-        places: for each place of the scope, the first variable and the number of those that can stand there.
-        rows: how many there are at most, repetitions counted.
-        watch: told how many rows have come.
+        variable_ranges: for each place of the scope, the first variable and the number of those that can stand there.
+        max_rows: how many there are at most, repetitions counted.
+        on_progress: told how many rows have come.
 
     Raises:
         DataError: where a feature is not finite.
     """
-    lowered, plan = coded.lowered, coded.lowered.plan
+    lowered, plan = coded_keys.lowered, coded_keys.lowered.plan
     hidden = _hidden_binders(lowered) if plan.is_distinct else []
     if plan.is_distinct:
         extra = tuple((f"b{k}", column, "integer") for k, (_, column) in enumerate(hidden))
-        plan = replace(plan, outputs=(*plan.outputs, *extra), is_distinct=rows > MOST_REPEATS)
-    fields = _fields(bound, coded, [count for _, count in places], [sort for sort, _ in hidden])
-    bag = _one_bag(bound, lowered.plan)
+        plan = replace(plan, outputs=(*plan.outputs, *extra), is_distinct=max_rows > MAX_REPEATED_ROWS)
+    fields = _make_fields(bound, coded_keys, [count for _, count in variable_ranges], [sort for sort, _ in hidden])
+    bag = _read_bag_columns(bound, lowered.plan)
     if bag is not None:
-        buckets = ordered(_parts(bag), fields)
+        buckets = chunk_sorted_batches(_iter_chunks(bag), fields)
     else:
-        sorted_rows = SortedRows(fields, rows, storage, is_unique=lowered.plan.is_distinct)
+        sorted_rows = BucketSort(fields, max_rows, storage, is_unique=lowered.plan.is_distinct)
         for batch in engine.rows(plan):
             sorted_rows.add(batch)
-            watch(sorted_rows.added)
+            on_progress(sorted_rows.n_added)
         buckets = sorted_rows.buckets()
     for bucket in buckets:
         scope = [
             bucket[name] + np.int32(start) if start else bucket[name]
-            for name, (start, _) in zip(lowered.variables, places, strict=True)
+            for name, (start, _) in zip(lowered.variables, variable_ranges, strict=True)
         ]
         owner, gate = f"template '{lowered.template.name}'", lowered.gate
         names, outputs = lowered.feature_names, lowered.features
         if gate is not None:
             owner, names, outputs = f"the gate of '{lowered.template.name}'", gate.feature_names, gate.outputs
         features = [bucket[name] for name in outputs]
-        _require_finite(names, features, owner)
-        key = coded.combined([bucket[k.output] for k in lowered.keys])
-        yield Rows(scope, key, features), [bucket[name] for _, name in lowered.evidence]
+        _check_finite(names, features, owner)
+        key = coded_keys.combine_codes([bucket[k.output] for k in lowered.keys])
+        yield SortedBindings(scope, key, features), [bucket[name] for _, name in lowered.evidence]
 
 
-def reads_one_bag(plan: Plan) -> bool:
+def is_bag_scan(plan: Plan) -> bool:
     """Return True if the rows of a plan are those of one bag, which are sorted."""
     if len(plan.scans) != 1 or plan.filters or plan.equalities or plan.is_distinct:
         return False
@@ -99,47 +101,49 @@ def reads_one_bag(plan: Plan) -> bool:
     return names[:2] == ["vid", "code"] and set(names) <= {"vid", "code", "count"}
 
 
-def _one_bag(bound: Bound, plan: Plan) -> dict[str, np.ndarray] | None:
+def _read_bag_columns(bound: BoundModel, plan: Plan) -> dict[str, np.ndarray] | None:
     """Return the outputs of a plan that reads one bag and nothing else: the bag's own columns."""
-    if not reads_one_bag(plan) or plan.scans[0].table not in bound.given:
+    if not is_bag_scan(plan) or plan.scans[0].table not in bound.external_tables:
         return None
-    columns = bound.given[plan.scans[0].table]
+    columns = bound.external_tables[plan.scans[0].table]
     return {output: columns[term.name] for output, term, _ in plan.outputs if isinstance(term, Column)}
 
 
-def _parts(columns: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+def _iter_chunks(columns: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
     rows = len(next(iter(columns.values())))
-    for start in range(0, rows, PART_ROWS):
-        yield {name: part_of(column, start, start + PART_ROWS) for name, column in columns.items()}
+    for start in range(0, rows, CHUNK_ROWS):
+        yield {name: read_rows(column, start, start + CHUNK_ROWS) for name, column in columns.items()}
 
 
 def _hidden_binders(lowered: LoweredTemplate) -> list[tuple[str, Column]]:
     """The binders that no output tells apart: their sorts and columns. On one row of a table its binder is none."""
     gates = () if lowered.gate is None else lowered.gate.outputs
     shown = {term for name, term, _ in lowered.plan.outputs if name not in gates}
-    sorts = {p.name: p.sort for p in lowered.template.parameters}
+    sorts = {p.name: p.type_name for p in lowered.template.parameters}
     return [(sorts[name], column) for name, column in lowered.plan.bindings if column not in shown]
 
 
-def _fields(bound: Bound, coded: CodedKeys, counts: Sequence[int], hidden: Sequence[str]) -> list[Field]:
-    lowered = coded.lowered
-    fields: list[Field] = [Whole(name, 0, count) for name, count in zip(lowered.variables, counts, strict=True)]
-    fields += [Whole(key.output, 0, len(texts)) for key, texts in zip(lowered.keys, coded.texts, strict=True)]
+def _make_fields(bound: BoundModel, coded_keys: CodedKeys, counts: Sequence[int], hidden: Sequence[str]) -> list[Field]:
+    lowered = coded_keys.lowered
+    fields: list[Field] = [IntegerField(name, 0, count) for name, count in zip(lowered.variables, counts, strict=True)]
+    fields += [
+        IntegerField(key.output, 0, len(texts)) for key, texts in zip(lowered.keys, coded_keys.texts, strict=True)
+    ]
     for part, name in lowered.evidence:
         kind = lowered.scope.type_of(part)
-        fields.append(Whole(name, -1, 2 if isinstance(kind, Bool) else len(values_of(bound, kind))))
-    fields += [Single(name) if lowered.keys else Double(name) for name in lowered.features]
-    fields += [Whole(f"b{k}", 0, bound.size(sort)) for k, sort in enumerate(hidden)]
+        fields.append(IntegerField(name, -1, 2 if isinstance(kind, Bool) else len(domain_values(bound, kind))))
+    fields += [FloatField(name) if lowered.keys else DoubleField(name) for name in lowered.features]
+    fields += [IntegerField(f"b{k}", 0, bound.size(sort)) for k, sort in enumerate(hidden)]
     # The gate's are the last, so that the factors have the same order without them.
     if lowered.gate is not None and lowered.gate.bag is not None:
-        size = bound.sizes[lowered.scope.sorts[lowered.gate.bag.binder]]
-        fields += [Whole(name, 0, size) for name in lowered.gate.outputs]
+        size = bound.sizes[lowered.scope.type_names[lowered.gate.bag.binder]]
+        fields += [IntegerField(name, 0, size) for name in lowered.gate.outputs]
     elif lowered.gate is not None:
-        fields += [Double(name) for name in lowered.gate.outputs]
+        fields += [DoubleField(name) for name in lowered.gate.outputs]
     return fields
 
 
-def _require_finite(names: Sequence[str], features: Sequence[np.ndarray], owner: str) -> None:
+def _check_finite(names: Sequence[str], features: Sequence[np.ndarray], owner: str) -> None:
     for name, column in zip(names, features, strict=True):
         if not np.isfinite(column).all():
             message = f"the feature '{name}' of {owner} is not finite for some bindings"

@@ -13,55 +13,59 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
-from relcrf.columns.growing import part_of
-from relcrf.data.bound import Bound
+from relcrf.columns.storage import read_rows
+from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
-from relcrf.data.names import ARGUMENT
-from relcrf.data.stream import stream
+from relcrf.data.names import ARGUMENT_COLUMN
+from relcrf.data.stream import stream_batches
 from relcrf.grounding import sql
 from relcrf.grounding.plan import Column, Condition, Scan
 
-PART_ROWS = 1 << 20
+CHUNK_ROWS = 1 << 20
 
-EXACT = 2.0**53
+MAX_EXACT = 2.0**53
 """Sums of whole numbers in double precision are exact up to here."""
 
 
 @dataclass
-class Degrees:
+class DegreeCache:
     """The degrees of columns, each counted once. The tables must not change in the meantime."""
 
-    bound: Bound
-    _known: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    bound: BoundModel
+    _cache: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
-    def of(self, table: str, column: str) -> np.ndarray:
+    def count_degrees(self, table: str, column: str) -> np.ndarray:
         """The number of rows that have each vid or code, shape (highest + 1,), int64; missing values are not counted."""
-        if (table, column) not in self._known and table in self.bound.given:
-            self._known[table, column] = _counted(self.bound.given[table][column])
-        elif (table, column) not in self._known:
+        if (table, column) not in self._cache and table in self.bound.external_tables:
+            self._cache[table, column] = _count_column(self.bound.external_tables[table][column])
+        elif (table, column) not in self._cache:
             rows = f"SELECT {quoted(column)}::INTEGER AS k FROM {quoted(table)} WHERE {quoted(column)} IS NOT NULL"
-            self._known[table, column] = self._sum(rows, ("k",), {})
-        return self._known[table, column]
+            self._cache[table, column] = self._sum_by_key(rows, ("k",), {})
+        return self._cache[table, column]
 
     def is_coded(self, table: str, column: str) -> bool:
         """Whether a column holds vids or codes."""
         described = self.bound.connection.execute(f"DESCRIBE SELECT {quoted(column)} FROM {quoted(table)}").fetchall()
         return str(described[0][1]) == "INTEGER"
 
-    def below(
-        self, scan: Scan, key: Column | None, hanging: Mapping[Column, np.ndarray], conditions: Sequence[Condition]
+    def count_subtree_rows(
+        self, scan: Scan, key: Column | None, child_rows: Mapping[Column, np.ndarray], conditions: Sequence[Condition]
     ) -> np.ndarray:
         """For each value of a scan's key, the rows of the scan with all that hangs below it; for no key, their sum.
 
         Args:
-            hanging: for some columns of the scan, the rows that hang on each value.
+            child_rows: for some columns of the scan, the rows that hang on each value.
         """
-        if not conditions and not hanging:
-            return self.of(scan.table, key.name) if key is not None else np.array([self.bound.count_rows(scan.table)])
-        if not conditions and key is None and len(hanging) == 1:
-            ((column, vector),) = hanging.items()
-            return np.array([_dot(self.of(scan.table, column.name), vector)])
-        names = dict.fromkeys(([key.name] if key is not None else []) + [column.name for column in hanging])
+        if not conditions and not child_rows:
+            return (
+                self.count_degrees(scan.table, key.name)
+                if key is not None
+                else np.array([self.bound.count_rows(scan.table)])
+            )
+        if not conditions and key is None and len(child_rows) == 1:
+            ((column, vector),) = child_rows.items()
+            return np.array([_dot(self.count_degrees(scan.table, column.name), vector)])
+        names = dict.fromkeys(([key.name] if key is not None else []) + [column.name for column in child_rows])
         present = [f"{quoted(scan.alias)}.{quoted(name)} IS NOT NULL" for name in names]
         present += [f"({sql.condition_text(condition)})" for condition in conditions]
         selected = (
@@ -69,19 +73,19 @@ class Degrees:
         )
         where = f" WHERE {' AND '.join(present)}" if present else ""
         rows = f"SELECT {selected} FROM {quoted(scan.table)} AS {quoted(scan.alias)}{where}"
-        vectors = {column.name: vector for column, vector in hanging.items()}
-        return self._sum(rows, tuple(names) or ("one",), vectors, key.name if key is not None else None)
+        vectors = {column.name: vector for column, vector in child_rows.items()}
+        return self._sum_by_key(rows, tuple(names) or ("one",), vectors, key.name if key is not None else None)
 
-    def _sum(
-        self, query: str, names: tuple[str, ...], below: Mapping[str, np.ndarray], key: str | None = "k"
+    def _sum_by_key(
+        self, query: str, names: tuple[str, ...], child_rows: Mapping[str, np.ndarray], key: str | None = "k"
     ) -> np.ndarray:
         """Sums over the rows of a query, by a key or over all."""
-        out = np.zeros(0 if key is not None else 1, dtype=np.float64 if below else np.int64)
+        out = np.zeros(0 if key is not None else 1, dtype=np.float64 if child_rows else np.int64)
         with self.bound.cursor() as cursor:
-            for batch in stream(cursor.sql(query), dict.fromkeys(names, np.int32)):
+            for batch in stream_batches(cursor.sql(query), dict.fromkeys(names, np.int32)):
                 weight = None
-                for name, vector in below.items():
-                    hanging = _at(vector, batch[name])
+                for name, vector in child_rows.items():
+                    hanging = _gather(vector, batch[name])
                     weight = hanging if weight is None else weight * hanging
                 if key is None:
                     out[0] += len(batch[names[0]]) if weight is None else weight.sum()
@@ -92,17 +96,17 @@ class Degrees:
         return out
 
 
-def _counted(column: np.ndarray) -> np.ndarray:
+def _count_column(column: np.ndarray) -> np.ndarray:
     """The degrees of a column outside of DuckDB, which is read in parts."""
     out = np.zeros(0, dtype=np.int64)
-    for start in range(0, len(column), PART_ROWS):
-        counted = np.bincount(part_of(column, start, start + PART_ROWS), minlength=len(out))
+    for start in range(0, len(column), CHUNK_ROWS):
+        counted = np.bincount(read_rows(column, start, start + CHUNK_ROWS), minlength=len(out))
         counted[: len(out)] += out
         out = counted
     return out
 
 
-def _at(vector: np.ndarray, index: np.ndarray) -> np.ndarray:
+def _gather(vector: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Entries of a vector as doubles; 0 beyond its end."""
     found = np.zeros(len(index))
     inside = index < len(vector)
@@ -110,7 +114,7 @@ def _at(vector: np.ndarray, index: np.ndarray) -> np.ndarray:
     return found
 
 
-def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def multiply_vectors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Entry by entry; 0 beyond the end of either."""
     n = min(len(a), len(b))
     return np.asarray(a[:n].astype(np.float64) * b[:n])
@@ -121,7 +125,7 @@ def _dot(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.dot(a[:n].astype(np.float64), b[:n].astype(np.float64)))
 
 
-def arguments(connection: duckdb.DuckDBPyConnection, table: str) -> list[str]:
+def argument_columns(connection: duckdb.DuckDBPyConnection, table: str) -> list[str]:
     """The columns of a relation's table that tell its tuples apart."""
     described = connection.execute(f"DESCRIBE SELECT * FROM {quoted(table)}").fetchall()
-    return [str(row[0]) for row in described if ARGUMENT.fullmatch(str(row[0]))]
+    return [str(row[0]) for row in described if ARGUMENT_COLUMN.fullmatch(str(row[0]))]

@@ -5,68 +5,72 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from relcrf.data.bound import Bound
+from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.data.names import relation_table
 from relcrf.errors import BudgetError
 from relcrf.grounding import sql
-from relcrf.grounding.degrees import Degrees
-from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, over_budget, require
-from relcrf.grounding.lower import Facts, lower_derived
-from relcrf.grounding.nearest import nearest_neighbours
-from relcrf.grounding.plan import Exists, Figure, Plan
-from relcrf.grounding.reads import relations_used
-from relcrf.language.recursion import is_recursive, layers
-from relcrf.model.choices import with_named_choices
-from relcrf.model.expressions import Attribute, Function
+from relcrf.grounding.degrees import DegreeCache
+from relcrf.grounding.dependencies import model_dependencies
+from relcrf.grounding.estimate import DEFAULT_BUDGET, PlanSize, budget_diagnostic, check_budget
+from relcrf.grounding.lower import LoweringContext, lower_derived
+from relcrf.grounding.nearest import find_nearest_neighbours
+from relcrf.grounding.plan import AggregateTerm, Exists, Plan
+from relcrf.language.recursion import dependency_layers, is_recursive
+from relcrf.model.disjunctions import extract_disjunctions
+from relcrf.model.expressions import Attribute, FunctionCall
 from relcrf.model.nodes import walk
-from relcrf.model.spec import Derived, Nearest
+from relcrf.model.spec import DerivedRelation, NearestNeighbours
 
 Progress = Callable[[str], None]
 
 
-def facts_of(bound: Bound) -> Facts:
+def make_lowering_context(bound: BoundModel) -> LoweringContext:
     """What lowering must know of the model and the data."""
-    return Facts(with_named_choices(bound.spec), bound.domains, bound.vector_lengths)
+    return LoweringContext(extract_disjunctions(bound.spec), bound.domains, bound.vector_lengths)
 
 
-def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> None:
+def create_derived_tables(
+    bound: BoundModel, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None
+) -> None:
     """Makes the tables of the derived relations that something uses, each after those that it reads.
 
     Raises:
         BudgetError: where one has more tuples than the budget.
     """
-    facts = facts_of(bound)
-    used = relations_used(facts.spec)
-    for layer in layers(facts.spec):
+    facts = make_lowering_context(bound)
+    used = model_dependencies(facts.spec)
+    for layer in dependency_layers(facts.spec):
         if not used & {d.name for d in layer}:
             continue
         progress(layer[0].name)
-        if isinstance(layer[0].definition, Nearest):
-            _nearest(bound, layer[0], layer[0].definition)
+        if isinstance(layer[0].definition, NearestNeighbours):
+            _create_neighbour_table(bound, layer[0], layer[0].definition)
         elif is_recursive(layer):
-            _fixed_point(bound, layer, facts, budget)
+            _compute_fixed_point(bound, layer, facts, budget)
         else:
             (derived,) = layer
             plans = lower_derived(derived, facts)
             for plan in plans:
-                require(Degrees(bound), plan, budget, derived.name, derived.span)
+                check_budget(DegreeCache(bound), plan, budget, derived.name, derived.span)
             bound.connection.execute(sql.create_union(plans, relation_table(derived.name)))
 
 
-def _nearest(bound: Bound, derived: Derived, nearest: Nearest) -> None:
-    assert isinstance(nearest.measure, Function)
+def _create_neighbour_table(bound: BoundModel, derived: DerivedRelation, nearest: NearestNeighbours) -> None:
+    assert isinstance(nearest.measure, FunctionCall)
     vector = nearest.measure.arguments[0]
     assert isinstance(vector, Attribute)
-    vectors = bound.vectors(derived.parameters[0].sort, vector.attribute)
-    a, b = nearest_neighbours(vectors, nearest.count, nearest.measure.name)
+    vectors = bound.vectors(derived.parameters[0].type_name, vector.attribute)
+    a, b = find_nearest_neighbours(vectors, nearest.count, nearest.measure.name)
     bound.connection.register("neighbours", {"a0": a, "a1": b})
     table = quoted(relation_table(derived.name))
     bound.connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT a0, a1 FROM neighbours")
     bound.connection.unregister("neighbours")
 
 
-def _fixed_point(bound: Bound, layer: list[Derived], facts: Facts, budget: int) -> None:
+def _compute_fixed_point(
+    bound: BoundModel, layer: list[DerivedRelation], context: LoweringContext, budget: int
+) -> None:
     """The smallest relations that fulfil their conditions: what follows from the newest tuples is added until none is new.
 
     Semi-naive evaluation (Bancilhon & Ramakrishnan 1986): a case reads the newest tuples at one of its recursive places at
@@ -80,12 +84,12 @@ def _fixed_point(bound: Bound, layer: list[Derived], facts: Facts, budget: int) 
         columns = ", ".join(f"a{k} INTEGER" for k in range(len(derived.parameters)))
         for table in (tables[derived.name], newest[derived.name]):
             connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} ({columns})")
-    plans = {d.name: lower_derived(d, facts) for d in layer}
+    plans = {d.name: lower_derived(d, context) for d in layer}
     is_first = True
     while True:
         grown = False
         for derived in layer:
-            steps = [s for plan in plans[derived.name] for s in _steps(plan, tables, newest, is_first=is_first)]
+            steps = [s for plan in plans[derived.name] for s in _delta_plans(plan, tables, newest, is_first=is_first)]
             empty = (
                 f"CREATE OR REPLACE TABLE {quoted(found[derived.name])} AS FROM {quoted(newest[derived.name])} LIMIT 0"
             )
@@ -100,9 +104,9 @@ def _fixed_point(bound: Bound, layer: list[Derived], facts: Facts, budget: int) 
                 f"SELECT (SELECT count(*) FROM {new}), (SELECT count(*) FROM {table})"
             ).fetchall()
             if total > budget:
-                size = Size(int(total), True, int(total))
+                size = PlanSize(int(total), True, int(total))
                 plan = plans[derived.name][0]
-                raise BudgetError(over_budget(Degrees(bound), plan, size, budget, derived.name, derived.span))
+                raise BudgetError(budget_diagnostic(DegreeCache(bound), plan, size, budget, derived.name, derived.span))
             grown = grown or added > 0
         is_first = False
         if not grown:
@@ -115,16 +119,16 @@ def _fixed_point(bound: Bound, layer: list[Derived], facts: Facts, budget: int) 
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM {table} ORDER BY {order}")
 
 
-def _steps(plan: Plan, tables: dict[str, str], newest: dict[str, str], *, is_first: bool) -> list[Plan]:
+def _delta_plans(plan: Plan, tables: dict[str, str], newest: dict[str, str], *, is_first: bool) -> list[Plan]:
     """A case as it stands at first, and then once for each recursive place, which reads the newest tuples."""
     new_of = {tables[name]: newest[name] for name in tables}
-    if is_first or _hides_recursion(plan, set(new_of)):
+    if is_first or _has_nested_recursion(plan, set(new_of)):
         return [plan]
     newer = [(k, replace(s, table=new_of[s.table])) for k, s in enumerate(plan.scans) if s.table in new_of]
     return [replace(plan, scans=(*plan.scans[:k], scan, *plan.scans[k + 1 :])) for k, scan in newer]
 
 
-def _hides_recursion(plan: Plan, tables: set[str]) -> bool:
+def _has_nested_recursion(plan: Plan, tables: set[str]) -> bool:
     """Return True if a plan inside the filters reads one of these tables."""
-    inner = [node.plan for node in walk(plan.filters) if isinstance(node, Exists | Figure)]
+    inner = [node.plan for node in walk(plan.filters) if isinstance(node, Exists | AggregateTerm)]
     return any(scan.table in tables for each in inner for scan in each.scans)

@@ -8,80 +8,86 @@ from functools import partial
 
 import numpy as np
 
-from relcrf.data.bound import Bound, telling_failures
+from relcrf.data.bound_model import BoundModel, reraises_plugin_errors
 from relcrf.errors import BudgetError, Diagnostic, listing
+from relcrf.graph.factor_files import matches_cardinality
 from relcrf.graph.factor_graph import FactorGraph
-from relcrf.graph.files import is_over
 from relcrf.graph.weights import WeightLayout
-from relcrf.grounding.blocks import BlockMaker, GroundBlock, GroundingTask
-from relcrf.grounding.degrees import Degrees
-from relcrf.grounding.derive import Progress, derive_all, facts_of
+from relcrf.grounding.block_cache import BlockCache, compute_cache_key
+from relcrf.grounding.blocks import BlockGrounder, GroundBlock, GroundingTask
+from relcrf.grounding.degrees import DegreeCache
+from relcrf.grounding.derive import Progress, create_derived_tables, make_lowering_context
 from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.engines.duckdb import DuckDbEngine
-from relcrf.grounding.estimate import DEFAULT_BUDGET, require
+from relcrf.grounding.estimate import DEFAULT_BUDGET, check_budget
 from relcrf.grounding.gates import GateGrounder
 from relcrf.grounding.grounding import Grounding
-from relcrf.grounding.lower import Facts, lower_template
-from relcrf.grounding.recipe import Recipe
-from relcrf.grounding.repeated import on_one_row
-from relcrf.grounding.saved import SavedBlocks, identity
-from relcrf.grounding.variables import make_random_relations, states_of, variable_blocks
-from relcrf.model.functions import foreign
+from relcrf.grounding.lower import LoweringContext, lower_template
+from relcrf.grounding.lowered_model import LoweredModel
+from relcrf.grounding.row_repetition import reduce_to_one_row
+from relcrf.grounding.variables import build_variable_blocks, create_random_tables, read_states
+from relcrf.model.functions import external_function
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import Template
 
 
-@telling_failures
-def prepare(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> None:
+@reraises_plugin_errors
+def create_relation_tables(
+    bound: BoundModel, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None
+) -> None:
     """Makes the tables of the derived and random relations.
 
     Raises:
         BudgetError: where one has more tuples than the budget.
     """
-    derive_all(bound, budget, progress)
-    make_random_relations(bound, facts_of(bound), budget)
+    create_derived_tables(bound, budget, progress)
+    create_random_tables(bound, make_lowering_context(bound), budget)
 
 
-@telling_failures
+@reraises_plugin_errors
 def ground(
-    bound: Bound,
+    bound: BoundModel,
     budget: int = DEFAULT_BUDGET,
     progress: Progress = lambda name: None,
     *,
     engine: AbstractEngine | None = None,
-    saved: SavedBlocks | None = None,
-    most_factors: int | None = None,
-    recipe: Recipe | None = None,
+    cache: BlockCache | None = None,
+    max_factors: int | None = None,
+    lowered_model: LoweredModel | None = None,
 ) -> Grounding:
     """Grounds every template, but no candidates nor gates. Derived and random relations are made first.
 
     Args:
         engine: who joins; by default DuckDB, where the tables are.
-        saved: blocks of before, to take from and to add to.
-        most_factors: that all templates together may have; None is any number.
-        recipe: the lowered model; nothing is estimated, and the budget is not applied to templates.
+        cache: blocks of before, to take from and to add to.
+        max_factors: that all templates together may have; None is any number.
+        lowered_model: the lowered model; nothing is estimated, and the budget is not applied to templates.
 
     Raises:
         BudgetError: before anything large is made, where a template has more bindings than the budget; and after the template
             with which there are too many factors.
         DataError: where a feature is not finite, or a random attribute has no values.
     """
-    others = sorted(name for name in bound.spec.functions if foreign(name))
-    if others and saved is not None:
-        saved = None
+    others = sorted(name for name in bound.spec.functions if external_function(name))
+    if others and cache is not None:
+        cache = None
         bound.notes.append(f"groundings are not kept: what {listing(others)} computes may change with its package")
-    if recipe is None:
-        prepare(bound, budget, progress)
+    if lowered_model is None:
+        create_relation_tables(bound, budget, progress)
     else:
-        recipe.prepare(bound)
-    _note_left_out(bound)
-    variables = variable_blocks(bound)
+        lowered_model.create_relation_tables(bound)
+    _note_exclusions(bound)
+    variables = build_variable_blocks(bound)
     cardinality = np.repeat([len(b.values) for b in variables], [b.count for b in variables]).astype(np.int32)
-    states = [states_of(bound, block) for block in variables]
+    states = [read_states(bound, block) for block in variables]
     if engine is None:
         engine = DuckDbEngine(bound.cursor)
-    maker = BlockMaker(bound, engine, variables, progress)
-    made = recipe.blocks(maker) if recipe else _blocks(maker, budget, saved, cardinality, most_factors)
+    maker = BlockGrounder(bound, engine, variables, progress)
+    made = (
+        lowered_model.ground_blocks(maker)
+        if lowered_model
+        else _ground_blocks(maker, budget, cache, cardinality, max_factors)
+    )
     groups = [replace(group, block=k) for k, block in enumerate(made) for group in block.groups]
     return Grounding(
         bound.spec,
@@ -93,19 +99,19 @@ def ground(
         tuple(name for block in made for name in block.group_names),
         {name: count for block in made for name, count in block.bindings.items()},
         dict(bound.domains),
-        GateGrounder(bound, variables, saved, recipe),
+        GateGrounder(bound, variables, cache, lowered_model),
     )
 
 
-def _blocks(
-    maker: BlockMaker,
+def _ground_blocks(
+    grounder: BlockGrounder,
     budget: int,
-    saved: SavedBlocks | None,
+    cache: BlockCache | None,
     cardinality: np.ndarray,
-    most_factors: int | None,
+    max_factors: int | None,
 ) -> list[GroundBlock]:
     """The blocks of a model, from the store where it has them. All that must be made is measured before any is."""
-    bound, facts, degrees = maker.bound, facts_of(maker.bound), Degrees(maker.bound)
+    bound, facts, degrees = grounder.bound, make_lowering_context(grounder.bound), DegreeCache(grounder.bound)
     sharing: dict[str, list[Template]] = {}
     for template in facts.spec.templates:
         if not template.is_candidate:
@@ -113,58 +119,58 @@ def _blocks(
     found: dict[str, GroundBlock] = {}
     tasks: dict[str, list[GroundingTask]] = {}
     identities = {}
-    if saved is not None:
-        identities = {name: identity(bound, facts.spec, m, maker.variables) for name, m in sharing.items()}
+    if cache is not None:
+        identities = {name: compute_cache_key(bound, facts.spec, m, grounder.variables) for name, m in sharing.items()}
         # What was hashed may not be what was bound.
-        if changed := bound.dataset.changed():
+        if changed := bound.dataset.changed_files():
             bound.notes.append(f"groundings are not kept: {listing(changed)} changed after the dataset was opened")
-            saved = None
+            cache = None
     for name, members in sharing.items():
-        if saved is not None:
-            kept = saved.load(identities[name], partial(_is_over, cardinality=cardinality))
+        if cache is not None:
+            kept = cache.load(identities[name], partial(_has_cardinalities, cardinality=cardinality))
             if kept is not None:
                 found[name] = kept
                 continue
-        tasks[name] = [_task(degrees, facts, template, budget) for template in members]
+        tasks[name] = [_make_task(degrees, facts, template, budget) for template in members]
     for name, work in tasks.items():
-        if saved is None:
-            found[name] = maker.make(name, work, bound.dataset.storage)
+        if cache is None:
+            found[name] = grounder.ground(name, work, bound.dataset.storage)
         else:
-            found[name] = saved.add(identities[name], partial(maker.make, name, work))
-        _require_few(found, most_factors)
-    _require_few(found, most_factors)
+            found[name] = cache.ground(identities[name], partial(grounder.ground, name, work))
+        _check_factor_limit(found, max_factors)
+    _check_factor_limit(found, max_factors)
     return [found[name] for name in sharing]
 
 
-def _require_few(found: Mapping[str, GroundBlock], most: int | None) -> None:
+def _check_factor_limit(blocks: Mapping[str, GroundBlock], max_factors: int | None) -> None:
     """
     Raises:
         BudgetError: where blocks have more factors than they may.
     """
-    factors = {name: sum(group.n_factors for group in block.groups) for name, block in found.items()}
+    factors = {name: sum(group.n_factors for group in block.groups) for name, block in blocks.items()}
     total = sum(factors.values())
-    if most is None or total <= most:
+    if max_factors is None or total <= max_factors:
         return
     largest = sorted(factors.items(), key=lambda item: -item[1])[:3]
     notes = tuple(f"'{name}' has {count:,}" for name, count in largest)
-    message = f"the model has {total:,} factors or more, over the {most:,} that it may have"
+    message = f"the model has {total:,} factors or more, over the {max_factors:,} that it may have"
     hint = "narrow the largest template's 'where', or raise --max-factors"
     raise BudgetError(Diagnostic("E433", message, hint=hint, notes=notes))
 
 
-def _is_over(block: GroundBlock, cardinality: np.ndarray) -> bool:
+def _has_cardinalities(block: GroundBlock, cardinality: np.ndarray) -> bool:
     """Return True if the factors of a block are over variables of these cardinalities, shape (n_variables,)."""
-    return all(is_over(group, cardinality) for group in block.groups)
+    return all(matches_cardinality(group, cardinality) for group in block.groups)
 
 
-def _task(degrees: Degrees, facts: Facts, template: Template, budget: int) -> GroundingTask:
+def _make_task(degrees: DegreeCache, context: LoweringContext, template: Template, budget: int) -> GroundingTask:
     """A template, lowered and within the budget."""
-    lowered, repeated = on_one_row(degrees.bound, facts, lower_template(template, facts))
-    size = require(degrees, lowered.plan, budget, template.name, template.span)
-    return GroundingTask(lowered, repeated, size.rows)
+    lowered, repeated = reduce_to_one_row(degrees.bound, context, lower_template(template, context))
+    size = check_budget(degrees, lowered.plan, budget, template.name, template.span)
+    return GroundingTask(lowered, repeated, size.join_rows)
 
 
-def _note_left_out(bound: Bound) -> None:
+def _note_exclusions(bound: BoundModel) -> None:
     """Tells what the model says and the graph does not hold."""
     candidates = [t.name for t in bound.spec.templates if t.is_candidate]
     gates = [g.template for g in bound.spec.gates]

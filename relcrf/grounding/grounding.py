@@ -8,27 +8,35 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.data.bound import Bound
+from relcrf.data.bound_model import BoundModel
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
-from relcrf.graph.adjacency import connected
+from relcrf.graph.adjacency import unconditional_components
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.gates import Gates, LazyGates
+from relcrf.grounding.bindings import (
+    EMPTY,
+    BindingRows,
+    bindings_of_factors,
+    concatenate_rows,
+    count_bindings,
+    find_factors,
+    read_bindings,
+)
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.candidates import CandidateSpace, ground_candidates
-from relcrf.grounding.derive import facts_of
+from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.gates import GateGrounder
 from relcrf.grounding.lower import LoweredTemplate, lower_template
-from relcrf.grounding.naming import arguments_of, find_variable, labels
-from relcrf.grounding.variables import VariableBlock, argument_texts, block_of
-from relcrf.grounding.views import NONE, BindingRows, bindings_of, count_bindings, joined_rows, read_bindings, touching
+from relcrf.grounding.variable_names import find_variable, format_variables, read_arguments
+from relcrf.grounding.variables import VariableBlock, find_block, read_argument_texts
 from relcrf.kernels.distinct import distinct
-from relcrf.language.render import expression
+from relcrf.language.render import render_expression
 from relcrf.model.expressions import Attribute
 from relcrf.model.spec import ModelSpec
 from relcrf.text.html_table import html_table
 
-FEW_VARIABLES = 10_000
+MAX_CACHED_NAMES = 10_000
 """So many names are looked up at once and kept: one by one, each would be a query."""
 
 
@@ -47,7 +55,7 @@ class Grounding:
     """
 
     spec: ModelSpec
-    bound: Bound
+    bound: BoundModel
     graph: FactorGraph
     blocks: tuple[VariableBlock, ...]
     states: np.ndarray
@@ -70,7 +78,7 @@ class Grounding:
         first = html_table(("predicted", "variables", "known"), variables, caption=repr(self))
         return first + html_table(("template", "bindings", "factors"), templates)
 
-    def block_of(self, variable: int) -> VariableBlock:
+    def find_block(self, variable: int) -> VariableBlock:
         """The block that a variable belongs to."""
         return next(b for b in self.blocks if b.start <= variable < b.start + b.count)
 
@@ -81,7 +89,7 @@ class Grounding:
 
     @cached_property
     def candidates(self) -> tuple[CandidateSpace, ...]:
-        """The spaces that the model's candidates are from; what is chosen of them, `with_chosen` makes factors of.
+        """The spaces that the model's candidates are from; what is chosen of them, `with_candidates` makes factors of.
 
         Raises:
             BudgetError: where one side of a space is beyond the usual budget.
@@ -117,45 +125,45 @@ class Grounding:
         """The lowest variable of each one's component where nothing is known, shape (n_variables,), int32: of what factors join,
         or candidates may join. For errors see `candidates`.
         """
-        return connected(self.graph, [space.pairs for space in self.candidates])
+        return unconditional_components(self.graph, [space.pairs for space in self.candidates])
 
-    def with_chosen(self, chosen: Mapping[str, tuple[tuple[str, ...], ...]]) -> Grounding:
+    def with_candidates(self, chosen_keys: Mapping[str, tuple[tuple[str, ...], ...]]) -> Grounding:
         """The same with some candidates as templates: for each name of candidates the keys, in the order of `per`."""
         graph, templates, names, bindings = self.graph, self.templates, self.group_names, dict(self.bindings)
         for space in self.candidates:
-            if space.pairs.name not in chosen:
+            if space.pairs.name not in chosen_keys:
                 continue
-            made = space.block(chosen[space.pairs.name], len(graph.layout.blocks))
-            graph = graph.joined(made.groups, made.weights)
+            made = space.make_block(chosen_keys[space.pairs.name], len(graph.layout.blocks))
+            graph = graph.with_groups(made.groups, made.weights)
             templates, names = (*templates, made.info), (*names, *made.group_names)
             bindings.update(made.bindings)
         return replace(self, graph=graph, templates=templates, group_names=names, bindings=bindings)
 
     @cached_property
-    def _arguments(self) -> dict[str, list[np.ndarray]]:
+    def _argument_cache(self) -> dict[str, list[np.ndarray]]:
         return {}
 
-    def arguments(self, block: VariableBlock) -> list[np.ndarray]:
+    def argument_texts(self, block: VariableBlock) -> list[np.ndarray]:
         """The keys and values that tell a block's variables apart, as text: a column for each of `block.sorts`."""
-        if block.name not in self._arguments:
-            self._arguments[block.name] = argument_texts(self.bound, block)
-        return self._arguments[block.name]
+        if block.name not in self._argument_cache:
+            self._argument_cache[block.name] = read_argument_texts(self.bound, block)
+        return self._argument_cache[block.name]
 
-    def label(self, variable: int) -> str:
+    def variable_name(self, variable: int) -> str:
         """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
-        if self.graph.n_variables <= FEW_VARIABLES:
-            return str(self._labels[variable])
-        return str(self.labels(np.array([variable]))[0])
+        if self.graph.n_variables <= MAX_CACHED_NAMES:
+            return str(self._variable_names[variable])
+        return str(self.variable_names(np.array([variable]))[0])
 
     @cached_property
-    def _labels(self) -> np.ndarray:
-        return self.labels(np.arange(self.graph.n_variables))
+    def _variable_names(self) -> np.ndarray:
+        return self.variable_names(np.arange(self.graph.n_variables))
 
-    def labels(self, variables: np.ndarray) -> np.ndarray:
+    def variable_names(self, variables: np.ndarray) -> np.ndarray:
         """The names of some variables, shape (n,), object."""
-        return labels(self.bound, self.blocks, variables)
+        return format_variables(self.bound, self.blocks, variables)
 
-    def variable(self, text: str) -> int:
+    def find_variable(self, text: str) -> int:
         """The variable that people name so. A key may stand in quotes.
 
         Raises:
@@ -209,14 +217,14 @@ class Grounding:
             parts.append(read_bindings(group, np.arange(min(start, count), stop), len(names)))
             start = max(0, start - count)
             limit = None if limit is None else limit - len(parts[-1])
-        rows = joined_rows(parts, len(lowered.terms), len(names))
+        rows = concatenate_rows(parts, len(lowered.terms), len(names))
         columns: dict[str, np.ndarray] = {}
-        places = list(zip(self._places(lowered), lowered.terms, rows.scope, strict=True))
+        places = list(zip(self._scope_arguments(lowered), lowered.terms, rows.scope, strict=True))
         for (block, arguments), _, variables in places:
-            for name, texts in zip(arguments, arguments_of(self.bound, block, variables), strict=True):
+            for name, texts in zip(arguments, read_arguments(self.bound, block, variables), strict=True):
                 columns.setdefault(name, texts)
         for (block, _), term, variables in places:
-            columns[expression(term)] = np.asarray([*block.values, None], dtype=object)[self.states[variables]]
+            columns[render_expression(term)] = np.asarray([*block.values, None], dtype=object)[self.states[variables]]
         # What stands in `over` and is a key or a feature as well stands here once.
         for name, texts in zip(_key_names(lowered), self._key_texts(lowered, rows.keys), strict=True):
             columns.setdefault(name, texts)
@@ -235,38 +243,38 @@ class Grounding:
         Raises:
             UsageError: where there is no such variable.
         """
-        index = self.variable(variable) if isinstance(variable, str) else variable
+        index = self.find_variable(variable) if isinstance(variable, str) else variable
         if not 0 <= index < self.graph.n_variables:
             hint = f"they are numbered from 0 to {self.graph.n_variables - 1}"
             raise UsageError(Diagnostic("E313", f"there is no variable {index}", hint=hint))
-        found = [(name, rows) for name, rows in self._touching(index) if len(rows)]
+        found = [(name, rows) for name, rows in self._iter_bindings(index) if len(rows)]
         seen = distinct(np.concatenate([[index], *(variables for _, rows in found for variables in rows.scope)]))
-        names = labels(self.bound, self.blocks, seen)
+        names = format_variables(self.bound, self.blocks, seen)
         texts: dict[str, list[np.ndarray]] = {name: [] for name in ("template", "scope", "key", "feature")}
         for template, rows in found:
             lowered = self._lowered[template]
             features = np.asarray(lowered.feature_names or ("1",), dtype=object)
             scope = [names[np.searchsorted(seen, variables)] for variables in rows.scope]
             texts["template"].append(np.full(rows.values.size, template, dtype=object))
-            texts["scope"].append(np.repeat(_joined(scope, len(rows)), len(features)))
-            texts["key"].append(np.repeat(_joined(self._key_texts(lowered, rows.keys), len(rows)), len(features)))
+            texts["scope"].append(np.repeat(_join_texts(scope, len(rows)), len(features)))
+            texts["key"].append(np.repeat(_join_texts(self._key_texts(lowered, rows.keys), len(rows)), len(features)))
             texts["feature"].append(np.tile(features, len(rows)))
         columns = {name: np.concatenate([np.empty(0, dtype=object), *parts]) for name, parts in texts.items()}
         return Frame({**columns, "value": np.concatenate([np.empty(0), *(rows.values.ravel() for _, rows in found)])})
 
-    def _touching(self, variable: int) -> Iterator[tuple[str, BindingRows]]:
+    def _iter_bindings(self, variable: int) -> Iterator[tuple[str, BindingRows]]:
         """For each group its template and the bindings whose factors touch a variable."""
-        own = self.block_of(variable)
+        own = self.find_block(variable)
         for template, group in zip(self.group_names, self.graph.groups, strict=True):
             lowered = self._lowered[template]
             width = max(1, len(lowered.features))
-            places = [k for k, (block, _) in enumerate(self._places(lowered)) if block == own]
-            factors = distinct(np.concatenate([NONE, *(touching(group.scope, k, variable) for k in places)]))
-            yield template, read_bindings(group, bindings_of(group.features, factors, width), width)
+            places = [k for k, (block, _) in enumerate(self._scope_arguments(lowered)) if block == own]
+            factors = distinct(np.concatenate([EMPTY, *(find_factors(group.scope, k, variable) for k in places)]))
+            yield template, read_bindings(group, bindings_of_factors(group.features, factors, width), width)
 
     @cached_property
     def _lowered(self) -> dict[str, LoweredTemplate]:
-        facts = facts_of(self.bound)
+        facts = make_lowering_context(self.bound)
         return {t.name: lower_template(t, facts) for t in facts.spec.templates if t.name in self.bindings}
 
     def _key_texts(self, lowered: LoweredTemplate, keys: np.ndarray) -> list[np.ndarray]:
@@ -278,21 +286,21 @@ class Grounding:
         texts = np.array([info.keys.values[key] for key in distinct.tolist()], dtype=object)
         return [column[place] for column in texts.reshape(len(distinct), len(lowered.keys)).T]
 
-    def _places(self, lowered: LoweredTemplate) -> list[tuple[VariableBlock, tuple[str, ...]]]:
+    def _scope_arguments(self, lowered: LoweredTemplate) -> list[tuple[VariableBlock, tuple[str, ...]]]:
         """For each place of a template's scope the block of its variables, and how its arguments are spelt."""
         found: list[tuple[VariableBlock, tuple[str, ...]]] = []
         for term in lowered.terms:
-            arguments = (term.binder,) if isinstance(term, Attribute) else tuple(map(expression, term.arguments))
-            found.append((block_of(term, lowered.scope, self.blocks), arguments))
+            arguments = (term.binder,) if isinstance(term, Attribute) else tuple(map(render_expression, term.arguments))
+            found.append((find_block(term, lowered.scope, self.blocks), arguments))
         return found
 
 
 def _key_names(lowered: LoweredTemplate) -> list[str]:
     """How the keys of a template are spelt; the value of a bag in `by` is called by its domain."""
-    return [expression(key) for key in lowered.template.per] or [str(key.kind) for key in lowered.keys]
+    return [render_expression(key) for key in lowered.template.per] or [str(key.value_type) for key in lowered.keys]
 
 
-def _joined(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
+def _join_texts(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
     """The texts of each row as one, shape (count,), object; empty where there are no columns."""
     rows = zip(*columns, strict=True) if columns else [()] * count
     return np.fromiter((", ".join(row) for row in rows), dtype=object, count=count)

@@ -6,27 +6,27 @@ import math
 from functools import reduce
 
 from relcrf.data.dataset import quoted
-from relcrf.data.names import ARGUMENT, attribute_column, sort_table
-from relcrf.grounding.degrees import Degrees, product
-from relcrf.grounding.plan import Plan, column_classes, multiplying
+from relcrf.data.names import ARGUMENT_COLUMN, attribute_column, sort_table
+from relcrf.grounding.degrees import DegreeCache, multiply_vectors
+from relcrf.grounding.plan import Plan, equivalence_classes, scans_affecting_count
 from relcrf.model.spec import ModelSpec
 from relcrf.model.types import Bag, DomainType
 
 
-def worst_hub(degrees: Degrees, plan: Plan) -> str:
+def describe_worst_hub(degrees: DegreeCache, plan: Plan) -> str:
     """Return the value that a join meets most often, as `Page 'p17', 4,711 x 4,711 rows`; empty without any.
 
     It is the one whose rows make the most combinations, over all coded columns on which scans are joined.
     """
-    bound, tables = degrees.bound, {scan.alias: scan.table for scan in multiplying(plan)}
+    bound, tables = degrees.bound, {scan.alias: scan.table for scan in scans_affecting_count(plan)}
     column, code, counts = None, 0, [0]
-    for members in column_classes(plan):
+    for members in equivalence_classes(plan):
         columns = sorted((c for c in members if c.alias in tables), key=lambda c: (c.alias, c.name))
         columns = [c for k, c in enumerate(columns) if k == 0 or columns[k - 1].alias != c.alias]
         if len(columns) < 2 or not all(degrees.is_coded(tables[c.alias], c.name) for c in columns):
             continue
-        vectors = [degrees.of(tables[c.alias], c.name) for c in columns]
-        combined = reduce(product, vectors)
+        vectors = [degrees.count_degrees(tables[c.alias], c.name) for c in columns]
+        combined = reduce(multiply_vectors, vectors)
         if not len(combined) or not combined.any():
             continue
         most = int(combined.argmax())
@@ -35,7 +35,7 @@ def worst_hub(degrees: Degrees, plan: Plan) -> str:
             column, code, counts = columns[0], most, found
     if column is None:
         return ""
-    what, sort = _what(bound.spec, tables[column.alias], column.name)
+    what, sort = _describe_column(bound.spec, tables[column.alias], column.name)
     value: object = code
     if sort is not None:
         table, number, text = sort_table(bound.spec, sort)
@@ -44,7 +44,7 @@ def worst_hub(degrees: Degrees, plan: Plan) -> str:
     return f"{what} '{value}', {' x '.join(f'{count:,}' for count in counts)} rows"
 
 
-def _what(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:
+def _describe_column(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:
     """Return what a column of a coded table is of, for messages, and the entity or domain whose vids or codes it holds."""
     kind, _, name = table.partition(".")
     owner, _, bag = name.rpartition(".")
@@ -56,8 +56,8 @@ def _what(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:
     if column in ("vid", "code"):
         return name, name if kind in ("ent", "dom") else None
     relation = spec.relation(name)
-    if relation is not None and ARGUMENT.fullmatch(column):
-        sort = relation.parameters[int(column[1:])].sort
+    if relation is not None and ARGUMENT_COLUMN.fullmatch(column):
+        sort = relation.parameters[int(column[1:])].type_name
         return sort, sort
     declared = spec.attribute(name, column.removeprefix(attribute_column("")))
     if declared is None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.data.bound import Bound
+from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding import sql
-from relcrf.grounding.groups import KeyPlaces
+from relcrf.grounding.group_builder import DenseKeyMap
 from relcrf.grounding.lower import KeyColumn, LoweredTemplate
-from relcrf.grounding.plan import Column, Looked, Plan, Present
+from relcrf.grounding.plan import Column, IsNotNull, Lookup, Plan
 from relcrf.grounding.variables import BOOL_VALUES
-from relcrf.kernels.distinct import MOST_NUMBERS
+from relcrf.kernels.distinct import MAX_COMBINED_KEYS
 from relcrf.model.types import Bool, DomainType, EntityType
 
 
@@ -44,32 +44,32 @@ class CodedKeys:
     Args:
         lowered: the template, all outputs for its keys being codes.
         texts: for each key, what its codes stand for.
-        is_known: the only key is a domain's value, a thing or a truth value: every code is a key, whether a binding has it
+        has_fixed_keys: the only key is a domain's value, a thing or a truth value: every code is a key, whether a binding has it
             or not. Of other keys only those that come are.
     """
 
     lowered: LoweredTemplate
     texts: tuple[tuple[str, ...], ...]
-    is_known: bool
+    has_fixed_keys: bool
 
     @property
-    def limit(self) -> int:
+    def n_combinations(self) -> int:
         """More than any code of `combined`."""
         return int(np.prod([float(len(text)) for text in self.texts]))
 
-    def require_countable(self) -> None:
+    def check_combination_count(self) -> None:
         """
         Raises:
             UsageError: where a number cannot tell all combinations of keys apart.
         """
-        if self.limit >= MOST_NUMBERS:
+        if self.n_combinations >= MAX_COMBINED_KEYS:
             template = self.lowered.template
-            message = f"'per' of '{template.name}' has too many keys at once: {self.limit:.1e} combinations cannot be numbered"
+            message = f"'per' of '{template.name}' has too many keys at once: {self.n_combinations:.1e} combinations cannot be numbered"
             hint = "leave a name out of 'per', or put two into one column of the data"
             notes = (f"the keys have {' x '.join(f'{len(text):,}' for text in self.texts)} values",)
             raise UsageError(Diagnostic("E420", message, template.span, hint, notes))
 
-    def combined(self, codes: Sequence[np.ndarray]) -> np.ndarray | None:
+    def combine_codes(self, codes: Sequence[np.ndarray]) -> np.ndarray | None:
         """One number for each combination of codes, shape (n,); None without keys."""
         if not codes:
             return None
@@ -78,7 +78,7 @@ class CodedKeys:
             out = out.astype(np.int64) * len(text) + code
         return out
 
-    def spelt(self, combined: np.ndarray) -> list[tuple[str, ...]]:
+    def decode_combined(self, combined: np.ndarray) -> list[tuple[str, ...]]:
         """The texts of combined codes."""
         columns: list[list[str]] = []
         left = combined.astype(np.int64)
@@ -88,76 +88,76 @@ class CodedKeys:
         return list(zip(*columns, strict=True))
 
 
-def known_values(bound: Bound, key: KeyColumn) -> tuple[str, ...] | None:
+def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | None:
     """The texts of a key's codes, where codes are known before the data is read."""
-    if isinstance(key.kind, DomainType):
-        return bound.domains[key.kind.domain]
-    if isinstance(key.kind, EntityType):
-        return tuple(str(k) for k in bound.keys(key.kind.entity))
-    if isinstance(key.kind, Bool):
+    if isinstance(key.value_type, DomainType):
+        return bound.domains[key.value_type.domain]
+    if isinstance(key.value_type, EntityType):
+        return tuple(str(k) for k in bound.keys(key.value_type.entity))
+    if isinstance(key.value_type, Bool):
         return BOOL_VALUES
     return None
 
 
-def code_keys(bound: Bound, lowered: LoweredTemplate) -> CodedKeys:
+def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
     """A template whose keys are all codes; plain values get a dictionary of their own, a table of `code` and `value`."""
     texts, outputs = [], list(lowered.plan.outputs)
     for key in lowered.keys:
-        known = known_values(bound, key)
+        known = fixed_key_values(bound, key)
         if known is None:
             place = next(k for k, (name, _, _) in enumerate(outputs) if name == key.output)
             column = outputs[place][1]
             assert isinstance(column, Column), "a key is a name or an attribute"
             table = f"key.{lowered.template.name}.{key.output}"
-            known = _make_dictionary(bound, lowered.plan, column, table)
-            outputs[place] = (key.output, Looked(table, "code", "value", column), "integer")
+            known = _create_code_table(bound, lowered.plan, column, table)
+            outputs[place] = (key.output, Lookup(table, "code", "value", column), "integer")
         texts.append(known)
     plan = replace(lowered.plan, outputs=tuple(outputs))
-    is_known = len(lowered.keys) == 1 and known_values(bound, lowered.keys[0]) is not None
+    is_known = len(lowered.keys) == 1 and fixed_key_values(bound, lowered.keys[0]) is not None
     return CodedKeys(replace(lowered, plan=plan), tuple(texts), is_known)
 
 
-def _make_dictionary(bound: Bound, plan: Plan, column: Column, table: str) -> tuple[str, ...]:
+def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str) -> tuple[str, ...]:
     """A table of the values of a column, each with a code in the order of the values' texts."""
     scan = next(s for s in plan.scans if s.alias == column.alias)
-    values = Plan((scan,), filters=(Present(column),), bindings=(("value", column),))
+    values = Plan((scan,), filters=(IsNotNull(column),), bindings=(("value", column),))
     bound.connection.execute(sql.create(values, table))
-    coded = "(row_number() OVER (ORDER BY CAST(a0 AS VARCHAR)) - 1)::INTEGER AS code, a0 AS value"
+    coded = "(row_number_column() OVER (ORDER BY CAST(a0 AS VARCHAR)) - 1)::INTEGER AS code, a0 AS value"
     bound.connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {coded} FROM {quoted(table)}")
     found = bound.connection.execute(f"SELECT CAST(value AS VARCHAR) FROM {quoted(table)} ORDER BY code").fetchall()
     return tuple(str(text) for (text,) in found)
 
 
-def dictionary_of(
-    members: Sequence[CodedKeys], came: Sequence[np.ndarray]
-) -> tuple[KeyDictionary | None, list[KeyPlaces | None]]:
+def build_key_dictionary(
+    coded_keys: Sequence[CodedKeys], seen_keys: Sequence[np.ndarray]
+) -> tuple[KeyDictionary | None, list[DenseKeyMap | None]]:
     """One dictionary for the templates that share weights, and how the keys of each become dense; None: they are.
 
     Args:
-        came: for each template the distinct combined keys of its bindings, ascending; not read where all are known.
+        seen_keys: for each template the distinct combined keys of its bindings, ascending; not read where all are known.
     """
-    first = members[0]
+    first = coded_keys[0]
     if not first.texts:
-        return None, [None] * len(members)
-    if first.is_known and all(m.is_known and m.texts == first.texts for m in members):
-        kind = first.lowered.keys[0].kind
+        return None, [None] * len(coded_keys)
+    if first.has_fixed_keys and all(m.has_fixed_keys and m.texts == first.texts for m in coded_keys):
+        kind = first.lowered.keys[0].value_type
         domain = kind.domain if isinstance(kind, DomainType) else None
-        return KeyDictionary(domain, tuple((text,) for text in first.texts[0])), [None] * len(members)
+        return KeyDictionary(domain, tuple((text,) for text in first.texts[0])), [None] * len(coded_keys)
     place: dict[tuple[str, ...], int] = {}
-    places: list[KeyPlaces | None] = []
-    for member, keys in zip(members, came, strict=True):
+    places: list[DenseKeyMap | None] = []
+    for member, keys in zip(coded_keys, seen_keys, strict=True):
         # A template whose keys are known brings all of them, seen or not.
-        keys = np.arange(len(member.texts[0])) if member.is_known else keys
-        dense = np.array([place.setdefault(text, len(place)) for text in member.spelt(keys)], dtype=np.int32)
-        places.append(KeyPlaces(keys, dense))
+        keys = np.arange(len(member.texts[0])) if member.has_fixed_keys else keys
+        dense = np.array([place.setdefault(text, len(place)) for text in member.decode_combined(keys)], dtype=np.int32)
+        places.append(DenseKeyMap(keys, dense))
     return KeyDictionary(None, tuple(place)), places
 
 
-def count_keys(bound: Bound, lowered: Sequence[LoweredTemplate]) -> int:
+def count_keys(bound: BoundModel, lowered: Sequence[LoweredTemplate]) -> int:
     """How many keys the weights have that some templates share."""
     if not lowered[0].keys:
         return 1
-    known = [known_values(bound, key) for key in lowered[0].keys]
+    known = [fixed_key_values(bound, key) for key in lowered[0].keys]
     if len(known) == 1 and known[0] is not None:
         return len(known[0])
     distinct: set[tuple[object, ...]] = set()

@@ -8,7 +8,7 @@ BLOCK_CELLS = 1 << 24
 """Similarities that are held at a time: 128 megabytes."""
 
 
-def nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
+def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
     """Pairs (a, b), b among the `count` others nearest to a; of equals the lower index comes first.
 
     Args:
@@ -38,11 +38,11 @@ def nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tuple[n
             # Half the negated squared distance up to a constant of the row: the same order, without a root.
             closeness -= 0.5 * squared
         closeness[np.arange(stop - start), np.arange(start, stop)] = -np.inf
-        neighbours[start:stop] = _largest(closeness, count)
+        neighbours[start:stop] = _largest_indices(closeness, count)
     return np.repeat(np.arange(n, dtype=np.int32), count), neighbours.ravel()
 
 
-def _largest(values: np.ndarray, count: int) -> np.ndarray:
+def _largest_indices(values: np.ndarray, count: int) -> np.ndarray:
     """Indices of the `count` largest values of each row, largest first, ties to the lower index."""
     # The count-th largest value, and then all that reach it: a partition alone would cut ties anywhere.
     threshold = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]

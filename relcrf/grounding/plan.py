@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from relcrf.model.nodes import children, rebuilt, walk
+from relcrf.model.nodes import children, map_children, walk
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Component:
+class VectorComponent:
     """One number of a vector, counted from 0."""
 
     vector: Term
@@ -45,29 +45,29 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Looked:
+class Lookup:
     """A column of the row of a table in which another column has a value; missing where there is none."""
 
     table: str
     column: str
-    where: str
-    equals: Term
+    key_column: str
+    key: Term
 
 
 @dataclass(frozen=True)
-class Decided:
+class Indicator:
     """1 where a condition holds, else 0."""
 
     condition: Condition
 
 
 @dataclass(frozen=True)
-class Figure:
+class AggregateTerm:
     """`count`, `sum`, `min`, `max` or `mean` over the rows of a plan, whose equalities may name columns around it.
 
     Args:
         terms: what is counted, each distinct combination once (none: the rows); or the one term of the others.
-        keys: the columns around it that it names, where there are several and `base` is the plan that has them. Then the
+        outer_keys: the columns around it that it names, where there are several and `outer_plan` is the plan that has them. Then the
             figure is a grouped join beside that plan and no subquery for each of its rows, whose joins DuckDB would order
             without regard to the keys (800,000 links, words in common of both ends: 0.3 s and not 150).
     """
@@ -75,11 +75,11 @@ class Figure:
     function: str
     terms: tuple[Term, ...]
     plan: Plan
-    keys: tuple[Column, ...] = ()
-    base: Plan | None = None
+    outer_keys: tuple[Column, ...] = ()
+    outer_plan: Plan | None = None
 
 
-Term: TypeAlias = Column | Constant | Call | Component | Looked | Decided | Figure
+Term: TypeAlias = Column | Constant | Call | VectorComponent | Lookup | Indicator | AggregateTerm
 
 
 @dataclass(frozen=True)
@@ -92,25 +92,25 @@ class Compare:
 
 
 @dataclass(frozen=True)
-class Holds:
+class IsTrue:
     """A truth-valued term holds; a missing one does not."""
 
     term: Term
 
 
 @dataclass(frozen=True)
-class Present:
+class IsNotNull:
     """A term is not missing."""
 
     term: Term
 
 
 @dataclass(frozen=True)
-class Combine:
+class LogicalCondition:
     """`and`, `or`, or `not` of conditions."""
 
     operator: str
-    parts: tuple[Condition, ...]
+    operands: tuple[Condition, ...]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Exists:
     plan: Plan
 
 
-Condition: TypeAlias = Compare | Holds | Present | Combine | Exists
+Condition: TypeAlias = Compare | IsTrue | IsNotNull | LogicalCondition | Exists
 
 
 @dataclass(frozen=True)
@@ -153,38 +153,38 @@ class Plan:
     """Name, term, and type: `integer`, `bigint`, `double` or `text`."""
 
 
-def columns_in(node: Any) -> set[Column]:
+def find_columns(node: Any) -> set[Column]:
     """Return all columns that a plan, condition or term names, also inside the plans in it."""
     return {part for part in walk(node) if isinstance(part, Column)}
 
 
-def columns_around(node: Any) -> set[Column]:
+def find_outer_columns(node: Any) -> set[Column]:
     """Return the columns that a plan, condition or term names and that no plan inside it scans."""
     match node:
         case Column():
             return {node}
-        case Figure(_, terms, plan):
-            return columns_around(replace(plan, outputs=tuple(("", term, "") for term in terms)))
-    found = set[Column]().union(*map(columns_around, children(node)))
+        case AggregateTerm(_, terms, plan):
+            return find_outer_columns(replace(plan, outputs=tuple(("", term, "") for term in terms)))
+    found = set[Column]().union(*map(find_outer_columns, children(node)))
     own = {scan.alias for scan in node.scans} if isinstance(node, Plan) else set()
     return {column for column in found if column.alias not in own}
 
 
-def substituted(node: Any, terms: Mapping[Column, Term]) -> Any:
+def substitute_columns(node: Any, terms: Mapping[Column, Term]) -> Any:
     """Return a plan, condition or term with other terms in the places of some columns."""
     if isinstance(node, Column):
         return terms.get(node, node)
-    return rebuilt(node, lambda part: substituted(part, terms))
+    return map_children(node, lambda part: substitute_columns(part, terms))
 
 
-def multiplying(plan: Plan) -> list[Scan]:
+def scans_affecting_count(plan: Plan) -> list[Scan]:
     """Return scans that multiply rows or filter them: a lookup has exactly one row for each, unless it is filtered."""
     used = {c.alias for pair in plan.equalities for c in pair if c.name != "vid"}
-    used |= {c.alias for c in columns_in(plan.filters)}
+    used |= {c.alias for c in find_columns(plan.filters)}
     return [scan for scan in plan.scans if not scan.is_lookup or scan.alias in used]
 
 
-def column_classes(plan: Plan) -> list[set[Column]]:
+def equivalence_classes(plan: Plan) -> list[set[Column]]:
     """The columns that the equalities of a plan make equal, class by class."""
     classes: list[set[Column]] = []
     for a, b in plan.equalities:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from relcrf.data.names import ARGUMENT
-from relcrf.grounding.plan import Column, Plan, Scan, column_classes, columns_in
-from relcrf.model.nodes import rebuilt
+from relcrf.data.names import ARGUMENT_COLUMN
+from relcrf.grounding.plan import Column, Plan, Scan, equivalence_classes, find_columns
+from relcrf.model.nodes import map_children
 
 
-def simplified(plan: Plan) -> Plan:
+def simplify_plan(plan: Plan) -> Plan:
     """The plan without scans that only say again what another scan says: that a vid is a thing, or a code a value.
 
     A scan of an entity or a domain of which nothing but its vid or code is asked has one row for each row of the rest,
@@ -21,28 +21,28 @@ def simplified(plan: Plan) -> Plan:
         if name is None or len(plan.scans) == 1:
             continue
         own = Column(scan.alias, name)
-        if {c for c in columns_in(plan) if c.alias == scan.alias} - {own}:
+        if {c for c in find_columns(plan) if c.alias == scan.alias} - {own}:
             continue
-        members = next((m for m in column_classes(plan) if own in m), set())
-        others = sorted((c for c in members if c.alias != scan.alias and _is_sure(plan, c)), key=str)
+        members = next((m for m in equivalence_classes(plan) if own in m), set())
+        others = sorted((c for c in members if c.alias != scan.alias and _is_never_missing(plan, c)), key=str)
         if others:
-            return simplified(_without(plan, scan, own, others[0]))
+            return simplify_plan(_remove_scan(plan, scan, own, others[0]))
     return plan
 
 
-def _is_sure(plan: Plan, column: Column) -> bool:
+def _is_never_missing(plan: Plan, column: Column) -> bool:
     """Whether a column is never missing and always names a thing or value."""
     table = next((s.table for s in plan.scans if s.alias == column.alias), "")
     if table.startswith("rel."):
-        return ARGUMENT.fullmatch(column.name) is not None
+        return ARGUMENT_COLUMN.fullmatch(column.name) is not None
     return column.name in ("vid", "code")
 
 
-def _without(node: Any, scan: Scan, own: Column, other: Column) -> Any:
+def _remove_scan(node: Any, scan: Scan, column: Column, replacement: Column) -> Any:
     """Return a plan, and all plans inside it, with another column in the place of a scan's only one."""
-    if node == own:
-        return other
-    changed = rebuilt(node, lambda part: _without(part, scan, own, other))
+    if node == column:
+        return replacement
+    changed = map_children(node, lambda part: _remove_scan(part, scan, column, replacement))
     if isinstance(changed, Plan):
         scans = tuple(s for s in changed.scans if s.alias != scan.alias)
         return replace(changed, scans=scans, equalities=tuple((a, b) for a, b in changed.equalities if a != b))

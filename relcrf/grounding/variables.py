@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relcrf.columns.offsets import offsets
-from relcrf.data.bound import Bound
+from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
 from relcrf.data.names import listed_table, relation_table
 from relcrf.errors import DataError, Diagnostic
 from relcrf.grounding import sql
-from relcrf.grounding.degrees import Degrees
-from relcrf.grounding.estimate import require
-from relcrf.grounding.lower import Facts, lower_random
+from relcrf.grounding.degrees import DegreeCache
+from relcrf.grounding.estimate import check_budget
+from relcrf.grounding.lower import LoweringContext, lower_random_relation
 from relcrf.model.expressions import Atom, Attribute
 from relcrf.model.spec import RandomRelation
 from relcrf.model.types import Bool, ValueType
-from relcrf.model.typing import Scope
+from relcrf.model.typing import NameScope
 
 BOOL_VALUES = ("false", "true")
 
@@ -32,8 +32,8 @@ class VariableBlock:
     Args:
         owner: the entity, or the relation.
         attribute: None for a relation.
-        sorts: the sorts of what tells the variables apart: the entity, or the relation's arguments.
-        columns: what these are called: the entity's key column, or the arguments.
+        argument_types: the sorts of what tells the variables apart: the entity, or the relation's arguments.
+        argument_names: what these are called: the entity's key column, or the arguments.
         is_latent: never observed.
     """
 
@@ -42,8 +42,8 @@ class VariableBlock:
     start: int
     count: int
     values: tuple[str, ...]
-    sorts: tuple[str, ...]
-    columns: tuple[str, ...]
+    argument_types: tuple[str, ...]
+    argument_names: tuple[str, ...]
     is_latent: bool = False
 
     @property
@@ -51,54 +51,54 @@ class VariableBlock:
         """`Page.category`, or the relation's name."""
         return self.owner if self.attribute is None else f"{self.owner}.{self.attribute}"
 
-    def among(self, variables: np.ndarray) -> slice:
+    def index_slice(self, variables: np.ndarray) -> slice:
         """Return where the variables of the block are among some variables, ascending."""
         return slice(*np.searchsorted(variables, (self.start, self.start + self.count)))
 
-    def spell(self, arguments: tuple[str, ...]) -> str:
+    def format_name(self, arguments: tuple[str, ...]) -> str:
         """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
         name = f"{self.owner}({', '.join(arguments)})"
         return name if self.attribute is None else f"{name}.{self.attribute}"
 
 
-def block_of(term: Attribute | Atom, scope: Scope, blocks: Sequence[VariableBlock]) -> VariableBlock:
+def find_block(term: Attribute | Atom, scope: NameScope, blocks: Sequence[VariableBlock]) -> VariableBlock:
     """Return the block of the variables of a random term."""
-    owner = (term.relation, None) if isinstance(term, Atom) else (scope.sorts[term.binder], term.attribute)
+    owner = (term.relation, None) if isinstance(term, Atom) else (scope.type_names[term.binder], term.attribute)
     return next(block for block in blocks if (block.owner, block.attribute) == owner)
 
 
-def values_of(bound: Bound, kind: ValueType) -> tuple[str, ...]:
+def domain_values(bound: BoundModel, value_type: ValueType) -> tuple[str, ...]:
     """The values of a random term's type, in the order of its states."""
-    return BOOL_VALUES if isinstance(kind, Bool) else bound.domains[getattr(kind, "domain", "")]
+    return BOOL_VALUES if isinstance(value_type, Bool) else bound.domains[getattr(value_type, "domain", "")]
 
 
-def make_random_relations(bound: Bound, facts: Facts, budget: int) -> None:
+def create_random_tables(bound: BoundModel, context: LoweringContext, budget: int) -> None:
     """Makes the tables of the random relations: their admitted tuples, numbered, each with its state.
 
     Raises:
         BudgetError: where one admits more tuples than the budget.
     """
     for relation in bound.spec.random_relations:
-        plan = lower_random(relation, facts)
-        require(Degrees(bound), plan, budget, relation.name, relation.span)
+        plan = lower_random_relation(relation, context)
+        check_budget(DegreeCache(bound), plan, budget, relation.name, relation.span)
         table, listed = quoted(relation_table(relation.name)), quoted(listed_table(relation.name))
         bound.connection.execute(sql.create(plan, relation_table(relation.name)))
         names = [f"a{k}" for k in range(len(relation.parameters))]
         same = " AND ".join(f"l.{a} = r.{a}" for a in names)
-        unlisted = 0 if relation.name in bound.closed else -1
-        numbered = f"(row_number() OVER (ORDER BY {', '.join(f'r.{a}' for a in names)}) - 1)::INTEGER AS vid"
+        unlisted = 0 if relation.name in bound.closed_world else -1
+        numbered = f"(row_number_column() OVER (ORDER BY {', '.join(f'r.{a}' for a in names)}) - 1)::INTEGER AS vid"
         state = f"CASE WHEN l.a0 IS NULL THEN {unlisted} ELSE coalesce(l.state, -1) END::INTEGER AS state"
         bound.connection.execute(
             f"CREATE OR REPLACE TABLE {table} AS SELECT {numbered}, {', '.join(f'r.{a}' for a in names)}, {state} "
             f"FROM {table} AS r LEFT JOIN {listed} AS l ON {same}"
         )
-        n_possible = math.prod(bound.size(parameter.sort) for parameter in relation.parameters)
+        n_possible = math.prod(bound.size(parameter.type_name) for parameter in relation.parameters)
         if bound.count_rows(relation_table(relation.name)) == n_possible:
-            bound.products.add(relation.name)
-        _note_refused(bound, relation, table, listed, same)
+            bound.product_relations.add(relation.name)
+        _note_rejected_tuples(bound, relation, table, listed, same)
 
 
-def _note_refused(bound: Bound, relation: RandomRelation, table: str, listed: str, same: str) -> None:
+def _note_rejected_tuples(bound: BoundModel, relation: RandomRelation, table: str, listed: str, same: str) -> None:
     refused = f"SELECT count(*) FROM {listed} AS l WHERE NOT EXISTS (SELECT 1 FROM {table} AS r WHERE {same})"
     ((count,),) = bound.connection.execute(refused).fetchall()
     text = f"{count:,} tuples of {relation.name} are not what its 'where' admits, and are left out"
@@ -106,7 +106,7 @@ def _note_refused(bound: Bound, relation: RandomRelation, table: str, listed: st
         bound.notes.append(text)
 
 
-def variable_blocks(bound: Bound) -> list[VariableBlock]:
+def build_variable_blocks(bound: BoundModel) -> list[VariableBlock]:
     """Return the blocks of all random attributes, entity by entity, and then of all random relations.
 
     Raises:
@@ -115,12 +115,12 @@ def variable_blocks(bound: Bound) -> list[VariableBlock]:
     found = []
     for entity in bound.spec.entities:
         for declared in filter(lambda attribute: attribute.is_random, entity.attributes):
-            values, count, own = values_of(bound, declared.type), bound.sizes[entity.name], (entity.name,)
+            values, count, own = domain_values(bound, declared.type), bound.sizes[entity.name], (entity.name,)
             block = VariableBlock(entity.name, declared.name, 0, count, values, own, (entity.key,), declared.latent)
             found.append(block)
     for relation in bound.spec.random_relations:
         sorts, names = (tuple(getattr(p, what) for p in relation.parameters) for what in ("sort", "name"))
-        count, values = bound.count_rows(relation_table(relation.name)), values_of(bound, relation.type)
+        count, values = bound.count_rows(relation_table(relation.name)), domain_values(bound, relation.type)
         found.append(VariableBlock(relation.name, None, 0, count, values, sorts, names))
     for block in found:
         if not block.values:
@@ -130,7 +130,7 @@ def variable_blocks(bound: Bound) -> list[VariableBlock]:
     return [replace(block, start=int(start)) for block, start in zip(found, starts[:-1], strict=True)]
 
 
-def states_of(bound: Bound, block: VariableBlock) -> np.ndarray:
+def read_states(bound: BoundModel, block: VariableBlock) -> np.ndarray:
     """The states of a block's variables in the data, shape (count,), int32; -1 where missing."""
     if block.attribute is not None:
         return bound.codes(block.owner, block.attribute)
@@ -138,17 +138,19 @@ def states_of(bound: Bound, block: VariableBlock) -> np.ndarray:
     return np.asarray(bound.connection.execute(query).fetchnumpy()["state"], dtype=np.int32)
 
 
-def argument_codes(bound: Bound, block: VariableBlock) -> list[np.ndarray]:
+def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
     """For each argument, the vid or code that each of a block's variables has there, shape (count,)."""
     if block.attribute is not None:
         return [np.arange(block.count, dtype=np.int32)]
-    names = ", ".join(f"a{k}" for k in range(len(block.sorts)))
+    names = ", ".join(f"a{k}" for k in range(len(block.argument_types)))
     query = f"SELECT {names} FROM {quoted(relation_table(block.owner))} ORDER BY vid"
     found = bound.connection.execute(query).fetchnumpy()
-    return [np.asarray(found[f"a{k}"], dtype=np.int32) for k in range(len(block.sorts))]
+    return [np.asarray(found[f"a{k}"], dtype=np.int32) for k in range(len(block.argument_types))]
 
 
-def argument_texts(bound: Bound, block: VariableBlock) -> list[np.ndarray]:
+def read_argument_texts(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
     """For each argument, its key or value as text for each of a block's variables, shape (count,)."""
-    known = {sort: bound.texts(sort) for sort in set(block.sorts)}
-    return [known[sort][codes] for sort, codes in zip(block.sorts, argument_codes(bound, block), strict=True)]
+    known = {sort: bound.texts(sort) for sort in set(block.argument_types)}
+    return [
+        known[sort][codes] for sort, codes in zip(block.argument_types, read_argument_codes(bound, block), strict=True)
+    ]

@@ -25,15 +25,15 @@ import numpy as np
 from scipy.integrate import quad_vec
 from scipy.special import logsumexp, softmax
 
-ACCURACY = 1e-12
+INTEGRATION_TOLERANCE = 1e-12
 """Of integrals along paths; terms add up to within ten of it."""
 
-LEAST = 1e-300
+MIN_PROBABILITY = 1e-300
 """A probability below this is taken for it where its logarithm is asked."""
 
 
 @dataclass(frozen=True, eq=False)
-class Message:
+class FactorMessage:
     """What a bundle of factors says of a node.
 
     Args:
@@ -46,48 +46,50 @@ class Message:
     beliefs: np.ndarray
     is_expected: bool = False
 
-    def along(self, direction: np.ndarray) -> float:
+    def project(self, direction: np.ndarray) -> float:
         """`sum g[s] message[s]`, in nats."""
         if self.is_expected or len(self.beliefs) == 1:
             return float(direction @ self.potential @ self.beliefs)
         with np.errstate(divide="ignore"):
             return float(direction @ logsumexp(np.log(self.beliefs) + self.potential, axis=1))
 
-    def shares(self, direction: np.ndarray) -> np.ndarray:
+    def cell_contributions(self, direction: np.ndarray) -> np.ndarray:
         """What a nat of each cell of the potential adds to `along`, shape (n_states, n_others)."""
         if self.is_expected or len(self.beliefs) == 1:
             return np.outer(direction, self.beliefs)
         with np.errstate(divide="ignore"):
             log_beliefs = np.log(self.beliefs)
-        return _mean(lambda at: direction[:, None] * softmax(log_beliefs + at * self.potential, axis=1))
+        return _integrate_path(lambda at: direction[:, None] * softmax(log_beliefs + at * self.potential, axis=1))
 
-    def opened(self, direction: np.ndarray) -> tuple[float, np.ndarray]:
+    def belief_contributions(self, direction: np.ndarray) -> tuple[float, np.ndarray]:
         """`along` where the other node knows nothing, and what a nat of its log potentials adds to it from there on.
 
         Returns:
             in nats; and a direction of the other node, shape (n_others,).
         """
-        log_beliefs = np.log(np.maximum(self.beliefs, LEAST))
+        log_beliefs = np.log(np.maximum(self.beliefs, MIN_PROBABILITY))
         uniform = np.full(len(self.beliefs), 1.0 / len(self.beliefs))
-        start = Message(self.potential, uniform, self.is_expected).along(direction)
+        start = FactorMessage(self.potential, uniform, self.is_expected).project(direction)
         if self.is_expected:
             slope = direction @ self.potential
-            return start, _mean(lambda at: _softmax_slope(softmax(at * log_beliefs), slope))
-        return start, _mean(lambda at: direction @ softmax(at * log_beliefs + self.potential, axis=1))
+            return start, _integrate_path(lambda at: _softmax_gradient(softmax(at * log_beliefs), slope))
+        return start, _integrate_path(lambda at: direction @ softmax(at * log_beliefs + self.potential, axis=1))
 
 
-def odds(n_states: int, state: int, against: int) -> np.ndarray:
+def log_odds_direction(n_states: int, state: int, reference: int) -> np.ndarray:
     """The direction of the log odds of a state against another, shape (n_states,)."""
     direction = np.zeros(n_states)
-    direction[state], direction[against] = 1.0, -1.0
+    direction[state], direction[reference] = 1.0, -1.0
     return direction
 
 
-def _mean(function: Callable[[float], np.ndarray]) -> np.ndarray:
+def _integrate_path(function: Callable[[float], np.ndarray]) -> np.ndarray:
     """The mean of a function over 0..1."""
-    return np.asarray(quad_vec(function, 0.0, 1.0, epsabs=ACCURACY, epsrel=ACCURACY, norm="max")[0])
+    return np.asarray(
+        quad_vec(function, 0.0, 1.0, epsabs=INTEGRATION_TOLERANCE, epsrel=INTEGRATION_TOLERANCE, norm="max")[0]
+    )
 
 
-def _softmax_slope(p: np.ndarray, slope: np.ndarray) -> np.ndarray:
+def _softmax_gradient(p: np.ndarray, slope: np.ndarray) -> np.ndarray:
     """The gradient of `slope . softmax(h)` where the softmax is p."""
     return np.asarray(p * (slope - p @ slope))

@@ -14,20 +14,20 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.iteration import iterate
 from relcrf.inference.pair_lanes import PairLanes
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
 from relcrf.inference.spanning_trees import SpanningTrees
 from relcrf.kernels import beliefs, schedules
-from relcrf.kernels.messages import MessageState, MessageTables, Network, scratch
+from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables, allocate_scratch
 
-RANGE = 600.0
+MAX_LINEAR_SPREAD = 600.0
 """Nats that potentials which meet in a node may differ by for messages to be numbers: float64 holds 708."""
-ROUNDING = 1e-14
+ROUNDING_ERROR = 1e-14
 """What rounding changes a message by, for each message that a node has, beside the largest potential."""
-SLICE = 1 << 20
+CELLS_PER_STEP = 1 << 20
 """Table cells of as many rounds as run without a look at Ctrl-C."""
-LOOKS = 10
+MAX_ROUNDS_PER_STEP = 10
 """Rounds that run at most without a look at how much they changed."""
-BETTERMENTS = 100
+MAX_DECODING_SWEEPS = 100
 """Rounds of bettering a decoded state one node at a time, at most."""
 
 Step = Callable[[int], float]
@@ -64,7 +64,7 @@ class BeliefPropagation(AbstractInference):
     max_iterations: int = 1000
     appearance: str | None = None
     seed: int = 0
-    observe: Observer = silent
+    observe: Observer = ignore_progress
 
     def __post_init__(self) -> None:
         if self.schedule not in ("flooding", "sequential", "residual"):
@@ -75,24 +75,24 @@ class BeliefPropagation(AbstractInference):
             raise ValueError(f"no appearance {self.appearance!r}; there is trees, or None")
 
     def marginals(self, potentials: Potentials) -> Marginals:
-        tables, state, verdict = self._run(potentials, maximum=False)
+        tables, state, verdict = self._propagate(potentials, maximum=False)
         nodes, factors = np.empty(int(self.scopes.state_start[-1])), np.empty(int(self.scopes.table_start[-1]))
         count = np.empty(self.scopes.n_nodes)
-        value = float(beliefs.beliefs(self._network, tables, state, self._work, count, nodes, factors))
+        value = float(beliefs.compute_beliefs(self._network, tables, state, self._scratch, count, nodes, factors))
         if verdict.status == "diverged" or np.isnan(nodes).any():
             value = -np.inf
         elif self._trees is not None:
-            value = self._trees.log_partition(self._reweighted(potentials, state))
+            value = self._trees.mean_log_partition(self._reparametrise(potentials, state))
         return Marginals(value, nodes, factors, verdict)
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        tables, state, verdict = self._run(potentials, maximum=True)
+        tables, state, verdict = self._propagate(potentials, maximum=True)
         states = np.empty(self.scopes.n_nodes, dtype=np.int32)
         queue, queued = np.empty(len(states), dtype=np.int64), np.zeros(len(states), dtype=np.bool_)
-        beliefs.decode(self._network, tables, state, self._work, BETTERMENTS, queue, queued, states)
+        beliefs.decode(self._network, tables, state, self._scratch, MAX_DECODING_SWEEPS, queue, queued, states)
         score, bound = self.scopes.score(potentials, states), np.inf
         if self._trees is not None and verdict.status != "diverged":
-            bound = self._trees.best_score(self._reweighted(potentials, state))
+            bound = self._trees.mean_best_score(self._reparametrise(potentials, state))
         elif self._is_forest and verdict.is_good and not self.damping:
             bound = score
         if score == -np.inf < bound and verdict.status == "converged":  # nothing says that no joint state can be
@@ -101,17 +101,17 @@ class BeliefPropagation(AbstractInference):
 
     @cached_property
     def _trees(self) -> SpanningTrees | None:
-        return None if self.appearance is None else SpanningTrees.of(self.scopes, self.seed)
+        return None if self.appearance is None else SpanningTrees.sample(self.scopes, self.seed)
 
     @cached_property
-    def _network(self) -> Network:
+    def _network(self) -> MessageNetwork:
         sizes = self.scopes.cardinality[self.scopes.node]
         appearance = np.ones(self.scopes.n_factors) if self._trees is None else self._trees.appearance
-        return Network(self.scopes.kernel_factors, offsets(sizes), appearance)
+        return MessageNetwork(self.scopes.kernel_factors, offsets(sizes), appearance)
 
     @cached_property
-    def _work(self) -> tuple[np.ndarray, ...]:
-        return scratch(self._network)
+    def _scratch(self) -> tuple[np.ndarray, ...]:
+        return allocate_scratch(self._network)
 
     @cached_property
     def _is_forest(self) -> bool:
@@ -123,44 +123,44 @@ class BeliefPropagation(AbstractInference):
 
     @cached_property
     def _lanes(self) -> list[PairLanes]:
-        return PairLanes.of(self.scopes)
+        return PairLanes.from_scopes(self.scopes)
 
-    def _run(self, potentials: Potentials, maximum: bool) -> tuple[MessageTables, MessageState, Verdict]:
+    def _propagate(self, potentials: Potentials, maximum: bool) -> tuple[MessageTables, MessageState, Verdict]:
         """Messages as logs, and what they make of each node's states, when the rounds are over."""
         net, logs = self._network, potentials.factors
         if self._trees is not None:
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
-        enough = self._enough(potentials)
-        linear = self._trees is None and self._is_narrow(potentials)
+        enough = self._stopping_residual(potentials)
+        linear = self._trees is None and self._fits_linear_range(potentials)
         in_lanes = linear and self.schedule == "flooding"  # pairs then have tables of their own
         numbers = bool((self.scopes.arity > 2).any()) if in_lanes else linear or not maximum
-        tables = self._tables(Potentials(potentials.nodes, logs), maximum, not linear, numbers)
-        state = self._open(tables)
+        tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, not linear, numbers)
+        state = self._uniform_messages(tables)
         if self.schedule == "flooding":
-            verdict = self._flood(tables, state, potentials, enough)
+            verdict = self._run_flooding(tables, state, potentials, enough)
         else:
-            verdict = self._iterate(self._step(tables, state, enough), enough)
+            verdict = self._iterate(self._make_step(tables, state, enough), enough)
         message = np.log(state.message) if linear else state.message
-        tables = self._tables(Potentials(potentials.nodes, logs), maximum, log=True, numbers=False)
+        tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, log=True, with_linear_values=False)
         state = MessageState(message, np.empty(len(potentials.nodes)), np.empty(len(potentials.nodes), dtype=np.int64))
-        schedules.open_products(net, tables, state)
+        schedules.compute_products(net, tables, state)
         return tables, state, verdict
 
-    def _iterate(self, step: Step, enough: float) -> Verdict:
+    def _iterate(self, step: Step, tolerance: float) -> Verdict:
         work = max(int(self.scopes.table_start[-1]), 1)
-        at_a_time = min(max(SLICE // work, 1), LOOKS)
-        return iterate(step, enough, self.max_iterations, self.observe, at_a_time)
+        at_a_time = min(max(CELLS_PER_STEP // work, 1), MAX_ROUNDS_PER_STEP)
+        return iterate(step, tolerance, self.max_iterations, self.observe, at_a_time)
 
-    def _enough(self, potentials: Potentials) -> float:
+    def _stopping_residual(self, potentials: Potentials) -> float:
         """The residual that ends it. On forests all changes but those of rounding cease after some rounds: those are exact."""
         if self.damping or not self._is_forest:
             return self.tolerance
         most = max(np.abs(part[np.isfinite(part)]).max(initial=1.0) for part in potentials)
         return float(
-            min(self.tolerance, ROUNDING * most * (1 + np.diff(self._network.factors.touch_start).max(initial=0)))
+            min(self.tolerance, ROUNDING_ERROR * most * (1 + np.diff(self._network.factors.touch_start).max(initial=0)))
         )
 
-    def _is_narrow(self, potentials: Potentials) -> bool:
+    def _fits_linear_range(self, potentials: Potentials) -> bool:
         """Whether all that can meet in a node fits in the range of float64, so that messages can be numbers."""
         scopes = self.scopes
         top = np.maximum.reduceat(potentials.nodes, scopes.state_start[:-1])
@@ -172,35 +172,42 @@ class BeliefPropagation(AbstractInference):
         of_factor = np.maximum.reduceat(potentials.factors, begin) - np.minimum.reduceat(potentials.factors, begin)
         of_factor[scopes.is_agreement] = np.abs(potentials.factors[begin[scopes.is_agreement]])
         spread += np.bincount(scopes.node, np.repeat(of_factor, scopes.arity), scopes.n_nodes)
-        return bool((spread <= RANGE).all())
+        return bool((spread <= MAX_LINEAR_SPREAD).all())
 
-    def _tables(self, potentials: Potentials, maximum: bool, log: bool, numbers: bool) -> MessageTables:
+    def _message_tables(
+        self, potentials: Potentials, maximum: bool, log: bool, with_linear_values: bool
+    ) -> MessageTables:
         scopes, damping = self.scopes, float(self.damping)
         values = np.empty(0)
-        if numbers:
+        if with_linear_values:
             top = np.maximum.reduceat(potentials.factors, scopes.table_start[:-1])
             values = np.exp(
                 potentials.factors - np.repeat(np.where(top > -np.inf, top, 0.0), np.diff(scopes.table_start))
             )
         return MessageTables(
-            log, maximum, values, potentials.factors, potentials.nodes if log else self._numbers(potentials), damping
+            log,
+            maximum,
+            values,
+            potentials.factors,
+            potentials.nodes if log else self._linear_potentials(potentials),
+            damping,
         )
 
-    def _numbers(self, potentials: Potentials) -> np.ndarray:
+    def _linear_potentials(self, potentials: Potentials) -> np.ndarray:
         """Potentials of nodes as numbers, the largest of each node 1."""
         top = np.maximum.reduceat(potentials.nodes, self.scopes.state_start[:-1])
         return np.asarray(np.exp(potentials.nodes - np.repeat(top, self.scopes.cardinality)))
 
-    def _open(self, tables: MessageTables) -> MessageState:
+    def _uniform_messages(self, tables: MessageTables) -> MessageState:
         """Messages that say nothing."""
         n_states = int(self.scopes.state_start[-1])
         barred = np.zeros(n_states if tables.log else 0, dtype=np.int64)
         message = np.full(int(self._network.message_start[-1]), 0.0 if tables.log else 1.0)
         state = MessageState(message, np.empty(n_states), barred)
-        schedules.open_products(self._network, tables, state)
+        schedules.compute_products(self._network, tables, state)
         return state
 
-    def _step(self, tables: MessageTables, state: MessageState, enough: float) -> Step:
+    def _make_step(self, tables: MessageTables, state: MessageState, tolerance: float) -> Step:
         net = self._network
         if self.schedule == "sequential":
             visited = 0
@@ -209,29 +216,35 @@ class BeliefPropagation(AbstractInference):
                 nonlocal visited
                 change = 0.0
                 for _ in range(rounds):
-                    change = schedules.sweep(net, tables, state, self._work, visited % 2 == 1)
+                    change = schedules.sweep(net, tables, state, self._scratch, visited % 2 == 1)
                     visited += 1
                 return float(change)
 
             return sweep
         n_places = len(self.scopes.node)
         pending, change = np.empty_like(state.message), np.empty(n_places)
-        schedules.pend(net, tables, state, self._work, pending, change)
-        largest = _tournament(change)
+        schedules.compute_pending(net, tables, state, self._scratch, pending, change)
+        largest = _build_tournament(change)
 
         def commit(rounds: int) -> float:
             if np.isnan(change).any():
                 return np.nan
             most = rounds * n_places
-            return float(schedules.send_by_residual(net, tables, state, self._work, pending, largest, enough, most))
+            return float(
+                schedules.send_by_residual(net, tables, state, self._scratch, pending, largest, tolerance, most)
+            )
 
         return commit
 
-    def _flood(self, tables: MessageTables, state: MessageState, potentials: Potentials, enough: float) -> Verdict:
+    def _run_flooding(
+        self, tables: MessageTables, state: MessageState, potentials: Potentials, tolerance: float
+    ) -> Verdict:
         """Flood: with numbers pairs many at a time, all else one by one."""
         net, scopes = self._network, self.scopes
         shapes = (
-            [] if tables.log else [(lanes, lanes.tables(scopes, potentials), lanes.open()) for lanes in self._lanes]
+            []
+            if tables.log
+            else [(lanes, lanes.tables(scopes, potentials), lanes.uniform_messages()) for lanes in self._lanes]
         )
         others = np.flatnonzero(scopes.arity > (0 if tables.log else 2))
         impossible, widest = np.isneginf(tables.nodes), np.ones(int(scopes.cardinality.max(initial=1)))
@@ -250,22 +263,22 @@ class BeliefPropagation(AbstractInference):
                 change = float(np.log(most))
                 if len(others):
                     now = MessageState(state.message, product, barred)
-                    found = schedules.flood(net, tables, now, self._work, others, following, barred_next)
+                    found = schedules.flood(net, tables, now, self._scratch, others, following, barred_next)
                     change = float(np.maximum(change, found))
                 product, following, barred, barred_next = following, product, barred_next, barred
             return change
 
-        verdict = self._iterate(flood, enough)
+        verdict = self._iterate(flood, tolerance)
         for lanes, _, found in shapes:
             begin = net.message_start[scopes.start[lanes.factors], None]
-            state.message[begin + np.arange(lanes.first + lanes.second)] = lanes.by_pair(found)
+            state.message[begin + np.arange(lanes.first + lanes.second)] = lanes.messages_by_pair(found)
         return verdict
 
-    def _reweighted(self, potentials: Potentials, state: MessageState) -> Potentials:
+    def _reparametrise(self, potentials: Potentials, state: MessageState) -> Potentials:
         """The same scores, as potentials that take part in each forest: nodes wholly, each pair as often as it appears."""
         net, scopes = self._network, self.scopes
         assert self._trees is not None
-        full, whole = scopes.full(potentials)
+        full, whole = scopes.expand_agreements(potentials)
         nodes = np.where(state.barred > 0, -np.inf, state.product)
         message = np.where(state.message == -np.inf, 0.0, state.message)
         factors = whole.factors / np.repeat(net.appearance, np.diff(full.table_start))
@@ -277,7 +290,7 @@ class BeliefPropagation(AbstractInference):
         return Potentials(nodes, factors)
 
 
-def _tournament(keys: np.ndarray) -> np.ndarray:
+def _build_tournament(keys: np.ndarray) -> np.ndarray:
     """Keys, none below 0, with the larger of each two above them, up to the largest at seat 1; see `send_by_residual`."""
     n = 1 << max(len(keys) - 1, 0).bit_length()
     largest = np.zeros(2 * n)

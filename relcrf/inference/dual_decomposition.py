@@ -16,14 +16,14 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
 from relcrf.columns.offsets import offsets
-from relcrf.graph.parts import component_of
+from relcrf.graph.scope_components import label_scope_components
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.ascent import ascended
+from relcrf.inference.coordinate_ascent import ascend_states
 from relcrf.inference.iteration import iterate
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
 from relcrf.kernels import dual_decomposition as kernel
 
-CLOSED = 1e-9
+GAP_TOLERANCE = 1e-9
 """Share of the score at which the gap to the bound is rounding, and the joint state a best one."""
 
 
@@ -43,7 +43,7 @@ class DualDecomposition(AbstractInference):
     scopes: Scopes
     tolerance: float = 1e-7
     max_iterations: int = 500
-    observe: Observer = field(default=silent)
+    observe: Observer = field(default=ignore_progress)
 
     def marginals(self, potentials: Potentials) -> Marginals:
         """None.
@@ -54,26 +54,30 @@ class DualDecomposition(AbstractInference):
         raise ValueError("dual decomposition finds most probable states and has no marginals")
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        factors, (order, forward, backward, message_start) = self.scopes.kernel_factors, self._passes
+        factors, (order, forward, backward, message_start) = self.scopes.kernel_factors, self._pass_layout
         message = np.zeros(int(message_start[-1]))
         alive = potentials.nodes > -np.inf
-        best = _Best(ascended(factors, potentials, np.zeros(self.scopes.n_nodes, dtype=np.int32)), -np.inf, np.inf)
+        best = _BestState(
+            ascend_states(factors, potentials, np.zeros(self.scopes.n_nodes, dtype=np.int32)), -np.inf, np.inf
+        )
 
         def round_(rounds: int) -> float:
             nonlocal best
             fall = 0.0
             for _ in range(rounds):
                 passing = (*potentials, order, forward, message_start, message, alive)
-                if not kernel.send(factors, *passing):
-                    best = _Best(best.states, -np.inf, -np.inf)
+                if not kernel.update_messages(factors, *passing):
+                    best = _BestState(best.states, -np.inf, -np.inf)
                     return 0.0
                 states = np.empty(self.scopes.n_nodes, dtype=np.int32)
                 kernel.decode(factors, *potentials, order, message_start, message, alive.copy(), states)
-                if not kernel.send(factors, *potentials, order[::-1].copy(), backward, message_start, message, alive):
-                    best = _Best(best.states, -np.inf, -np.inf)
+                if not kernel.update_messages(
+                    factors, *potentials, order[::-1].copy(), backward, message_start, message, alive
+                ):
+                    best = _BestState(best.states, -np.inf, -np.inf)
                     return 0.0
                 bound = kernel.upper_bound(factors, *potentials, message_start, message, alive)
-                states = ascended(factors, potentials, states)
+                states = ascend_states(factors, potentials, states)
                 fall = (best.bound - bound) / max(1.0, abs(bound))
                 best = best.with_round(states, self.scopes.score(potentials, states), bound)
                 if best.is_optimal:
@@ -89,7 +93,7 @@ class DualDecomposition(AbstractInference):
         return MapStates(score, best.states, max(best.bound, score), verdict)
 
     @cached_property
-    def _passes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _pass_layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The order, children first; for both ways which places' factors go on; where the places' messages begin."""
         scopes, order = self.scopes, _breadth_first(self.scopes)[::-1].copy()
         sizes = scopes.cardinality[scopes.node].astype(np.int64)
@@ -105,7 +109,7 @@ class DualDecomposition(AbstractInference):
 def _breadth_first(scopes: Scopes) -> np.ndarray:
     """Return the nodes in breadth-first order over their factors, shape (n_nodes,)."""
     factors, n = scopes.kernel_factors, scopes.n_nodes
-    roots = np.unique(component_of(scopes))
+    roots = np.unique(label_scope_components(scopes))
     # Nodes, then factors, and one more that is next to the lowest node of each component.
     start = np.concatenate((factors.touch_start, offsets(scopes.arity)[1:] + len(scopes.node)))
     start = np.append(start, start[-1] + len(roots))
@@ -116,20 +120,20 @@ def _breadth_first(scopes: Scopes) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class _Best:
+class _BestState:
     """The best joint state so far, its score, and the bound."""
 
     states: np.ndarray
     score: float
     bound: float
 
-    def with_round(self, states: np.ndarray, score: float, bound: float) -> _Best:
+    def with_round(self, states: np.ndarray, score: float, bound: float) -> _BestState:
         if score <= self.score:
             states, score = self.states, self.score
-        return _Best(states, score, min(self.bound, bound))
+        return _BestState(states, score, min(self.bound, bound))
 
     @property
     def is_optimal(self) -> bool:
         if self.score == -np.inf:
             return self.bound == -np.inf
-        return self.bound - self.score <= CLOSED * max(1.0, abs(self.score))
+        return self.bound - self.score <= GAP_TOLERANCE * max(1.0, abs(self.score))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Unanswerable, Verdict
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, UnsupportedGraphError, Verdict
 
-LIMIT = 1 << 20
+MAX_JOINT_STATES = 1 << 20
 """Joint states beyond which enumeration refuses: a second of work."""
 
 
@@ -23,11 +23,11 @@ class Enumeration(AbstractInference):
 
     scopes: Scopes
 
-    def _all(self, potentials: Potentials) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _enumerate(self, potentials: Potentials) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Every joint state, shape (n_nodes, n); its cell in every full table, shape (n_factors, n); its score."""
-        scopes, full = self.scopes.full(potentials)
-        if np.log(scopes.cardinality).sum() > np.log(LIMIT) + 1e-9:
-            raise Unanswerable(f"more than {LIMIT} joint states; enumeration is for small graphs")
+        scopes, full = self.scopes.expand_agreements(potentials)
+        if np.log(scopes.cardinality).sum() > np.log(MAX_JOINT_STATES) + 1e-9:
+            raise UnsupportedGraphError(f"more than {MAX_JOINT_STATES} joint states; enumeration is for small graphs")
         n_joint = int(np.prod(scopes.cardinality, dtype=np.int64))
         states = np.indices(tuple(scopes.cardinality)).reshape(scopes.n_nodes, n_joint)
         scores = np.zeros(states.shape[1])
@@ -41,7 +41,7 @@ class Enumeration(AbstractInference):
         return states, cells, scores
 
     def marginals(self, potentials: Potentials) -> Marginals:
-        states, cells, scores = self._all(potentials)
+        states, cells, scores = self._enumerate(potentials)
         top = scores.max()
         if top == -np.inf:
             nan = np.full(int(self.scopes.state_start[-1]), np.nan), np.full(int(self.scopes.table_start[-1]), np.nan)
@@ -49,15 +49,15 @@ class Enumeration(AbstractInference):
         probability = np.exp(scores - top)
         log_partition = float(top + np.log(probability.sum()))
         probability /= probability.sum()
-        full, _ = self.scopes.full(potentials)
+        full, _ = self.scopes.expand_agreements(potentials)
         nodes, tables = np.zeros(int(full.state_start[-1])), np.zeros(int(full.table_start[-1]))
         for node in range(full.n_nodes):
             np.add.at(nodes, full.state_start[node] + states[node], probability)
         for factor in range(full.n_factors):
             np.add.at(tables, cells[factor], probability)
-        return Marginals(log_partition, nodes, self.scopes.of_full(tables), Verdict("exact"))
+        return Marginals(log_partition, nodes, self.scopes.collapse_agreements(tables), Verdict("exact"))
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        states, _, scores = self._all(potentials)
+        states, _, scores = self._enumerate(potentials)
         best = int(scores.argmax())
         return MapStates(float(scores[best]), states[:, best].astype(np.int32), float(scores[best]), Verdict("exact"))

@@ -9,7 +9,7 @@ from relcrf.inference.result import Observer, Verdict
 
 
 def iterate(
-    step: Callable[[int], float], tolerance: float, most: int, observe: Observer, at_a_time: int = 1
+    step: Callable[[int], float], tolerance: float, max_iterations: int, observe: Observer, rounds_per_step: int = 1
 ) -> Verdict:
     """Runs rounds.
 
@@ -19,13 +19,13 @@ def iterate(
     Args:
         step: runs so many rounds and returns the residual of the last; nan or inf where the method has diverged.
         tolerance: the residual at which it has converged.
-        most: rounds, after which it has not.
-        at_a_time: rounds that a step runs.
+        max_iterations: rounds, after which it has not.
+        rounds_per_step: rounds that a step runs.
     """
     done, residual = 0, math.inf
     try:
-        while done < most:
-            rounds = min(at_a_time, most - done)
+        while done < max_iterations:
+            rounds = min(rounds_per_step, max_iterations - done)
             residual = step(rounds)
             done += rounds
             if not math.isfinite(residual):

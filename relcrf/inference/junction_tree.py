@@ -12,11 +12,11 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.clique_tree import CliqueTree, clique_tree
+from relcrf.inference.clique_tree import CliqueTree, build_clique_tree
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
 from relcrf.kernels import junction_tree as kernel
 
-DRAWS = 1 << 22
+MAX_RANDOM_NUMBERS = 1 << 22
 """Random numbers that are held at a time."""
 
 
@@ -28,33 +28,33 @@ class JunctionTree(AbstractInference):
         memory: bytes that the tables of all cliques may take; messages take up to half as much again.
 
     Raises:
-        CliqueTooLarge: a ValueError, at the first call, where they need more; nothing large has been made then.
+        CliqueTooLargeError: a ValueError, at the first call, where they need more; nothing large has been made then.
     """
 
     scopes: Scopes
     memory: int = 1 << 30
 
     @cached_property
-    def cliques(self) -> CliqueTree:
+    def clique_tree(self) -> CliqueTree:
         """What it costs, also where it is refused."""
-        return clique_tree(self.scopes, self.memory)
+        return build_clique_tree(self.scopes, self.memory)
 
-    def _up(self, potentials: Potentials, *, maximum: bool) -> tuple[float, np.ndarray, np.ndarray]:
-        self.cliques.require_memory()
-        total, table, message = kernel.up(self.cliques.trees, self.scopes.kernel_factors, *potentials, maximum)
+    def _upward_pass(self, potentials: Potentials, *, maximum: bool) -> tuple[float, np.ndarray, np.ndarray]:
+        self.clique_tree.check_memory()
+        total, table, message = kernel.up(self.clique_tree.cliques, self.scopes.kernel_factors, *potentials, maximum)
         return float(total), table, message
 
     def marginals(self, potentials: Potentials) -> Marginals:
-        log_partition, table, message = self._up(potentials, maximum=False)
+        log_partition, table, message = self._upward_pass(potentials, maximum=False)
         value = 0.0 if log_partition > -np.inf else np.nan
         nodes, factors = np.full(len(potentials.nodes), value), np.full(len(potentials.factors), value)
         if log_partition > -np.inf:
-            kernel.down(self.cliques.trees, self.scopes.kernel_factors, table, message, nodes, factors)
+            kernel.down(self.clique_tree.cliques, self.scopes.kernel_factors, table, message, nodes, factors)
         return Marginals(log_partition, nodes, factors, Verdict("exact"))
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        score, table, _ = self._up(potentials, maximum=True)
-        states = kernel.best_states(self.cliques.trees, self.scopes.cardinality, table)
+        score, table, _ = self._upward_pass(potentials, maximum=True)
+        states = kernel.best_states(self.clique_tree.cliques, self.scopes.cardinality, table)
         return MapStates(score, states, score, Verdict("exact"))
 
     def sample(self, potentials: Potentials, n: int, seed: int) -> np.ndarray:
@@ -63,15 +63,15 @@ class JunctionTree(AbstractInference):
         Raises:
             ValueError: where no joint state is possible.
         """
-        log_partition, table, message = self._up(potentials, maximum=False)
+        log_partition, table, message = self._upward_pass(potentials, maximum=False)
         if log_partition == -np.inf:
             raise ValueError("no joint state is possible: there is nothing to draw")
         out = np.empty((n, self.scopes.n_nodes), dtype=np.int32)
         rng = np.random.default_rng(seed)
-        n_cliques = self.cliques.n_cliques
-        step = max(1, DRAWS // max(1, n_cliques))
+        n_cliques = self.clique_tree.n_cliques
+        step = max(1, MAX_RANDOM_NUMBERS // max(1, n_cliques))
         for first in range(0, n, step):
             some = out[first : first + step]
             uniform = rng.random((len(some), n_cliques))
-            kernel.draw(self.cliques.trees, self.scopes.cardinality, table, message, uniform, some)
+            kernel.draw_states(self.clique_tree.cliques, self.scopes.cardinality, table, message, uniform, some)
         return out

@@ -13,16 +13,24 @@ import numpy as np
 
 from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.ascent import alone, find_possible
-from relcrf.inference.clique_tree import CliqueTooLarge
+from relcrf.inference.clique_tree import CliqueTooLargeError
+from relcrf.inference.coordinate_ascent import find_feasible_states, independent_states
 from relcrf.inference.iteration import iterate
 from relcrf.inference.junction_tree import JunctionTree
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Unanswerable, Verdict, silent
+from relcrf.inference.result import (
+    AbstractInference,
+    MapStates,
+    Marginals,
+    Observer,
+    UnsupportedGraphError,
+    Verdict,
+    ignore_progress,
+)
 from relcrf.kernels import mean_field as kernel
-from relcrf.kernels.factors import most_nodes
-from relcrf.kernels.mean_field import Parts
+from relcrf.kernels.factors import max_arity
+from relcrf.kernels.mean_field import FactorParts
 
-SMALL = 1 << 12
+MAX_ENUMERATED_STATES = 1 << 12
 """Joint states up to which a block is enumerated: that costs less than a junction tree."""
 
 
@@ -41,7 +49,7 @@ class MeanField(AbstractInference):
 
     Args:
         blocks: the block of each node, shape (n_nodes,), integers; None makes each node its own. They are updated in
-            ascending order. A block is treated exactly: by enumeration up to `SMALL` joint states, and else by a junction tree.
+            ascending order. A block is treated exactly: by enumeration up to `MAX_ENUMERATED_STATES` joint states, and else by a junction tree.
         schedule: `sequential`, each block from the newest distributions of the others, or `parallel`, all blocks from
             those of the sweep before.
         tolerance: change of a probability at which it stops.
@@ -60,78 +68,80 @@ class MeanField(AbstractInference):
     max_iterations: int = 1000
     restarts: int = 0
     seed: int = 0
-    observe: Observer = field(default=silent)
+    observe: Observer = field(default=ignore_progress)
 
     def marginals(self, potentials: Potentials) -> Marginals:
-        best = self._best(potentials)
+        best = self._best_ascent(potentials)
         tables = np.empty(int(self.scopes.table_start[-1]))
-        kernel.factor_marginals(self.scopes.kernel_factors, self._parts, potentials.factors, best.q, tables)
-        bound = best.bound if best.broken == 0.0 else -np.inf
+        kernel.compute_marginals(self.scopes.kernel_factors, self._parts, potentials.factors, best.q, tables)
+        bound = best.bound if best.violations == 0.0 else -np.inf
         return Marginals(bound, best.q[: int(self.scopes.state_start[-1])].copy(), tables, best.verdict)
 
     def map_states(self, potentials: Potentials) -> MapStates:
         """The blocks' most probable states one after the other, until no block's change betters the score."""
-        best = self._best(potentials)
+        best = self._best_ascent(potentials)
         best.ascend(hard=True)
         nodes = best.q[: int(self.scopes.state_start[-1])]
         offset = np.arange(len(nodes)) - np.repeat(self.scopes.state_start[:-1], self.scopes.cardinality)
         states = offset[nodes > 0.5].astype(np.int32)
         return MapStates(self.scopes.score(potentials, states), states, np.inf, best.verdict)
 
-    def _best(self, potentials: Potentials) -> _Ascent:
+    def _best_ascent(self, potentials: Potentials) -> _MeanFieldAscent:
         """Of all starts the one that breaks the fewest rules, and of these the one with the highest bound."""
         if self.schedule not in ("sequential", "parallel"):
             raise ValueError(f"no schedule '{self.schedule}'; there are sequential and parallel")
         rng = np.random.default_rng(self.seed)
-        best = _Ascent(self, potentials, _softmax(self.scopes, potentials.nodes))
+        best = _MeanFieldAscent(self, potentials, _softmax(self.scopes, potentials.nodes))
         best.ascend()
         for start in range(self.restarts + 1):
             if best.verdict.status == "interrupted":
                 break
             if start < self.restarts:
                 nodes = _softmax(self.scopes, potentials.nodes + rng.gumbel(size=len(potentials.nodes)))
-            elif best.broken > 0.0:
-                states, _ = find_possible(self.scopes.kernel_factors, potentials, alone(self.scopes, potentials), rng)
+            elif best.violations > 0.0:
+                states, _ = find_feasible_states(
+                    self.scopes.kernel_factors, potentials, independent_states(self.scopes, potentials), rng
+                )
                 nodes = np.zeros(len(potentials.nodes))
                 nodes[self.scopes.state_start[:-1] + states] = 1.0
             else:
                 break
-            other = _Ascent(self, potentials, nodes)
+            other = _MeanFieldAscent(self, potentials, nodes)
             other.ascend()
-            if (other.broken, -other.bound) < (best.broken, -best.bound):
+            if (other.violations, -other.bound) < (best.violations, -best.bound):
                 best = other
             elif other.verdict.status == "interrupted":
                 best.verdict = other.verdict
         return best
 
     @cached_property
-    def _block_of(self) -> np.ndarray:
+    def _block_index(self) -> np.ndarray:
         """Blocks counted from 0, ascending. Shape (n_nodes,)."""
         if self.blocks is None:
             return np.arange(self.scopes.n_nodes)
         return np.unique(self.blocks, return_inverse=True)[1]
 
     @cached_property
-    def _parts(self) -> Parts:
-        scopes, block_of = self.scopes, self._block_of
+    def _parts(self) -> FactorParts:
+        scopes, block_of = self.scopes, self._block_index
         n_blocks = int(block_of.max(initial=-1)) + 1
         key = self.scopes.kernel_factors.factor * max(1, n_blocks) + block_of[scopes.node]
         distinct, part_of = np.unique(key, return_inverse=True)
         factor, block = distinct // max(1, n_blocks), distinct % max(1, n_blocks)
         place = np.argsort(part_of, kind="stable")
-        place_start = _starts(part_of, len(factor))
+        place_start = _group_offsets(part_of, len(factor))
         tables = Scopes(scopes.cardinality, place_start, scopes.node[place])  # of the parts, were they factors
         first_node = scopes.node[place[place_start[:-1]]]
         larger = np.where(tables.arity > 1, np.diff(tables.table_start), 0)
         behind = int(scopes.state_start[-1]) + np.cumsum(larger) - larger
         stride_of = np.empty_like(tables.stride)
         stride_of[place] = tables.stride
-        return Parts(
-            block_start=_starts(block_of, n_blocks),
+        return FactorParts(
+            block_start=_group_offsets(block_of, n_blocks),
             block_node=np.argsort(block_of, kind="stable"),
-            block_part_start=_starts(block, n_blocks),
+            block_part_start=_group_offsets(block, n_blocks),
             block_part=np.argsort(block, kind="stable"),
-            factor_start=_starts(factor, scopes.n_factors),
+            factor_start=_group_offsets(factor, scopes.n_factors),
             factor=factor,
             place_start=place_start,
             place=place,
@@ -143,7 +153,7 @@ class MeanField(AbstractInference):
         )
 
     @cached_property
-    def _size(self) -> int:
+    def _q_size(self) -> int:
         """Length of `q`: states of all nodes, and cells of all parts of more than one."""
         parts = self._parts
         cardinality = self.scopes.cardinality[self.scopes.node[parts.place]].astype(np.int64)
@@ -151,33 +161,33 @@ class MeanField(AbstractInference):
         return int(self.scopes.state_start[-1] + sizes[np.diff(parts.place_start) > 1].sum())
 
     @cached_property
-    def _runs(self) -> list[_LargeBlock | tuple[int, int]]:
+    def _update_steps(self) -> list[_JunctionTreeBlock | tuple[int, int]]:
         """Return the blocks in order: ranges of blocks to enumerate, and large ones between them."""
         parts = self._parts
         n_blocks = len(parts.block_start) - 1
         logs = np.log(self.scopes.cardinality[parts.block_node].astype(np.float64))
         totals = np.concatenate(([0.0], np.cumsum(logs)))
         size = np.exp(np.minimum(totals[parts.block_start[1:]] - totals[parts.block_start[:-1]], 100.0))
-        runs: list[_LargeBlock | tuple[int, int]] = []
+        runs: list[_JunctionTreeBlock | tuple[int, int]] = []
         first = 0
-        for block in np.flatnonzero(size > SMALL + 0.5):
-            runs += [(first, int(block)), _LargeBlock.of(self, int(block))]
+        for block in np.flatnonzero(size > MAX_ENUMERATED_STATES + 0.5):
+            runs += [(first, int(block)), _JunctionTreeBlock.from_method(self, int(block))]
             first = int(block) + 1
-        return [run for run in (*runs, (first, n_blocks)) if isinstance(run, _LargeBlock) or run[0] < run[1]]
+        return [run for run in (*runs, (first, n_blocks)) if isinstance(run, _JunctionTreeBlock) or run[0] < run[1]]
 
 
-class _Ascent:
+class _MeanFieldAscent:
     """One start of the ascent and where it has come to."""
 
     def __init__(self, method: MeanField, potentials: Potentials, nodes: np.ndarray) -> None:
         """`nodes` are the distributions to begin with, flat."""
         self.method, self.potentials = method, potentials
-        self.q = np.concatenate((nodes, np.empty(method._size - len(nodes))))
-        kernel.products(method.scopes.kernel_factors, method._parts, self.q)
+        self.q = np.concatenate((nodes, np.empty(method._q_size - len(nodes))))
+        kernel.initialise_parts(method.scopes.kernel_factors, method._parts, self.q)
         self.scratch = np.empty_like(self.q), np.empty_like(self.q), np.zeros(method.scopes.n_nodes, dtype=np.int64)
         self.entropy = np.zeros(len(method._parts.block_start) - 1)
         self.verdict = Verdict("converged")
-        self.bound, self.broken = -np.inf, np.inf
+        self.bound, self.violations = -np.inf, np.inf
 
     def ascend(self, hard: bool = False) -> None:
         """Sweeps until nothing changes.
@@ -191,9 +201,9 @@ class _Ascent:
             change = 0.0
             for _ in range(rounds):
                 new = self.q.copy()
-                for run in method._runs:
+                for run in method._update_steps:
                     seen = self.q if parallel else new
-                    if isinstance(run, _LargeBlock):
+                    if isinstance(run, _JunctionTreeBlock):
                         run.update(self, seen, hard, new)
                     else:
                         arrays = (
@@ -202,7 +212,7 @@ class _Ascent:
                             self.potentials.nodes,
                             self.potentials.factors,
                         )
-                        kernel.update(*arrays, *run, hard, seen, *self.scratch, new, self.entropy)
+                        kernel.update_blocks(*arrays, *run, hard, seen, *self.scratch, new, self.entropy)
                 change = float(np.abs(new - self.q).max(initial=0.0))
                 self.q = new
             return change
@@ -210,16 +220,16 @@ class _Ascent:
         verdict = iterate(sweep, method.tolerance, max(1, method.max_iterations), method.observe)
         if hard:
             return
-        self.bound, self.broken = self._bound()
-        if self.broken > 0.0 and verdict.status == "converged":
-            verdict = Verdict("not converged", verdict.iterations, self.broken)
+        self.bound, self.violations = self._bound()
+        if self.violations > 0.0 and verdict.status == "converged":
+            verdict = Verdict("not converged", verdict.iterations, self.violations)
         self.verdict = verdict
 
     def _bound(self) -> tuple[float, float]:
         """Lower bound of the log partition without what cannot be; expected number of broken rules."""
         method, potentials = self.method, self.potentials
         tables = np.empty(int(method.scopes.table_start[-1]))
-        energy, broken = kernel.factor_marginals(
+        energy, broken = kernel.compute_marginals(
             method.scopes.kernel_factors, method._parts, potentials.factors, self.q, tables
         )
         nodes = self.q[: len(potentials.nodes)]
@@ -229,7 +239,7 @@ class _Ascent:
 
 
 @dataclass(frozen=True, eq=False)
-class _LargeBlock:
+class _JunctionTreeBlock:
     """A block whose joint distribution is inferred by a junction tree.
 
     Args:
@@ -242,7 +252,7 @@ class _LargeBlock:
     cells: np.ndarray
 
     @classmethod
-    def of(cls, method: MeanField, block: int) -> _LargeBlock:
+    def from_method(cls, method: MeanField, block: int) -> _JunctionTreeBlock:
         """Return a block of the method with its junction tree.
 
         Raises:
@@ -257,21 +267,21 @@ class _LargeBlock:
         inside = Scopes(scopes.cardinality[nodes], offsets(arity), np.searchsorted(nodes, scopes.node[places]))
         inference = JunctionTree(inside)
         try:
-            inference.cliques.require_memory()
-        except CliqueTooLarge as error:
+            inference.clique_tree.check_memory()
+        except CliqueTooLargeError as error:
             name = block if method.blocks is None else np.unique(method.blocks)[block]
-            raise Unanswerable(f"block {name} of {len(nodes)} nodes is too large: {error}") from None
+            raise UnsupportedGraphError(f"block {name} of {len(nodes)} nodes is too large: {error}") from None
         sizes = np.diff(inside.table_start)
         cells = np.repeat(parts.table_start[mine] - inside.table_start[:-1], sizes) + np.arange(sizes.sum())
         return cls(block, inference, entries_of_runs(scopes.state_start, nodes), cells)
 
-    def update(self, ascent: _Ascent, seen: np.ndarray, hard: bool, out: np.ndarray) -> None:
+    def update(self, ascent: _MeanFieldAscent, source: np.ndarray, hard: bool, out: np.ndarray) -> None:
         """The block's new distribution; a best state of it where `hard`, or where every one breaks a rule."""
         method, potentials = ascent.method, ascent.potentials
         field, broken, _ = ascent.scratch
         arrays = (method.scopes.kernel_factors, method._parts, potentials.nodes, potentials.factors)
-        scratch = np.empty((2, most_nodes(method.scopes.kernel_factors)), dtype=np.int64)
-        kernel.fields(*arrays, self.block, seen, *scratch, field, broken)
+        scratch = np.empty((2, max_arity(method.scopes.kernel_factors)), dtype=np.int64)
+        kernel.compute_fields(*arrays, self.block, source, *scratch, field, broken)
         rules, given = (Potentials(flat[self.states], flat[self.cells]) for flat in (broken, field))
         given.nodes[rules.nodes > 0.0] = -np.inf
         given.factors[rules.factors > 0.0] = -np.inf
@@ -293,7 +303,7 @@ class _LargeBlock:
         ascent.entropy[self.block] = entropy
 
 
-def _starts(group: np.ndarray, n_groups: int) -> np.ndarray:
+def _group_offsets(group: np.ndarray, n_groups: int) -> np.ndarray:
     """Where each group begins once its members stand together, shape (n_groups + 1,)."""
     return offsets(np.bincount(group, minlength=n_groups))
 

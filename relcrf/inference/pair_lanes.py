@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.kernels import lanes
+from relcrf.kernels import pair_flooding
 from relcrf.kernels.distinct import distinct_rows
-from relcrf.kernels.lanes import LANES
+from relcrf.kernels.pair_flooding import LANES
 
-CHUNK = 1 << 16
+CELLS_PER_CHUNK = 1 << 16
 """Cells that are made numbers at a time: they stay in a core's cache."""
 
 
@@ -23,17 +23,17 @@ class PairLanes:
 
     Args:
         factors: shape (n_pairs,). first, second: cardinalities. agreement: whether they are agreements.
-        ends: where the states of each pair's nodes begin, shape (n_blocks, 2, LANES).
+        state_starts: where the states of each pair's nodes begin, shape (n_blocks, 2, LANES).
     """
 
     factors: np.ndarray
     first: int
     second: int
-    agreement: bool
-    ends: np.ndarray
+    is_agreement: bool
+    state_starts: np.ndarray
 
     @classmethod
-    def of(cls, scopes: Scopes) -> list[PairLanes]:
+    def from_scopes(cls, scopes: Scopes) -> list[PairLanes]:
         """All pairs of these scopes, by shape."""
         pairs = np.flatnonzero(scopes.arity == 2)
         ends = scopes.node[scopes.start[pairs, None] + np.arange(2)]
@@ -43,19 +43,19 @@ class PairLanes:
             here = np.flatnonzero((shape == (first, second, agree)).all(axis=1))
             start = np.full((-(-len(here) // LANES) * LANES, 2), scopes.state_start[-1])
             start[: len(here)] = scopes.state_start[ends[here]]
-            out.append(cls(pairs[here], int(first), int(second), bool(agree), _in_lanes(start)))
+            out.append(cls(pairs[here], int(first), int(second), bool(agree), _to_lanes(start)))
         return out
 
     def tables(self, scopes: Scopes, potentials: Potentials) -> np.ndarray:
         """Potentials as numbers, the largest of each pair 1, shape (n_blocks, n_cells, LANES); two cells of agreements."""
-        n_cells = 2 if self.agreement else self.first * self.second
-        out = np.ones((len(self.ends), n_cells, LANES))
-        step = max(CHUNK // (n_cells * LANES), 1)
+        n_cells = 2 if self.is_agreement else self.first * self.second
+        out = np.ones((len(self.state_starts), n_cells, LANES))
+        step = max(CELLS_PER_CHUNK // (n_cells * LANES), 1)
         for block in range(0, len(out), step):
             factors = self.factors[block * LANES : (block + step) * LANES]
             rows = np.zeros((len(out[block : block + step]) * LANES, n_cells))
             logs = rows[: len(factors)]
-            if self.agreement:
+            if self.is_agreement:
                 weight = potentials.factors[scopes.table_start[factors]]
                 logs[:] = np.minimum(np.column_stack((weight, -weight)), 0.0)
             else:
@@ -65,40 +65,40 @@ class PairLanes:
             out[block : block + step] = rows.reshape(-1, LANES, n_cells).transpose(0, 2, 1)
         return out
 
-    def open(self) -> np.ndarray:
+    def uniform_messages(self) -> np.ndarray:
         """Messages that say nothing."""
-        return np.ones((len(self.ends), self.first + self.second, LANES))
+        return np.ones((len(self.state_starts), self.first + self.second, LANES))
 
     def flood(
         self,
         tables: np.ndarray,
         message: np.ndarray,
         product: np.ndarray,
-        following: np.ndarray,
+        next_product: np.ndarray,
         maximum: bool,
-        keep: float,
+        damping: float,
     ) -> float:
         """One round; see `kernels.lanes.flood`."""
         return float(
-            lanes.flood(
+            pair_flooding.flood(
                 self.first,
                 self.second,
-                self.agreement,
+                self.is_agreement,
                 maximum,
-                keep,
+                damping,
                 tables,
-                self.ends,
+                self.state_starts,
                 message,
                 product,
-                following,
+                next_product,
             )
         )
 
-    def by_pair(self, message: np.ndarray) -> np.ndarray:
+    def messages_by_pair(self, message: np.ndarray) -> np.ndarray:
         """Messages to the first and then to the second node of each pair, shape (n_pairs, first + second)."""
         rows = message.transpose(0, 2, 1).reshape(-1, self.first + self.second)
         return np.asarray(rows[: len(self.factors)])
 
 
-def _in_lanes(rows: np.ndarray) -> np.ndarray:
+def _to_lanes(rows: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(rows.reshape(-1, LANES, rows.shape[1]).transpose(0, 2, 1))

@@ -35,7 +35,7 @@ class Verdict:
         return self.status in ("exact", "converged")
 
 
-class Unanswerable(ValueError):
+class UnsupportedGraphError(ValueError):
     """A method cannot take this graph: it has a shape or a size that is not for it."""
 
 
@@ -43,7 +43,7 @@ Observer = Callable[[Verdict], None]
 """Sees a method at work, after each round."""
 
 
-def silent(verdict: Verdict) -> None:
+def ignore_progress(verdict: Verdict) -> None:
     """Watches without a word."""
 
 

@@ -11,15 +11,15 @@ import numpy as np
 from numba import float32, float64, int32, int64
 
 from relcrf.columns.offsets import offsets
-from relcrf.kernels.cells import CELLS, KeyedCells
 from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.keyed_cells import CELLS, KeyedCells
 from relcrf.kernels.prefetch import prefetch
-from relcrf.kernels.threads import frozen, in_runs
+from relcrf.kernels.threads import freeze, map_key_ranges
 
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
 
-LINES = 4
+PREFETCH_LINES = 4
 """Of 16 cells with which the cells of a key begin, asked for while those of the key before are read."""
 
 
@@ -28,7 +28,7 @@ NUMBERS = (float32[::1], float64[::1])
 
 
 @kernel((read_only(SHORT), INDEX, SHORT))
-def by_key(key, start, feature):
+def sort_by_key(key, start, feature):
     """Puts features in the order of their keys: those of key k are then from start[k] to start[k + 1] - 1.
 
     Args:
@@ -66,16 +66,16 @@ def scatter(side, used, cells, out):
                     out[U(v)] += cells[cell]
 
 
-ACTIVE = (CELLS, CELLS, int64, int64, int64, read_only(INDEX), read_only(SHORT), read_only(SHORT))
+FEATURE_TYPES = (CELLS, CELLS, int64, int64, int64, read_only(INDEX), read_only(SHORT), read_only(SHORT))
 FAST = {"contract", "reassoc", "nsz"}
 
 
-@kernel(*((*ACTIVE, read_only(FLAT), read_only(numbers), numbers) for numbers in NUMBERS), fastmath={"contract"})
-def sums_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, holds, out):
+@kernel(*((*FEATURE_TYPES, read_only(FLAT), read_only(numbers), numbers) for numbers in NUMBERS), fastmath={"contract"})
+def sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, holds, out):
     """`out[cell] = sum over features of weight * holds` of the partner's cell in the same sample, for keys lo..hi-1.
 
     Args:
-        start, feature: the features of the keys of `own`, as of `by_key`.
+        start, feature: the features of the keys of `own`, as of `sort_by_key`.
         partner: the key of each feature in `other`, shape (n_features,). weight: the same shape.
         holds: by cell of `other`. out: by cell of `own`; written for keys that have features.
     """
@@ -98,14 +98,14 @@ def sums_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight,
             out[cell] = total[U(own.sample[cell])]
 
 
-@kernel(*((*ACTIVE, *[read_only(numbers)] * 4, FLAT) for numbers in NUMBERS), fastmath=FAST)
-def pair_gradient(
+@kernel(*((*FEATURE_TYPES, *[read_only(numbers)] * 4, FLAT) for numbers in NUMBERS), fastmath=FAST)
+def feature_gradient(
     first, second, n_samples, lo, hi, start, feature, partner, residual, holds, second_residual, second_holds, out
 ):  # fmt: skip
     """The gradient of the features of the first side's keys lo..hi-1; see `gradient`.
 
     Args:
-        start, feature, partner: as of `sums_by_cell`, with the first side as `own`.
+        start, feature, partner: as of `sum_by_cell`, with the first side as `own`.
         residual, holds: by variable. second_residual, second_holds: by cell of the second side.
         out: overwritten for these features, shape (n_features,).
     """
@@ -122,7 +122,7 @@ def pair_gradient(
         for at in range(start[key], start[key + 1]):
             b = partner[feature[at]]
             soon = U(second.start[partner[feature[min(at + 1, len(feature) - 1)]]])
-            for line in range(U(LINES)):
+            for line in range(U(PREFETCH_LINES)):
                 prefetch(second_residual, soon + line * U(16))
                 prefetch(second_holds, soon + line * U(16))
             begin, n = U(second.start[b]), U(second.start[b + 1] - second.start[b])
@@ -166,11 +166,11 @@ def add_scores(
     """
     if (score.shape, score.dtype) != (holds.shape, holds.dtype) or not score.flags.c_contiguous:
         raise ValueError(f"scores must be contiguous, of shape {holds.shape} and type {holds.dtype}")
-    add_to_side(first, second, n_samples, a, b, weight, holds, score)
-    add_to_side(second, first, n_samples, b, a, weight, holds, score)
+    add_side_scores(first, second, n_samples, a, b, weight, holds, score)
+    add_side_scores(second, first, n_samples, b, a, weight, holds, score)
 
 
-def add_to_side(
+def add_side_scores(
     own: KeyedCells,
     other: KeyedCells,
     n_samples: int,
@@ -185,16 +185,16 @@ def add_to_side(
     Args:
         key, partner: of each feature in this side and in the other.
     """
-    weight, holds, partner = frozen(weight, np.float64), frozen(holds, holds.dtype), frozen(partner, np.int32)
-    start, feature = _by_key(frozen(key, np.int32), own)
-    there = _cells(other, partner, holds)
+    weight, holds, partner = freeze(weight, np.float64), freeze(holds, holds.dtype), freeze(partner, np.int32)
+    start, feature = _sort_features(freeze(key, np.int32), own)
+    there = _gather_used_cells(other, partner, holds)
     here = np.empty(len(own.variable), dtype=holds.dtype)
 
     def run(lo: int, hi: int) -> None:
-        sums_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, there, here)
+        sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, there, here)
 
-    list(in_runs(_work(start, feature, partner, other), run))
-    scatter(own, frozen(np.diff(start), np.int64), frozen(here, here.dtype), score)
+    list(map_key_ranges(_count_reads(start, feature, partner, other), run))
+    scatter(own, freeze(np.diff(start), np.int64), freeze(here, here.dtype), score)
 
 
 def gradient(
@@ -220,35 +220,35 @@ def gradient(
     if (residual.shape, residual.dtype) != (holds.shape, holds.dtype):
         raise ValueError(f"residuals must be of shape {holds.shape} and type {holds.dtype}")
     own, other = first, second
-    partner = frozen(b, np.int32)
-    residual, holds = (frozen(values, values.dtype) for values in (residual, holds))
-    start, feature = _by_key(frozen(a, np.int32), own)
-    there = tuple(_cells(other, partner, values) for values in (residual, holds))
+    partner = freeze(b, np.int32)
+    residual, holds = (freeze(values, values.dtype) for values in (residual, holds))
+    start, feature = _sort_features(freeze(a, np.int32), own)
+    there = tuple(_gather_used_cells(other, partner, values) for values in (residual, holds))
     out = np.empty(len(partner))
 
     def run(lo: int, hi: int) -> None:
-        pair_gradient(own, other, n_samples, lo, hi, start, feature, partner, residual, holds, *there, out)
+        feature_gradient(own, other, n_samples, lo, hi, start, feature, partner, residual, holds, *there, out)
 
-    list(in_runs(_work(start, feature, partner, other), run))
+    list(map_key_ranges(_count_reads(start, feature, partner, other), run))
     return out
 
 
-def _by_key(key: np.ndarray, side: KeyedCells) -> tuple[np.ndarray, np.ndarray]:
+def _sort_features(key: np.ndarray, cells: KeyedCells) -> tuple[np.ndarray, np.ndarray]:
     """Where the features of each key of a side begin, and features in that order."""
-    start, feature = np.zeros(len(side.start) + 1, dtype=np.int64), np.empty(len(key), dtype=np.int32)
-    by_key(key, start, feature)
-    return frozen(start[:-1], np.int64), frozen(feature, np.int32)
+    start, feature = np.zeros(len(cells.start) + 1, dtype=np.int64), np.empty(len(key), dtype=np.int32)
+    sort_by_key(key, start, feature)
+    return freeze(start[:-1], np.int64), freeze(feature, np.int32)
 
 
-def _cells(side: KeyedCells, key: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _gather_used_cells(side: KeyedCells, key: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Values of variables by cell of a side, for the keys that some feature has."""
-    used = frozen(np.bincount(key, minlength=len(side.start) - 1), np.int64)
+    used = freeze(np.bincount(key, minlength=len(side.start) - 1), np.int64)
     out = np.empty(len(side.variable), dtype=values.dtype)
-    list(in_runs(np.diff(side.start) * (used > 0), lambda lo, hi: gather(side, lo, hi, used, values, out)))
-    return frozen(out, out.dtype)
+    list(map_key_ranges(np.diff(side.start) * (used > 0), lambda lo, hi: gather(side, lo, hi, used, values, out)))
+    return freeze(out, out.dtype)
 
 
-def _work(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: KeyedCells) -> np.ndarray:
+def _count_reads(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: KeyedCells) -> np.ndarray:
     """How many cells the features of each key read, shape (n_keys,)."""
     read = offsets(np.diff(other.start)[partner[feature]])
     return np.diff(read[start])

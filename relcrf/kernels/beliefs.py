@@ -5,25 +5,25 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int32, int64
 
-from relcrf.kernels.compile import compiled, inner
-from relcrf.kernels.factors import following
+from relcrf.kernels.compile import allocation_free_kernel, inline_kernel
+from relcrf.kernels.factors import advance_cell
 from relcrf.kernels.forest import normalise
 from relcrf.kernels.messages import (
     FLAT,
     LONG,
     NETWORK,
+    SCRATCH,
     STATE,
     TABLES,
-    WORK,
-    agreement,
-    cavity,
-    plus,
-    through,
+    compute_agreement,
+    compute_cavity,
+    compute_message,
+    semiring_add,
 )
 
 
-@compiled(NETWORK, TABLES, STATE, WORK, FLAT, FLAT, FLAT)
-def beliefs(net, tables, state, work, count, nodes, factors):
+@allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT, FLAT)
+def compute_beliefs(net, tables, state, work, count, nodes, factors):
     """Distributions of all nodes and factors, written to flat arrays; of an agreement, the probability that its nodes agree.
 
     Args:
@@ -41,18 +41,18 @@ def beliefs(net, tables, state, work, count, nodes, factors):
         first, stop = net.factors.start[f], net.factors.start[f + 1]
         value = 0.0
         for q in range(first, stop):
-            value += cavity(net, tables, state, q, cavities[q - first])
+            value += compute_cavity(net, tables, state, q, cavities[q - first])
             count[net.factors.node[q]] -= net.appearance[f]
         begin = net.factors.table_start[f]
         if net.factors.agreement[f]:
             weight = tables.logs[begin]
-            agreement(net, tables.log, tables.maximum, weight, first, cavities, without, alike, differ)
+            compute_agreement(net, tables.log, tables.maximum, weight, first, cavities, without, alike, differ)
             k = net.factors.cardinality[net.factors.node[first]]
             for x in range(k):
                 alike[x] += cavities[0, x]
                 differ[x] += cavities[0, x]
             together, apart = normalise(alike[:k]), normalise(differ[:k])
-            either = plus(together, apart, tables.log, tables.maximum)
+            either = semiring_add(together, apart, tables.log, tables.maximum)
             value += either + max(weight, 0.0)
             factors[begin] = np.exp(together - either)
         else:
@@ -62,7 +62,7 @@ def beliefs(net, tables, state, work, count, nodes, factors):
                 factors[cell] = tables.logs[cell]
                 for q in range(first, stop):
                     factors[cell] += cavities[q - first, digit[q - first]]
-                cell = following(net.factors, first, stop, first - 1, digit, cell)
+                cell = advance_cell(net.factors, first, stop, first - 1, digit, cell)
             value += normalise(factors[begin : net.factors.table_start[f + 1]])
         total += net.appearance[f] * value
     for v in range(len(net.factors.cardinality)):
@@ -73,8 +73,8 @@ def beliefs(net, tables, state, work, count, nodes, factors):
     return total
 
 
-@inner
-def _best(net, tables, state, v, states, work):
+@inline_kernel
+def _find_best_state(net, tables, state, v, states, work):
     """The best state of a node, given the states of those that have one (not -1) and the messages of all others."""
     k = net.factors.cardinality[v]
     cavities, new, value = work[0], work[3][0], work[5]
@@ -95,8 +95,8 @@ def _best(net, tables, state, v, states, work):
                         cavities[q - first, x] = -np.inf
                     cavities[q - first, states[w]] = 0.0
                 elif q != place:
-                    cavity(net, tables, state, q, cavities[q - first])
-            through(net, tables, place, work, new)
+                    compute_cavity(net, tables, state, q, cavities[q - first])
+            compute_message(net, tables, place, work, new)
         else:
             m = net.message_start[place]
             for x in range(k):
@@ -112,7 +112,7 @@ def _best(net, tables, state, v, states, work):
     return best
 
 
-@compiled(NETWORK, TABLES, STATE, WORK, int64, LONG, boolean[::1], int32[::1])
+@allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, int64, LONG, boolean[::1], int32[::1])
 def decode(net, tables, state, work, most, queue, queued, states):
     """A joint state: node by node outwards from one of each component, given those before; then each node given all others,
     as long as that betters the score.
@@ -133,7 +133,7 @@ def decode(net, tables, state, work, most, queue, queued, states):
         while head < tail:
             v = queue[head]
             head += 1
-            states[v] = _best(net, tables, state, v, states, work)
+            states[v] = _find_best_state(net, tables, state, v, states, work)
             for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
                 f = net.factors.factor[net.factors.touch[i]]
                 for q in range(net.factors.start[f], net.factors.start[f + 1]):
@@ -144,7 +144,7 @@ def decode(net, tables, state, work, most, queue, queued, states):
     for _ in range(most):
         changed = False
         for v in range(n_nodes):
-            best = _best(net, tables, state, v, states, work)
+            best = _find_best_state(net, tables, state, v, states, work)
             if best != states[v]:
                 states[v] = best
                 changed = True

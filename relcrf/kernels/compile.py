@@ -25,11 +25,20 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLoca
 from numba.extending import register_jitable
 from platformdirs import user_cache_path
 
-from relcrf.files import locked
+from relcrf.files import file_lock
 
 PACKAGE = Path(__file__).resolve().parent
 
-STALE = (EOFError, pickle.UnpicklingError, AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError)
+STALE_INDEX_ERRORS = (
+    EOFError,
+    pickle.UnpicklingError,
+    AttributeError,
+    ImportError,
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
 """What unpickling an index raises that a machine left behind which lost its power, that a full disk cut short, or that names
 classes which another version of Numba has elsewhere.
 """
@@ -60,7 +69,7 @@ class CacheFolder:
             if self.private and not _is_private(self.path):
                 return False
             tempfile.TemporaryFile(dir=self.path).close()
-            with _locked(self.path):
+            with _lock_folder(self.path):
                 return True
         except OSError:
             return False
@@ -83,9 +92,9 @@ def _is_private(folder: Path) -> bool:
     return real.stat().st_uid == os.getuid()
 
 
-def _locked(folder: Path) -> AbstractContextManager[None]:
+def _lock_folder(folder: Path) -> AbstractContextManager[None]:
     """Keep other processes and threads from reading and adding compiled kernels."""
-    return locked(folder / ".lock")
+    return file_lock(folder / ".lock")
 
 
 @cache
@@ -131,10 +140,10 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
     for different types can give both the same number, and the code of the one is then run for the types of the other.
     """
 
-    class _Files(CompileResultCacheImpl):  # type: ignore[misc]
+    class _KernelFiles(CompileResultCacheImpl):  # type: ignore[misc]
         """The files of one kernel, in our folder."""
 
-        class _Locator(_CacheLocator):  # type: ignore[misc]
+        class _KernelLocator(_CacheLocator):  # type: ignore[misc]
             """The folder, the stamp and the name of one kernel's files."""
 
             def __init__(self, function: Callable[..., Any]) -> None:
@@ -153,9 +162,9 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
             def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _CacheLocator:
                 return cls(py_func)
 
-        _locator_classes = (_Locator,)
+        _locator_classes = (_KernelLocator,)
 
-    _impl_class = _Files
+    _impl_class = _KernelFiles
 
     @classmethod
     def attach(cls, dispatcher: Any, function: Callable[..., Any]) -> None:
@@ -166,35 +175,35 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
     def has_all(cls, dispatcher: Any, signatures: tuple[tuple[Any, ...], ...]) -> bool:
         """Return whether a dispatcher's code for all these types is cached."""
         cached = dispatcher._cache
-        return isinstance(cached, cls) and all(cached.holds(types_, dispatcher.targetctx) for types_ in signatures)
+        return isinstance(cached, cls) and all(cached.contains(types_, dispatcher.targetctx) for types_ in signatures)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         folder = cache_folder()
         if folder.path is None or not folder.is_usable():  # what is temporary may have been cleared away since
             return None
-        with _locked(folder.path):
+        with _lock_folder(folder.path):
             try:
                 return super().load_overload(sig, target_context)
-            except STALE:
+            except STALE_INDEX_ERRORS:
                 self.flush()
                 return None
 
-    def holds(self, signature: tuple[Any, ...], target_context: Any) -> bool:
+    def contains(self, signature: tuple[Any, ...], target_context: Any) -> bool:
         """Whether the code for these types is there; it is not read."""
         folder = cache_folder()
         if folder.path is None or not folder.is_usable():
             return False
-        with _locked(folder.path):
+        with _lock_folder(folder.path):
             try:
                 name = self._cache_file._load_index().get(self._index_key(signature, target_context.codegen()))
-            except STALE:
+            except STALE_INDEX_ERRORS:
                 return False
         return name is not None and (folder.path / name).exists()
 
     def save_overload(self, sig: Any, data: Any) -> None:
         folder = cache_folder()
         if folder.path is not None and folder.is_usable():
-            with _locked(folder.path):
+            with _lock_folder(folder.path):
                 super().save_overload(sig, data)
 
 
@@ -205,7 +214,7 @@ class Kernel:
     dispatcher: Any
     signatures: tuple[tuple[Any, ...], ...]
 
-    def is_kept(self) -> bool:
+    def is_cached(self) -> bool:
         """Whether the cache has the code for all these types."""
         return _KernelCache.has_all(self.dispatcher, self.signatures)
 
@@ -215,7 +224,7 @@ class Kernel:
             self.dispatcher.compile(signature)
 
 
-DECLARED: dict[str, Kernel] = {}
+KERNELS: dict[str, Kernel] = {}
 """The kernels of the modules that have been imported, by `module.function`."""
 
 
@@ -241,18 +250,18 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
         if cache_folder().path is not None:
             _KernelCache.attach(dispatcher, function)
         name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}{label}"
-        DECLARED[name] = Kernel(dispatcher, signatures)
+        KERNELS[name] = Kernel(dispatcher, signatures)
         return dispatcher
 
     return decorate
 
 
-def compiled(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
+def allocation_free_kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a kernel that makes no arrays and so counts no references: counted, those of large tuples take most of the time."""
     return kernel(signature, _nrt=False)
 
 
-inner = kernel(_nrt=False, forceinline=True)
+inline_kernel = kernel(_nrt=False, forceinline=True)
 """Decorator of functions that are inlined into such kernels, whose tuples are more than a hundred arguments."""
 
 

@@ -12,7 +12,7 @@ U = np.uint64
 """Indices without a sign; see `forest.py`."""
 
 FLAT = float64[::1]
-GIVEN, STARTS, NODES = (read_only(array) for array in (FLAT, int64[::1], int32[::1]))
+READ_ONLY_FLAT, STARTS, NODES = (read_only(array) for array in (FLAT, int64[::1], int32[::1]))
 
 
 @kernel((STARTS, FLAT, FLAT), fastmath={"contract"})
@@ -37,8 +37,8 @@ def normalise(start, tables, log_partition):
         log_partition[node] = top + np.log(total)
 
 
-@kernel((NODES, STARTS, GIVEN, GIVEN, FLAT))
-def add_literal(nodes, start, truth, score, tables):
+@kernel((NODES, STARTS, READ_ONLY_FLAT, READ_ONLY_FLAT, FLAT))
+def add_literal_scores(nodes, start, truth, score, tables):
     """Adds the score of a literal on each of some nodes to the states in which it holds.
 
     Args:
@@ -50,8 +50,8 @@ def add_literal(nodes, start, truth, score, tables):
             tables[first + state] += score[U(node)] * truth[state]
 
 
-@kernel((NODES, STARTS, GIVEN, GIVEN, FLAT))
-def expect_literal(nodes, start, truth, tables, out):
+@kernel((NODES, STARTS, READ_ONLY_FLAT, READ_ONLY_FLAT, FLAT))
+def compute_expectations(nodes, start, truth, tables, out):
     """The adjoint: `out[node] = sum over states of truth * tables`."""
     for node in nodes:
         first, total = U(start[node]), 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-MOST_NUMBERS = 1 << 62
+MAX_COMBINED_KEYS = 1 << 62
 """That rows are told apart by at a time."""
 
 
@@ -33,21 +33,21 @@ def distinct_rows(rows: np.ndarray) -> np.ndarray:
     return np.column_stack(np.unravel_index(numbers, sizes)).astype(rows.dtype)
 
 
-def numbered(*columns: np.ndarray) -> np.ndarray:
+def number_rows(*columns: np.ndarray) -> np.ndarray:
     """A number for each row of some columns of whole numbers, the same for the same rows, without gaps; shape (n,)."""
     found, size = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         least, most = int(column.min(initial=0)), int(column.max(initial=0))
         width = most - least + 1
-        if size * width >= MOST_NUMBERS:
-            found, size = _without_gaps(found, size)
+        if size * width >= MAX_COMBINED_KEYS:
+            found, size = _rank_densely(found, size)
         if width > 1:
             found = found * width + (column - least)
             size *= width
-    return _without_gaps(found, size)[0]
+    return _rank_densely(found, size)[0]
 
 
-def _without_gaps(numbers: np.ndarray, size: int) -> tuple[np.ndarray, int]:
+def _rank_densely(numbers: np.ndarray, size: int) -> tuple[np.ndarray, int]:
     """Numbers from 0 to size - 1 as their ranks among those that are there, and how many these are."""
     if size > 4 * len(numbers):
         found = distinct(numbers)

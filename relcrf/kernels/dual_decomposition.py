@@ -17,11 +17,11 @@ import numpy as np
 from numba import boolean, float64, int32, int64
 
 from relcrf.kernels.compile import kernel
-from relcrf.kernels.factors import FACTORS, following, most_nodes, most_states
+from relcrf.kernels.factors import FACTORS, advance_cell, max_arity, max_cardinality
 
 
 @kernel()
-def _pull_agreement(factors, weight, place, message_start, message, alive, out):
+def _agreement_max_marginals(factors, weight, place, message_start, message, alive, out):
     """`pull` of an agreement: all others agree and count its weight, or they are each at their best and do not all agree."""
     f = factors.factor[place]
     n = factors.cardinality[factors.node[place]]
@@ -53,7 +53,7 @@ def _pull_agreement(factors, weight, place, message_start, message, alive, out):
 
 
 @kernel()
-def pull(factors, factor_table, place, message_start, message, alive, state, out):
+def compute_max_marginals(factors, factor_table, place, message_start, message, alive, state, out):
     """The best that a factor can give each state of one of its nodes, less its messages to the others; into `out`.
 
     Args:
@@ -65,7 +65,7 @@ def pull(factors, factor_table, place, message_start, message, alive, state, out
     first, stop = factors.start[f], factors.start[f + 1]
     cell = factors.table_start[f]
     if factors.agreement[f]:
-        _pull_agreement(factors, factor_table[cell], place, message_start, message, alive, out)
+        _agreement_max_marginals(factors, factor_table[cell], place, message_start, message, alive, out)
         return
     n = factors.cardinality[factors.node[place]]
     step = factors.stride[place]
@@ -91,11 +91,11 @@ def pull(factors, factor_table, place, message_start, message, alive, state, out
                     if q != place:
                         value -= message[message_start[q] + state[q - first]]
                 out[x] = max(out[x], value)
-        cell = following(factors, first, stop, place, state, cell)
+        cell = advance_cell(factors, first, stop, place, state, cell)
 
 
 @kernel((FACTORS, float64[::1], float64[::1], int64[::1], boolean[::1], int64[::1], float64[::1], boolean[::1]))
-def send(factors, node_table, factor_table, order, goes_on, message_start, message, alive):
+def update_messages(factors, node_table, factor_table, order, goes_on, message_start, message, alive):
     """One pass over the nodes.
 
     Args:
@@ -105,9 +105,9 @@ def send(factors, node_table, factor_table, order, goes_on, message_start, messa
     Returns:
         False where some node has no state left: no joint state is possible.
     """
-    total = np.empty(most_states(factors))
-    out = np.empty(most_states(factors))
-    state = np.empty(most_nodes(factors), dtype=np.int64)
+    total = np.empty(max_cardinality(factors))
+    out = np.empty(max_cardinality(factors))
+    state = np.empty(max_arity(factors), dtype=np.int64)
     for v in order:
         n = factors.cardinality[v]
         first = factors.state_start[v]
@@ -117,7 +117,7 @@ def send(factors, node_table, factor_table, order, goes_on, message_start, messa
             total[x] = node_table[first + x] if alive[first + x] else -np.inf
         for t in range(factors.touch_start[v], factors.touch_start[v + 1]):
             place = factors.touch[t]
-            pull(factors, factor_table, place, message_start, message, alive, state, out)
+            compute_max_marginals(factors, factor_table, place, message_start, message, alive, state, out)
             for x in range(n):
                 total[x] += out[x]
                 message[message_start[place] + x] = out[x]
@@ -143,8 +143,8 @@ def send(factors, node_table, factor_table, order, goes_on, message_start, messa
 @kernel((FACTORS, float64[::1], float64[::1], int64[::1], float64[::1], boolean[::1]))
 def upper_bound(factors, node_table, factor_table, message_start, message, alive):
     """What no joint state can exceed."""
-    out = np.empty(most_states(factors))
-    state = np.empty(most_nodes(factors), dtype=np.int64)
+    out = np.empty(max_cardinality(factors))
+    state = np.empty(max_arity(factors), dtype=np.int64)
     bound = 0.0
     for v in range(len(factors.cardinality)):
         top = -np.inf
@@ -159,7 +159,7 @@ def upper_bound(factors, node_table, factor_table, message_start, message, alive
     for f in range(len(factors.start) - 1):
         place = factors.start[f]
         v = factors.node[place]
-        pull(factors, factor_table, place, message_start, message, alive, state, out)
+        compute_max_marginals(factors, factor_table, place, message_start, message, alive, state, out)
         top = -np.inf
         for x in range(factors.cardinality[v]):
             if alive[factors.state_start[v] + x]:
@@ -175,16 +175,16 @@ def decode(factors, node_table, factor_table, order, message_start, message, ali
     Args:
         alive: changed: of each node its state alone is left. states: overwritten.
     """
-    total = np.empty(most_states(factors))
-    out = np.empty(most_states(factors))
-    state = np.empty(most_nodes(factors), dtype=np.int64)
+    total = np.empty(max_cardinality(factors))
+    out = np.empty(max_cardinality(factors))
+    state = np.empty(max_arity(factors), dtype=np.int64)
     for v in order[::-1]:
         n = factors.cardinality[v]
         first = factors.state_start[v]
         for x in range(n):
             total[x] = node_table[first + x]
         for t in range(factors.touch_start[v], factors.touch_start[v + 1]):
-            pull(factors, factor_table, factors.touch[t], message_start, message, alive, state, out)
+            compute_max_marginals(factors, factor_table, factors.touch[t], message_start, message, alive, state, out)
             for x in range(n):
                 total[x] += out[x]
         best = -1

@@ -15,7 +15,7 @@ import numpy as np
 from numba import boolean, float64, int8, int32, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
-from relcrf.kernels.lane_vectors import adder
+from relcrf.kernels.lane_vectors import make_adder
 from relcrf.kernels.vector_math import exp, log
 
 U = np.uint64
@@ -23,18 +23,18 @@ U = np.uint64
 
 ONE = U(1)
 
-BLOCK = U(256)
+BLOCK_SIZE = U(256)
 """Samples at a time: their rows, of 8 states, are 16 KiB."""
 
-COPIES = 2
+GRADIENT_COPIES = 2
 """Of gradients, which take turns: an addition to the same row would wait for the one before."""
 
-ROW = 8
+VECTOR_LENGTH = 8
 """Rows are whole vectors of so many float64. LLVM makes several of one where the machine's are shorter."""
 
-VECTOR = U(ROW)
+VECTOR_STEP = U(VECTOR_LENGTH)
 
-LINE = 64
+CACHE_LINE_BYTES = 64
 """Bytes of a line of cache. A row that lies in two lines takes twice as long."""
 
 
@@ -56,7 +56,7 @@ class SampleTable(NamedTuple):
     state_start: np.ndarray
 
 
-class Incidence(NamedTuple):
+class ColumnEdges(NamedTuple):
     """The edges of each column.
 
     Args:
@@ -75,44 +75,44 @@ LABELS = read_only(int8[:, ::1])
 COLUMNS = types.NamedTuple(
     [read_only(int32[::1]), LABELS, LABELS, read_only(int32[:, ::1]), read_only(INDEX)], SampleTable
 )
-INCIDENCE = types.NamedTuple([read_only(INDEX), read_only(int32[::1]), read_only(INDEX)], Incidence)
+COLUMN_EDGES = types.NamedTuple([read_only(INDEX), read_only(int32[::1]), read_only(INDEX)], ColumnEdges)
 
 
-def aligned(size: int) -> np.ndarray:
+def aligned_zeros(size: int) -> np.ndarray:
     """Zeros, shape (size,), that begin with a line of cache, as those rows should that are added."""
-    room = np.zeros(size + LINE // 8)
-    first = -room.ctypes.data % LINE // 8
+    room = np.zeros(size + CACHE_LINE_BYTES // 8)
+    first = -room.ctypes.data % CACHE_LINE_BYTES // 8
     return room[first : first + size]
 
 
-_add_row = adder(ROW)
+_add_row = make_adder(VECTOR_LENGTH)
 
 
 @kernel()
-def _add_tables(columns, acting, c, begin, n, tables, width, rows):
+def _add_table_scores(columns, acting, c, begin, n, tables, width, rows):
     """Adds to n samples' rows what the edges of a column say."""
     for at in range(U(acting.start[c]), U(acting.start[c + ONE])):
         other, first = U(acting.other[at]), acting.row[at] + 1
         for i in range(n):
             row = U(first + columns.states[other, begin + i]) * width
-            for x in range(U(0), width, VECTOR):
+            for x in range(U(0), width, VECTOR_STEP):
                 _add_row(rows, i * width + x, tables, row + x)
 
 
 @kernel()
-def _collect_tables(columns, asked, c, begin, n, rows, width, gradient):
+def _add_table_gradients(columns, asked, c, begin, n, rows, width, gradient):
     """The adjoint: adds n samples' rows to the gradients of the edges of a column."""
-    size = U(len(gradient) // COPIES)
+    size = U(len(gradient) // GRADIENT_COPIES)
     for at in range(U(asked.start[c]), U(asked.start[c + ONE])):
         other, first = U(asked.other[at]), asked.row[at] + 1
         for i in range(n):
-            row = U(first + columns.states[other, begin + i]) * width + (i % U(COPIES)) * size
-            for x in range(U(0), width, VECTOR):
+            row = U(first + columns.states[other, begin + i]) * width + (i % U(GRADIENT_COPIES)) * size
+            for x in range(U(0), width, VECTOR_STEP):
                 _add_row(gradient, row + x, rows, i * width + x)
 
 
 @kernel(fastmath={"contract"})
-def _residuals(labels, n, k, width, rows, scores, top, loss):
+def _compute_residuals(labels, n, k, width, rows, scores, top, loss):
     """Makes scores residuals: of each state its probability less 1 at the label, 0 where there is none.
 
     Args:
@@ -151,7 +151,7 @@ def _residuals(labels, n, k, width, rows, scores, top, loss):
 
 
 @kernel(fastmath={"contract", "reassoc", "nsz"})
-def _total(values, n):
+def _sum_first(values, n):
     """The sum of the first n numbers."""
     total = 0.0
     for i in range(n):
@@ -162,8 +162,8 @@ def _total(values, n):
 @kernel(
     (
         COLUMNS,
-        INCIDENCE,
-        INCIDENCE,
+        COLUMN_EDGES,
+        COLUMN_EDGES,
         boolean,
         int64,
         int64,
@@ -176,7 +176,7 @@ def _total(values, n):
         FLAT,
     )
 )
-def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_base, gradient, rows):
+def sweep_columns(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_base, gradient, rows):
     """Values and gradients of the columns lo..hi-1: of all, or only of those with an edge that is asked for.
 
     Args:
@@ -186,21 +186,21 @@ def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_b
         flat: where nodes are given, their log potentials, in addition to those of columns; then residuals. Else empty.
         value: of each column, minus the sum of log conditionals; overwritten.
         of_base: sums of the probabilities of states where there are labels, shape (n_columns, width); overwritten.
-        gradient: of the rows of the asked edges, as `tables`, `COPIES` times, of which the sum counts; added to. Gradients
+        gradient: of the rows of the asked edges, as `tables`, `GRADIENT_COPIES` times, of which the sum counts; added to. Gradients
             for no state are of no use.
         rows: room for a block, shape (BLOCK * width,); overwritten.
     """
     width, n_samples = U(base.shape[1]), U(columns.states.shape[1])
-    scores = np.empty((width, BLOCK))
-    top, loss = np.empty(BLOCK), np.empty(BLOCK)
+    scores = np.empty((width, BLOCK_SIZE))
+    top, loss = np.empty(BLOCK_SIZE), np.empty(BLOCK_SIZE)
     for c in range(U(lo), U(hi)):
         if not every and asked.start[c] == asked.start[c + ONE]:
             continue
         k = U(columns.n_states[c])
         value[c] = 0.0
         of_base[c, :] = 0.0
-        for begin in range(U(0), n_samples, BLOCK):
-            n = min(BLOCK, n_samples - begin)
+        for begin in range(U(0), n_samples, BLOCK_SIZE):
+            n = min(BLOCK_SIZE, n_samples - begin)
             for i in range(n):
                 for x in range(width):
                     rows[i * width + x] = base[c, x]
@@ -210,16 +210,16 @@ def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_b
                     if node >= 0:
                         for x in range(k):
                             rows[i * width + x] += flat[U(columns.state_start[node]) + x]
-            _add_tables(columns, acting, c, begin, n, tables, width, rows)
+            _add_table_scores(columns, acting, c, begin, n, tables, width, rows)
             labels = columns.labels[c, begin : begin + n]
-            _residuals(labels, n, k, width, rows, scores, top, loss)
-            value[c] += _total(loss, n)
+            _compute_residuals(labels, n, k, width, rows, scores, top, loss)
+            value[c] += _sum_first(loss, n)
             for x in range(k):
-                of_base[c, x] += _total(scores[x], n)
+                of_base[c, x] += _sum_first(scores[x], n)
             if len(flat):
                 for i in range(n):
                     node = columns.node[c, begin + i]
                     if node >= 0:
                         for x in range(k):
                             flat[U(columns.state_start[node]) + x] = rows[i * width + x]
-            _collect_tables(columns, asked, c, begin, n, rows, width, gradient)
+            _add_table_gradients(columns, asked, c, begin, n, rows, width, gradient)

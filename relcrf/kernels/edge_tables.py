@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import float64, int16, int64, types
 
-from relcrf.kernels.cells import CELLS, KeyedCells
 from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.keyed_cells import CELLS, KeyedCells
 
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
@@ -20,7 +20,7 @@ U = np.uint64
 INDEX, LABELS, FLAT = int64[::1], int16[::1], float64[::1]
 
 
-class JoinedCells(NamedTuple):
+class EdgeCells(NamedTuple):
     """Edges of one space, as pairs of keys, and the cells of its sides.
 
     Args:
@@ -34,12 +34,12 @@ class JoinedCells(NamedTuple):
     second: KeyedCells
 
 
-EDGES = types.NamedTuple([read_only(INDEX), read_only(INDEX), CELLS, CELLS], JoinedCells)
+EDGES = types.NamedTuple([read_only(INDEX), read_only(INDEX), CELLS, CELLS], EdgeCells)
 NODES = (read_only(LABELS), read_only(INDEX))
 
 
 @kernel()
-def _met(edges, edge, at, other):
+def _find_next_pair(edges, edge, at, other):
     """The next cells of an edge, from these places of its sides on, that are of one sample, if there are any."""
     stop, other_stop = edges.first.start[edges.a[edge] + 1], edges.second.start[edges.b[edge] + 1]
     while at < stop and other < other_stop:
@@ -54,7 +54,7 @@ def _met(edges, edge, at, other):
 
 
 @kernel((EDGES, *NODES, read_only(float64[:, :, ::1]), FLAT))
-def add_tables(edges, states, state_start, tables, scores):
+def add_table_scores(edges, states, state_start, tables, scores):
     """Adds to the scores of each end's states the row or column of its edge's table that the other end's state selects.
 
     Args:
@@ -65,18 +65,18 @@ def add_tables(edges, states, state_start, tables, scores):
     """
     for edge in range(len(edges.a)):
         at, other = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
-        at, other, meet = _met(edges, edge, at, other)
+        at, other, meet = _find_next_pair(edges, edge, at, other)
         while meet:
             a, b = edges.first.variable[at], edges.second.variable[other]
             for x in range(tables.shape[1]):
                 scores[state_start[a] + x] += tables[edge, x, states[b]]
             for y in range(tables.shape[2]):
                 scores[state_start[b] + y] += tables[edge, states[a], y]
-            at, other, meet = _met(edges, edge, at + 1, other + 1)
+            at, other, meet = _find_next_pair(edges, edge, at + 1, other + 1)
 
 
 @kernel((EDGES, *NODES, read_only(FLAT), float64[:, :, ::1]))
-def collect_tables(edges, states, state_start, residual, out):
+def add_table_gradients(edges, states, state_start, residual, out):
     """The adjoint of `add_tables`: adds the flat residuals of scores to the entries of tables that act on them.
 
     Args:
@@ -84,18 +84,18 @@ def collect_tables(edges, states, state_start, residual, out):
     """
     for edge in range(len(edges.a)):
         at, other = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
-        at, other, meet = _met(edges, edge, at, other)
+        at, other, meet = _find_next_pair(edges, edge, at, other)
         while meet:
             a, b = edges.first.variable[at], edges.second.variable[other]
             for x in range(out.shape[1]):
                 out[edge, x, states[b]] += residual[state_start[a] + x]
             for y in range(out.shape[2]):
                 out[edge, states[a], y] += residual[state_start[b] + y]
-            at, other, meet = _met(edges, edge, at + 1, other + 1)
+            at, other, meet = _find_next_pair(edges, edge, at + 1, other + 1)
 
 
 @kernel((EDGES, read_only(LABELS), int64[:, :, ::1]))
-def count_states(edges, labels, out):
+def count_joint_states(edges, labels, out):
     """Adds how often each joint state is met, where both ends have a label.
 
     Args:
@@ -104,9 +104,9 @@ def count_states(edges, labels, out):
     """
     for edge in range(len(edges.a)):
         at, other = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
-        at, other, meet = _met(edges, edge, at, other)
+        at, other, meet = _find_next_pair(edges, edge, at, other)
         while meet:
             x, y = labels[edges.first.variable[at]], labels[edges.second.variable[other]]
             if x >= 0 and y >= 0:
                 out[edge, x, y] += 1
-            at, other, meet = _met(edges, edge, at + 1, other + 1)
+            at, other, meet = _find_next_pair(edges, edge, at + 1, other + 1)

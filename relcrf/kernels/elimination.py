@@ -12,12 +12,12 @@ from relcrf.kernels.compile import kernel
 
 INT, LONG, BOOL = int32[::1], int64[::1], boolean[::1]
 
-_SPREAD = -7046029254386353131
+_HASH_MULTIPLIER = -7046029254386353131
 """2^64 divided by the golden ratio, as a signed number: neighbouring keys times it are far apart."""
 
 
 @kernel()
-def _slot(a, b, n_nodes, pairs):
+def _find_slot(a, b, n_nodes, pairs):
     """Where a pair of nodes is in the hash table `pairs`, or would be: its key is there, or 0.
 
     Args:
@@ -27,14 +27,14 @@ def _slot(a, b, n_nodes, pairs):
         The slot, and the key.
     """
     key = a * n_nodes + b if a < b else b * n_nodes + a
-    slot = (key * _SPREAD >> 24) & (len(pairs) - 1)
+    slot = (key * _HASH_MULTIPLIER >> 24) & (len(pairs) - 1)
     while pairs[slot] != 0 and pairs[slot] != key:
         slot = (slot + 1) & (len(pairs) - 1)
     return slot, key
 
 
 @kernel()
-def _rehashed(pairs, n_nodes, n_pairs):
+def _rehash(pairs, n_nodes, n_pairs):
     """The same pairs in a table with room for so many, at most half full."""
     size = 64
     while size < 2 * n_pairs:
@@ -42,13 +42,13 @@ def _rehashed(pairs, n_nodes, n_pairs):
     out = np.zeros(size, dtype=np.int64)
     for key in pairs:
         if key != 0:
-            slot, _ = _slot(key // n_nodes, key % n_nodes, n_nodes, out)
+            slot, _ = _find_slot(key // n_nodes, key % n_nodes, n_nodes, out)
             out[slot] = key
     return out
 
 
 @kernel()
-def _longer(values, size):
+def _grow_array(values, size):
     """The same values at the start of a longer array."""
     out = np.empty(size, dtype=values.dtype)
     for k in range(len(values)):
@@ -57,7 +57,7 @@ def _longer(values, size):
 
 
 @kernel()
-def _neighbours(v, head, following, item, alive, out):
+def _collect_neighbours(v, head, following, item, alive, out):
     """Neighbours of `v` that are alive, into `out`, and how many; the others leave its list for good."""
     n = 0
     last = -1
@@ -76,7 +76,7 @@ def _neighbours(v, head, following, item, alive, out):
 
 
 @kernel()
-def _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed):
+def _update_missing_pairs(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed):
     """What a new pair does to the counts: it is missing no more around all that are next to both.
 
     Args:
@@ -90,9 +90,9 @@ def _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, c
     if degree[a] > degree[b]:
         near, far = b, a
     common = 0
-    for k in range(_neighbours(near, head, following, item, alive, scratch)):
+    for k in range(_collect_neighbours(near, head, following, item, alive, scratch)):
         c = scratch[k]
-        slot, key = _slot(c, far, n_nodes, pairs)
+        slot, key = _find_slot(c, far, n_nodes, pairs)
         if pairs[slot] == key:
             common += 1
             missing[c] -= 1
@@ -102,13 +102,13 @@ def _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, c
                 n_changed += 1
     missing[a] += degree[a] - common
     missing[b] += degree[b] - common
-    slot, key = _slot(a, b, n_nodes, pairs)
+    slot, key = _find_slot(a, b, n_nodes, pairs)
     pairs[slot] = key
     return n_changed
 
 
 @kernel()
-def _link(a, b, n_items, head, following, item, degree, weight, whole):
+def _add_neighbours(a, b, n_items, head, following, item, degree, weight, whole):
     """Puts two nodes on each other's lists of neighbours, which are linked; returns how long the lists are together."""
     item[n_items], following[n_items], head[a] = b, head[a], n_items
     item[n_items + 1], following[n_items + 1], head[b] = a, head[b], n_items + 1
@@ -120,7 +120,7 @@ def _link(a, b, n_items, head, following, item, degree, weight, whole):
 
 
 @kernel()
-def _is_before(missing, whole, v, other_missing, other_whole, other):
+def _precedes(missing, whole, v, other_missing, other_whole, other):
     """Whether node `v` goes out before another."""
     if missing != other_missing:
         return missing < other_missing
@@ -134,18 +134,18 @@ def _sift(missing, whole, v, place, heap, n_heap, where, key_missing, key_whole)
     """Puts a node with its keys into a heap, at `place` or wherever they bring it from there; `where` each node is."""
     while place > 0:
         up = (place - 1) >> 1
-        if not _is_before(missing, whole, v, key_missing[up], key_whole[up], heap[up]):
+        if not _precedes(missing, whole, v, key_missing[up], key_whole[up], heap[up]):
             break
         heap[place], key_missing[place], key_whole[place] = heap[up], key_missing[up], key_whole[up]
         where[heap[up]] = place
         place = up
     while 2 * place + 1 < n_heap:
         low = 2 * place + 1
-        if low + 1 < n_heap and _is_before(
+        if low + 1 < n_heap and _precedes(
             key_missing[low + 1], key_whole[low + 1], heap[low + 1], key_missing[low], key_whole[low], heap[low]
         ):
             low += 1
-        if not _is_before(key_missing[low], key_whole[low], heap[low], missing, whole, v):
+        if not _precedes(key_missing[low], key_whole[low], heap[low], missing, whole, v):
             break
         heap[place], key_missing[place], key_whole[place] = heap[low], key_missing[low], key_whole[low]
         where[heap[low]] = place
@@ -190,14 +190,16 @@ def eliminate(weight, component, is_open, first, second, limit, filling):
         changed[1, v] = 0
         whole[v] = weight[v]
         alive[v] = is_open[v]
-    pairs = _rehashed(np.empty(0, dtype=np.int64), n_nodes, len(first) if filling else 0)
+    pairs = _rehash(np.empty(0, dtype=np.int64), n_nodes, len(first) if filling else 0)
     n_pairs = n_items = n_changed = 0
     for e in range(len(first)):
         a, b = np.int64(first[e]), np.int64(second[e])
         if filling:
-            n_changed = _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed)
+            n_changed = _update_missing_pairs(
+                a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed
+            )
             n_pairs += 1
-        n_items = _link(a, b, n_items, head, following, item, degree, weight, whole)
+        n_items = _add_neighbours(a, b, n_items, head, following, item, degree, weight, whole)
     for k in range(n_changed):
         changed[1, changed[0, k]] = 0
 
@@ -223,10 +225,10 @@ def eliminate(weight, component, is_open, first, second, limit, filling):
             _sift(key_missing[n_heap], key_whole[n_heap], last, 0, heap, n_heap, where, key_missing, key_whole)
         if refused[component[v]] >= 0:
             continue
-        size = _neighbours(v, head, following, item, alive, around)
+        size = _collect_neighbours(v, head, following, item, alive, around)
         end = start[n] + size + 1
         if end > len(member):
-            member = _longer(member, 2 * end)
+            member = _grow_array(member, 2 * end)
         order[n] = v
         member[start[n]] = v
         for i in range(size):
@@ -239,20 +241,20 @@ def eliminate(weight, component, is_open, first, second, limit, filling):
         n_changed = 0
         if filling and missing[v] > 0:
             if n_items + 2 * missing[v] > len(item):
-                item = _longer(item, 2 * (n_items + missing[v]))
-                following = _longer(following, len(item))
+                item = _grow_array(item, 2 * (n_items + missing[v]))
+                following = _grow_array(following, len(item))
             if 2 * (n_pairs + missing[v]) > len(pairs):
-                pairs = _rehashed(pairs, n_nodes, 2 * (n_pairs + missing[v]))
+                pairs = _rehash(pairs, n_nodes, 2 * (n_pairs + missing[v]))
             n_pairs += missing[v]
             for i in range(size):
                 for j in range(i):
                     a, b = around[i], around[j]
-                    slot, key = _slot(a, b, n_nodes, pairs)
+                    slot, key = _find_slot(a, b, n_nodes, pairs)
                     if pairs[slot] != key:
-                        n_changed = _join(
+                        n_changed = _update_missing_pairs(
                             a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed
                         )
-                        n_items = _link(a, b, n_items, head, following, item, degree, weight, whole)
+                        n_items = _add_neighbours(a, b, n_items, head, following, item, degree, weight, whole)
         alive[v] = False
         for i in range(size):
             a = around[i]

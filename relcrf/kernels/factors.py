@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int32, int64, types
 
-from relcrf.kernels.compile import inner, kernel
+from relcrf.kernels.compile import inline_kernel, kernel
 
-NOISE = 0.1
+NOISE_PROBABILITY = 0.1
 """Share of the draws of `search` at broken rules that look at nothing, so that it leaves dead ends."""
 
 
@@ -46,7 +46,7 @@ FACTORS = types.NamedTuple(
 
 
 @kernel()
-def most_states(factors):
+def max_cardinality(factors):
     """The largest cardinality, at least 1."""
     most = 1
     for v in range(len(factors.cardinality)):
@@ -55,7 +55,7 @@ def most_states(factors):
 
 
 @kernel((FACTORS,))
-def most_nodes(factors):
+def max_arity(factors):
     """The largest arity, at least 1."""
     most = 1
     for f in range(len(factors.start) - 1):
@@ -63,8 +63,8 @@ def most_nodes(factors):
     return most
 
 
-@inner
-def following(factors, first, stop, place, digit, cell):
+@inline_kernel
+def advance_cell(factors, first, stop, place, digit, cell):
     """Counts on to the next joint state of a factor's nodes, the last fastest, but for the node at `place`, if it is one of them.
 
     Args:
@@ -87,7 +87,7 @@ def following(factors, first, stop, place, digit, cell):
 
 
 @kernel()
-def drawn(n, weight, left):
+def draw_state(n, weight, left):
     """The state in which so much of the weight of n states is used up; of weight 0 none is drawn but state 0."""
     state = 0
     for x in range(n):
@@ -100,7 +100,7 @@ def drawn(n, weight, left):
 
 
 @kernel()
-def row(first, last, place, other, node, stride, states):
+def row_offset(first, last, place, other, node, stride, states):
     """How far into its table a factor's nodes lead with their states, without those at two places.
 
     Args:
@@ -115,7 +115,7 @@ def row(first, last, place, other, node, stride, states):
 
 
 @kernel()
-def agreed(first, last, place, other, node, states):
+def common_state(first, last, place, other, node, states):
     """The state that these nodes have; -1 where they differ, -2 where there are none. See `row`."""
     common = -2
     for p in range(first, last):
@@ -129,7 +129,7 @@ def agreed(first, last, place, other, node, states):
 
 
 @kernel()
-def conditional(factors, node_table, factor_table, v, states, value, broken):
+def compute_conditional(factors, node_table, factor_table, v, states, value, broken):
     """For each state of a node, the others at theirs: the sum of what is finite, and how many rules it breaks.
 
     What a node by itself cannot be breaks more than all its factors.
@@ -152,7 +152,7 @@ def conditional(factors, node_table, factor_table, v, states, value, broken):
         place = touch[t]
         f = factor[place]
         if agreement[f]:
-            x = agreed(start[f], start[f + 1], place, -1, node, states)
+            x = common_state(start[f], start[f + 1], place, -1, node, states)
             if x >= 0:
                 weight = factor_table[table_start[f]]
                 if weight == -np.inf:
@@ -160,7 +160,7 @@ def conditional(factors, node_table, factor_table, v, states, value, broken):
                 else:
                     value[x] += weight
             continue
-        cell = table_start[f] + row(start[f], start[f + 1], place, -1, node, stride, states)
+        cell = table_start[f] + row_offset(start[f], start[f + 1], place, -1, node, stride, states)
         for x in range(n):
             weight = factor_table[cell + x * stride[place]]
             if weight == -np.inf:
@@ -170,20 +170,20 @@ def conditional(factors, node_table, factor_table, v, states, value, broken):
 
 
 @kernel((FACTORS, float64[::1], float64[::1], int64, int32[::1]))
-def ascend(factors, node_table, factor_table, most, states):
+def iterate_conditional_modes(factors, node_table, factor_table, most, states):
     """Sets each node to its best state given the others until none changes (iterated conditional modes, Besag 1986).
 
     Args:
         most: sweeps, after which it ends anyway.
         states: of all nodes; changed.
     """
-    largest = most_states(factors)
+    largest = max_cardinality(factors)
     value = np.empty(largest)
     broken = np.empty(largest, dtype=np.int64)
     for _ in range(most):
         changed = False
         for v in range(len(factors.cardinality)):
-            conditional(factors, node_table, factor_table, v, states, value, broken)
+            compute_conditional(factors, node_table, factor_table, v, states, value, broken)
             best = states[v]
             for x in range(factors.cardinality[v]):
                 if broken[x] < broken[best] or (broken[x] == broken[best] and value[x] > value[best]):
@@ -196,7 +196,7 @@ def ascend(factors, node_table, factor_table, most, states):
 
 
 @kernel((FACTORS, float64[::1], float64[::1], float64[:, :, ::1], int32[::1]))
-def search(factors, node_table, factor_table, uniform, states):
+def search_feasible_state(factors, node_table, factor_table, uniform, states):
     """Draws each node among its states of fewest broken rules, until no rule is broken or the random numbers end.
 
     Args:
@@ -206,19 +206,19 @@ def search(factors, node_table, factor_table, uniform, states):
     Returns:
         whether the joint state can be.
     """
-    largest = most_states(factors)
+    largest = max_cardinality(factors)
     value = np.empty(largest)
     broken = np.empty(largest, dtype=np.int64)
     for s in range(len(uniform)):
         total = 0
         for v in range(len(factors.cardinality)):
             n = factors.cardinality[v]
-            conditional(factors, node_table, factor_table, v, states, value, broken)
+            compute_conditional(factors, node_table, factor_table, v, states, value, broken)
             fewest = broken[0]
             for x in range(n):
                 fewest = min(fewest, broken[x])
             limit = fewest
-            if fewest > 0 and uniform[s, v, 1] < NOISE:
+            if fewest > 0 and uniform[s, v, 1] < NOISE_PROBABILITY:
                 limit = max(fewest, factors.touch_start[v + 1] - factors.touch_start[v])
                 for x in range(n):
                     value[x] = 0.0
@@ -230,7 +230,7 @@ def search(factors, node_table, factor_table, uniform, states):
             for x in range(n):
                 value[x] = np.exp(value[x] - top) if broken[x] <= limit else 0.0
                 mass += value[x]
-            states[v] = drawn(n, value, uniform[s, v, 0] * mass)
+            states[v] = draw_state(n, value, uniform[s, v, 0] * mass)
             total += broken[states[v]]
         if total == 0:
             return True

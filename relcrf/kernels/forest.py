@@ -8,7 +8,7 @@ Sums are linear, in products of exponentials, and take no logarithm but of a tre
 range in which that is exact is noticed (`ok` is False), and the block is done again in the log domain, where weights of 1e4
 and potentials of -inf (what cannot be) do no harm: `log_up` and `log_down`.
 
-All kernels take a `Run` and a `Forest`, and of the run
+All kernels take a `PositionRange` and a `Forest`, and of the run
     tables: potentials of the edges above its positions, flat.
     belief, message: flat arrays that begin at the position `run.first`: a run of whole trees needs none but its own.
 """
@@ -42,7 +42,7 @@ class Forest(NamedTuple):
     cell: np.ndarray
 
 
-class Run(NamedTuple):
+class PositionRange(NamedTuple):
     """The positions lo..hi-1.
 
     Args:
@@ -59,8 +59,8 @@ class Run(NamedTuple):
 
 FLAT, INDEX = float64[::1], int64[::1]
 FOREST = types.NamedTuple((int32[::1], boolean[::1], int32[::1], INDEX, INDEX, INDEX), Forest)
-RUN = types.NamedUniTuple(int64, len(Run._fields), Run)
-ARRAYS = (RUN, FOREST, FLAT, FLAT, FLAT)
+POSITION_RANGE = types.NamedUniTuple(int64, len(PositionRange._fields), PositionRange)
+SWEEP_TYPES = (POSITION_RANGE, FOREST, FLAT, FLAT, FLAT)
 """The types of what a sweep takes: a run, the forest, tables, beliefs and messages."""
 
 U = np.uint64
@@ -69,13 +69,13 @@ U = np.uint64
 FAST = {"contract", "reassoc", "nsz"}
 """Sums may be taken in another order, and so in vectors; nan and inf keep their meaning."""
 
-WIDE = 200.0
+MAX_LOG_RANGE = 200.0
 """Log potentials up to this size are exponentiated as they are: e^200 is 1e87."""
 
-SHORT = 9
+MIN_VECTOR_LENGTH = 9
 """Rows below this length are not worth a vector: numbers one by one, with their sum in a register, are faster."""
 
-LEAST, MOST = 1e-100, 1e100
+MIN_PRODUCT, MAX_PRODUCT = 1e-100, 1e100
 """Products are kept within this range, by taking a factor out."""
 
 
@@ -100,7 +100,7 @@ def scatter(lo, hi, edge, cell, table_start, tables, factors):
 
 
 @kernel((INDEX, FLAT))
-def shift(start, values):
+def subtract_maxima(start, values):
     """Takes the largest value of each table off it.
 
     Args:
@@ -123,13 +123,13 @@ def shift(start, values):
         total += top
         for c in range(len(table)):
             table[c] -= top
-            if table[c] < -WIDE and table[c] > -np.inf:
+            if table[c] < -MAX_LOG_RANGE and table[c] > -np.inf:
                 ok = False
     return total, ok
 
 
 @kernel(inline="always")
-def _absorb(k, own, belief, start, message):
+def _multiply_message(k, own, belief, start, message):
     """`belief[own + a] *= message[start + a]` for a < k, all linear.
 
     Returns the log of what was taken out, and whether the range still holds.
@@ -143,17 +143,17 @@ def _absorb(k, own, belief, start, message):
         low = z if z < low else low
     taken = 0.0
     ok = True
-    if high > MOST or low < LEAST:
+    if high > MAX_PRODUCT or low < MIN_PRODUCT:
         ok = high > 0.0 and high < np.inf
         taken = np.log(high) if ok else 0.0
         for a in range(k):
             belief[own + a] /= high
-            if belief[own + a] < LEAST and belief[own + a] > 0.0:
+            if belief[own + a] < MIN_PRODUCT and belief[own + a] > 0.0:
                 ok = False
     return taken, ok
 
 
-def _up(k: int) -> Any:
+def _make_up_kernel(k: int) -> Any:
     """Return the kernel that sends messages from children to parents, for k states of every node, or any numbers where k is 0.
 
     A number of states that is known when it is compiled writes the loops out, so that nothing but products is left of them:
@@ -161,7 +161,7 @@ def _up(k: int) -> Any:
     """
     known = U(k)
 
-    @kernel(ARRAYS, label=f"[{k}]" if k else "", fastmath=FAST)
+    @kernel(SWEEP_TYPES, label=f"[{k}]" if k else "", fastmath=FAST)
     def up(run, forest, tables, belief, message):
         """Messages from children to parents. The marginals of roots are then in `belief`.
 
@@ -222,7 +222,7 @@ def _up(k: int) -> Any:
                         message[out + a] += tables[c + a] * here
             if p < stop:
                 above = U(p - first) * known if k else U(state_start[p] - state_base)
-                taken, ok = _absorb(m, above, belief, out, message)
+                taken, ok = _multiply_message(m, above, belief, out, message)
                 log_scale += taken
                 if not ok:
                     return log_scale, False
@@ -240,7 +240,7 @@ def absorb_roots(roots, first, forest, belief, message):
     for r in range(len(roots)):
         p = forest.parent[roots[r]]
         k = U(state_start[p + 1] - state_start[p])
-        taken, ok = _absorb(
+        taken, ok = _multiply_message(
             k, U(state_start[p] - state_base), belief, U(message_start[roots[r]] - message_base), message
         )
         log_scale += taken
@@ -249,7 +249,7 @@ def absorb_roots(roots, first, forest, belief, message):
     return log_scale, True
 
 
-def _down(k: int, shared: bool) -> Any:
+def _make_down_kernel(k: int, shared: bool) -> Any:
     """Return the kernel that computes marginals from parents to children; for `k` see `_up`.
 
     Args:
@@ -257,7 +257,7 @@ def _down(k: int, shared: bool) -> Any:
     """
     known = U(k)
 
-    @kernel((*ARRAYS, FLAT), label=f"[{k},{shared}]" if k else f"[{shared}]", fastmath=FAST)
+    @kernel((*SWEEP_TYPES, FLAT), label=f"[{k},{shared}]" if k else f"[{shared}]", fastmath=FAST)
     def down(run, forest, tables, belief, message, out):
         """Marginals from parents to children: `P(a, x) = P(a) / message(a) * table(a, x) belief(x)`, without a cancellation.
 
@@ -288,7 +288,7 @@ def _down(k: int, shared: bool) -> Any:
             for a in range(m):
                 below = message[ratio + a]
                 message[ratio + a] = belief[above + a] / below if below > 0.0 else 0.0
-            if k or (parent_first[v] and n < SHORT):
+            if k or (parent_first[v] and n < MIN_VECTOR_LENGTH):
                 over_child = U(1) if parent_first[v] else m
                 over_parent = n if parent_first[v] else U(1)
                 for x in range(n):
@@ -328,19 +328,22 @@ def _down(k: int, shared: bool) -> Any:
     return down
 
 
-class Sweeps(NamedTuple):
-    """The linear kernels for one number of states: `up` of `_up`, and `down` and `down_shared` of `_down`."""
+class SweepKernels(NamedTuple):
+    """The linear kernels for one number of states: `up` of `_up`, and `down` and `down_shared` of `_make_down_kernel`."""
 
     up: Callable[..., Any]
     down: Callable[..., Any]
     down_shared: Callable[..., Any]
 
 
-SWEEPS = {k: Sweeps(_up(k), _down(k, False), _down(k, True)) for k in (0, 2, 3, 4, 5)}
+SWEEP_KERNELS = {
+    k: SweepKernels(_make_up_kernel(k), _make_down_kernel(k, False), _make_down_kernel(k, True))
+    for k in (0, 2, 3, 4, 5)
+}
 """Kernels for forests whose nodes all have so many states; of 0 for any others."""
 
 
-@kernel(ARRAYS)
+@kernel(SWEEP_TYPES)
 def log_up(run, forest, tables, belief, message):
     """As `up`, in the log domain throughout. Returns the log partition of the block's roots, -inf where nothing can be."""
     parent, parent_first, cardinality, state_start, message_start, cell = forest
@@ -402,7 +405,7 @@ def log_absorb_roots(roots, first, forest, belief, message):
             belief[state_start[p] - state_base + a] += message[message_start[roots[r]] - message_base + a]
 
 
-@kernel((*ARRAYS, FLAT, boolean))
+@kernel((*SWEEP_TYPES, FLAT, boolean))
 def log_down(run, forest, tables, belief, message, out, shared):
     """As `down`, with tables, messages and the block's own beliefs in the log domain; parents hold marginals.
 
@@ -438,7 +441,7 @@ def log_down(run, forest, tables, belief, message, out, shared):
             own[x] = sums[x]
 
 
-@kernel((*ARRAYS, int32[::1]))
+@kernel((*SWEEP_TYPES, int32[::1]))
 def max_up(run, forest, tables, belief, message, choice):
     """Max-product from children to parents, on log potentials.
 
@@ -473,7 +476,7 @@ def max_up(run, forest, tables, belief, message, choice):
                 belief[above + a] += message[out + a]
 
 
-@kernel((RUN, FOREST, FLAT, int32[::1], int32[::1]))
+@kernel((POSITION_RANGE, FOREST, FLAT, int32[::1], int32[::1]))
 def max_down(run, forest, belief, choice, states):
     """Best states of a run, parents first. Returns the score of its roots."""
     parent, state_start, message_start = forest.parent, forest.state_start, forest.message_start

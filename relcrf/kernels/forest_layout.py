@@ -62,7 +62,7 @@ def topological_order(n_nodes, edges):
 
 
 @kernel((int32[::1], int32[::1], int32[::1], int64))
-def layout(order, parent, cardinality, limit):
+def lay_out_nodes(order, parent, cardinality, limit):
     """Positions of all nodes, children before parents, and where the runs begin that can be done on their own.
 
     A node whose subtree costs more than `limit` is of the *spine*, and so are all above it. What hangs on the spine

@@ -16,17 +16,17 @@ from numba import boolean, int32, int64, types
 from relcrf.columns.offsets import offsets
 from relcrf.kernels.compile import read_only
 from relcrf.kernels.components import flatten, unite
-from relcrf.kernels.lane_vectors import GROUP
-from relcrf.kernels.threads import frozen
+from relcrf.kernels.lane_vectors import GROUP_SIZE
+from relcrf.kernels.threads import freeze
 
 LANES = 64
 """Slots that are worked on together: several vectors, so that the machine need not wait for one at a time."""
 
-BLOCK = 1024
+BLOCK_SIZE = 1024
 """Pairs and nodes of small components that make a block: they fill lanes, and what they leave behind fits a small cache."""
 
 
-class Slots(NamedTuple):
+class PairSlots(NamedTuple):
     """Blocks of pairs by their slots; a block's number of slots is a multiple of `LANES`, and the last may be empty.
 
     Args:
@@ -54,16 +54,16 @@ class Slots(NamedTuple):
 
 
 SLOTS = types.NamedTuple(
-    [read_only(t[::1]) for t in (int64, int64, int64, int32, int32, int32, boolean, boolean, int32, int32)], Slots
+    [read_only(t[::1]) for t in (int64, int64, int64, int32, int32, int32, boolean, boolean, int32, int32)], PairSlots
 )
 
 
-def slots_of(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> Slots:
+def assign_slots(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> PairSlots:
     """Orders pairs whose ends have shape (n_pairs, 2), int64; none may be of a node with itself."""
-    component, node_place, pair_place = _components(n_nodes, ends)
-    unit, lane = _units(component, ends, node_place, pair_place)
+    component, node_place, pair_place = _find_components(n_nodes, ends)
+    unit, lane = _bundle_components(component, ends, node_place, pair_place)
     size = np.bincount(unit[component]) + np.bincount(unit[component[ends[:, 0]]], minlength=unit.max(initial=-1) + 1)
-    _, block = np.unique((np.cumsum(size) - size) // BLOCK, return_inverse=True)  # of each unit
+    _, block = np.unique((np.cumsum(size) - size) // BLOCK_SIZE, return_inverse=True)  # of each unit
     n_blocks = int(block.max(initial=-1)) + 1
 
     node = np.lexsort((lane[component], node_place, unit[component]))
@@ -82,51 +82,51 @@ def slots_of(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> Slots:
     first, second = np.repeat(np.diff(node_start), n_slots), np.repeat(np.diff(node_start), n_slots)
     in_slot[slot], first[slot], second[slot] = pair, local[ends[pair, 0]], local[ends[pair, 1]]
 
-    steps = [(end.reshape(-1, GROUP) - np.arange(GROUP)) for end in (first, second)]
+    steps = [(end.reshape(-1, GROUP_SIZE) - np.arange(GROUP_SIZE)) for end in (first, second)]
     in_step = np.logical_and(*((step == step[:, :1]).all(axis=1) for step in steps))
-    tables = table_of[in_slot].reshape(-1, GROUP)
+    tables = table_of[in_slot].reshape(-1, GROUP_SIZE)
     one_table = (tables == tables[:, :1]).all(axis=1)
-    return Slots(
-        *(frozen(start, np.int64) for start in (pair_start, slot_start, node_start)),
-        *(frozen(numbers, np.int32) for numbers in (in_slot, first, second)),
-        *(frozen(flags, np.bool_) for flags in (in_step, one_table)),
-        *(frozen(numbers, np.int32) for numbers in (node, table_of)),
+    return PairSlots(
+        *(freeze(start, np.int64) for start in (pair_start, slot_start, node_start)),
+        *(freeze(numbers, np.int32) for numbers in (in_slot, first, second)),
+        *(freeze(flags, np.bool_) for flags in (in_step, one_table)),
+        *(freeze(numbers, np.int32) for numbers in (node, table_of)),
     )
 
 
-def _components(n_nodes: int, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _find_components(n_nodes: int, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of each node its component, and its place therein; of each pair, its place in the component, as they are worked on."""
     parent = np.arange(n_nodes, dtype=np.int32)
     first, second = (np.ascontiguousarray(end, dtype=np.int32) for end in ends.T)
     unite(parent, first, second, np.ones(n_nodes, dtype=np.bool_))
     flatten(parent)
     _, component = np.unique(parent, return_inverse=True)
-    apart = _places(first)  # how many pairs with the same first node come before
+    apart = _rank_within_groups(first)  # how many pairs with the same first node come before
     order = np.lexsort((first, apart, component[first]))
     pair_place = np.empty(len(first), dtype=np.int64)
-    pair_place[order] = _places(component[first[order]])
-    return component, _places(component), pair_place
+    pair_place[order] = _rank_within_groups(component[first[order]])
+    return component, _rank_within_groups(component), pair_place
 
 
-def _units(
+def _bundle_components(
     component: np.ndarray, ends: np.ndarray, node_place: np.ndarray, pair_place: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of each component, the bundle that it is in, or itself where it is in none, bundles first; and its lane."""
     n = int(component.max(initial=-1)) + 1
     n_nodes, n_pairs = np.bincount(component, minlength=n), np.bincount(component[ends[:, 0]], minlength=n)
-    shape = _shapes(n, component[ends[:, 0]], np.column_stack((pair_place, node_place[ends])), n_nodes)
-    place = _places(shape)
-    bundled = place < np.bincount(shape)[shape] // GROUP * GROUP if n else np.empty(0, dtype=np.bool_)
+    shape = _hash_shapes(n, component[ends[:, 0]], np.column_stack((pair_place, node_place[ends])), n_nodes)
+    place = _rank_within_groups(shape)
+    bundled = place < np.bincount(shape)[shape] // GROUP_SIZE * GROUP_SIZE if n else np.empty(0, dtype=np.bool_)
     bundled &= n_pairs > 0
-    number = np.where(bundled, place // GROUP, place)
+    number = np.where(bundled, place // GROUP_SIZE, place)
     order = np.lexsort((number, shape, ~bundled))
     keys = np.column_stack((~bundled, shape, number))[order]
     unit = np.empty(n, dtype=np.int64)
     unit[order] = np.cumsum(np.concatenate(([0], (keys[1:] != keys[:-1]).any(axis=1))))[:n]
-    return unit, np.where(bundled, place % GROUP, 0)
+    return unit, np.where(bundled, place % GROUP_SIZE, 0)
 
 
-def _shapes(n: int, component: np.ndarray, rows: np.ndarray, n_nodes: np.ndarray) -> np.ndarray:
+def _hash_shapes(n: int, component: np.ndarray, rows: np.ndarray, n_nodes: np.ndarray) -> np.ndarray:
     """A number for each of n components, most often the same only if they have as many nodes and the same rows.
 
     A sum of mixed-up rows will do: components of different shapes in one bundle are slow, and right.
@@ -142,7 +142,7 @@ def _shapes(n: int, component: np.ndarray, rows: np.ndarray, n_nodes: np.ndarray
     return shape
 
 
-def _places(group: np.ndarray) -> np.ndarray:
+def _rank_within_groups(group: np.ndarray) -> np.ndarray:
     """How many elements of the same group come before each, shape (n,)."""
     order = np.argsort(group, kind="stable")
     start = offsets(np.bincount(group))[:-1]

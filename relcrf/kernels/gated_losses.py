@@ -8,14 +8,14 @@ import numpy as np
 from numba import float64, int32, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
-from relcrf.kernels.threads import frozen
+from relcrf.kernels.threads import freeze
 from relcrf.kernels.vector_math import exp
 
 LINEAR, SQUARED_ERROR, CROSS_ENTROPY = 0, 1, 2
 
 
-class Loss(NamedTuple):
-    """A loss; `linear`, `squared_error` and `cross_entropy` make one.
+class BeliefLoss(NamedTuple):
+    """A loss; `linear`, `squared_error_loss` and `cross_entropy_loss` make one.
 
     Args:
         kind: one of the three above.
@@ -29,36 +29,36 @@ class Loss(NamedTuple):
     slope: np.ndarray
 
 
-LOSS = types.NamedTuple([int64, read_only(int32[::1]), read_only(float64[::1]), read_only(float64[::1])], Loss)
+LOSS = types.NamedTuple([int64, read_only(int32[::1]), read_only(float64[::1]), read_only(float64[::1])], BeliefLoss)
 
 
-def linear(slope: np.ndarray) -> Loss:
+def linear_loss(slope: np.ndarray) -> BeliefLoss:
     """The sum of `slope * beliefs`, flat over states: of any other loss, its derivative by the beliefs gives its gradient."""
-    return Loss(LINEAR, frozen(np.empty(0), np.int32), frozen(np.empty(0), np.float64), frozen(slope, np.float64))
+    return BeliefLoss(LINEAR, freeze(np.empty(0), np.int32), freeze(np.empty(0), np.float64), freeze(slope, np.float64))
 
 
-def squared_error(observed: np.ndarray, weight: np.ndarray) -> Loss:
+def squared_error_loss(observed: np.ndarray, weight: np.ndarray) -> BeliefLoss:
     """Half the sum over states of (belief - 1 where observed)^2, times the node's weight; with two states (b(1) - y)^2.
 
     Args:
         observed: the right state of each node, shape (n_nodes,); not looked at where the weight is 0.
         weight: shape (n_nodes,); 0 of a node that is no output.
     """
-    return _of_nodes(SQUARED_ERROR, observed, weight)
+    return _make_node_loss(SQUARED_ERROR, observed, weight)
 
 
-def cross_entropy(observed: np.ndarray, weight: np.ndarray) -> Loss:
-    """-log of the observed state's belief, times the node's weight; arguments as of `squared_error`."""
-    return _of_nodes(CROSS_ENTROPY, observed, weight)
+def cross_entropy_loss(observed: np.ndarray, weight: np.ndarray) -> BeliefLoss:
+    """-log of the observed state's belief, times the node's weight; arguments as of `squared_error_loss`."""
+    return _make_node_loss(CROSS_ENTROPY, observed, weight)
 
 
-def _of_nodes(kind: int, observed: np.ndarray, weight: np.ndarray) -> Loss:
+def _make_node_loss(kind: int, observed: np.ndarray, weight: np.ndarray) -> BeliefLoss:
     state = np.where(np.asarray(weight) != 0.0, observed, 0)
-    return Loss(kind, frozen(state, np.int32), frozen(weight, np.float64), frozen(np.empty(0), np.float64))
+    return BeliefLoss(kind, freeze(state, np.int32), freeze(weight, np.float64), freeze(np.empty(0), np.float64))
 
 
 @kernel()
-def loss_of_odds(loss, node, start, odds):
+def evaluate_binary_loss(loss, node, start, odds):
     """Of a binary node whose states begin at `start` and whose beliefs differ in their logs by `odds`, state 1 less state 0.
 
     Returns:
@@ -82,7 +82,7 @@ def loss_of_odds(loss, node, start, odds):
 
 
 @kernel()
-def loss_of_beliefs(loss, node, start, beliefs, logs, slope):
+def evaluate_loss(loss, node, start, beliefs, logs, slope):
     """Of a node of any cardinality.
 
     Args:

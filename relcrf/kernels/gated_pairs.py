@@ -22,38 +22,38 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from relcrf.kernels import gated_binary, gated_tables
-from relcrf.kernels.gated_binary import WIDEST32, WIDEST64, BinaryNetwork
-from relcrf.kernels.gated_layout import Slots, slots_of
-from relcrf.kernels.gated_losses import LINEAR, Loss
+from relcrf.kernels.gated_binary import MAX_RANGE32, MAX_RANGE64, BinaryNetwork
+from relcrf.kernels.gated_layout import PairSlots, assign_slots
+from relcrf.kernels.gated_losses import LINEAR, BeliefLoss
 from relcrf.kernels.gated_tables import TableNetwork
-from relcrf.kernels.threads import frozen, in_runs, scratch
+from relcrf.kernels.threads import freeze, map_key_ranges, thread_scratch
 
-RUNS = 32
+N_RUNS = 32
 """Into so many stretches the blocks are cut, whatever the number of threads; each adds up its own derivatives of tables."""
 
-Real = Literal["float32", "float64"]
+Precision = Literal["float32", "float64"]
 Arithmetic = Literal["binary float32", "binary float64", "tables float64"]
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
-    """Gated pairs and their order of work; `lay_out` makes one.
+class GatedLayout:
+    """Gated pairs and their order of work; `build_layout` makes one.
 
     Args:
         state_start: where each node's states begin, shape (n_nodes + 1,), int64.
         table_start: where each table begins, shape (n_tables + 1,), int64.
         slots: the pairs by blocks.
-        runs: the blocks' stretches, shape (n_runs + 1,), int64.
-        reach: from which to which table each run's pairs use, shape (n_runs, 2), int64.
-        binary: whether all nodes have two states.
+        run_start: the blocks' stretches, shape (n_runs + 1,), int64.
+        table_range: from which to which table each run's pairs use, shape (n_runs, 2), int64.
+        is_binary: whether all nodes have two states.
     """
 
     state_start: np.ndarray
     table_start: np.ndarray
-    slots: Slots
-    runs: np.ndarray
-    reach: np.ndarray
-    binary: bool
+    slots: PairSlots
+    run_start: np.ndarray
+    table_range: np.ndarray
+    is_binary: bool
 
     @property
     def n_nodes(self) -> int:
@@ -68,7 +68,7 @@ class Layout:
         return len(self.table_start) - 1
 
 
-class Adjoint(NamedTuple):
+class LossGradient(NamedTuple):
     """A loss and its derivatives.
 
     Args:
@@ -85,7 +85,9 @@ class Adjoint(NamedTuple):
     beliefs: np.ndarray
 
 
-def lay_out(state_start: np.ndarray, ends: np.ndarray, table_of: np.ndarray, table_start: np.ndarray) -> Layout:
+def build_layout(
+    state_start: np.ndarray, ends: np.ndarray, table_of: np.ndarray, table_start: np.ndarray
+) -> GatedLayout:
     """Finds the components and cuts them into blocks.
 
     Args:
@@ -110,31 +112,33 @@ def lay_out(state_start: np.ndarray, ends: np.ndarray, table_of: np.ndarray, tab
     _check(bool((ends[:, 0] != ends[:, 1]).all()), "a pair joins a node with itself")
     sizes = np.diff(table_start)[table_of] if len(ends) else np.empty(0)
     _check(bool((sizes == cardinality[ends].prod(axis=1)).all()), "a table is not of the size of its pair")
-    slots = slots_of(n_nodes, ends, table_of)
+    slots = assign_slots(n_nodes, ends, table_of)
     work = np.concatenate(([0.0], np.cumsum(np.diff(slots.slot_start) + np.diff(slots.node_start))))
-    runs = np.unique(np.searchsorted(work, work[-1] * np.linspace(0, 1, RUNS + 1)))
+    runs = np.unique(np.searchsorted(work, work[-1] * np.linspace(0, 1, N_RUNS + 1)))
     used = [slots.table_of[slots.pair[slice(*part)]] for part in pairwise(slots.slot_start[runs])]
     reach = np.array([(part.min(), part.max() + 1) if len(part) else (0, 0) for part in used]).reshape(-1, 2)
-    starts = frozen(state_start, np.int64), frozen(table_start, np.int64)
-    return Layout(*starts, slots, runs, reach, bool((cardinality == 2).all()))
+    starts = freeze(state_start, np.int64), freeze(table_start, np.int64)
+    return GatedLayout(*starts, slots, runs, reach, bool((cardinality == 2).all()))
 
 
-def _check(right: bool, message: str) -> None:
-    if not right:
+def _check(condition: bool, message: str) -> None:
+    if not condition:
         raise ValueError(message)
 
 
-def _contrasts(tables: np.ndarray) -> np.ndarray:
+def _to_contrasts(tables: np.ndarray) -> np.ndarray:
     """Of binary tables, shape (n_tables, 4): the logs of a, b and r at gate 1, shape (n_tables, 3); see `gated_binary`."""
     t00, t01, t10, t11 = tables.T
     return np.column_stack((t01 - t00, t10 - t00, (t00 - t01) + (t11 - t10)))
 
 
-def arithmetic(layout: Layout, tables: np.ndarray, gate: np.ndarray, real: Real = "float32") -> Arithmetic:
+def choose_arithmetic(
+    layout: GatedLayout, tables: np.ndarray, gate: np.ndarray, precision: Precision = "float32"
+) -> Arithmetic:
     """How `propagate` and `adjoint` will count: the first of the three that can.
 
     "binary float32", if it is asked for, needs that the largest gate times the largest difference within a row or column of
-    any table is at most `WIDEST32`; "binary float64", at most `WIDEST64`.
+    any table is at most `MAX_RANGE32`; "binary float64", at most `MAX_RANGE64`.
 
     Raises:
         ValueError: the arrays do not fit the layout, or some number is inf or nan.
@@ -144,17 +148,17 @@ def arithmetic(layout: Layout, tables: np.ndarray, gate: np.ndarray, real: Real 
     _check(bool(np.isfinite(tables).all()), "a table has a log potential that is not finite")
     largest = max(gate.max(initial=0.0), -gate.min(initial=0.0))
     _check(bool(np.isfinite(largest)), "a gate is not finite")
-    if not layout.binary:
+    if not layout.is_binary:
         return "tables float64"
     t00, t01, t10, t11 = np.asarray(tables, dtype=np.float64).reshape(-1, 4).T
     differences = (t01 - t00, t10 - t00, t11 - t01, t11 - t10)
     width = float(largest) * max(float(np.abs(d).max(initial=0.0)) for d in differences)
-    if width <= WIDEST32 and real == "float32":
+    if width <= MAX_RANGE32 and precision == "float32":
         return "binary float32"
-    return "binary float64" if width <= WIDEST64 else "tables float64"
+    return "binary float64" if width <= MAX_RANGE64 else "tables float64"
 
 
-def _check_nodes(layout: Layout, nodes: np.ndarray) -> None:
+def _check_nodes(layout: GatedLayout, nodes: np.ndarray) -> None:
     _check(nodes.shape == (int(layout.state_start[-1]),), "log potentials of nodes do not fit the layout")
     if np.isfinite(nodes).all():
         return
@@ -164,12 +168,12 @@ def _check_nodes(layout: Layout, nodes: np.ndarray) -> None:
 
 
 def propagate(
-    layout: Layout,
+    layout: GatedLayout,
     nodes: np.ndarray,
     tables: np.ndarray,
     gate: np.ndarray,
     n_iterations: int = 3,
-    real: Real = "float32",
+    precision: Precision = "float32",
 ) -> np.ndarray:
     """Beliefs after some iterations.
 
@@ -177,7 +181,7 @@ def propagate(
         nodes: log potentials, flat over states, shape (state_start[-1],); -inf is what cannot be.
         tables: log potentials, flat, shape (table_start[-1],), finite.
         gate: the exponents, shape (n_pairs,).
-        real: of the beliefs, and of the arithmetic where that can be; see `arithmetic`.
+        precision: of the beliefs, and of the arithmetic where that can be; see `arithmetic`.
 
     Returns:
         probabilities, flat over states, shape (state_start[-1],).
@@ -185,52 +189,52 @@ def propagate(
     Raises:
         ValueError: as of `arithmetic`; a log potential of a node is inf or nan, or all of one node are -inf.
     """
-    chosen = arithmetic(layout, tables, gate, real)
-    network = _network(layout, nodes, tables, gate, n_iterations, chosen)
+    chosen = choose_arithmetic(layout, tables, gate, precision)
+    network = _build_network(layout, nodes, tables, gate, n_iterations, chosen)
     beliefs = np.empty(len(nodes), dtype=network.gate.dtype)
 
     def run(lo: int, hi: int) -> None:
-        blocks = layout.runs[lo], layout.runs[hi]
+        blocks = layout.run_start[lo], layout.run_start[hi]
         if isinstance(network, TableNetwork):
             gated_tables.propagate_blocks(*blocks, network, beliefs)
         else:
-            room = scratch(gated_binary.room_for(layout.slots, 1), beliefs.dtype)
+            room = thread_scratch(gated_binary.scratch_size(layout.slots, 1), beliefs.dtype)
             gated_binary.propagate_blocks(*blocks, network, room, beliefs)
 
-    list(in_runs(_work(layout, n_iterations), run))
-    return beliefs.astype(real, copy=False)
+    list(map_key_ranges(_run_costs(layout, n_iterations), run))
+    return beliefs.astype(precision, copy=False)
 
 
-def _network(
-    layout: Layout, nodes: np.ndarray, tables: np.ndarray, gate: np.ndarray, n_iterations: int, chosen: Arithmetic
+def _build_network(
+    layout: GatedLayout, nodes: np.ndarray, tables: np.ndarray, gate: np.ndarray, n_iterations: int, chosen: Arithmetic
 ) -> TableNetwork | BinaryNetwork:
     """Return what the kernels of an arithmetic work on."""
     _check_nodes(layout, nodes)
     if chosen == "tables float64":
-        n, t, g = (frozen(values, np.float64) for values in (nodes, tables, gate))
+        n, t, g = (freeze(values, np.float64) for values in (nodes, tables, gate))
         return TableNetwork(layout.slots, layout.state_start, layout.table_start, n, t, g, n_iterations)
-    contrasts = _contrasts(np.asarray(tables, dtype=np.float64).reshape(-1, 4)).ravel()
+    contrasts = _to_contrasts(np.asarray(tables, dtype=np.float64).reshape(-1, 4)).ravel()
     kind = np.float32 if chosen == "binary float32" else np.float64
-    n, c, g = (frozen(values, kind) for values in (nodes, contrasts, gate))
+    n, c, g = (freeze(values, kind) for values in (nodes, contrasts, gate))
     return BinaryNetwork(layout.slots, n, c, g, n_iterations)
 
 
-def _work(layout: Layout, n_iterations: int) -> np.ndarray:
+def _run_costs(layout: GatedLayout, n_iterations: int) -> np.ndarray:
     """Of each run, in numbers that are read."""
     slots = layout.slots
-    size = 16 * slots.slot_start[layout.runs] * (n_iterations + 1) + slots.node_start[layout.runs]
+    size = 16 * slots.slot_start[layout.run_start] * (n_iterations + 1) + slots.node_start[layout.run_start]
     return np.diff(size)
 
 
-def adjoint(
-    layout: Layout,
+def compute_loss_gradient(
+    layout: GatedLayout,
     nodes: np.ndarray,
     tables: np.ndarray,
     gate: np.ndarray,
-    loss: Loss,
+    loss: BeliefLoss,
     n_iterations: int = 3,
-    real: Real = "float32",
-) -> Adjoint:
+    precision: Precision = "float32",
+) -> LossGradient:
     """A loss of the beliefs of `propagate`, and its exact derivatives by all that they are made of.
 
     Args:
@@ -240,43 +244,43 @@ def adjoint(
         ValueError: as of `propagate`; the loss does not fit the layout.
     """
     _check_loss(layout, loss)
-    chosen = arithmetic(layout, tables, gate, real)
-    network = _network(layout, nodes, tables, gate, n_iterations, chosen)
+    chosen = choose_arithmetic(layout, tables, gate, precision)
+    network = _build_network(layout, nodes, tables, gate, n_iterations, chosen)
     general = isinstance(network, TableNetwork)
     kind = network.gate.dtype
     beliefs, d_nodes, d_gate = (np.zeros(n, dtype=kind) for n in (len(nodes), len(nodes), len(gate)))
     cell = layout.table_start if general else 3 * np.arange(layout.n_tables + 1)
     d_cells = np.zeros(int(cell[-1]))
-    kernel: Callable[..., float] = gated_tables.adjoint_blocks if general else gated_binary.adjoint_blocks
+    kernel: Callable[..., float] = gated_tables.differentiate_blocks if general else gated_binary.differentiate_blocks
 
     def one(at: int, room: tuple[np.ndarray, ...]) -> tuple[float, int, np.ndarray]:
-        origin, stop = (int(cell[table]) for table in layout.reach[at])
+        origin, stop = (int(cell[table]) for table in layout.table_range[at])
         own = np.zeros(stop - origin)
-        blocks = layout.runs[at], layout.runs[at + 1]
+        blocks = layout.run_start[at], layout.run_start[at + 1]
         value = kernel(*blocks, network, *room, loss, d_nodes, own, origin, d_gate, beliefs)
         return value, origin, own
 
     def several(lo: int, hi: int) -> list[tuple[float, int, np.ndarray]]:
-        room = () if general else (scratch(gated_binary.room_for(layout.slots, n_iterations), kind),)
+        room = () if general else (thread_scratch(gated_binary.scratch_size(layout.slots, n_iterations), kind),)
         return [one(at, room) for at in range(lo, hi)]
 
     value = 0.0
-    for run in in_runs(_work(layout, n_iterations), several):
+    for run in map_key_ranges(_run_costs(layout, n_iterations), several):
         for part, origin, own in run:
             value += part
             d_cells[origin : origin + len(own)] += own
-    d_tables = d_cells if general else _of_contrasts(d_cells.reshape(-1, 3))
-    d_nodes, d_gate, beliefs = (numbers.astype(real, copy=False) for numbers in (d_nodes, d_gate, beliefs))
-    return Adjoint(value, d_nodes, d_tables, d_gate, beliefs)
+    d_tables = d_cells if general else _from_contrasts(d_cells.reshape(-1, 3))
+    d_nodes, d_gate, beliefs = (numbers.astype(precision, copy=False) for numbers in (d_nodes, d_gate, beliefs))
+    return LossGradient(value, d_nodes, d_tables, d_gate, beliefs)
 
 
-def _of_contrasts(d_contrasts: np.ndarray) -> np.ndarray:
-    """The adjoint of `_contrasts`, flat."""
+def _from_contrasts(d_contrasts: np.ndarray) -> np.ndarray:
+    """The adjoint of `_to_contrasts`, flat."""
     d_a, d_b, d_r = d_contrasts.T
     return np.column_stack((d_r - d_a - d_b, d_a - d_r, d_b - d_r, d_r)).ravel()
 
 
-def _check_loss(layout: Layout, loss: Loss) -> None:
+def _check_loss(layout: GatedLayout, loss: BeliefLoss) -> None:
     if loss.kind == LINEAR:
         _check(loss.slope.shape == (int(layout.state_start[-1]),), "the slopes do not fit the layout")
         return

@@ -12,11 +12,11 @@ import numpy as np
 from numba import float64, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
-from relcrf.kernels.gated_layout import SLOTS, Slots
-from relcrf.kernels.gated_losses import LOSS, loss_of_beliefs
+from relcrf.kernels.gated_layout import SLOTS, PairSlots
+from relcrf.kernels.gated_losses import LOSS, evaluate_loss
 from relcrf.kernels.vector_math import exp
 
-GIVEN, FLAT, INDEX = read_only(float64[::1]), float64[::1], read_only(int64[::1])
+READ_ONLY_FLAT, FLAT, INDEX = read_only(float64[::1]), float64[::1], read_only(int64[::1])
 
 
 class TableNetwork(NamedTuple):
@@ -29,7 +29,7 @@ class TableNetwork(NamedTuple):
         n_iterations: 0 or more.
     """
 
-    slots: Slots
+    slots: PairSlots
     state_start: np.ndarray
     table_start: np.ndarray
     nodes: np.ndarray
@@ -38,10 +38,10 @@ class TableNetwork(NamedTuple):
     n_iterations: int
 
 
-NETWORK = types.NamedTuple([SLOTS, INDEX, INDEX, GIVEN, GIVEN, GIVEN, int64], TableNetwork)
+NETWORK = types.NamedTuple([SLOTS, INDEX, INDEX, READ_ONLY_FLAT, READ_ONLY_FLAT, READ_ONLY_FLAT, int64], TableNetwork)
 
 
-class Places(NamedTuple):
+class BlockOffsets(NamedTuple):
     """Of one block: where the states of its nodes and the messages of its pairs begin, to the first node, then to the second.
 
     Args:
@@ -53,7 +53,7 @@ class Places(NamedTuple):
 
 
 @kernel()
-def _places(network, block):
+def _compute_offsets(network, block):
     slots, state_start = network.slots, network.state_start
     n_nodes = slots.node_start[block + 1] - slots.node_start[block]
     n_pairs = slots.pair_start[block + 1] - slots.pair_start[block]
@@ -65,11 +65,11 @@ def _places(network, block):
         first, second = slots.first[slots.slot_start[block] + p], slots.second[slots.slot_start[block] + p]
         size = state[first + 1] - state[first] + state[second + 1] - state[second]
         message[p + 1] = message[p] + size
-    return Places(state, message)
+    return BlockOffsets(state, message)
 
 
 @kernel()
-def _own(network, block, places):
+def _load_node_potentials(network, block, places):
     """Return the flat log potentials of a block's nodes, one node after the other."""
     slots, out = network.slots, np.empty(places.state[-1])
     for v in range(len(places.state) - 1):
@@ -80,7 +80,7 @@ def _own(network, block, places):
 
 
 @kernel()
-def _through(cavity, gate, table, step, other_step, out):
+def _compute_message(cavity, gate, table, step, other_step, out):
     """`out[y]` is the log of the sum over x of exp(cavity[x] + gate * table[x * step + y * other_step])."""
     for y in range(len(out)):
         top = -np.inf
@@ -93,9 +93,9 @@ def _through(cavity, gate, table, step, other_step, out):
 
 
 @kernel()
-def _through_back(cavity, gate, table, step, other_step, out, d_out, d_cavity, d_table):
-    """The adjoint of `_through`: overwrites `d_cavity`, adds to `d_table`. Returns the derivative by the gate."""
-    _through(cavity, gate, table, step, other_step, out)
+def _backpropagate_message(cavity, gate, table, step, other_step, out, d_out, d_cavity, d_table):
+    """The adjoint of `_compute_message`: overwrites `d_cavity`, adds to `d_table`. Returns the derivative by the gate."""
+    _compute_message(cavity, gate, table, step, other_step, out)
     d_gate = 0.0
     for x in range(len(cavity)):
         d_cavity[x] = 0.0
@@ -109,7 +109,7 @@ def _through_back(cavity, gate, table, step, other_step, out, d_out, d_cavity, d
 
 
 @kernel()
-def _pair(network, block, places, p):
+def _locate_pair(network, block, places, p):
     """Of a block's pair p: itself, where its nodes' states, its messages to each and its table begin, and the cardinalities."""
     slots = network.slots
     slot = slots.slot_start[block] + p
@@ -121,13 +121,13 @@ def _pair(network, block, places, p):
 
 
 @kernel()
-def _cavity(total, message, at, place, k, out):
+def _compute_cavity(total, message, at, place, k, out):
     for x in range(k):
         out[x] = total[at + x] - message[place + x]
 
 
 @kernel()
-def _lower(message):
+def _subtract_max(message):
     """Makes the largest entry 0."""
     top = message.max()
     for x in range(len(message)):
@@ -153,14 +153,14 @@ def _forward(network, block, places, own, totals, messages, cavity):
         following, new = totals[(t + 1) % n_rows], messages[(t + 1) % n_rows]
         following[:] = own
         for p in range(len(places.message) - 1):
-            pair, first, second, to_first, to_second, cell, k, n = _pair(network, block, places, p)
+            pair, first, second, to_first, to_second, cell, k, n = _locate_pair(network, block, places, p)
             table = network.tables[cell : cell + k * n]
-            _cavity(total, message, first, to_first, k, cavity)
-            _through(cavity[:k], gate[pair], table, n, 1, new[to_second : to_second + n])
-            _cavity(total, message, second, to_second, n, cavity)
-            _through(cavity[:n], gate[pair], table, 1, n, new[to_first : to_first + k])
-            _lower(new[to_second : to_second + n])
-            _lower(new[to_first : to_first + k])
+            _compute_cavity(total, message, first, to_first, k, cavity)
+            _compute_message(cavity[:k], gate[pair], table, n, 1, new[to_second : to_second + n])
+            _compute_cavity(total, message, second, to_second, n, cavity)
+            _compute_message(cavity[:n], gate[pair], table, 1, n, new[to_first : to_first + k])
+            _subtract_max(new[to_second : to_second + n])
+            _subtract_max(new[to_first : to_first + k])
             for x in range(k):
                 following[first + x] += new[to_first + x]
             for y in range(n):
@@ -180,18 +180,22 @@ def _backward(network, block, places, totals, messages, d_own, room, d_tables, o
     for t in range(network.n_iterations - 1, -1, -1):
         following[:] = 0.0
         for p in range(len(places.message) - 1):
-            pair, first, second, to_first, to_second, cell, k, n = _pair(network, block, places, p)
+            pair, first, second, to_first, to_second, cell, k, n = _locate_pair(network, block, places, p)
             table, d_table = network.tables[cell : cell + k * n], d_tables[cell - origin : cell - origin + k * n]
             by_first, by_second = d_message[to_first : to_first + k], d_message[to_second : to_second + n]
             for x in range(k):
                 by_first[x] = d_total[first + x] - by_first[x]
             for y in range(n):
                 by_second[y] = d_total[second + y] - by_second[y]
-            _cavity(totals[t], messages[t], first, to_first, k, room[0])
+            _compute_cavity(totals[t], messages[t], first, to_first, k, room[0])
             g = network.gate[pair]
-            d_gate[pair] += _through_back(room[0, :k], g, table, n, 1, room[1, :n], by_second, room[2, :k], d_table)
-            _cavity(totals[t], messages[t], second, to_second, n, room[0])
-            d_gate[pair] += _through_back(room[0, :n], g, table, 1, n, room[1, :k], by_first, by_second, d_table)
+            d_gate[pair] += _backpropagate_message(
+                room[0, :k], g, table, n, 1, room[1, :n], by_second, room[2, :k], d_table
+            )
+            _compute_cavity(totals[t], messages[t], second, to_second, n, room[0])
+            d_gate[pair] += _backpropagate_message(
+                room[0, :n], g, table, 1, n, room[1, :k], by_first, by_second, d_table
+            )
             by_first[:] = room[2, :k]
             for x in range(k):
                 following[first + x] += by_first[x]
@@ -204,7 +208,7 @@ def _backward(network, block, places, totals, messages, d_own, room, d_tables, o
 @kernel()
 def _normalise(logs, beliefs):
     """Takes from the logs that of the sum of their exponentials, which becomes 1."""
-    _lower(logs)
+    _subtract_max(logs)
     total = 0.0
     for x in range(len(logs)):
         total += exp(logs[x])
@@ -215,7 +219,7 @@ def _normalise(logs, beliefs):
 
 
 @kernel()
-def _widest(state_start):
+def _max_cardinality(state_start):
     k = 0
     for v in range(len(state_start) - 1):
         k = max(k, state_start[v + 1] - state_start[v])
@@ -226,10 +230,10 @@ def _widest(state_start):
 def propagate_blocks(lo, hi, network, beliefs):
     """Compute the beliefs of blocks lo..hi-1."""
     slots, state_start = network.slots, network.state_start
-    cavity = np.empty(_widest(state_start))
+    cavity = np.empty(_max_cardinality(state_start))
     for block in range(lo, hi):
-        places = _places(network, block)
-        own = _own(network, block, places)
+        places = _compute_offsets(network, block)
+        own = _load_node_potentials(network, block, places)
         totals, messages = np.empty((2, len(own))), np.empty((2, places.message[-1]))
         logs = totals[_forward(network, block, places, own, totals, messages, cavity)]
         for v in range(len(places.state) - 1):
@@ -239,11 +243,11 @@ def propagate_blocks(lo, hi, network, beliefs):
 
 
 @kernel((int64, int64, NETWORK, LOSS, FLAT, FLAT, int64, FLAT, FLAT))
-def adjoint_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gate, beliefs):
+def differentiate_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gate, beliefs):
     """Compute the beliefs of blocks lo..hi-1, their loss, and its derivatives.
 
     Args:
-        loss: see `Loss`.
+        loss: see `BeliefLoss`.
         d_nodes, beliefs: overwritten where the blocks' nodes are.
         d_gate: added to. d_tables: added to; cell c of the tables is its c - origin.
 
@@ -251,11 +255,11 @@ def adjoint_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gate, bel
         the loss of all their nodes.
     """
     slots, state_start, n_iterations = network.slots, network.state_start, network.n_iterations
-    room = np.empty((3, _widest(state_start)))
+    room = np.empty((3, _max_cardinality(state_start)))
     value = 0.0
     for block in range(lo, hi):
-        places = _places(network, block)
-        own = _own(network, block, places)
+        places = _compute_offsets(network, block)
+        own = _load_node_potentials(network, block, places)
         totals = np.empty((n_iterations + 1, len(own)))
         messages = np.empty((n_iterations + 1, places.message[-1]))
         _forward(network, block, places, own, totals, messages, room[0])
@@ -264,7 +268,7 @@ def adjoint_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gate, bel
             start, logs = state_start[node], totals[n_iterations, here]
             belief = beliefs[start : state_start[node + 1]]
             _normalise(logs, belief)
-            value += loss_of_beliefs(loss, node, start, belief, logs, own[here])
+            value += evaluate_loss(loss, node, start, belief, logs, own[here])
         _backward(network, block, places, totals, messages, own, room, d_tables, origin, d_gate)
         for v in range(len(places.state) - 1):
             start = state_start[slots.node[slots.node_start[block] + v]]

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from numba import boolean, float64, int32, int64, types
 
-from relcrf.kernels.compile import compiled, inner
-from relcrf.kernels.factors import FACTORS, agreed, row
-from relcrf.kernels.sampling import SETS, conditional_of, downward, pair_table, upward
+from relcrf.kernels.compile import allocation_free_kernel, inline_kernel
+from relcrf.kernels.factors import FACTORS, common_state, row_offset
+from relcrf.kernels.forest_sampling import (
+    NODE_SETS,
+    condition_on_parent,
+    fill_pair_table,
+    filter_upward,
+    sample_downward,
+)
 
-SWEEPS = (
-    (FACTORS, SETS, float64[::1], float64[::1], float64[:, ::1], boolean, int32[::1])
+SWEEP_TYPES = (
+    (FACTORS, NODE_SETS, float64[::1], float64[::1], float64[:, ::1], boolean, int32[::1])
     + (float64[::1],) * 4
     + (int64[::1], types.UniTuple(float64[::1], 5))
 )
 """Types of what both kinds of sweeps take."""
 
 
-@inner
-def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chance, now, tables):
+@inline_kernel
+def _add_conditionals(factors, sets, factor_table, s, states, belief, pair, out, joint, chance, now, tables):
     """Probabilities of set `s` given all other nodes, after `upward`: of nodes that count here, and of factors owned here.
 
     Args:
@@ -36,18 +42,18 @@ def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chan
         first = state_start[v]
         n_parent = 0
         if p < 0:
-            conditional_of(first, n, belief, pair, -1, states[v], out)
+            condition_on_parent(first, n, belief, pair, -1, states[v], out)
             for x in range(n):
                 chance[first + x] = out[x]
         else:
             n_parent = cardinality[p]
-            pair_table(factors, sets, factor_table, k, n, n_parent, states, pair)
+            fill_pair_table(factors, sets, factor_table, k, n, n_parent, states, pair)
             for x in range(n):
                 chance[first + x] = 0.0
             for y in range(n_parent):
                 above = chance[state_start[p] + y]
                 if above > 0.0:
-                    conditional_of(first, n, belief, pair, y, states[v], out)
+                    condition_on_parent(first, n, belief, pair, y, states[v], out)
                 for x in range(n):
                     joint[y * n + x] = above * out[x] if above > 0.0 else 0.0
                     chance[first + x] += joint[y * n + x]
@@ -61,13 +67,13 @@ def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chan
             other = others[e]
             f = factor[place]
             if agreement[f]:
-                common = agreed(start[f], start[f + 1], place, other, node, states)
+                common = common_state(start[f], start[f + 1], place, other, node, states)
                 for x in range(n):
                     if common == -2 or common == x:
                         value = joint[x * n + x] if other >= 0 else chance[first + x]
                         tables[table_start[f]] += value
                 continue
-            cell = table_start[f] + row(start[f], start[f + 1], place, other, node, stride, states)
+            cell = table_start[f] + row_offset(start[f], start[f + 1], place, other, node, stride, states)
             for x in range(n):
                 at = cell + x * stride[place]
                 if other < 0:
@@ -77,8 +83,10 @@ def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chan
                         tables[at + y * stride[other]] += joint[y * n + x]
 
 
-@compiled(*SWEEPS)
-def sweeps(factors, sets, node_table, factor_table, uniform, taking, states, now, total, square, tables, n_taken, work):
+@allocation_free_kernel(*SWEEP_TYPES)
+def run_sweeps(
+    factors, sets, node_table, factor_table, uniform, taking, states, now, total, square, tables, n_taken, work
+):
     """Draws all sets in turn, once for each row of `uniform`.
 
     Args:
@@ -92,10 +100,10 @@ def sweeps(factors, sets, node_table, factor_table, uniform, taking, states, now
     belief, chance, pair, joint, out = work
     for sweep in range(len(uniform)):
         for s in range(len(sets.start) - 1):
-            upward(factors, sets, node_table, factor_table, s, states, belief, pair)
+            filter_upward(factors, sets, node_table, factor_table, s, states, belief, pair)
             if taking:
-                _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chance, now, tables)
-            downward(factors, sets, factor_table, s, uniform[sweep, sets.start[s] :], belief, pair, out, states)
+                _add_conditionals(factors, sets, factor_table, s, states, belief, pair, out, joint, chance, now, tables)
+            sample_downward(factors, sets, factor_table, s, uniform[sweep, sets.start[s] :], belief, pair, out, states)
         if taking:
             n_taken[0] += 1
             for at in range(len(now)):

@@ -11,7 +11,7 @@ from relcrf.kernels.factors import FACTORS
 
 
 @kernel((FACTORS, int64[::1], boolean[::1]))
-def grow(factors, candidates, inside):
+def grow_node_set(factors, candidates, inside):
     """Takes one candidate after the other into a set, unless it would close a cycle or be a factor's third.
 
     Args:
@@ -51,7 +51,7 @@ def grow(factors, candidates, inside):
 
 
 @kernel((FACTORS, int64[::1], boolean[::1]))
-def rooted(factors, candidates, inside):
+def root_trees(factors, candidates, inside):
     """A set's nodes with parents first, and for each of its touching factors the place of the second node in the set.
 
     Args:

@@ -16,24 +16,24 @@ from numba import float64, int32, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.prefetch import prefetch
-from relcrf.kernels.threads import frozen, in_runs
+from relcrf.kernels.threads import freeze, map_key_ranges
 
 ALL, ASCENDING, DIFFERENT = 0, 1, 2
 """What the keys of a pair (a, b) may be: any, a < b, a != b."""
 
-CHUNK = 64
+SCAN_LENGTH = 64
 """Sums that are looked at together for one that is large."""
 
-AHEAD = 16
+PREFETCH_DISTANCE = 16
 """Rows lie anywhere in memory: each is asked for so many before it is read."""
 
-MOST_LINES = 8
+MAX_PREFETCH_LINES = 8
 """Of 16 entries of a row that are asked for; of what comes behind them the machine knows by then."""
 
-BLOCK = 1024
+BLOCK_SIZE = 1024
 """Keys of either side whose dense products are made at a time."""
 
-NO_LIMITS = frozen(np.empty((0, 4)), np.int64)
+NO_LIMITS = freeze(np.empty((0, 4)), np.int64)
 """Where a key may be paired with any."""
 
 U = np.uint64
@@ -54,7 +54,7 @@ class SparseMatrix(NamedTuple):
     value: np.ndarray
 
 
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+SparseArrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 """The three arrays of a sparse matrix."""
 
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
@@ -70,7 +70,7 @@ def _is_worse(value, pair, other_value, other_pair):
 
 
 @kernel()
-def _offer(value, pair, n, best_value, best_pair):
+def _push_bounded(value, pair, n, best_value, best_pair):
     """Adds a pair to a heap with the worst first; where the heap is full, in the place of the worst, if it is better.
 
     Args:
@@ -118,9 +118,9 @@ def _add_products(first, a, second, after, total):
     """
     n = 0
     last = U(len(first.column)) - ONE
-    n_lines = min(1 + len(second.column) // (16 * (len(second.start) - 1)), MOST_LINES)
+    n_lines = min(1 + len(second.column) // (16 * (len(second.start) - 1)), MAX_PREFETCH_LINES)
     for entry in range(U(first.start[a]), U(first.start[a + 1])):
-        soon = U(second.start[U(first.column[min(entry + U(AHEAD), last)]) + ONE])
+        soon = U(second.start[U(first.column[min(entry + U(PREFETCH_DISTANCE), last)]) + ONE])
         for line in range(n_lines):
             prefetch(second.column, soon - U(16 * line + 1))
             prefetch(second.value, soon - U(16 * line + 1))
@@ -136,7 +136,7 @@ def _add_products(first, a, second, after, total):
 
 
 @kernel()
-def _take_touched(first, a, second, after, before, pair, bound, n, total, best_value, best_pair):
+def _collect_touched(first, a, second, after, before, pair, bound, n, total, best_value, best_pair):
     """Offers the sums that `_add_products` has touched where they reach the bound and b < before, and sets all to 0."""
     for entry in range(U(first.start[a]), U(first.start[a + 1])):
         z = U(first.column[entry])
@@ -146,7 +146,7 @@ def _take_touched(first, a, second, after, before, pair, bound, n, total, best_v
             value = total[b]
             total[b] = 0.0
             if abs(value) >= bound and b < U(before):
-                n = _offer(value, pair + np.int64(b), n, best_value, best_pair)
+                n = _push_bounded(value, pair + np.int64(b), n, best_value, best_pair)
                 if n == len(best_value):
                     bound = max(bound, abs(best_value[0]))
             at -= 1
@@ -154,17 +154,17 @@ def _take_touched(first, a, second, after, before, pair, bound, n, total, best_v
 
 
 @kernel()
-def _take_all(before, pair, bound, n, total, best_value, best_pair):
+def _collect_all(before, pair, bound, n, total, best_value, best_pair):
     """The same of all sums."""
-    for lo in range(U(0), U(len(total)), U(CHUNK)):
-        hi = min(lo + U(CHUNK), U(len(total)))
+    for lo in range(U(0), U(len(total)), U(SCAN_LENGTH)):
+        hi = min(lo + U(SCAN_LENGTH), U(len(total)))
         n_large = 0
         for b in range(lo, hi):
             n_large += abs(total[b]) >= bound
         if n_large > 0:
             for b in range(lo, hi):
                 if abs(total[b]) >= bound and b < U(before):
-                    n = _offer(total[b], pair + np.int64(b), n, best_value, best_pair)
+                    n = _push_bounded(total[b], pair + np.int64(b), n, best_value, best_pair)
                     if n == len(best_value):
                         bound = max(bound, abs(best_value[0]))
         for b in range(lo, hi):
@@ -217,24 +217,24 @@ def best_products(
                 total[limits[a, k]] = 0.0
         pair = a * n_keys
         if products * 8 < n_keys:
-            n, bound = _take_touched(
+            n, bound = _collect_touched(
                 first_signal, a, second_error, after, before, pair, bound, n, total, best_value, best_pair
             )
-            n, bound = _take_touched(
+            n, bound = _collect_touched(
                 first_error, a, second_signal, after, before, pair, bound, n, total, best_value, best_pair
             )
         else:
-            n, bound = _take_all(before, pair, bound, n, total, best_value, best_pair)
+            n, bound = _collect_all(before, pair, bound, n, total, best_value, best_pair)
     return n
 
 
 def top_products(
-    first_error: Arrays,
-    first_signal: Arrays,
-    second_error: Arrays,
-    second_signal: Arrays,
+    first_error: SparseArrays,
+    first_signal: SparseArrays,
+    second_error: SparseArrays,
+    second_signal: SparseArrays,
     relation: int,
-    least: float,
+    threshold: float,
     n_best: int,
     limits: np.ndarray = NO_LIMITS,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -246,7 +246,7 @@ def top_products(
         first_error, first_signal: E1 and S1 by key, as the three arrays of `SparseMatrix`.
         second_error, second_signal: E2 and S2 by sample.
         relation: ALL, ASCENDING or DIFFERENT.
-        least: only pairs with |h| above it, 0 or more. n_best: how many at most.
+        threshold: only pairs with |h| above it, 0 or more. n_best: how many at most.
         limits: with ALL, for each key a that b is above the first number, below the second, and neither the third nor the
             fourth; shape (n_first, 4).
 
@@ -254,20 +254,20 @@ def top_products(
         a, b, both int32, and h, by falling |h|, and of equal ones by a and then b. No bit depends on the number of threads.
 
     Raises:
-        ValueError: two tables do not fit together, or `least` is negative.
+        ValueError: two tables do not fit together, or `threshold` is negative.
     """
-    columns = tuple(_sparse(table) for table in (first_error, first_signal))
-    rows = tuple(_sparse(table) for table in (second_error, second_signal))
+    columns = tuple(_to_sparse_matrix(table) for table in (first_error, first_signal))
+    rows = tuple(_to_sparse_matrix(table) for table in (second_error, second_signal))
     n_first, n_samples = len(columns[0].start) - 1, len(rows[0].start) - 1
     if len(columns[1].start) != n_first + 1 or len(rows[1].start) != n_samples + 1:
         raise ValueError("error and signal of a side are of different shapes")
     if any(len(table.column) and table.column.max() >= n_samples for table in columns):
         raise ValueError(f"the first side has samples that the second, with {n_samples}, has not")
     n_second = max((int(table.column.max()) + 1 for table in rows if len(table.column)), default=0)
-    n_best, limits = min(n_best, n_first * n_second), frozen(limits, np.int64)
-    bound = _above(least)
+    n_best, limits = min(n_best, n_first * n_second), freeze(limits, np.int64)
+    bound = _next_above(threshold)
     if n_best <= 0:
-        return _pairs(np.empty(0), np.empty(0, dtype=np.int64), 1, 0)
+        return _decode_pairs(np.empty(0), np.empty(0, dtype=np.int64), 1, 0)
     work = np.diff(columns[0].start) + np.diff(columns[1].start) + 1.0
     mean_row = (len(rows[0].column) + len(rows[1].column)) / (2 * n_samples)
     if relation == ASCENDING:
@@ -278,17 +278,17 @@ def top_products(
         n = best_products(*columns, *rows, n_second, relation, limits, lo, hi, bound, value, pair)
         return value[:n], pair[:n]
 
-    values, pairs = zip(*in_runs(mean_row * work, run), strict=True)
-    return _pairs(np.concatenate(values), np.concatenate(pairs), n_second, n_best)
+    values, pairs = zip(*map_key_ranges(mean_row * work, run), strict=True)
+    return _decode_pairs(np.concatenate(values), np.concatenate(pairs), n_second, n_best)
 
 
-def all_products(
+def top_products_dense(
     first_error: np.ndarray,
     first_signal: np.ndarray,
     second_error: np.ndarray,
     second_signal: np.ndarray,
     relation: int,
-    least: float,
+    threshold: float,
     n_best: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """`top_products` of dense tables, by BLAS: the last bits of its sums may depend on the number of BLAS's threads.
@@ -296,16 +296,16 @@ def all_products(
     Args:
         first_error, first_signal, second_error, second_signal: shape (n_samples, n_keys of the side); 0 where there is no
             cell.
-        relation, least, n_best: as of `top_products`.
+        relation, threshold, n_best: as of `top_products`.
     """
     n_second = second_error.shape[1]
-    bound = _above(least)
+    bound = _next_above(threshold)
     value, pair = np.empty(0), np.empty(0, dtype=np.int64)
-    for lo in range(0, first_error.shape[1], BLOCK):
-        error, signal = first_error[:, lo : lo + BLOCK].T, first_signal[:, lo : lo + BLOCK].T
+    for lo in range(0, first_error.shape[1], BLOCK_SIZE):
+        error, signal = first_error[:, lo : lo + BLOCK_SIZE].T, first_signal[:, lo : lo + BLOCK_SIZE].T
         a = lo + np.arange(len(error))[:, None]
-        for start in range(lo if relation == ASCENDING else 0, n_second, BLOCK):
-            here = slice(start, start + BLOCK)
+        for start in range(lo if relation == ASCENDING else 0, n_second, BLOCK_SIZE):
+            here = slice(start, start + BLOCK_SIZE)
             block = signal @ second_error[:, here] + error @ second_signal[:, here]
             b = start + np.arange(block.shape[1])
             if relation != ALL:
@@ -313,20 +313,20 @@ def all_products(
             row, column = np.nonzero(np.abs(block) >= bound)
             value = np.concatenate((value, block[row, column]))
             pair = np.concatenate((pair, (lo + row) * n_second + start + column))
-            value, pair = _best(value, pair, n_best)
+            value, pair = _select_best(value, pair, n_best)
             if 0 < n_best == len(value):
                 bound = max(bound, float(np.abs(value).min()))
-    return _pairs(value, pair, max(n_second, 1), n_best)
+    return _decode_pairs(value, pair, max(n_second, 1), n_best)
 
 
-def _above(least: float) -> float:
-    """The first number above `least`."""
-    if not least >= 0.0:
-        raise ValueError(f"the least magnitude of a sum is {least}, and must not be negative")
-    return float(np.nextafter(least, np.inf))
+def _next_above(threshold: float) -> float:
+    """The first number above `threshold`."""
+    if not threshold >= 0.0:
+        raise ValueError(f"the least magnitude of a sum is {threshold}, and must not be negative")
+    return float(np.nextafter(threshold, np.inf))
 
 
-def _best(value: np.ndarray, pair: np.ndarray, n_best: int) -> tuple[np.ndarray, np.ndarray]:
+def _select_best(value: np.ndarray, pair: np.ndarray, n_best: int) -> tuple[np.ndarray, np.ndarray]:
     """The first `n_best` pairs by falling magnitude and rising number, in that order."""
     size = np.abs(value)
     if n_best < len(size):
@@ -336,13 +336,15 @@ def _best(value: np.ndarray, pair: np.ndarray, n_best: int) -> tuple[np.ndarray,
     return value[order], pair[order]
 
 
-def _pairs(value: np.ndarray, pair: np.ndarray, n_keys: int, n_best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _decode_pairs(
+    value: np.ndarray, pair: np.ndarray, n_keys: int, n_best: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The best pairs by their keys; a pair's number is a * n_keys + b."""
-    value, pair = _best(value, pair, n_best)
+    value, pair = _select_best(value, pair, n_best)
     a, b = np.divmod(pair, n_keys)
     return a.astype(np.int32), b.astype(np.int32), value
 
 
-def _sparse(table: Arrays) -> SparseMatrix:
+def _to_sparse_matrix(table: SparseArrays) -> SparseMatrix:
     start, column, value = table
-    return SparseMatrix(frozen(start, np.int64), frozen(column, np.int32), frozen(value, np.float64))
+    return SparseMatrix(freeze(start, np.int64), freeze(column, np.int32), freeze(value, np.float64))

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int32, int64, types
 
-from relcrf.kernels.compile import inner, kernel
+from relcrf.kernels.compile import inline_kernel, kernel
 from relcrf.kernels.factors import FACTORS
 from relcrf.kernels.vector_math import exp
 
 
-class Cliques(NamedTuple):
+class CliqueForest(NamedTuple):
     """Trees of cliques.
 
     Args:
@@ -41,7 +41,7 @@ class Cliques(NamedTuple):
     factor: np.ndarray
 
 
-class Loops(NamedTuple):
+class LoopNest(NamedTuple):
     """How a smaller table lies in a clique's: nested loops, the innermost first. All arrays are scratch.
 
     Args:
@@ -58,21 +58,21 @@ class Loops(NamedTuple):
 
 
 FLAT, INT, LONG = float64[::1], int32[::1], int64[::1]
-CLIQUES = types.NamedTuple((LONG, INT, *[LONG] * 8), Cliques)
+CLIQUES = types.NamedTuple((LONG, INT, *[LONG] * 8), CliqueForest)
 
 
 @kernel()
-def _loops(cliques, n_nodes):
+def _allocate_loops(cliques, n_nodes):
     most = 1
     for c in range(len(cliques.parent)):
         most = max(most, cliques.start[c + 1] - cliques.start[c])
     place, count = np.empty(n_nodes, dtype=np.int64), np.empty(most + 1, dtype=np.int64)
     steps, strides = np.empty((3, most + 1), dtype=np.int64), np.empty(most, dtype=np.int64)
-    return Loops(place, steps, count, strides, np.ones(1, dtype=np.int64))
+    return LoopNest(place, steps, count, strides, np.ones(1, dtype=np.int64))
 
 
-@inner
-def _view(cliques, c, nodes, stride, agreement, cardinality, loops):
+@inline_kernel
+def _find_loops(cliques, c, nodes, stride, agreement, cardinality, loops):
     """Finds the loops of a smaller table, over neighbouring cells where it can be; returns how many they are.
 
     Args:
@@ -118,8 +118,8 @@ def _view(cliques, c, nodes, stride, agreement, cardinality, loops):
     return depth
 
 
-@inner
-def _walk(depth, loops, small, start, table, origin, collect):
+@inline_kernel
+def _run_loops(depth, loops, small, start, table, origin, collect):
     """Adds a smaller table to a clique's or, where `collect`, a clique's to the smaller one."""
     steps, count = loops.steps, loops.counter
     size, near, far = steps[0, 0], steps[1, 0], steps[2, 0]
@@ -152,24 +152,24 @@ def _walk(depth, loops, small, start, table, origin, collect):
             d += 1
 
 
-@inner
-def _own(cliques, c, factors, loops, nodes, factor_tables, table, collect):
+@inline_kernel
+def _transfer_potentials(cliques, c, factors, loops, nodes, factor_tables, table, collect):
     """Adds the potentials of a clique's own nodes and factors to its table, or collects their marginals from it."""
     cardinality, state_start, start = factors.cardinality, factors.state_start, factors.start
     node, stride, agreement, table_start = factors.node, factors.stride, factors.agreement, factors.table_start
     origin = cliques.cell_start[c]
     for at in range(cliques.start[c] + cliques.n_shared[c], cliques.start[c + 1]):
-        depth = _view(cliques, c, cliques.node[at : at + 1], loops.one, False, cardinality, loops)
-        _walk(depth, loops, nodes, state_start[cliques.node[at]], table, origin, collect)
+        depth = _find_loops(cliques, c, cliques.node[at : at + 1], loops.one, False, cardinality, loops)
+        _run_loops(depth, loops, nodes, state_start[cliques.node[at]], table, origin, collect)
     for k in range(cliques.factor_start[c], cliques.factor_start[c + 1]):
         f = cliques.factor[k]
         over = slice(start[f], start[f + 1])
-        depth = _view(cliques, c, node[over], stride[over], agreement[f], cardinality, loops)
-        _walk(depth, loops, factor_tables, table_start[f], table, origin, collect)
+        depth = _find_loops(cliques, c, node[over], stride[over], agreement[f], cardinality, loops)
+        _run_loops(depth, loops, factor_tables, table_start[f], table, origin, collect)
 
 
-@inner
-def _message(cliques, c, cardinality, loops, message, start, table, collect):
+@inline_kernel
+def _transfer_message(cliques, c, cardinality, loops, message, start, table, collect):
     """Adds a clique's message to its parent's table, or collects the parent's table into it; it begins at `start`."""
     shared = cliques.node[cliques.start[c] : cliques.start[c] + cliques.n_shared[c]]
     step = 1
@@ -177,8 +177,8 @@ def _message(cliques, c, cardinality, loops, message, start, table, collect):
         loops.strides[k] = step
         step *= cardinality[shared[k]]
     p = cliques.parent[c]
-    depth = _view(cliques, p, shared, loops.strides, False, cardinality, loops)
-    _walk(depth, loops, message, start, table, cliques.cell_start[p], collect)
+    depth = _find_loops(cliques, p, shared, loops.strides, False, cardinality, loops)
+    _run_loops(depth, loops, message, start, table, cliques.cell_start[p], collect)
 
 
 @kernel((CLIQUES, FACTORS, FLAT, FLAT, boolean), fastmath={"contract"})
@@ -195,10 +195,10 @@ def up(cliques, factors, nodes, factor_tables, maximum):
     message_start, parent = cliques.message_start, cliques.parent
     table = np.zeros(cell_start[-1])
     message = np.empty(message_start[-1])
-    loops = _loops(cliques, len(factors.cardinality))
+    loops = _allocate_loops(cliques, len(factors.cardinality))
     total = 0.0
     for c in range(len(parent)):
-        _own(cliques, c, factors, loops, nodes, factor_tables, table, False)
+        _transfer_potentials(cliques, c, factors, loops, nodes, factor_tables, table, False)
         for row in range(n_rows[c]):
             cells = table[cell_start[c] + row * n_columns[c] : cell_start[c] + (row + 1) * n_columns[c]]
             top = -np.inf
@@ -213,7 +213,7 @@ def up(cliques, factors, nodes, factor_tables, maximum):
         if parent[c] < 0:
             total += message[message_start[c]]
         else:
-            _message(cliques, c, factors.cardinality, loops, message, message_start[c], table, False)
+            _transfer_message(cliques, c, factors.cardinality, loops, message, message_start[c], table, False)
     return total, table, message
 
 
@@ -228,7 +228,7 @@ def down(cliques, factors, table, message, node_marginals, factor_marginals):
     """
     n_rows, n_columns, cell_start = cliques.n_rows, cliques.n_columns, cliques.cell_start
     message_start, parent = cliques.message_start, cliques.parent
-    loops = _loops(cliques, len(factors.cardinality))
+    loops = _allocate_loops(cliques, len(factors.cardinality))
     most_rows = 0
     for c in range(len(parent)):
         most_rows = max(most_rows, n_rows[c])
@@ -239,7 +239,7 @@ def down(cliques, factors, table, message, node_marginals, factor_marginals):
         else:
             for row in range(n_rows[c]):
                 above[row] = 0.0
-            _message(cliques, c, factors.cardinality, loops, above, 0, table, True)
+            _transfer_message(cliques, c, factors.cardinality, loops, above, 0, table, True)
         for row in range(n_rows[c]):
             cells = table[cell_start[c] + row * n_columns[c] : cell_start[c] + (row + 1) * n_columns[c]]
             if above[row] == 0.0:
@@ -249,11 +249,11 @@ def down(cliques, factors, table, message, node_marginals, factor_marginals):
             sent = message[message_start[c] + row]
             for x in range(len(cells)):
                 cells[x] = above[row] * exp(cells[x] - sent)
-        _own(cliques, c, factors, loops, node_marginals, factor_marginals, table, True)
+        _transfer_potentials(cliques, c, factors, loops, node_marginals, factor_marginals, table, True)
 
 
 @kernel()
-def _row(cliques, c, states, cardinality):
+def _locate_row(cliques, c, states, cardinality):
     """The first cell of the row of a clique's table that the states of its shared nodes select, and the row."""
     row = 0
     for at in range(cliques.start[c], cliques.start[c] + cliques.n_shared[c]):
@@ -262,7 +262,7 @@ def _row(cliques, c, states, cardinality):
 
 
 @kernel()
-def _decode(cliques, c, cell, states, cardinality):
+def _set_own_states(cliques, c, cell, states, cardinality):
     """Sets the states of a clique's own nodes to those of a cell of a row."""
     for at in range(cliques.start[c + 1] - 1, cliques.start[c] + cliques.n_shared[c] - 1, -1):
         v = cliques.node[at]
@@ -275,17 +275,17 @@ def best_states(cliques, cardinality, table):
     """The most probable joint state, after `up` with maxima; of equal cells the first is taken. Shape (n_nodes,), int32."""
     states = np.zeros(len(cardinality), dtype=np.int32)
     for c in range(len(cliques.parent) - 1, -1, -1):
-        at, _ = _row(cliques, c, states, cardinality)
+        at, _ = _locate_row(cliques, c, states, cardinality)
         best = 0
         for x in range(cliques.n_columns[c]):
             if table[at + x] > table[at + best]:
                 best = x
-        _decode(cliques, c, best, states, cardinality)
+        _set_own_states(cliques, c, best, states, cardinality)
     return states
 
 
 @kernel((CLIQUES, INT, FLAT, FLAT, float64[:, ::1], int32[:, ::1]))
-def draw(cliques, cardinality, table, message, uniform, out):
+def draw_states(cliques, cardinality, table, message, uniform, out):
     """Exact joint states, after `up` with sums and a finite log partition.
 
     Args:
@@ -293,7 +293,7 @@ def draw(cliques, cardinality, table, message, uniform, out):
     """
     for c in range(len(cliques.parent) - 1, -1, -1):
         for i in range(len(uniform)):
-            at, row = _row(cliques, c, out[i], cardinality)
+            at, row = _locate_row(cliques, c, out[i], cardinality)
             sent = message[cliques.message_start[c] + row]
             left = uniform[i, c]
             chosen = 0
@@ -304,4 +304,4 @@ def draw(cliques, cardinality, table, message, uniform, out):
                     left -= p
                     if left < 0.0:
                         break
-            _decode(cliques, c, chosen, out[i], cardinality)
+            _set_own_states(cliques, c, chosen, out[i], cardinality)

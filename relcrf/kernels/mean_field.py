@@ -17,13 +17,13 @@ import numpy as np
 from numba import boolean, float64, int64, types
 
 from relcrf.kernels.compile import kernel
-from relcrf.kernels.factors import FACTORS, most_nodes
+from relcrf.kernels.factors import FACTORS, max_arity
 
-TIE = 1e-9
+TIE_TOLERANCE = 1e-9
 """Expected numbers of broken rules that differ by less than this share of them are the same: they are rounded sums."""
 
 
-class Parts(NamedTuple):
+class FactorParts(NamedTuple):
     """Blocks, and the factors cut by them.
 
     Args:
@@ -52,12 +52,12 @@ class Parts(NamedTuple):
     stride_of: np.ndarray
 
 
-PARTS = types.NamedUniTuple(int64[::1], len(Parts._fields), Parts)
-"""The type of `Parts` as they are made."""
+PARTS = types.NamedUniTuple(int64[::1], len(FactorParts._fields), FactorParts)
+"""The type of `FactorParts` as they are made."""
 
 
 @kernel()
-def _add(weight, log_potential, at, field, broken):
+def _add_expectation(weight, log_potential, at, field, broken):
     if weight > 0.0:
         if log_potential == -np.inf:
             broken[at] += weight
@@ -66,7 +66,7 @@ def _add(weight, log_potential, at, field, broken):
 
 
 @kernel()
-def _add_pair(n_mine, n_other, step_mine, step_other, factor_table, cell, q, other, target, field, broken):
+def _add_pair_expectations(n_mine, n_other, step_mine, step_other, factor_table, cell, q, other, target, field, broken):
     """The expected log potential of a pair for each state of one of its nodes, the other's distribution at q[other]."""
     for x in range(n_mine):
         total = 0.0
@@ -84,7 +84,7 @@ def _add_pair(n_mine, n_other, step_mine, step_other, factor_table, cell, q, oth
 
 
 @kernel()
-def _advance(factors, parts, f, state, index):
+def _advance_joint_state(factors, parts, f, state, index):
     """The next joint state of a factor, the last node fastest, and in `index` its parts' cells; False after the last."""
     start = factors.start[f]
     for k in range(factors.start[f + 1] - start - 1, -1, -1):
@@ -100,7 +100,7 @@ def _advance(factors, parts, f, state, index):
 
 
 @kernel()
-def _weight(parts, f, q, index, without):
+def _product_probability(parts, f, q, index, without):
     """The product of the probabilities of a factor's parts at the cells of `index`, but of the one `without`, if any."""
     first = parts.factor_start[f]
     weight = 1.0
@@ -111,7 +111,7 @@ def _weight(parts, f, q, index, without):
 
 
 @kernel()
-def _agree(parts, f, x, index):
+def _locate_agreement(parts, f, x, index):
     """Writes the cells of a factor's parts in which all its nodes have state x."""
     first = parts.factor_start[f]
     for j in range(parts.factor_start[f + 1] - first):
@@ -119,7 +119,7 @@ def _agree(parts, f, x, index):
 
 
 @kernel((FACTORS, PARTS, float64[::1]))
-def products(factors, parts, q):
+def initialise_parts(factors, parts, q):
     """Sets the tables of all parts of more than one node as if their nodes were independent."""
     for part in range(len(parts.factor)):
         first = parts.place_start[part]
@@ -135,7 +135,7 @@ def products(factors, parts, q):
 
 
 @kernel()
-def fold(factors, parts, factor_table, part, q, index, state, field, broken):
+def add_part_field(factors, parts, factor_table, part, q, index, state, field, broken):
     """Adds to a part's table in `field` its factor's expected log potential given the part's state; likewise `broken`.
 
     Args:
@@ -147,16 +147,20 @@ def fold(factors, parts, factor_table, part, q, index, state, field, broken):
     cell = factors.table_start[f]
     if factors.agreement[f]:
         for x in range(factors.cardinality[factors.node[factors.start[f]]]):
-            _agree(parts, f, x, index)
-            _add(_weight(parts, f, q, index, mine), factor_table[cell], target + index[mine], field, broken)
+            _locate_agreement(parts, f, x, index)
+            _add_expectation(
+                _product_probability(parts, f, q, index, mine), factor_table[cell], target + index[mine], field, broken
+            )
         return
     index[:] = 0
     state[:] = 0
     left = True
     while left:
-        _add(_weight(parts, f, q, index, mine), factor_table[cell], target + index[mine], field, broken)
+        _add_expectation(
+            _product_probability(parts, f, q, index, mine), factor_table[cell], target + index[mine], field, broken
+        )
         cell += 1
-        left = _advance(factors, parts, f, state, index)
+        left = _advance_joint_state(factors, parts, f, state, index)
 
 
 @kernel(
@@ -173,7 +177,7 @@ def fold(factors, parts, factor_table, part, q, index, state, field, broken):
         float64[::1],
     )
 )
-def fields(factors, parts, node_table, factor_table, b, q, index, state, field, broken):
+def compute_fields(factors, parts, node_table, factor_table, b, q, index, state, field, broken):
     """Overwrites a block's nodes and parts in `field` by expected log potentials, in `broken` by expected broken rules."""
     # Arrays are taken out of their tuples once: to do so costs as much as a small pair.
     cardinality, state_start, node, start = factors.cardinality, factors.state_start, factors.node, factors.start
@@ -201,17 +205,17 @@ def fields(factors, parts, node_table, factor_table, b, q, index, state, field, 
         f = factor_of[part]
         first = start[f]
         if agreement[f] or start[f + 1] - first != 2 or place_start[part + 1] - place_start[part] == 2:
-            fold(factors, parts, factor_table, part, q, index, state, field, broken)
+            add_part_field(factors, parts, factor_table, part, q, index, state, field, broken)
             continue
         n_rows = cardinality[node[first]]
         n_columns = cardinality[node[first + 1]]
         other = table_start[2 * factor_start[f] + 1 - part]
         if part_of[first] == part:
-            _add_pair(
+            _add_pair_expectations(
                 n_rows, n_columns, n_columns, 1, factor_table, cells[f], q, other, table_start[part], field, broken
             )
         else:
-            _add_pair(
+            _add_pair_expectations(
                 n_columns, n_rows, 1, n_columns, factor_table, cells[f], q, other, table_start[part], field, broken
             )
 
@@ -227,7 +231,7 @@ def normalise(first, last, value, broken, hard):
     limit = broken[first]
     for x in range(first, last):
         limit = min(limit, broken[x])
-    limit *= 1.0 + TIE
+    limit *= 1.0 + TIE_TOLERANCE
     best = -1
     for x in range(first, last):
         if broken[x] <= limit and (best < 0 or value[x] > value[best]):
@@ -251,7 +255,7 @@ def normalise(first, last, value, broken, hard):
 
 
 @kernel()
-def _joint(factors, parts, b, size, field, value):
+def _sum_node_fields(factors, parts, b, size, field, value):
     """Adds up `field` of a block's nodes and parts at each of its joint states, the last node fastest; into `value`."""
     for at in range(size):
         value[at] = 0.0
@@ -265,7 +269,7 @@ def _joint(factors, parts, b, size, field, value):
 
 
 @kernel()
-def _part_cells(factors, parts, b, size, part, step, cell):
+def _locate_part_cells(factors, parts, b, size, part, step, cell):
     """For each joint state of a block the cell of a part's table; into `cell`.
 
     Args:
@@ -293,7 +297,7 @@ def _part_cells(factors, parts, b, size, part, step, cell):
         *[float64[::1]] * 2,
     )
 )
-def update(factors, parts, node_table, factor_table, first, last, hard, q, field, broken, step, out, entropy):
+def update_blocks(factors, parts, node_table, factor_table, first, last, hard, q, field, broken, step, out, entropy):
     """New distributions of the blocks first .. last - 1, by going through each one's joint states.
 
     Args:
@@ -311,10 +315,10 @@ def update(factors, parts, node_table, factor_table, first, last, hard, q, field
     value = np.empty(largest)
     count = np.empty(largest)
     cell = np.empty(largest, dtype=np.int64)
-    index = np.empty(most_nodes(factors), dtype=np.int64)
-    state = np.empty(most_nodes(factors), dtype=np.int64)
+    index = np.empty(max_arity(factors), dtype=np.int64)
+    state = np.empty(max_arity(factors), dtype=np.int64)
     for b in range(first, last):
-        fields(factors, parts, node_table, factor_table, b, q, index, state, field, broken)
+        compute_fields(factors, parts, node_table, factor_table, b, q, index, state, field, broken)
         if parts.block_start[b + 1] - parts.block_start[b] == 1:
             v = parts.block_node[parts.block_start[b]]
             for at in range(factors.state_start[v], factors.state_start[v + 1]):
@@ -325,12 +329,12 @@ def update(factors, parts, node_table, factor_table, first, last, hard, q, field
         for i in range(parts.block_start[b + 1] - 1, parts.block_start[b] - 1, -1):
             step[parts.block_node[i]] = size
             size *= factors.cardinality[parts.block_node[i]]
-        _joint(factors, parts, b, size, field, value)
-        _joint(factors, parts, b, size, broken, count)
+        _sum_node_fields(factors, parts, b, size, field, value)
+        _sum_node_fields(factors, parts, b, size, broken, count)
         for i in range(parts.block_part_start[b], parts.block_part_start[b + 1]):
             part = parts.block_part[i]
             if parts.place_start[part + 1] - parts.place_start[part] > 1:
-                _part_cells(factors, parts, b, size, part, step, cell)
+                _locate_part_cells(factors, parts, b, size, part, step, cell)
                 for at in range(size):
                     value[at] += field[cell[at]]
                     count[at] += broken[cell[at]]
@@ -344,7 +348,7 @@ def update(factors, parts, node_table, factor_table, first, last, hard, q, field
         for i in range(parts.block_part_start[b], parts.block_part_start[b + 1]):
             part = parts.block_part[i]
             if parts.place_start[part + 1] - parts.place_start[part] > 1:
-                _part_cells(factors, parts, b, size, part, step, cell)
+                _locate_part_cells(factors, parts, b, size, part, step, cell)
                 for at in range(size):
                     out[cell[at]] = 0.0
                 for at in range(size):
@@ -352,14 +356,14 @@ def update(factors, parts, node_table, factor_table, first, last, hard, q, field
 
 
 @kernel((FACTORS, PARTS, float64[::1], float64[::1], float64[::1]))
-def factor_marginals(factors, parts, factor_table, q, out):
+def compute_marginals(factors, parts, factor_table, q, out):
     """Factor marginals as products of their parts; of an agreement the probability that its nodes agree.
 
     Returns:
         sum of the expected finite log potentials, expected number of broken rules.
     """
-    index = np.empty(most_nodes(factors), dtype=np.int64)
-    state = np.empty(most_nodes(factors), dtype=np.int64)
+    index = np.empty(max_arity(factors), dtype=np.int64)
+    state = np.empty(max_arity(factors), dtype=np.int64)
     energy = 0.0
     total = 0.0
     for f in range(len(factors.start) - 1):
@@ -367,17 +371,17 @@ def factor_marginals(factors, parts, factor_table, q, out):
         if factors.agreement[f]:
             out[cell] = 0.0
             for x in range(factors.cardinality[factors.node[factors.start[f]]]):
-                _agree(parts, f, x, index)
-                out[cell] += _weight(parts, f, q, index, -1)
+                _locate_agreement(parts, f, x, index)
+                out[cell] += _product_probability(parts, f, q, index, -1)
             out[cell] = min(out[cell], 1.0)
         else:
             index[:] = 0
             state[:] = 0
             left = True
             while left:
-                out[cell] = _weight(parts, f, q, index, -1)
+                out[cell] = _product_probability(parts, f, q, index, -1)
                 cell += 1
-                left = _advance(factors, parts, f, state, index)
+                left = _advance_joint_state(factors, parts, f, state, index)
         for at in range(factors.table_start[f], factors.table_start[f + 1]):
             if out[at] > 0.0:
                 if factor_table[at] == -np.inf:

@@ -16,16 +16,16 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int64, types
 
-from relcrf.kernels.compile import inner
-from relcrf.kernels.factors import FACTORS, Factors, following
+from relcrf.kernels.compile import inline_kernel
+from relcrf.kernels.factors import FACTORS, Factors, advance_cell
 
-LOST = 1e-250
+MIN_RELIABLE_SUM = 1e-250
 """A sum below it, of terms of at most 1, may have lost terms that count; above it they are below its last place."""
-BARRED = 1e9
+IMPOSSIBLE_CHANGE = 1e9
 """The change of an entry to or from -inf."""
 
 
-class Network(NamedTuple):
+class MessageNetwork(NamedTuple):
     """Factors and the messages on them.
 
     Args:
@@ -62,7 +62,7 @@ class MessageState(NamedTuple):
     barred: np.ndarray
 
 
-def scratch(network: Network) -> tuple[np.ndarray, ...]:
+def allocate_scratch(network: MessageNetwork) -> tuple[np.ndarray, ...]:
     """What kernels work in: cavities of one factor, as they are and as numbers; sums without one state; of each place of a
     factor a message; two more; and digits that count."""
     arity = int(np.diff(network.factors.start).max(initial=1))
@@ -72,15 +72,15 @@ def scratch(network: Network) -> tuple[np.ndarray, ...]:
 
 
 FLAT, LONG = float64[::1], int64[::1]
-NETWORK = types.NamedTuple((FACTORS, LONG, FLAT), Network)
+NETWORK = types.NamedTuple((FACTORS, LONG, FLAT), MessageNetwork)
 TABLES = types.NamedTuple((boolean, boolean, FLAT, FLAT, FLAT, float64), MessageTables)
 STATE = types.NamedTuple((FLAT, FLAT, LONG), MessageState)
-WORK = types.Tuple((*[float64[:, ::1]] * 4, FLAT, FLAT, LONG))
+SCRATCH = types.Tuple((*[float64[:, ::1]] * 4, FLAT, FLAT, LONG))
 """The types of the tuples above."""
 
 
-@inner
-def gather(net, tables, state, v):
+@inline_kernel
+def compute_product(net, tables, state, v):
     """Makes the product of node v anew."""
     first = net.factors.state_start[v]
     k = net.factors.cardinality[v]
@@ -106,8 +106,8 @@ def gather(net, tables, state, v):
                 state.product[first + x] += share * state.message[m + x]
 
 
-@inner
-def cavity(net, tables, state, place, out):
+@inline_kernel
+def compute_cavity(net, tables, state, place, out):
     """What the place's node says to the factor: all that it has but the place's own message, its largest made 1, or 0 of logs.
 
     Returns:
@@ -138,9 +138,9 @@ def cavity(net, tables, state, place, out):
     return top
 
 
-@inner
-def _through_pair(net, maximum, numbers, place, other, cavity, out):
-    """As `_through_table` does, of a pair: along its rows, which lie together, whichever node they are of."""
+@inline_kernel
+def _compute_pair_message(net, maximum, numbers, place, other, cavity, out):
+    """As `_compute_table_message` does, of a pair: along its rows, which lie together, whichever node they are of."""
     cell = net.factors.table_start[net.factors.factor[place]]
     k = net.factors.cardinality[net.factors.node[place]]
     n = net.factors.cardinality[net.factors.node[other]]
@@ -169,8 +169,8 @@ def _through_pair(net, maximum, numbers, place, other, cavity, out):
         cell += n
 
 
-@inner
-def _through_table(net, maximum, numbers, place, cavities, digit, out):
+@inline_kernel
+def _compute_table_message(net, maximum, numbers, place, cavities, digit, out):
     """Numbers: the sum or the maximum of table times cavities, of each state at `place`."""
     f = net.factors.factor[place]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
@@ -190,11 +190,11 @@ def _through_table(net, maximum, numbers, place, cavities, digit, out):
         else:
             for x in range(k):
                 out[x] += numbers[cell + x * step] * weight
-        cell = following(net.factors, first, stop, place, digit, cell)
+        cell = advance_cell(net.factors, first, stop, place, digit, cell)
 
 
-@inner
-def _through_log_table(net, maximum, logs, place, cavities, digit, top, out):
+@inline_kernel
+def _log_table_message(net, maximum, logs, place, cavities, digit, top, out):
     """Logs: the same; a sum is taken beside its largest term."""
     f = net.factors.factor[place]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
@@ -216,18 +216,18 @@ def _through_log_table(net, maximum, logs, place, cavities, digit, top, out):
                     top[x] = max(top[x], value)
                 elif value > -np.inf:
                     out[x] += np.exp(value - top[x])
-            cell = following(net.factors, first, stop, place, digit, cell)
+            cell = advance_cell(net.factors, first, stop, place, digit, cell)
     for x in range(k):
         out[x] = top[x] if maximum or top[x] == -np.inf else top[x] + np.log(out[x])
 
 
-@inner
-def _times(a, b, log):
+@inline_kernel
+def _semiring_multiply(a, b, log):
     return a + b if log else a * b
 
 
-@inner
-def plus(a, b, log, maximum):
+@inline_kernel
+def semiring_add(a, b, log, maximum):
     """The sum of two numbers or of what two logs stand for, or the larger."""
     if maximum or a == b == -np.inf:
         return max(a, b)
@@ -236,8 +236,8 @@ def plus(a, b, log, maximum):
     return a + b
 
 
-@inner
-def agreement(net, log, maximum, weight, place, cavities, without, agree, differ):
+@inline_kernel
+def compute_agreement(net, log, maximum, weight, place, cavities, without, agree, differ):
     """Of each state at `place`: the product of the others' cavities at that state, and the sum over all else they may be.
 
     Nothing is subtracted: those that are not all alike are told apart by the first that differs.
@@ -262,55 +262,57 @@ def agreement(net, log, maximum, weight, place, cavities, without, agree, differ
         before = zero
         for x in range(k):
             without[row, x] = before
-            before = plus(before, cavities[row, x], log, maximum)
+            before = semiring_add(before, cavities[row, x], log, maximum)
         after = zero
         for x in range(k - 1, -1, -1):
-            without[row, x] = plus(without[row, x], after, log, maximum)
-            after = plus(after, cavities[row, x], log, maximum)
+            without[row, x] = semiring_add(without[row, x], after, log, maximum)
+            after = semiring_add(after, cavities[row, x], log, maximum)
         for x in range(k):
-            here = _times(cavities[row, x], differ[x], log)
-            differ[x] = plus(here, _times(without[row, x], total, log), log, maximum)
-            agree[x] = _times(agree[x], cavities[row, x], log)
-        total = _times(total, after, log)
+            here = _semiring_multiply(cavities[row, x], differ[x], log)
+            differ[x] = semiring_add(here, _semiring_multiply(without[row, x], total, log), log, maximum)
+            agree[x] = _semiring_multiply(agree[x], cavities[row, x], log)
+        total = _semiring_multiply(total, after, log)
     together, apart = min(weight, 0.0), min(-weight, 0.0)
     if not log:
         together, apart = np.exp(together), np.exp(apart)
     for x in range(k):
-        agree[x] = _times(agree[x], together, log)
-        differ[x] = _times(differ[x], apart, log)
+        agree[x] = _semiring_multiply(agree[x], together, log)
+        differ[x] = _semiring_multiply(differ[x], apart, log)
 
 
-@inner
-def _agreement(net, tables, log, place, cavities, work, out):
+@inline_kernel
+def _agreement_message(net, tables, log, place, cavities, work, out):
     alike = work[4]
     weight = tables.logs[net.factors.table_start[net.factors.factor[place]]]
-    agreement(net, log, tables.maximum, weight, place, cavities, work[2], alike, out)
+    compute_agreement(net, log, tables.maximum, weight, place, cavities, work[2], alike, out)
     for x in range(net.factors.cardinality[net.factors.node[place]]):
-        out[x] = plus(out[x], alike[x], log, tables.maximum)
+        out[x] = semiring_add(out[x], alike[x], log, tables.maximum)
 
 
-@inner
-def _through_numbers(net, tables, place, cavities, work, out):
+@inline_kernel
+def _compute_linear_message(net, tables, place, cavities, work, out):
     f = net.factors.factor[place]
     if net.factors.agreement[f]:
-        _agreement(net, tables, tables.log and tables.maximum, place, cavities, work, out)
+        _agreement_message(net, tables, tables.log and tables.maximum, place, cavities, work, out)
     elif net.factors.start[f + 1] - net.factors.start[f] == 2:
         other = 2 * net.factors.start[f] + 1 - place
-        _through_pair(net, tables.maximum, tables.numbers, place, other, cavities[other - net.factors.start[f]], out)
+        _compute_pair_message(
+            net, tables.maximum, tables.numbers, place, other, cavities[other - net.factors.start[f]], out
+        )
     else:
-        _through_table(net, tables.maximum, tables.numbers, place, cavities, work[6], out)
+        _compute_table_message(net, tables.maximum, tables.numbers, place, cavities, work[6], out)
 
 
-@inner
-def _through_logs(net, tables, place, cavities, work, out):
+@inline_kernel
+def _compute_log_message(net, tables, place, cavities, work, out):
     if net.factors.agreement[net.factors.factor[place]]:
-        _agreement(net, tables, tables.log, place, cavities, work, out)
+        _agreement_message(net, tables, tables.log, place, cavities, work, out)
     else:
-        _through_log_table(net, tables.maximum, tables.logs, place, cavities, work[6], work[4], out)
+        _log_table_message(net, tables.maximum, tables.logs, place, cavities, work[6], work[4], out)
 
 
-@inner
-def through(net, tables, place, work, out):
+@inline_kernel
+def compute_message(net, tables, place, work, out):
     """From the cavities of a factor's other nodes, which stand in the first part of `work`, what it says to `place`."""
     if not (tables.log and tables.maximum):
         numbers = work[0]
@@ -321,22 +323,22 @@ def through(net, tables, place, work, out):
                 if q != place:
                     for x in range(net.factors.cardinality[net.factors.node[q]]):
                         numbers[q - first, x] = np.exp(work[0][q - first, x])
-        _through_numbers(net, tables, place, numbers, work, out)
+        _compute_linear_message(net, tables, place, numbers, work, out)
         if not tables.log:
             return
         k = net.factors.cardinality[net.factors.node[place]]
         least = np.inf
         for x in range(k):
             least = min(least, out[x])
-        if least >= LOST:
+        if least >= MIN_RELIABLE_SUM:
             for x in range(k):
                 out[x] = np.log(out[x])
             return
-    _through_logs(net, tables, place, work[0], work, out)
+    _compute_log_message(net, tables, place, work[0], work, out)
 
 
-@inner
-def settle(net, tables, place, old, new):
+@inline_kernel
+def normalise_and_damp(net, tables, place, old, new):
     """Normalises and damps a new message.
 
     Returns:
@@ -370,34 +372,34 @@ def settle(net, tables, place, old, new):
             value = keep * before + (1.0 - keep) * value
         new[x] = value
         if value == -np.inf or before == -np.inf:
-            most = max(most, 0.0 if value == before else BARRED)
+            most = max(most, 0.0 if value == before else IMPOSSIBLE_CHANGE)
         else:
             most = max(most, abs(value - before))
     return most
 
 
-@inner
-def send(net, tables, state, place, work, out):
+@inline_kernel
+def compute_update(net, tables, state, place, work, out):
     """The new message of a place, written to `out` (shape (widest,)); returns its largest change."""
     f = net.factors.factor[place]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
     for q in range(first, stop):
         if q != place:
-            cavity(net, tables, state, q, work[0][q - first])
-    through(net, tables, place, work, out)
-    return settle(net, tables, place, state.message, out)
+            compute_cavity(net, tables, state, q, work[0][q - first])
+    compute_message(net, tables, place, work, out)
+    return normalise_and_damp(net, tables, place, state.message, out)
 
 
-@inner
-def store(net, place, values, messages):
+@inline_kernel
+def store_message(net, place, values, messages):
     """Writes the first entries of `values` to a place's message in flat ones."""
     m = net.message_start[place]
     for x in range(net.factors.cardinality[net.factors.node[place]]):
         messages[m + x] = values[x]
 
 
-@inner
-def absorb(net, tables, place, product, barred, message):
+@inline_kernel
+def absorb_message(net, tables, place, product, barred, message):
     """Brings this place's message into a product of its node."""
     v = net.factors.node[place]
     first = net.factors.state_start[v]

@@ -13,8 +13,8 @@ import numpy as np
 from numba import int16, int64, types, uint64
 from numba.extending import intrinsic
 
-from relcrf.kernels.cells import CELLS
 from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.keyed_cells import CELLS
 
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
@@ -26,7 +26,7 @@ INDEX, PLANES, TOTALS = int64[::1], uint64[:, :, ::1], int64[:, ::1]
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _bits(typing_context: Any, word: Any) -> Any:
+def _count_bits(typing_context: Any, word: Any) -> Any:
     """How many bits of a word are set."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -57,11 +57,11 @@ def pack(cells, label, planes, totals):
 
 
 @kernel()
-def _in_both(first, second):
+def _count_common_bits(first, second):
     """How many bits are set in both of two planes."""
     total = U(0)
     for word in range(U(len(first))):
-        total += _bits(first[word] & second[word])
+        total += _count_bits(first[word] & second[word])
     return np.int64(total)
 
 
@@ -85,7 +85,7 @@ def count_pairs(first, second, n_samples, planes, totals, other_planes, other_to
                 elif x == 0 and mine_whole:
                     counts[x, y] = other_totals[b, y]
                 else:
-                    counts[x, y] = _in_both(mine[x], its[y])
+                    counts[x, y] = _count_common_bits(mine[x], its[y])
         for x in range(len(mine)):
             for y in range(1, len(its)):
                 counts[x, 0] -= counts[x, y]

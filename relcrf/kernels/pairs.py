@@ -50,7 +50,7 @@ def pair_marginals(edges, cardinality, state_start, table_start, node_table, edg
 
 
 @kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT))
-def add_to_ends(edges, cardinality, state_start, table_start, edge_table, node_table):
+def add_to_nodes(edges, cardinality, state_start, table_start, edge_table, node_table):
     """Adds the row and column sums of every pair's table to its two nodes."""
     for e in range(len(edges)):
         n_columns = U(cardinality[edges[e, 1]])

@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-_READ, _KEEP, _DATA = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
+_READ, _LOCALITY, _DATA = (ir.Constant(ir.IntType(32), value) for value in (0, 3, 1))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -18,9 +18,9 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [place.type, *(constant.type for constant in (_READ, _KEEP, _DATA))])
+        kind = ir.FunctionType(ir.VoidType(), [place.type, *(constant.type for constant in (_READ, _LOCALITY, _DATA))])
         builder.call(
-            builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind), [place, _READ, _KEEP, _DATA]
+            builder.module.declare_intrinsic("llvm.prefetch", [place.type], kind), [place, _READ, _LOCALITY, _DATA]
         )
         return context.get_dummy_value()
 

@@ -5,18 +5,29 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, float64, int64
 
-from relcrf.kernels.compile import compiled, inner
-from relcrf.kernels.messages import FLAT, LONG, NETWORK, STATE, TABLES, WORK, absorb, gather, send, store
+from relcrf.kernels.compile import allocation_free_kernel, inline_kernel
+from relcrf.kernels.messages import (
+    FLAT,
+    LONG,
+    NETWORK,
+    SCRATCH,
+    STATE,
+    TABLES,
+    absorb_message,
+    compute_product,
+    compute_update,
+    store_message,
+)
 
 
-@compiled(NETWORK, TABLES, STATE)
-def open_products(net, tables, state):
+@allocation_free_kernel(NETWORK, TABLES, STATE)
+def compute_products(net, tables, state):
     """Makes the products of all nodes."""
     for v in range(len(net.factors.cardinality)):
-        gather(net, tables, state, v)
+        compute_product(net, tables, state, v)
 
 
-@compiled(NETWORK, TABLES, STATE, WORK, LONG, FLAT, LONG)
+@allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, LONG, FLAT, LONG)
 def flood(net, tables, state, work, factors, product, barred):
     """One round of flooding over some factors: all their messages anew from the state's products.
 
@@ -31,17 +42,17 @@ def flood(net, tables, state, work, factors, product, barred):
     for f in factors:
         first, stop = net.factors.start[f], net.factors.start[f + 1]
         for place in range(first, stop):
-            change = send(net, tables, state, place, work, new[place - first])
+            change = compute_update(net, tables, state, place, work, new[place - first])
             most = change if not change <= most else most
         for place in range(first, stop):
-            store(net, place, new[place - first], state.message)
-            absorb(net, tables, place, product, barred, state.message)
+            store_message(net, place, new[place - first], state.message)
+            absorb_message(net, tables, place, product, barred, state.message)
         if np.isnan(most):
             return most
     return most
 
 
-@compiled(NETWORK, TABLES, STATE, WORK, boolean)
+@allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, boolean)
 def sweep(net, tables, state, work, backwards):
     """Visits each node in order, or in the order reversed, and sends all that its factors say to their other nodes.
 
@@ -53,28 +64,28 @@ def sweep(net, tables, state, work, backwards):
     most = 0.0
     for visit in range(n_nodes):
         v = n_nodes - 1 - visit if backwards else visit
-        gather(net, tables, state, v)
+        compute_product(net, tables, state, v)
         for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
             f = net.factors.factor[net.factors.touch[i]]
             first, stop = net.factors.start[f], net.factors.start[f + 1]
             if stop - first > 2:
                 for place in range(first, stop):
-                    gather(net, tables, state, net.factors.node[place])
+                    compute_product(net, tables, state, net.factors.node[place])
             for place in range(first, stop):
                 if place == net.factors.touch[i]:
                     continue
-                change = send(net, tables, state, place, work, new)
+                change = compute_update(net, tables, state, place, work, new)
                 most = change if not change <= most else most
-                store(net, place, new, state.message)
+                store_message(net, place, new, state.message)
                 if stop - first > 2:
-                    gather(net, tables, state, net.factors.node[place])
+                    compute_product(net, tables, state, net.factors.node[place])
         if np.isnan(most):
             return most
     return most
 
 
-@inner
-def _put(largest, place, key):
+@inline_kernel
+def _update_key(largest, place, key):
     """Gives a place a new key in the tournament, up to where another one wins anyway."""
     seat = (len(largest) >> 1) + place
     largest[seat] = key
@@ -86,8 +97,8 @@ def _put(largest, place, key):
         largest[seat] = top
 
 
-@inner
-def _winner(largest):
+@inline_kernel
+def _find_winner(largest):
     """The place with the largest key, the first of equal ones."""
     seat = 1
     while 2 * seat < len(largest):
@@ -95,8 +106,8 @@ def _winner(largest):
     return seat - (len(largest) >> 1)
 
 
-@compiled(NETWORK, TABLES, STATE, WORK, FLAT, FLAT)
-def pend(net, tables, state, work, pending, change):
+@allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT)
+def compute_pending(net, tables, state, work, pending, change):
     """Works out every message that could be sent.
 
     Args:
@@ -104,11 +115,11 @@ def pend(net, tables, state, work, pending, change):
     """
     new = work[3][0]
     for place in range(len(net.factors.node)):
-        change[place] = send(net, tables, state, place, work, new)
-        store(net, place, new, pending)
+        change[place] = compute_update(net, tables, state, place, work, new)
+        store_message(net, place, new, pending)
 
 
-@compiled(NETWORK, TABLES, STATE, WORK, FLAT, FLAT, float64, int64)
+@allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT, float64, int64)
 def send_by_residual(net, tables, state, work, pending, largest, tolerance, most):
     """Sends the message that changes most, works out anew those that depend on it, and so on.
 
@@ -124,13 +135,13 @@ def send_by_residual(net, tables, state, work, pending, largest, tolerance, most
     for _ in range(most):
         if largest[1] <= tolerance:
             break
-        place = _winner(largest)
+        place = _find_winner(largest)
         v = net.factors.node[place]
         m = net.message_start[place]
         for x in range(net.factors.cardinality[v]):
             state.message[m + x] = pending[m + x]
-        gather(net, tables, state, v)
-        _put(largest, place, 0.0)
+        compute_product(net, tables, state, v)
+        _update_key(largest, place, 0.0)
         for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
             through = net.factors.touch[i]
             f = net.factors.factor[through]
@@ -140,11 +151,11 @@ def send_by_residual(net, tables, state, work, pending, largest, tolerance, most
                     continue
                 if other != through and through == place and net.appearance[f] == 1.0:
                     continue
-                change = send(net, tables, state, other, work, new)
+                change = compute_update(net, tables, state, other, work, new)
                 if np.isnan(change):
                     return change
                 at = net.message_start[other]
                 for x in range(net.factors.cardinality[net.factors.node[other]]):
                     pending[at + x] = new[x]
-                _put(largest, other, change)
+                _update_key(largest, other, change)
     return largest[1]

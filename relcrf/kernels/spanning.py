@@ -17,7 +17,7 @@ from relcrf.kernels.components import find
 DIGIT_BITS = 11
 """Of a digit of the radix sort: its 2,048 counters stay in the nearest cache."""
 
-BLOCK = 256
+BLOCK_SIZE = 256
 """Edges whose ends are read together."""
 
 _ZERO = np.uint64(0)
@@ -28,7 +28,7 @@ _DIGIT = np.uint64((1 << DIGIT_BITS) - 1)
 
 
 @kernel()
-def _heaviest_first(weight, edge):
+def _sort_by_weight(weight, edge):
     """Sorts edges by falling weight, with equal ones as they were: a stable radix sort of all 64 bits.
 
     Args:
@@ -85,7 +85,7 @@ def _heaviest_first(weight, edge):
 
 
 @kernel()
-def _split(weight, threshold, heavy, light):
+def _split_by_weight(weight, threshold, heavy, light):
     """Writes the indices of the edges of at least the threshold to `heavy`, of the others to `light`, both in order.
 
     Returns:
@@ -131,15 +131,15 @@ def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, ligh
 
 
 @kernel()
-def _sweep(edges, order, leader, missing, chosen):
+def _join_trees(edges, order, leader, missing, chosen):
     """Joins the trees that the edges connect, one edge after the other, until `missing` have been chosen.
 
     Returns:
         How many are missing still.
     """
-    ends = np.empty((BLOCK, 2), dtype=np.int32)
-    for start in range(0, len(order), BLOCK):
-        stop = min(start + BLOCK, len(order))
+    ends = np.empty((BLOCK_SIZE, 2), dtype=np.int32)
+    for start in range(0, len(order), BLOCK_SIZE):
+        stop = min(start + BLOCK_SIZE, len(order))
         # Reads that do not wait for each other. Who leads a node now is, further on, still above it in its tree.
         for k in range(start, stop):
             ends[k - start, 0] = leader[edges[order[k], 0]]
@@ -177,7 +177,7 @@ def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
     for k in range(len(thresholds) + 1):
         threshold = thresholds[k] if k < len(thresholds) else -np.inf
         if k == 0:
-            n_heavy, all_numbers = _split(weight, threshold, heavy, rest)
+            n_heavy, all_numbers = _split_by_weight(weight, threshold, heavy, rest)
             n_rest = len(weight) - n_heavy
             if not all_numbers:
                 return False
@@ -185,7 +185,7 @@ def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
             for v in range(n_nodes):  # leaders are never higher than those they lead, and so are final already
                 leader[v] = leader[leader[v]]
             n_heavy, n_rest = _split_unconnected(leader, edges, weight, threshold, rest[:n_rest], heavy, rest)
-        missing = _sweep(edges, _heaviest_first(weight, heavy[:n_heavy]), leader, missing, chosen)
+        missing = _join_trees(edges, _sort_by_weight(weight, heavy[:n_heavy]), leader, missing, chosen)
         if missing == 0 or n_rest == 0:
             break
     return True

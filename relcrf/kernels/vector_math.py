@@ -22,18 +22,18 @@ from numpy.polynomial import Chebyshev, Polynomial
 
 from relcrf.kernels.compile import kernel
 
-LOWEST = -708.0
-HIGHEST = 709.0
+MIN_ARGUMENT = -708.0
+MAX_ARGUMENT = 709.0
 
-_ROUND = 1.5 * 2.0**52
+_ROUNDER = 1.5 * 2.0**52
 """Added and taken away again, it rounds to a whole number, which then stands in the lowest bits."""
-_ROUND_BITS = int(np.float64(_ROUND).view(np.int64))
+_ROUNDER_BITS = int(np.float64(_ROUNDER).view(np.int64))
 _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
 _PER_LN2 = 1.4426950408889634
 
 _LOWEST32 = np.float32(-87.0)
-_ROUND32 = np.float32(1.5 * 2.0**23)
+_ROUNDER32 = np.float32(1.5 * 2.0**23)
 _LN2_HIGH32 = np.float32(355.0 / 512.0)
 _LN2_LOW32 = np.float32(np.log(2.0) - 355.0 / 512.0)
 _PER_LN2_32 = np.float32(_PER_LN2)
@@ -49,7 +49,7 @@ _L3, _L4, _L5, _L6, _L7, _L8, _L9, _L10 = _CUBIC.convert(kind=Polynomial).coef.a
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _bits(typing_context: Any, x: Any) -> Any:
+def _float_to_bits(typing_context: Any, x: Any) -> Any:
     """The bits of a float64 as an int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -59,7 +59,7 @@ def _bits(typing_context: Any, x: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _float(typing_context: Any, x: Any) -> Any:
+def _bits_to_float(typing_context: Any, x: Any) -> Any:
     """The float64 of the bits of an int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -68,20 +68,20 @@ def _float(typing_context: Any, x: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-def _layout(kind: Any) -> tuple[Any, Any, int, int]:
+def _float_format(kind: Any) -> tuple[Any, Any, int, int]:
     """Of a float type: its own and its integer's in LLVM, the bits of its mantissa, and the bits of 1.5 times the power of
     two at which its last bit is worth 1."""
     if kind == types.float64:
-        return ir.DoubleType(), ir.IntType(64), 52, _ROUND_BITS
-    return ir.FloatType(), ir.IntType(32), 23, int(_ROUND32.view(np.int32))
+        return ir.DoubleType(), ir.IntType(64), 52, _ROUNDER_BITS
+    return ir.FloatType(), ir.IntType(32), 23, int(_ROUNDER32.view(np.int32))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _power(typing_context: Any, shifted: Any) -> Any:
-    """2 to the whole number in the lowest bits of a float32 to which `_ROUND32` was added."""
+def _power_of_two(typing_context: Any, shifted: Any) -> Any:
+    """2 to the whole number in the lowest bits of a float32 to which `_ROUNDER32` was added."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        real, whole, n_bits, round_bits = _layout(shifted)
+        real, whole, n_bits, round_bits = _float_format(shifted)
         number = builder.sub(builder.bitcast(arguments[0], whole), whole(round_bits - 127))
         return builder.bitcast(builder.shl(number, whole(n_bits)), real)
 
@@ -90,7 +90,7 @@ def _power(typing_context: Any, shifted: Any) -> Any:
 
 def _exponent_bits(builder: Any, kind: Any, x: Any) -> tuple[Any, Any]:
     """The bits of x, and the whole number e for which x / 2^e is in [sqrt(1/2), sqrt(2))."""
-    _, whole, n_bits, _ = _layout(kind)
+    _, whole, n_bits, _ = _float_format(kind)
     root = np.sqrt(np.float64(0.5)).view(np.int64) if n_bits == 52 else np.sqrt(np.float32(0.5)).view(np.int32)
     bits = builder.bitcast(x, whole)
     return bits, builder.ashr(builder.sub(bits, whole(int(root))), whole(n_bits))
@@ -98,10 +98,10 @@ def _exponent_bits(builder: Any, kind: Any, x: Any) -> tuple[Any, Any]:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _shifted_exponent(typing_context: Any, x: Any) -> Any:
-    """That e, to which `_ROUND` or `_ROUND32` was added: no machine turns 64-bit integers into floats as fast."""
+    """That e, to which `_ROUNDER` or `_ROUNDER32` was added: no machine turns 64-bit integers into floats as fast."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        real, whole, _, round_bits = _layout(x)
+        real, whole, _, round_bits = _float_format(x)
         _, exponent = _exponent_bits(builder, x, arguments[0])
         return builder.bitcast(builder.add(exponent, whole(round_bits)), real)
 
@@ -113,7 +113,7 @@ def _mantissa(typing_context: Any, x: Any) -> Any:
     """x / 2^e of that e."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        real, whole, n_bits, _ = _layout(x)
+        real, whole, n_bits, _ = _float_format(x)
         bits, exponent = _exponent_bits(builder, x, arguments[0])
         return builder.bitcast(builder.sub(bits, builder.shl(exponent, whole(n_bits))), real)
 
@@ -123,9 +123,9 @@ def _mantissa(typing_context: Any, x: Any) -> Any:
 @kernel(inline="always")
 def exp(x):
     """See the module. Only in functions whose sums may not be rearranged: no `reassoc`, no `fastmath=True`."""
-    y = x if x >= LOWEST else LOWEST
-    shifted = y * _PER_LN2 + _ROUND
-    whole = shifted - _ROUND
+    y = x if x >= MIN_ARGUMENT else MIN_ARGUMENT
+    shifted = y * _PER_LN2 + _ROUNDER
+    whole = shifted - _ROUNDER
     rest = (y - whole * _LN2_HIGH) - whole * _LN2_LOW
     p = 1.0 / 479001600.0
     p = p * rest + 1.0 / 39916800.0
@@ -140,16 +140,16 @@ def exp(x):
     p = p * rest + 0.5
     p = p * rest + 1.0
     p = p * rest + 1.0
-    scale = _float(((_bits(shifted) - _ROUND_BITS) + 1023) << 52)
-    return p * scale if x >= LOWEST else 0.0
+    scale = _bits_to_float(((_float_to_bits(shifted) - _ROUNDER_BITS) + 1023) << 52)
+    return p * scale if x >= MIN_ARGUMENT else 0.0
 
 
 @kernel(inline="always")
 def exp32(x):
     """`exp` of a float32."""
     y = x if x >= _LOWEST32 else _LOWEST32
-    shifted = y * _PER_LN2_32 + _ROUND32
-    whole = shifted - _ROUND32
+    shifted = y * _PER_LN2_32 + _ROUNDER32
+    whole = shifted - _ROUNDER32
     rest = (y - whole * _LN2_HIGH32) - whole * _LN2_LOW32
     p = _E7
     p = p * rest + _E6
@@ -159,13 +159,13 @@ def exp32(x):
     p = p * rest + _E2
     p = p * rest + _ONE32
     p = p * rest + _ONE32
-    return p * _power(shifted) if x >= _LOWEST32 else _ZERO32
+    return p * _power_of_two(shifted) if x >= _LOWEST32 else _ZERO32
 
 
 @kernel(inline="always")
 def log(x):
     """See the module. As `exp`, not where sums may be rearranged."""
-    exponent = _shifted_exponent(x) - _ROUND
+    exponent = _shifted_exponent(x) - _ROUNDER
     rest = _mantissa(x) - 1.0
     ratio = rest / (rest + 2.0)
     z = ratio * ratio
@@ -186,7 +186,7 @@ def log(x):
 @kernel(inline="always")
 def log32(x):
     """`log` of a float32, without its division: there the series ends so soon that a polynomial of m - 1 is as short."""
-    exponent = _shifted_exponent(x) - _ROUND32
+    exponent = _shifted_exponent(x) - _ROUNDER32
     rest = _mantissa(x) - _ONE32
     p = _L10
     p = p * rest + _L9
@@ -229,7 +229,7 @@ def exp_in_place(x):
     """
     top = np.int64(0)
     for i in range(len(x)):
-        bits = _bits(x[i]) & np.int64(0x7FFFFFFFFFFFFFFF)
+        bits = _float_to_bits(x[i]) & np.int64(0x7FFFFFFFFFFFFFFF)
         top = bits if bits > top else top
         x[i] = exp(x[i])
-    return _float(top)
+    return _bits_to_float(top)

@@ -17,25 +17,25 @@ from contextlib import ExitStack
 from importlib import import_module
 
 from relcrf import kernels
-from relcrf.kernels.compile import DECLARED, PACKAGE, Kernel
+from relcrf.kernels.compile import KERNELS, PACKAGE, Kernel
 
 MAX_PROCESSES = 4
 """Each takes a second to start: more of them do not pay for what there is to compile."""
 
 
-def every_kernel() -> dict[str, Kernel]:
+def load_kernels() -> dict[str, Kernel]:
     """All kernels of relcrf, by `module.function`."""
     for module in pkgutil.iter_modules(kernels.__path__):
         import_module(f"{kernels.__name__}.{module.name}")
-    return DECLARED
+    return KERNELS
 
 
-def missing() -> list[str]:
+def missing_kernels() -> list[str]:
     """The kernels that the cache lacks for some arguments that users meet."""
-    return [name for name, kernel in every_kernel().items() if not kernel.is_kept()]
+    return [name for name, kernel in load_kernels().items() if not kernel.is_cached()]
 
 
-def compile_all(names: list[str]) -> Iterator[tuple[str, float]]:
+def compile_kernels(names: list[str]) -> Iterator[tuple[str, float]]:
     """Compiles kernels in a few processes, into the cache.
 
     Each process takes what is to be done next from one pipe, a byte a task, and all write to another what is done.
@@ -46,7 +46,7 @@ def compile_all(names: list[str]) -> Iterator[tuple[str, float]]:
     Raises:
         subprocess.CalledProcessError: a process failed; what it had to say is on standard error.
     """
-    tasks = _tasks(names)
+    tasks = _group_by_module(names)
     workers = min(len(tasks), os.cpu_count() or 1, MAX_PROCESSES)
     command = [sys.executable, "-m", __name__, json.dumps(tasks)]
     todo, give = os.pipe()
@@ -66,7 +66,7 @@ def compile_all(names: list[str]) -> Iterator[tuple[str, float]]:
             raise subprocess.CalledProcessError(process.returncode, command)
 
 
-def _tasks(names: list[str]) -> list[list[str]]:
+def _group_by_module(names: list[str]) -> list[list[str]]:
     """Kernels by module, as those of one share functions; the longest module first, so that all processes end together."""
     modules: dict[str, list[str]] = {}
     for name in names:
@@ -74,16 +74,16 @@ def _tasks(names: list[str]) -> list[list[str]]:
     return [modules[name] for name in sorted(modules, key=lambda name: -(PACKAGE / f"{name}.py").stat().st_size)]
 
 
-def _work(tasks: list[list[str]]) -> None:
+def _run_tasks(tasks: list[list[str]]) -> None:
     """Takes tasks by their number from standard input until none is left."""
     gc.disable()  # a fifth of the time, for twice the memory of a process that lives for seconds
     while number := os.read(sys.stdin.fileno(), 1):
         for name in tasks[number[0]]:
             import_module(f"{kernels.__name__}.{name.partition('.')[0]}")
             start = time.perf_counter()
-            DECLARED[name].compile()
+            KERNELS[name].compile()
             print(json.dumps((name, time.perf_counter() - start)), flush=True)
 
 
 if __name__ == "__main__":
-    _work(json.loads(sys.argv[1]))
+    _run_tasks(json.loads(sys.argv[1]))

@@ -7,42 +7,51 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
 from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
-from relcrf.language import clauses, declared, recursion, suspicions
-from relcrf.language.unread import may_follow
-from relcrf.model.rules import all_templates, as_template
-from relcrf.model.spec import Derived, Gate, ModelSpec, Nearest, Options, RandomRelation, Rule, Template
-from relcrf.model.typing import Scope
+from relcrf.language import clauses, declarations, lint, recursion
+from relcrf.language.unparsed import may_be_consequence
+from relcrf.model.rules import all_templates, rule_to_template
+from relcrf.model.spec import (
+    DerivedRelation,
+    Gate,
+    ModelSpec,
+    NearestNeighbours,
+    RandomRelation,
+    Rule,
+    Template,
+    WeightOptions,
+)
+from relcrf.model.typing import NameScope
 
-_SAID_ONCE = frozenset({"E101", "E102", "E120"})
+_CODES_REPORTED_ONCE = frozenset({"E101", "E102", "E120"})
 """One wrong name is one mistake, wherever else in the model it stands; `E104` within its declaration."""
 
-_OF_TYPES = frozenset({"E110", "E111"})
+_TYPE_ERROR_CODES = frozenset({"E110", "E111"})
 """What a value of this type cannot do."""
 
 
-def check(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
+def check(spec: ModelSpec, syntax_errors: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
     """Every mistake and doubt, in the order of the text.
 
     Args:
-        problems: what `read` could not parse. Mistakes that may only follow from these are left out.
+        syntax_errors: what `read` could not parse. Mistakes that may only follow from these are left out.
     """
-    problems = list(problems)
-    found = [d for d in _problems(spec) if not may_follow(d, problems)]
-    return _once(sorted(found, key=line_and_column), _SAID_ONCE)
+    syntax_errors = list(syntax_errors)
+    found = [d for d in _check_declarations(spec) if not may_be_consequence(d, syntax_errors)]
+    return _deduplicate(sorted(found, key=line_and_column), _CODES_REPORTED_ONCE)
 
 
-def require_valid(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
+def require_valid(spec: ModelSpec, syntax_errors: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
     """The warnings of a model without errors.
 
     Args:
-        problems: errors that parsing has already found.
+        syntax_errors: errors that parsing has already found.
 
     Raises:
         ModelError: with all errors, of parsing and of checking.
     """
-    problems = list(problems)
-    found = check(spec, problems)
-    errors = problems + [d for d in found if d.is_error]
+    syntax_errors = list(syntax_errors)
+    found = check(spec, syntax_errors)
+    errors = syntax_errors + [d for d in found if d.is_error]
     if errors:
         raise ModelError(sorted(errors, key=line_and_column))
     return found
@@ -50,11 +59,11 @@ def require_valid(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[
 
 def line_and_column(diagnostic: Diagnostic) -> tuple[int, int]:
     """Return where a diagnostic stands in its text, (0, 0) where nowhere."""
-    span = diagnostic.place
+    span = diagnostic.location
     return (span.line, span.column) if isinstance(span, Span) else (0, 0)
 
 
-def _once(found: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic]:
+def _deduplicate(found: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic]:
     """The diagnostics, those of some codes only once for each message, with a note of the other lines.
 
     So is what an attribute's type cannot do: said of `a.size`, it need not be said of `b.size`.
@@ -63,7 +72,7 @@ def _once(found: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic
     first: dict[str, int] = {}
     lines: dict[str, list[int]] = {}
     for diagnostic in found:
-        attribute = _attribute(diagnostic)
+        attribute = _attribute_name(diagnostic)
         mistake = diagnostic.message if diagnostic.code in codes else f"{attribute}: {diagnostic.message}"
         if mistake not in first or not (attribute or diagnostic.code in codes):
             first.setdefault(mistake, len(kept))
@@ -79,44 +88,44 @@ def _once(found: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic
     return kept
 
 
-def _attribute(diagnostic: Diagnostic) -> str:
+def _attribute_name(diagnostic: Diagnostic) -> str:
     """The attribute that a type error is about, `size` of `a.size`; empty for others."""
-    span = diagnostic.place
-    if diagnostic.code not in _OF_TYPES or not isinstance(span, Span) or span.line != span.end_line:
+    span = diagnostic.location
+    if diagnostic.code not in _TYPE_ERROR_CODES or not isinstance(span, Span) or span.line != span.end_line:
         return ""
     text = span.source.text.split("\n")[span.line - 1][span.column - 1 : span.end_column - 1]
     return text.partition(".")[2].strip()
 
 
-def _problems(spec: ModelSpec) -> Iterator[Diagnostic]:
-    yield from declared.names(spec)
+def _check_declarations(spec: ModelSpec) -> Iterator[Diagnostic]:
+    yield from declarations.check_names(spec)
     for domain in spec.domains:
-        yield from declared.domain(domain)
+        yield from declarations.check_domain(domain)
     for entity in spec.entities:
-        yield from declared.attributes(spec, entity)
+        yield from declarations.check_attributes(spec, entity)
     for relation in spec.relations:
-        yield from declared.parameters(spec, relation)
-        yield from declared.attributes(spec, relation)
+        yield from declarations.check_parameters(spec, relation)
+        yield from declarations.check_attributes(spec, relation)
     for random in spec.random_relations:
-        yield from _random(spec, random)
-    yield from recursion.unsound(spec)
-    for derived in spec.derived:
-        yield from _derived(spec, derived)
+        yield from _check_random_relation(spec, random)
+    yield from recursion.check_recursion(spec)
+    for derived in spec.derived_relations:
+        yield from _check_derived_relation(spec, derived)
     for template in spec.templates:
-        yield from _template(spec, template)
+        yield from _check_template(spec, template)
     for rule in spec.rules:
-        yield from _rule(spec, rule)
-    yield from _gates(spec)
-    yield from _shared_weights(spec)
+        yield from _check_rule(spec, rule)
+    yield from _check_gates(spec)
+    yield from _check_shared_weights(spec)
     if not clauses.random_names(spec):
         hint = "mark an attribute or a relation with 'predict'"
-        yield Diagnostic("E137", "the model predicts nothing", _end(spec), hint)
+        yield Diagnostic("E137", "the model predicts nothing", _end_of_text(spec), hint)
     if not spec.templates and not spec.rules:
         hint = "without templates or rules there is nothing to learn"
-        yield Diagnostic("E138", "the model has no template", _end(spec), hint)
+        yield Diagnostic("E138", "the model has no template", _end_of_text(spec), hint)
 
 
-def _end(spec: ModelSpec) -> Span | None:
+def _end_of_text(spec: ModelSpec) -> Span | None:
     """The end of the text, for what is missing in the whole."""
     source = spec.source
     if source is None:
@@ -125,95 +134,95 @@ def _end(spec: ModelSpec) -> Span | None:
     return Span(source, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2)
 
 
-def _random(spec: ModelSpec, relation: RandomRelation) -> Iterator[Diagnostic]:
-    yield from declared.parameters(spec, relation)
-    yield from declared.random_type(spec, relation)
-    if declared.is_sound(spec, relation.parameters) and relation.where is not None:
-        scope = Scope(spec, relation.parameters, relation.where)
-        yield from _once(clauses.condition(scope, relation.where), {"E104"})
+def _check_random_relation(spec: ModelSpec, relation: RandomRelation) -> Iterator[Diagnostic]:
+    yield from declarations.check_parameters(spec, relation)
+    yield from declarations.check_random_type(spec, relation)
+    if declarations.has_known_types(spec, relation.parameters) and relation.where is not None:
+        scope = NameScope(spec, relation.parameters, relation.where)
+        yield from _deduplicate(clauses.check_condition(scope, relation.where), {"E104"})
 
 
-def _derived(spec: ModelSpec, derived: Derived) -> Iterator[Diagnostic]:
-    yield from declared.parameters(spec, derived)
-    if not declared.is_sound(spec, derived.parameters):
+def _check_derived_relation(spec: ModelSpec, derived: DerivedRelation) -> Iterator[Diagnostic]:
+    yield from declarations.check_parameters(spec, derived)
+    if not declarations.has_known_types(spec, derived.parameters):
         return
-    if isinstance(derived.definition, Nearest):
-        yield from clauses.nearest(spec, derived, derived.definition)
+    if isinstance(derived.definition, NearestNeighbours):
+        yield from clauses.check_nearest(spec, derived, derived.definition)
         return
-    scope = Scope(spec, derived.parameters, derived.definition)
-    problems = list(clauses.condition(scope, derived.definition))
-    yield from _once(problems, {"E104"})
-    if not problems and not clauses.is_any_obscured(scope):
-        yield from suspicions.untied(scope, derived.name, derived.span)
+    scope = NameScope(spec, derived.parameters, derived.definition)
+    problems = list(clauses.check_condition(scope, derived.definition))
+    yield from _deduplicate(problems, {"E104"})
+    if not problems and not clauses.has_broken_condition(scope):
+        yield from lint.check_connected_binders(scope, derived.name, derived.span)
 
 
-def _template(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
-    yield from declared.parameters(spec, template)
-    yield from _options(template)
-    if declared.is_sound(spec, template.parameters):
-        yield from _clauses(spec, template)
+def _check_template(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
+    yield from declarations.check_parameters(spec, template)
+    yield from _check_options(template)
+    if declarations.has_known_types(spec, template.parameters):
+        yield from _check_template_clauses(spec, template)
 
 
-def _clauses(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
-    scope = Scope(spec, template.parameters, template.where)
-    problems = list(clauses.template(spec, template))
-    yield from _once(problems, {"E104"})
-    if not problems and not clauses.is_any_obscured(scope):
-        doubts = list(suspicions.untied(scope, template.name, template.span, template.over))
-        yield from doubts or suspicions.grounded_twice(spec, template)
+def _check_template_clauses(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
+    scope = NameScope(spec, template.parameters, template.where)
+    problems = list(clauses.check_template(spec, template))
+    yield from _deduplicate(problems, {"E104"})
+    if not problems and not clauses.has_broken_condition(scope):
+        doubts = list(lint.check_connected_binders(scope, template.name, template.span, template.over))
+        yield from doubts or lint.check_duplicate_grounding(spec, template)
 
 
-def _options(template: Template | Rule) -> Iterator[Diagnostic]:
+def _check_options(template: Template | Rule) -> Iterator[Diagnostic]:
     name = f"'{template.name}'" if template.name else "this rule"
     for option, strength in (("l1", template.options.l1), ("l2", template.options.l2)):
         if strength is not None and strength < 0:
             yield Diagnostic("E135", f"the penalty {option} of {name} is negative", template.span)
     weight = template.weight if isinstance(template, Rule) else None
-    if weight == 0 or (template.options.fixed and not any(template.options.starts) and weight is None):
+    if weight == 0 or (template.options.fixed and not any(template.options.initial_values) and weight is None):
         hint = "give the weight with 'init', or leave 'fixed' out"
         yield Diagnostic("W202", f"the weights of {name} are fixed at 0: it does nothing", template.span, hint)
 
 
-def _rule(spec: ModelSpec, rule: Rule) -> Iterator[Diagnostic]:
-    yield from _options(rule)
-    if rule.is_hard and (rule.per or rule.options != Options()):
+def _check_rule(spec: ModelSpec, rule: Rule) -> Iterator[Diagnostic]:
+    yield from _check_options(rule)
+    if rule.is_hard and (rule.per or rule.options != WeightOptions()):
         message = "a hard rule has no weight"
         yield Diagnostic("E144", message, rule.span, "leave 'per' and the options out")
     elif rule.weight is not None and (rule.options.init is not None or rule.options.fixed):
         message = "a rule with a weight is fixed at it"
         yield Diagnostic("E144", message, rule.span, "leave the weight or the option out")
-    scope = Scope(spec, (), rule.formula)
-    if any(spec.entity(s) is None and spec.domain(s) is None for s in scope.sorts.values()):
+    scope = NameScope(spec, (), rule.formula)
+    if any(spec.entity(s) is None and spec.domain(s) is None for s in scope.type_names.values()):
         return
-    _, problems = clauses.typed(scope, rule.formula)
-    yield from _once(problems, {"E104"})
-    if not problems and not clauses.is_any_obscured(scope):
-        yield from _clauses(spec, as_template(rule, spec, "this rule"))
+    _, problems = clauses.infer_type(scope, rule.formula)
+    yield from _deduplicate(problems, {"E104"})
+    if not problems and not clauses.has_broken_condition(scope):
+        yield from _check_template_clauses(spec, rule_to_template(rule, spec, "this rule"))
 
 
-def _gates(spec: ModelSpec) -> Iterator[Diagnostic]:
+def _check_gates(spec: ModelSpec) -> Iterator[Diagnostic]:
     templates = {t.name: t for t in all_templates(spec)}
     seen: set[str] = set()
     for gate in spec.gates:
         template = templates.get(gate.template)
         if template is None:
-            yield _no_template(gate, templates)
+            yield _unknown_template(gate, templates)
         elif gate.template in seen:
             yield Diagnostic("E142", f"'{gate.template}' has two gates", gate.span, "join their features with ','")
-        elif declared.is_sound(spec, template.parameters):
-            scope = Scope(spec, template.parameters, template.where)
+        elif declarations.has_known_types(spec, template.parameters):
+            scope = NameScope(spec, template.parameters, template.where)
             for feature in gate.by:
-                yield from clauses.feature(scope, feature, replace(template, by=gate.by, per=()))
+                yield from clauses.check_feature(scope, feature, replace(template, by=gate.by, per=()))
         seen.add(gate.template)
 
 
-def _no_template(gate: Gate, templates: Iterable[str]) -> Diagnostic:
+def _unknown_template(gate: Gate, templates: Iterable[str]) -> Diagnostic:
     known = [name for name in templates if " " not in name]
     hint = suggestion(gate.template, known) or (f"the templates are {listing(known)}" if known else None)
     return Diagnostic("E142", f"there is no template '{gate.template}' for a gate", gate.span, hint)
 
 
-def _shared_weights(spec: ModelSpec) -> Iterator[Diagnostic]:
+def _check_shared_weights(spec: ModelSpec) -> Iterator[Diagnostic]:
     first: dict[str, Template] = {}
     every = all_templates(spec)
     uses = Counter(t.weights for t in every)
@@ -223,17 +232,17 @@ def _shared_weights(spec: ModelSpec) -> Iterator[Diagnostic]:
             names = [t.name for t in every if t is not template and " " not in t.name]
             hint = suggestion(template.weights, names) or "leave 'weights' out, or name them in another template, too"
             yield Diagnostic("E140", message, template.span, hint)
-    templates = [t for t in every if uses[t.weights] > 1 and declared.is_sound(spec, t.parameters)]
+    templates = [t for t in every if uses[t.weights] > 1 and declarations.has_known_types(spec, t.parameters)]
     for template in sorted(templates, key=lambda t: t.weights != t.name):
         other = first.setdefault(template.weights, template)
-        if other is template or template.weights == template.name or list(clauses.template(spec, template)):
+        if other is template or template.weights == template.name or list(clauses.check_template(spec, template)):
             continue
-        if list(clauses.template(spec, other)):
+        if list(clauses.check_template(spec, other)):
             continue
-        if not clauses.weighs_same(spec, template, other):
+        if not clauses.have_same_weight_shape(spec, template, other):
             message = f"the weights of '{template.name}' and '{other.name}' have different shapes"
             hint = "templates that share weights have the same patterns in 'over', keys in 'per' and features in 'by'"
             yield Diagnostic("E140", message, template.span, hint)
-        elif replace(template.options, weights=None) not in (Options(), replace(other.options, weights=None)):
+        elif replace(template.options, weights=None) not in (WeightOptions(), replace(other.options, weights=None)):
             message = f"'{template.name}' and '{other.name}' share weights and have different options"
             yield Diagnostic("E140", message, template.span, f"give the options to '{other.name}' alone")

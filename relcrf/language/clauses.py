@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from relcrf.errors import Diagnostic, listing
-from relcrf.language.declared import is_sound
-from relcrf.language.render import expression as render_expression
+from relcrf.language.declarations import has_known_types
+from relcrf.language.render import render_expression as render_expression
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
 from relcrf.model.expressions import conjuncts
-from relcrf.model.formula import evidence_of, is_table, n_patterns, wrong_starts
-from relcrf.model.functions import MEASURES
+from relcrf.model.formula import evidence_parts, initial_values_error, is_table, n_patterns
+from relcrf.model.functions import VECTOR_MEASURES
 from relcrf.model.nodes import children, walk
-from relcrf.model.typing import Scope, TypeProblem
+from relcrf.model.typing import NameScope, TypeCheckError
 
 
 def random_names(spec: s.ModelSpec) -> list[str]:
@@ -23,24 +23,24 @@ def random_names(spec: s.ModelSpec) -> list[str]:
     return attributes + [r.name for r in spec.random_relations]
 
 
-def is_any_obscured(scope: Scope) -> bool:
+def has_broken_condition(scope: NameScope) -> bool:
     """Whether a mistake elsewhere hides what `where` says."""
-    return scope.where is not None and _is_obscured(scope, scope.where)
+    return scope.where is not None and _has_broken_reference(scope, scope.where)
 
 
-def typed(scope: Scope, expression: e.Expression) -> tuple[t.ValueType | None, list[Diagnostic]]:
+def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType | None, list[Diagnostic]]:
     """The type of an expression, or its mistakes: none where only a mistake elsewhere hides its type."""
-    inner = scope.inside(expression) if isinstance(expression, e.Aggregate) else scope
-    problems = [p for part in _parts(expression) for p in typed(inner, part)[1]]
-    if problems or _is_obscured(scope, expression):
+    inner = scope.aggregate_scope(expression) if isinstance(expression, e.Aggregate) else scope
+    problems = [p for part in _typed_children(expression) for p in infer_type(inner, part)[1]]
+    if problems or _has_broken_reference(scope, expression):
         return None, problems
     try:
         return scope.type_of(expression), []
-    except TypeProblem as problem:
+    except TypeCheckError as problem:
         return None, [problem.diagnostic]
 
 
-def _is_obscured(scope: Scope, expression: e.Expression) -> bool:
+def _has_broken_reference(scope: NameScope, expression: e.Expression) -> bool:
     """Whether an expression speaks of what a declaration with a mistake of its own declares."""
     for inner, node in scope.walk(expression):
         declared = None
@@ -48,98 +48,98 @@ def _is_obscured(scope: Scope, expression: e.Expression) -> bool:
             declared = inner.attribute_declaration(node, quiet=True)
         elif isinstance(node, e.TupleAttribute):
             declared = scope.spec.attribute(node.atom.relation, node.attribute)
-        if declared is not None and _is_unknown(scope.spec, declared.type):
+        if declared is not None and _has_unknown_domain(scope.spec, declared.type):
             return True
         if isinstance(node, e.Atom):
             relation = scope.spec.relation(node.relation)
-            if relation is not None and not is_sound(scope.spec, relation.parameters):
+            if relation is not None and not has_known_types(scope.spec, relation.parameters):
                 return True
-            if isinstance(relation, s.RandomRelation) and _is_unknown(scope.spec, relation.type):
+            if isinstance(relation, s.RandomRelation) and _has_unknown_domain(scope.spec, relation.type):
                 return True
         name = node.name if isinstance(node, e.Name) else node.binder if isinstance(node, e.Attribute) else None
-        if name is not None and name not in inner.sorts and name in _names_of_unknown(inner):
-            return not any(isinstance(n, e.Atom) and _is_wrong(scope.spec, n) for n in walk(expression))
+        if name is not None and name not in inner.type_names and name in _names_in_invalid_atoms(inner):
+            return not any(isinstance(n, e.Atom) and _is_invalid_atom(scope.spec, n) for n in walk(expression))
     return False
 
 
-def _is_unknown(spec: s.ModelSpec, kind: t.AttributeType) -> bool:
+def _has_unknown_domain(spec: s.ModelSpec, kind: t.AttributeType) -> bool:
     domain = getattr(kind, "domain", None)
     return domain is not None and spec.domain(domain) is None
 
 
-def _is_wrong(spec: s.ModelSpec, atom: e.Atom) -> bool:
+def _is_invalid_atom(spec: s.ModelSpec, atom: e.Atom) -> bool:
     relation = spec.relation(atom.relation)
     return relation is None or len(relation.parameters) != len(atom.arguments)
 
 
-def _names_of_unknown(scope: Scope) -> set[str]:
+def _names_in_invalid_atoms(scope: NameScope) -> set[str]:
     """The names that stand in atoms of relations that are unknown or take another number of arguments."""
     found: set[str] = set()
     for node in walk(scope.where) if scope.where is not None else ():
-        if isinstance(node, e.Atom) and _is_wrong(scope.spec, node):
+        if isinstance(node, e.Atom) and _is_invalid_atom(scope.spec, node):
             found |= {a.name for a in node.arguments if isinstance(a, e.Name)}
     return found
 
 
-def condition(scope: Scope, condition: e.Expression) -> Iterator[Diagnostic]:
+def check_condition(scope: NameScope, condition: e.Expression) -> Iterator[Diagnostic]:
     """A condition over evidence: each conjunct is judged alone, so that one mistake hides no other."""
     for part in conjuncts(condition):
-        kind, problems = typed(scope, part)
+        kind, problems = infer_type(scope, part)
         yield from problems
         if kind is None:
             continue
         if not isinstance(kind, t.Bool):
             yield Diagnostic("E110", "a condition is needed here", part.span, "compare it, or name a relation")
         else:
-            yield from _evidence(scope, part, "a condition")
+            yield from _check_evidence_only(scope, part, "a condition")
 
 
-def _evidence(scope: Scope, expression: e.Expression, what: str) -> Iterator[Diagnostic]:
-    yield from _tuples_hold(scope, expression)
+def _check_evidence_only(scope: NameScope, expression: e.Expression, what: str) -> Iterator[Diagnostic]:
+    yield from _check_tuple_attributes(scope, expression)
     for term in scope.random_terms(expression)[:1]:
         message = f"{what} looks at '{render_expression(term)}', which is random"
         hint = "only 'over' and rules speak of what is random; elsewhere use evidence"
         yield Diagnostic("E124", message, term.span, hint)
 
 
-def _tuples_hold(scope: Scope, expression: e.Expression) -> Iterator[Diagnostic]:
+def _check_tuple_attributes(scope: NameScope, expression: e.Expression) -> Iterator[Diagnostic]:
     """`R(a, b).x` may be read only where `where` says that the tuple is there."""
-    if _names_of_unknown(scope):
+    if _names_in_invalid_atoms(scope):
         return  # a relation that is misspelt may be this one
-    for node in _unheld(expression, frozenset(_demanded(scope.where))):
+    for node in _unguarded_attributes(expression, frozenset(_required_atoms(scope.where))):
         message = f"'where' does not demand the tuple whose '{node.attribute}' is read"
         yield Diagnostic("E113", message, node.span, f"begin it with: where {render_expression(node.atom)} and ...")
         return
 
 
-def _binders_only(scope: Scope, expression: e.Expression, clause: str) -> Iterator[Diagnostic]:
+def _check_binders_only(scope: NameScope, expression: e.Expression, clause: str) -> Iterator[Diagnostic]:
     said: set[str] = set()
     for node in walk(expression):
         name = node.binder if isinstance(node, e.Attribute) else node.name if isinstance(node, e.Name) else ""
-        if name in scope.sorts and name not in scope.binders and name not in said:
+        if name in scope.type_names and name not in scope.binders and name not in said:
             said.add(name)
             message = f"'{name}' is no binder: 'where' only says that there is one"
-            sort = scope.sorts[name]
+            sort = scope.type_names[name]
             yield Diagnostic("E127", message, node.span, f"to use it in '{clause}', add {name}: {sort} to the binders")
 
 
-def template(spec: s.ModelSpec, template: s.Template) -> Iterator[Diagnostic]:
+def check_template(spec: s.ModelSpec, template: s.Template) -> Iterator[Diagnostic]:
     """The clauses of a template whose binders are sound."""
-    scope = Scope(spec, template.parameters, template.where)
+    scope = NameScope(spec, template.parameters, template.where)
     if template.where is not None:
-        yield from condition(scope, template.where)
-    yield from _over(scope, template)
+        yield from check_condition(scope, template.where)
+    yield from _check_over(scope, template)
     for key in template.per:
-        yield from _key(scope, key)
+        yield from _check_key(scope, key)
     for item in template.by:
-        yield from feature(scope, item, template)
+        yield from check_feature(scope, item, template)
 
 
-def _over(scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
+def _check_over(scope: NameScope, template: s.Template) -> Iterator[Diagnostic]:
     sound = True
     for item in template.over:
-        kind, problems = typed(scope, item)
-        problems = problems or list(_binders_only(scope, item, "over"))
+        kind, problems = infer_type(scope, item)
+        problems = problems or list(_check_binders_only(scope, item, "over"))
         yield from problems
         sound = sound and kind is not None and not problems
     if not sound:
@@ -165,14 +165,14 @@ def _over(scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
             message = f"'{render_expression(item)}' stands twice in 'over'"
             yield Diagnostic("E122", message, item.span, "each must be there once")
     if not is_table(template.over, scope):
-        yield from _formula(scope, template.over[0])
-    yield from _symmetric(scope, template)
-    n_starts, patterns = len(template.options.starts), n_patterns(template, scope)
+        yield from _check_formula(scope, template.over[0])
+    yield from _check_symmetric(scope, template)
+    n_starts, patterns = len(template.options.initial_values), n_patterns(template, scope)
     if n_starts > 1 and patterns not in (0, n_starts):
-        yield wrong_starts(template, patterns)
+        yield initial_values_error(template, patterns)
 
 
-def _symmetric(scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
+def _check_symmetric(scope: NameScope, template: s.Template) -> Iterator[Diagnostic]:
     if not template.symmetric:
         return
     kinds = [scope.type_of(item) for item in template.over]
@@ -182,28 +182,28 @@ def _symmetric(scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
         yield Diagnostic("E143", message, template.over[0].span, hint)
 
 
-def _formula(scope: Scope, formula: e.Expression) -> Iterator[Diagnostic]:
+def _check_formula(scope: NameScope, formula: e.Expression) -> Iterator[Diagnostic]:
     """Only random terms, evidence, constants, comparisons and connectives."""
-    evidence = evidence_of(formula, scope)
+    evidence = evidence_parts(formula, scope)
     for part in evidence:
-        yield from _tuples_hold(scope, part)
-    for node in _above(formula, evidence):
+        yield from _check_tuple_attributes(scope, part)
+    for node in _walk_excluding(formula, evidence):
         is_written = scope.is_constant(node)
         if not is_written and not scope.is_random(node) and not isinstance(node, e.Comparison | e.Connective | e.Not):
             message = "the formula of 'over' computes; it can only compare random terms"
             yield Diagnostic("E128", message, node.span, "use == != < <= > >= with and, or, not, =>, <=>")
             return
-    for node in _above(formula, evidence):
+    for node in _walk_excluding(formula, evidence):
         if isinstance(node, e.Comparison):
-            yield from _state_comparison(scope, node)
+            yield from _check_state_comparison(scope, node)
     kind = scope.type_of(formula)
     if not isinstance(kind, t.Bool):
         yield Diagnostic("E110", "'over' needs a formula that is true or false", formula.span)
 
 
-def _state_comparison(scope: Scope, node: e.Comparison) -> Iterator[Diagnostic]:
+def _check_state_comparison(scope: NameScope, node: e.Comparison) -> Iterator[Diagnostic]:
     """In a formula, states are compared: both sides are of one domain, and a constant is one of its values."""
-    left, right = scope.sides(node)
+    left, right = scope.operand_types(node)
     for kind, other, side in ((left, right, node.right), (right, left, node.left)):
         if not isinstance(kind, t.DomainType):
             continue
@@ -218,7 +218,7 @@ def _state_comparison(scope: Scope, node: e.Comparison) -> Iterator[Diagnostic]:
             message = f"a value of {left} is compared with a value of {right}"
             yield Diagnostic("E111", message, node.span, "in 'over', both sides are of one domain")
             return
-        if not isinstance(other, t.DomainType) and scope.constant(side, kind.domain) is None:
+        if not isinstance(other, t.DomainType) and scope.constant_value(side, kind.domain) is None:
             hint = f"in 'over', a value of {kind} is compared with values of {kind}"
             if scope.is_constant(side):
                 yield Diagnostic("E105", f"'{render_expression(side)}' is no value of {kind}", side.span, hint)
@@ -226,15 +226,15 @@ def _state_comparison(scope: Scope, node: e.Comparison) -> Iterator[Diagnostic]:
                 yield Diagnostic("E111", f"a value of {kind} is compared with a {other}", side.span, hint)
 
 
-def _key(scope: Scope, key: e.Expression) -> Iterator[Diagnostic]:
-    kind, problems = typed(scope, key)
+def _check_key(scope: NameScope, key: e.Expression) -> Iterator[Diagnostic]:
+    kind, problems = infer_type(scope, key)
     yield from problems
     if kind is None:
         return
-    yield from _binders_only(scope, key, "per")
-    yield from _evidence(scope, key, "'per'")
+    yield from _check_binders_only(scope, key, "per")
+    yield from _check_evidence_only(scope, key, "'per'")
     is_discrete = isinstance(kind, t.EntityType | t.DomainType | t.Bool | t.Integer | t.String)
-    if isinstance(key, e.Name) and key.name not in scope.sorts:
+    if isinstance(key, e.Name) and key.name not in scope.type_names:
         yield Diagnostic(
             "E127", f"'{key.name}' is no binder: it is a value", key.span, "a key is a binder or an attribute of one"
         )
@@ -244,13 +244,13 @@ def _key(scope: Scope, key: e.Expression) -> Iterator[Diagnostic]:
         yield Diagnostic("E129", what, key.span, hint)
 
 
-def weighs_same(spec: s.ModelSpec, one: s.Template, other: s.Template) -> bool:
+def have_same_weight_shape(spec: s.ModelSpec, one: s.Template, other: s.Template) -> bool:
     """Whether the weights of two sound templates have one shape."""
-    return _shape(spec, one) == _shape(spec, other)
+    return _weight_shape(spec, one) == _weight_shape(spec, other)
 
 
-def _shape(spec: s.ModelSpec, template: s.Template) -> tuple[object, ...]:
-    scope = Scope(spec, template.parameters, template.where)
+def _weight_shape(spec: s.ModelSpec, template: s.Template) -> tuple[object, ...]:
+    scope = NameScope(spec, template.parameters, template.where)
     table = is_table(template.over, scope)
     states = tuple(scope.type_of(item) for item in template.over) if table else ()
     keys = tuple(scope.type_of(key) for key in template.per)
@@ -259,18 +259,18 @@ def _shape(spec: s.ModelSpec, template: s.Template) -> tuple[object, ...]:
     return table, states, template.symmetric, template.is_hard, keys, features
 
 
-def feature(scope: Scope, feature: e.Expression, template: s.Template) -> Iterator[Diagnostic]:
+def check_feature(scope: NameScope, feature: e.Expression, template: s.Template) -> Iterator[Diagnostic]:
     """One item of `by`, or of a gate's."""
-    kind, problems = typed(scope, feature)
+    kind, problems = infer_type(scope, feature)
     yield from problems
     if kind is None:
         return
-    yield from _binders_only(scope, feature, "by")
-    unfit = list(_evidence(scope, feature, "'by'"))
+    yield from _check_binders_only(scope, feature, "by")
+    unfit = list(_check_evidence_only(scope, feature, "'by'"))
     yield from unfit
     if unfit:
         return
-    if scope.as_number(kind) is None and not isinstance(kind, t.Bool | t.Vector | t.Bag):
+    if scope.number_type(kind) is None and not isinstance(kind, t.Bool | t.Vector | t.Bag):
         hint = "a feature is a number, a truth value, a vector or a bag; for one weight a value use 'per'"
         yield Diagnostic("E130", f"a {kind} is no feature", feature.span, hint)
     elif isinstance(kind, t.Bool) and not isinstance(feature, e.Attribute | e.TupleAttribute):
@@ -281,56 +281,56 @@ def feature(scope: Scope, feature: e.Expression, template: s.Template) -> Iterat
         yield Diagnostic("E130", "a bag stands alone in 'by'", feature.span, hint)
 
 
-def nearest(spec: s.ModelSpec, derived: s.Derived, nearest: s.Nearest) -> Iterator[Diagnostic]:
+def check_nearest(spec: s.ModelSpec, derived: s.DerivedRelation, nearest: s.NearestNeighbours) -> Iterator[Diagnostic]:
     """A relation of nearest neighbours."""
     span, measure = nearest.span, nearest.measure
-    sorts = {p.sort for p in derived.parameters}
+    sorts = {p.type_name for p in derived.parameters}
     if len(derived.parameters) != 2 or len(sorts) != 1 or not spec.entity(next(iter(sorts))):
         yield Diagnostic("E133", "nearest neighbours are pairs of things of one entity", derived.span)
         return
     if nearest.count < 1:
         yield Diagnostic("E133", "there must be at least one nearest neighbour", span)
         return
-    scope = Scope(spec, derived.parameters, None)
-    kind, problems = typed(scope, measure)
+    scope = NameScope(spec, derived.parameters, None)
+    kind, problems = infer_type(scope, measure)
     yield from problems
     if kind is None:
         return
     a, b = (p.name for p in derived.parameters)
-    arguments = measure.arguments if isinstance(measure, e.Function) and measure.name in MEASURES else ()
+    arguments = measure.arguments if isinstance(measure, e.FunctionCall) and measure.name in VECTOR_MEASURES else ()
     attributes = [x for x in arguments if isinstance(x, e.Attribute)]
     fits = len(arguments) == len(attributes) == 2 and {x.binder for x in attributes} == {a, b}
     if not fits or attributes[0].attribute != attributes[1].attribute:
         message = "nearest neighbours need a measure of one vector attribute of both"
-        example = f"{MEASURES[0]}({a}.v, {b}.v)"
-        yield Diagnostic("E133", message, measure.span, f"write {listing(MEASURES)} of it, such as {example}")
+        example = f"{VECTOR_MEASURES[0]}({a}.v, {b}.v)"
+        yield Diagnostic("E133", message, measure.span, f"write {listing(VECTOR_MEASURES)} of it, such as {example}")
 
 
-def _demanded(where: e.Expression | None) -> Iterator[e.Atom]:
+def _required_atoms(where: e.Expression | None) -> Iterator[e.Atom]:
     return (part for part in conjuncts(where) if isinstance(part, e.Atom))
 
 
-def _unheld(node: e.Expression, demanded: frozenset[e.Atom]) -> Iterator[e.TupleAttribute]:
+def _unguarded_attributes(node: e.Expression, demanded: frozenset[e.Atom]) -> Iterator[e.TupleAttribute]:
     """The attributes of tuples that nothing around them demands."""
     if isinstance(node, e.TupleAttribute) and node.atom not in demanded:
         yield node
     if isinstance(node, e.Aggregate):
-        demanded |= frozenset(_demanded(node.where))
+        demanded |= frozenset(_required_atoms(node.where))
     for child in children(node):
-        yield from _unheld(child, demanded)
+        yield from _unguarded_attributes(child, demanded)
 
 
-def _above(formula: e.Expression, parts: tuple[e.Expression, ...]) -> Iterator[e.Expression]:
+def _walk_excluding(formula: e.Expression, parts: tuple[e.Expression, ...]) -> Iterator[e.Expression]:
     """Yield a formula and what is below it, but nothing of some of its parts or inside atoms."""
-    found = walk(formula, into=lambda node: node not in parts and not isinstance(node, e.Atom))
+    found = walk(formula, descend=lambda node: node not in parts and not isinstance(node, e.Atom))
     return (node for node in found if node not in parts)
 
 
-def _parts(expression: e.Expression) -> Iterator[e.Expression]:
+def _typed_children(expression: e.Expression) -> Iterator[e.Expression]:
     """The sub-expressions that have a type of their own, whatever stands around them; constants do not."""
     if isinstance(expression, e.Atom):
         return
     for child in children(expression):
         is_nothing = isinstance(child, e.Attribute) and not child.binder  # what `in` has instead of a bag that is none
-        if not isinstance(child, e.Name | e.Number | e.Text | e.Truth) and not is_nothing:
+        if not isinstance(child, e.Name | e.Number | e.Text | e.Boolean) and not is_nothing:
             yield child

@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from relcrf.errors import ModelError
-from relcrf.language.parse import read_alone
+from relcrf.language.keywords import CLAUSE_KEYWORDS, OPTION_KEYWORDS, TEMPLATE_CLAUSES
+from relcrf.language.parse import parse_without_includes
 from relcrf.language.tokens import DeclarationTokens, SourceText, Token
-from relcrf.language.words import BODY, CLAUSES, OPTIONS
 
-WIDTH = 100
+MAX_LINE_WIDTH = 100
 """Columns of a line, comments not counted."""
 
-ALIGNED = 60
+MAX_COMMENT_COLUMN = 60
 """Up to this column the comments at the ends of lines are aligned."""
 
 INDENT = "    "
 
-_DEPTHS = {"{": 1, "(": 1, "}": -1, ")": -1}
+_DEPTH_CHANGES = {"{": 1, "(": 1, "}": -1, ")": -1}
 _BINARY = {"==", "!=", "<", "<=", ">", ">=", "=>", "<=>", "+", "-", "*", "/", "=", "and", "or", "in"}
-_BEFORE_OPERAND = _BINARY | {"(", "[", "{", ",", "..", "not", ":", *CLAUSES, "rule"}
+_BEFORE_OPERAND = _BINARY | {"(", "[", "{", ",", "..", "not", ":", *CLAUSE_KEYWORDS, "rule"}
 
 
 def format_text(text: str) -> str:
@@ -35,61 +35,64 @@ def format_text(text: str) -> str:
         ModelError: where the text does not parse (files that it includes are not looked at).
     """
     source = SourceText(text)
-    _, problems = read_alone(source)
+    _, problems = parse_without_includes(source)
     if problems:
         raise ModelError(problems)
     cuts = [*(declaration.start for declaration in source.declarations), len(text)]
     blocks = [
-        _Layout.read(source.between(d.start, stop), d) for d, stop in zip(source.declarations, cuts[1:], strict=True)
+        _DeclarationLayout.from_tokens(source.tokens_between(d.start, stop), d)
+        for d, stop in zip(source.declarations, cuts[1:], strict=True)
     ]
-    lines = _plain(_Layout.read(source.between(0, cuts[0])).after)
+    lines = _without_comments(_DeclarationLayout.from_tokens(source.tokens_between(0, cuts[0])).trailing_lines)
     was_long = False
     for k, block in enumerate(blocks):
         laid = list(block.lines())
         if k:
-            is_roomy = (was_long or len(laid) > 1) and "" not in blocks[k - 1].after
-            lines += _plain(["", *blocks[k - 1].after] if is_roomy else blocks[k - 1].after)
+            is_roomy = (was_long or len(laid) > 1) and "" not in blocks[k - 1].trailing_lines
+            lines += _without_comments(
+                ["", *blocks[k - 1].trailing_lines] if is_roomy else blocks[k - 1].trailing_lines
+            )
         lines += laid
         was_long = len(laid) > 1
-    lines += _plain(blocks[-1].after) if blocks else []
-    out = "\n".join(_aligned(lines)).strip("\n")
+    lines += _without_comments(blocks[-1].trailing_lines) if blocks else []
+    out = "\n".join(_align_comments(lines)).strip("\n")
     return out + "\n" if out else ""
 
 
-def _plain(lines: list[str]) -> list[tuple[str, str]]:
+def _without_comments(lines: list[str]) -> list[tuple[str, str]]:
     return [(line, "") for line in lines]
 
 
 @dataclass
-class _Word:
+class _FormattedToken:
     """A token with its comments."""
 
     text: str
     kind: str
-    comment: str = ""
+    trailing_comment: str = ""
     """What stands behind it on its line."""
-    above: list[str] = field(default_factory=list)
+    leading_comments: list[str] = field(default_factory=list)
     """The comments on lines of their own before it."""
     is_type_colon: bool = False
     """Whether it is the colon between an attribute or a random relation and its type, which has blanks around it."""
 
 
 @dataclass
-class _Layout:
+class _DeclarationLayout:
     """One declaration, and the comments and blank lines that follow it."""
 
-    tokens: list[_Word]
-    after: list[str]
+    tokens: list[_FormattedToken]
+    trailing_lines: list[str]
     is_one_line: bool
-    hang: int = 0
+    hanging_indent: int = 0
     """Where the contents of clauses stand behind their indent: the longest of their words and a space."""
 
-    firsts: frozenset[int] = frozenset()
+    attribute_starts: frozenset[int] = frozenset()
     """The indices of the tokens that begin attributes."""
 
     @staticmethod
-    def read(found: Iterable[Token], declaration: DeclarationTokens | None = None) -> _Layout:
-        tokens: list[_Word] = []
+    def from_tokens(found: Iterable[Token], declaration: DeclarationTokens | None = None) -> _DeclarationLayout:
+        tokens: list[_FormattedToken] = []
         waiting: list[str] = []
         breaks = 0
         is_line_empty, is_one_line = True, True
@@ -101,22 +104,24 @@ class _Layout:
                     waiting.append("")
             elif token.kind == "comment":
                 breaks = 0
-                if tokens and not is_line_empty and not waiting and not tokens[-1].comment:
-                    tokens[-1].comment = token.text.rstrip()
+                if tokens and not is_line_empty and not waiting and not tokens[-1].trailing_comment:
+                    tokens[-1].trailing_comment = token.text.rstrip()
                 else:
                     waiting.append(token.text.rstrip())
             else:
                 if tokens and breaks + len(waiting) > 0:
                     is_one_line = False
                 breaks = 0
-                tokens.append(_Word(token.text, token.kind, above=[line for line in waiting if line]))
+                tokens.append(
+                    _FormattedToken(token.text, token.kind, leading_comments=[line for line in waiting if line])
+                )
                 waiting = []
                 is_line_empty = False
-        if any(t.comment for t in tokens[:-1]):
+        if any(t.trailing_comment for t in tokens[:-1]):
             is_one_line = False
-        layout = _Layout(tokens, waiting, is_one_line)
+        layout = _DeclarationLayout(tokens, waiting, is_one_line)
         if declaration is not None:
-            layout.firsts = frozenset(declaration.attributes.values())
+            layout.attribute_starts = frozenset(declaration.attributes.values())
             colons = {declaration.body_index} if declaration.keyword == "predict" else set()
             for k in colons.union(name + 1 for name in declaration.attributes):
                 if k < len(tokens):
@@ -125,114 +130,120 @@ class _Layout:
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """The lines of the declaration, each with the comment that ends it."""
-        single = "".join(self._spaced(self.tokens))
-        if self.is_one_line and len(single) <= WIDTH:
-            yield single, self.tokens[-1].comment
+        single = "".join(self._with_spaces(self.tokens))
+        if self.is_one_line and len(single) <= MAX_LINE_WIDTH:
+            yield single, self.tokens[-1].trailing_comment
         else:
-            yield from self._broken()
+            yield from self._split_lines()
 
     @staticmethod
-    def _spaced(tokens: list[_Word]) -> Iterator[str]:
+    def _with_spaces(tokens: list[_FormattedToken]) -> Iterator[str]:
         """Yield each token with the space that stands before it."""
         for k, token in enumerate(tokens):
-            yield (" " if k and _is_apart(tokens, k) else "") + token.text
+            yield (" " if k and _needs_space(tokens, k) else "") + token.text
 
     # Lines
 
-    def _broken(self) -> Iterator[tuple[str, str]]:
+    def _split_lines(self) -> Iterator[tuple[str, str]]:
         """Lines, each with its comment."""
-        parts = list(self._attributes() if self.tokens[0].text in ("entity", "relation") else self._clauses())
-        words = [len(row[0].text) for indent, row in parts if indent and row[0].text in BODY]
-        self.hang = max(words, default=3) + 1
+        parts = list(self._attribute_rows() if self.tokens[0].text in ("entity", "relation") else self._clause_rows())
+        words = [len(row[0].text) for indent, row in parts if indent and row[0].text in TEMPLATE_CLAUSES]
+        self.hanging_indent = max(words, default=3) + 1
         for indent, tokens in parts:
-            for comment in tokens[0].above:
+            for comment in tokens[0].leading_comments:
                 yield indent + comment, ""
-            yield from self._fitted(indent, tokens)
+            yield from self._wrap_row(indent, tokens)
 
-    def _attributes(self) -> Iterator[tuple[str, list[_Word]]]:
+    def _attribute_rows(self) -> Iterator[tuple[str, list[_FormattedToken]]]:
         """The head up to the brace, a line for each attribute, and the closing brace."""
         opening = next((k for k, t in enumerate(self.tokens) if t.text == "{"), None)
         if opening is None:
             yield "", self.tokens
             return
         yield "", self.tokens[: opening + 1]
-        rows: list[list[_Word]] = []
+        rows: list[list[_FormattedToken]] = []
         for k in range(opening + 1, len(self.tokens) - 1):
             token = self.tokens[k]
             if token.text == ",":
-                if token.comment and not rows[-1][-1].comment:
-                    rows[-1][-1].comment = token.comment
-                elif token.comment:
-                    self.tokens[k + 1].above.insert(0, token.comment)
-                self.tokens[k + 1].above[:0] = token.above
+                if token.trailing_comment and not rows[-1][-1].trailing_comment:
+                    rows[-1][-1].trailing_comment = token.trailing_comment
+                elif token.trailing_comment:
+                    self.tokens[k + 1].leading_comments.insert(0, token.trailing_comment)
+                self.tokens[k + 1].leading_comments[:0] = token.leading_comments
                 continue
-            if not rows or k in self.firsts:
+            if not rows or k in self.attribute_starts:
                 rows.append([])
             rows[-1].append(token)
-        width = max((len("".join(self._spaced(_name_of(row)))) for row in rows), default=0)
+        width = max((len("".join(self._with_spaces(_name_tokens(row)))) for row in rows), default=0)
         for row in rows:
-            name = _name_of(row)
-            padding = " " * (width - len("".join(self._spaced(name))))
+            name = _name_tokens(row)
+            padding = " " * (width - len("".join(self._with_spaces(name))))
             name[-1].text += padding
             yield INDENT, row
         yield "", self.tokens[-1:]
 
-    def _clauses(self) -> Iterator[tuple[str, list[_Word]]]:
+    def _clause_rows(self) -> Iterator[tuple[str, list[_FormattedToken]]]:
         """The head, a line for each clause, and one for the options."""
-        row: list[_Word] = []
+        row: list[_FormattedToken] = []
         depth = 0
         indent = ""
         for k, token in enumerate(self.tokens):
             is_word = token.kind == "name" and depth == 0 and k > 1 and self.tokens[k - 1].text != "."
             begins = is_word and (
-                token.text in BODY or (token.text in OPTIONS and not (row and row[0].text in OPTIONS))
+                token.text in TEMPLATE_CLAUSES
+                or (token.text in OPTION_KEYWORDS and not (row and row[0].text in OPTION_KEYWORDS))
             )
-            if begins and not (self.tokens[0].text == "domain" or self._is_nearest(k)):
+            if begins and not (self.tokens[0].text == "domain" or self._is_inline_by(k)):
                 yield indent, row
                 row, indent = [], INDENT
             row.append(token)
-            depth += _DEPTHS.get(token.text, 0)
+            depth += _DEPTH_CHANGES.get(token.text, 0)
         yield indent, row
 
-    def _is_nearest(self, k: int) -> bool:
+    def _is_inline_by(self, k: int) -> bool:
         """Whether `by` is that of nearest neighbours, or of a gate with its first feature."""
         return self.tokens[k].text == "by" and (self.tokens[0].text == "gate" or self.tokens[k - 2].text == "nearest")
 
-    def _fitted(self, indent: str, tokens: list[_Word]) -> Iterator[tuple[str, str]]:
+    def _wrap_row(self, indent: str, tokens: list[_FormattedToken]) -> Iterator[tuple[str, str]]:
         """A row as one line, or broken where comments stand and where it is too long."""
-        words = list(self._spaced(tokens))
-        if tokens[0].text in BODY and indent and len(words) > 1:
-            words[1] = " " * (self.hang - len(words[0])) + words[1].lstrip()
-            hang = indent + " " * self.hang
+        words = list(self._with_spaces(tokens))
+        if tokens[0].text in TEMPLATE_CLAUSES and indent and len(words) > 1:
+            words[1] = " " * (self.hanging_indent - len(words[0])) + words[1].lstrip()
+            hang = indent + " " * self.hanging_indent
         else:
             hang = indent + INDENT
         line, length, is_first = indent, len(indent + "".join(words)), True
         depth = 0
         for k, (token, word) in enumerate(zip(tokens, words, strict=True)):
-            if k and token.above:
+            if k and token.leading_comments:
                 if line.strip():
                     yield line, ""
-                for comment in token.above:
+                for comment in token.leading_comments:
                     yield hang + comment, ""
                 line, is_first = hang, True
             rest = "".join(words[k:]).rstrip()
             starts_part = depth == 0 and k > 1 and (token.text in ("and", "or", "=>") or tokens[k - 1].text == ",")
-            if starts_part and length > WIDTH and len(line + _until_next(words, tokens, k)) > WIDTH and line.strip():
+            if (
+                starts_part
+                and length > MAX_LINE_WIDTH
+                and len(line + _text_to_next_break(words, tokens, k)) > MAX_LINE_WIDTH
+                and line.strip()
+            ):
                 yield line, ""
                 line, is_first = hang, True
                 length = len(hang + rest)
             line += word.lstrip() if is_first else word
             is_first = False
-            if token.comment:
-                yield line, token.comment
+            if token.trailing_comment:
+                yield line, token.trailing_comment
                 line, is_first = hang, True
                 length = len(hang + rest)
-            depth += _DEPTHS.get(token.text, 0)
+            depth += _DEPTH_CHANGES.get(token.text, 0)
         if line.strip():
             yield line, ""
 
 
-def _is_apart(tokens: list[_Word], k: int) -> bool:
+def _needs_space(tokens: list[_FormattedToken], k: int) -> bool:
     """Return whether a space stands before token `k`, which is not the first."""
     a, b = tokens[k - 1].text, tokens[k].text
     if b in (",", ")", ".", "..") or a in ("(", ".", "..") or (b == ":" and not tokens[k].is_type_colon):
@@ -242,28 +253,28 @@ def _is_apart(tokens: list[_Word], k: int) -> bool:
     return b != "(" or tokens[k - 1].kind != "name" or a in _BEFORE_OPERAND
 
 
-def _until_next(words: list[str], tokens: list[_Word], k: int) -> str:
+def _text_to_next_break(words: list[str], tokens: list[_FormattedToken], k: int) -> str:
     """The words from one break to the next possible one."""
     depth = 0
     for j in range(k, len(words)):
         is_break = tokens[j].text in ("and", "or", "=>") or tokens[j - 1].text == ","
         if j > k and depth == 0 and is_break:
             return "".join(words[k:j])
-        depth += _DEPTHS.get(tokens[j].text, 0)
+        depth += _DEPTH_CHANGES.get(tokens[j].text, 0)
     return "".join(words[k:])
 
 
-def _name_of(row: list[_Word]) -> list[_Word]:
+def _name_tokens(row: list[_FormattedToken]) -> list[_FormattedToken]:
     """The tokens of an attribute before its colon."""
     colon = next(k for k, t in enumerate(row) if t.text == ":" and k > 0)
     return row[:colon]
 
 
-def _aligned(lines: list[tuple[str, str]]) -> list[str]:
+def _align_comments(lines: list[tuple[str, str]]) -> list[str]:
     """Lines with their comments, those between two blank lines in one column; behind a long line it just follows."""
     out: list[str] = []
     for _, paragraph in groupby(lines, key=lambda line: line == ("", "")):
         rows = list(paragraph)
-        width = max((len(text) for text, comment in rows if comment and len(text) <= ALIGNED), default=0)
+        width = max((len(text) for text, comment in rows if comment and len(text) <= MAX_COMMENT_COLUMN), default=0)
         out += [f"{text.ljust(width)}  {comment}" if comment else text for text, comment in rows]
     return out

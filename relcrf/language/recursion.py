@@ -13,10 +13,10 @@ from graphlib import TopologicalSorter
 from relcrf.errors import Diagnostic
 from relcrf.model.expressions import Aggregate, Atom, Connective, Expression
 from relcrf.model.nodes import children, walk
-from relcrf.model.spec import Derived, ModelSpec, Nearest
+from relcrf.model.spec import DerivedRelation, ModelSpec, NearestNeighbours
 
 
-def _uses_of(start: str, uses: Mapping[str, set[str]]) -> dict[str, str]:
+def _find_dependencies(start: str, uses: Mapping[str, set[str]]) -> dict[str, str]:
     """Return what a relation is derived from, directly or not; each with the one before it on a shortest path."""
     came_from: dict[str, str] = {}
     queue = deque([start])
@@ -29,9 +29,9 @@ def _uses_of(start: str, uses: Mapping[str, set[str]]) -> dict[str, str]:
     return came_from
 
 
-def cycle_through(start: str, uses: Mapping[str, set[str]]) -> list[str]:
+def find_cycle(start: str, uses: Mapping[str, set[str]]) -> list[str]:
     """Return a shortest path from a relation back to itself, along what each is derived from; empty where there is none."""
-    came_from = _uses_of(start, uses)
+    came_from = _find_dependencies(start, uses)
     if start not in came_from:
         return []
     path = [start, came_from[start]]
@@ -40,11 +40,11 @@ def cycle_through(start: str, uses: Mapping[str, set[str]]) -> list[str]:
     return path[::-1]
 
 
-def layers(spec: ModelSpec) -> list[list[Derived]]:
+def dependency_layers(spec: ModelSpec) -> list[list[DerivedRelation]]:
     """Return the derived relations in an order in which each comes after those that it uses, those of a cycle together."""
-    derived = {d.name: d for d in spec.derived}
-    uses = {name: _atoms(d) & set(derived) for name, d in derived.items()}
-    below = {name: {name, *_uses_of(name, uses)} for name in derived}
+    derived = {d.name: d for d in spec.derived_relations}
+    uses = {name: _used_relations(d) & set(derived) for name, d in derived.items()}
+    below = {name: {name, *_find_dependencies(name, uses)} for name in derived}
     cycle = {name: tuple(sorted(other for other in below[name] if name in below[other])) for name in derived}
     sorter: TopologicalSorter[tuple[str, ...]] = TopologicalSorter()
     for name in derived:
@@ -53,57 +53,59 @@ def layers(spec: ModelSpec) -> list[list[Derived]]:
     return [[derived[name] for name in sorted(names, key=lambda name: place[name])] for names in sorter.static_order()]
 
 
-def _atoms(derived: Derived) -> set[str]:
-    if isinstance(derived.definition, Nearest):
+def _used_relations(derived: DerivedRelation) -> set[str]:
+    if isinstance(derived.definition, NearestNeighbours):
         return set()
     return {node.relation for node in walk(derived.definition) if isinstance(node, Atom)}
 
 
-def is_recursive(layer: list[Derived]) -> bool:
+def is_recursive(layer: list[DerivedRelation]) -> bool:
     """Whether the relations of a layer depend on themselves."""
-    return len(layer) > 1 or layer[0].name in _atoms(layer[0])
+    return len(layer) > 1 or layer[0].name in _used_relations(layer[0])
 
 
-def unsound(spec: ModelSpec) -> Iterator[Diagnostic]:
+def check_recursion(spec: ModelSpec) -> Iterator[Diagnostic]:
     """Relations that are derived from their own absence, and those that never begin."""
-    for layer in layers(spec):
+    for layer in dependency_layers(spec):
         if not is_recursive(layer):
             continue
         names = {d.name for d in layer}
         broken = False
         for derived in layer:
-            assert not isinstance(derived.definition, Nearest)
-            for atom in _not_positive(derived.definition, is_positive=True):
+            assert not isinstance(derived.definition, NearestNeighbours)
+            for atom in _negative_atoms(derived.definition, is_positive=True):
                 if atom.relation in names and not broken:
                     broken = True
-                    uses = {d.name: _atoms(d) & names for d in layer}
-                    notes = (" -> ".join(cycle_through(derived.name, uses)),) if len(layer) > 1 else ()
+                    uses = {d.name: _used_relations(d) & names for d in layer}
+                    notes = (" -> ".join(find_cycle(derived.name, uses)),) if len(layer) > 1 else ()
                     message = f"'{derived.name}' is derived from where '{atom.relation}' does not hold"
                     hint = "a relation may use itself under 'and', 'or' and 'exists' only"
                     yield Diagnostic("E131", message, atom.span, hint, notes)
-        if not broken and not any(_begins(d.definition, names) for d in layer if not isinstance(d.definition, Nearest)):
+        if not broken and not any(
+            _has_base_case(d.definition, names) for d in layer if not isinstance(d.definition, NearestNeighbours)
+        ):
             message = f"'{layer[0].name}' is derived from itself alone, and so is always empty"
             hint = f"say where it begins: where OTHER(a, b) or ({layer[0].name}(a, m) and OTHER(m, b))"
             yield Diagnostic("W205", message, layer[0].span, hint)
 
 
-def _not_positive(node: Expression, *, is_positive: bool) -> Iterator[Atom]:
+def _negative_atoms(node: Expression, *, is_positive: bool) -> Iterator[Atom]:
     """The atoms that stand where holding can make the whole not hold."""
     if isinstance(node, Atom) and not is_positive:
         yield node
     keeps = isinstance(node, Connective) and node.operator in ("and", "or")
     keeps = keeps or (isinstance(node, Aggregate) and node.function == "exists")
     for child in children(node):
-        yield from _not_positive(child, is_positive=is_positive and keeps)
+        yield from _negative_atoms(child, is_positive=is_positive and keeps)
 
 
-def _begins(node: Expression, names: set[str]) -> bool:
+def _has_base_case(node: Expression, names: set[str]) -> bool:
     """Whether a condition can hold while all relations of the cycle are empty."""
     if isinstance(node, Atom):
         return node.relation not in names
     if isinstance(node, Connective) and node.operator in ("and", "or"):
-        sides = (_begins(node.left, names), _begins(node.right, names))
+        sides = (_has_base_case(node.left, names), _has_base_case(node.right, names))
         return all(sides) if node.operator == "and" else any(sides)
     if isinstance(node, Aggregate) and node.function == "exists":
-        return _begins(node.where, names)
+        return _has_base_case(node.where, names)
     return True

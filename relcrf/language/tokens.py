@@ -17,21 +17,21 @@ from typing import NamedTuple
 import lark
 
 from relcrf.errors import Source, Span
-from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS, LANGUAGE, ROLES
-from relcrf.resources import shipped
+from relcrf.language.keywords import CLAUSE_KEYWORDS, CONTEXT_KEYWORDS, DECLARATION_KEYWORDS, KEYWORDS, ROLE_KEYWORDS
+from relcrf.resources import resource_path
 
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
-WEIGHING = frozenset({"template", "candidates", "rule", "gate"})
+WEIGHTED_DECLARATIONS = frozenset({"template", "candidates", "rule", "gate"})
 """Declarations whose names are those of weights."""
 
 _WITH_PARAMETERS = frozenset({"relation", "predict", "derive", "template", "candidates"})
-_DECLARATIONS, _CONTINUING = frozenset(DECLARATIONS), frozenset(CONTINUING)
-_BEFORE_NAME = _DECLARATIONS - {"predict", "rule", "include"}
-_UNFINISHED = (":", ",", "{", "(", "=", "<", ">", "+", "-", "*", "/", ".")
+_DECLARATIONS, _CONTEXT_KEYWORDS = frozenset(DECLARATION_KEYWORDS), frozenset(CONTEXT_KEYWORDS)
+_KEYWORDS_BEFORE_NAME = _DECLARATIONS - {"predict", "rule", "include"}
+_LINE_CONTINUATIONS = (":", ",", "{", "(", "=", "<", ">", "+", "-", "*", "/", ".")
 """What a line ends with whose declaration goes on in the next one."""
 
-_KINDS = {
+_TOKEN_KINDS = {
     "NAME": "name",
     "FIGURE": "name",
     "INTEGER": "number",
@@ -45,34 +45,34 @@ _KINDS = {
 
 
 @cache
-def grammar() -> lark.Lark:
+def load_grammar() -> lark.Lark:
     """Load the parser of one declaration. It is fed with the tokens of this module: see `parse.feed`."""
-    text = shipped("grammar", "rcrf.lark").read_text(encoding="utf-8")
+    text = resource_path("grammar", "rcrf.lark").read_text(encoding="utf-8")
     return lark.Lark(text, parser="lalr", lexer="basic", propagate_positions=True, maybe_placeholders=False)
 
 
 @cache
-def spellings() -> dict[str, str]:
+def literal_terminals() -> dict[str, str]:
     """Return the text of each terminal that has only one, by its name."""
-    return {t.name: t.pattern.value for t in grammar().terminals if t.pattern.type == "str"}
+    return {t.name: t.pattern.value for t in load_grammar().terminals if t.pattern.type == "str"}
 
 
 @cache
-def _scanner() -> re.Pattern[str]:
+def _compile_scanner() -> re.Pattern[str]:
     """Compile the grammar's terminals, in Lark's order, and those of errors. Words of the language are names."""
-    found = [t for t in grammar().terminals if not spellings().get(t.name, "").isidentifier()]
+    found = [t for t in load_grammar().terminals if not literal_terminals().get(t.name, "").isidentifier()]
     found.sort(key=lambda t: (-t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name))
     patterns = {"MARK": r"\A\ufeff", **{t.name: t.pattern.to_regexp() for t in found}}
     # A text without its second quote ends at the next declaration, or with its line.
-    patterns["UNCLOSED"] = rf'"(?:(?!\b(?:{"|".join(DECLARATIONS)})\s)[^"\\\n]|\\[^\n])*'
+    patterns["UNCLOSED"] = rf'"(?:(?!\b(?:{"|".join(DECLARATION_KEYWORDS)})\s)[^"\\\n]|\\[^\n])*'
     patterns["OTHER"] = "(?s:.)"
     return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in patterns.items()))
 
 
 @cache
-def _trivia() -> frozenset[str]:
+def _ignored_terminals() -> frozenset[str]:
     """Return the terminals of comments and blanks, which the parser does not see."""
-    return frozenset({*grammar().ignore_tokens, "MARK"})
+    return frozenset({*load_grammar().ignore_tokens, "MARK"})
 
 
 class Token(NamedTuple):
@@ -94,7 +94,7 @@ class Token(NamedTuple):
     @property
     def kind(self) -> str:
         """`name`, `number`, `text`, `operator`, `comment`, `space` or `other`."""
-        return _KINDS.get(self.terminal) or ("space" if self.terminal in _trivia() else "operator")
+        return _TOKEN_KINDS.get(self.terminal) or ("space" if self.terminal in _ignored_terminals() else "operator")
 
 
 class DeclarationTokens:
@@ -118,14 +118,14 @@ class DeclarationTokens:
     def texts(self) -> tuple[str, ...]:
         return tuple(token.text for token in self.tokens)
 
-    def word(self, k: int) -> str:
+    def text_at(self, k: int) -> str:
         """The text of a token; '' where there is none of this index."""
         return self.texts[k] if 0 <= k < len(self.texts) else ""
 
     @property
     def keyword(self) -> str:
         """The word that begins the declaration; '' where none does."""
-        return self.texts[0] if self.texts[0] in DECLARATIONS else ""
+        return self.texts[0] if self.texts[0] in DECLARATION_KEYWORDS else ""
 
     @cached_property
     def name_index(self) -> int | None:
@@ -136,7 +136,7 @@ class DeclarationTokens:
             k = colon - 1
         if self.keyword in ("", "include") or not 0 < k < len(self.tokens) or self.tokens[k].kind != "name":
             return None
-        return k if self.texts[k] not in LANGUAGE else None
+        return k if self.texts[k] not in KEYWORDS else None
 
     @property
     def name(self) -> str:
@@ -151,7 +151,7 @@ class DeclarationTokens:
             return 1
         k = self.name_index + 1
         if self.texts[k : k + 1] == ("(",) and (self.keyword in _WITH_PARAMETERS or self.keyword == "entity"):
-            return matching(self.texts, k) + 1
+            return matching_bracket(self.texts, k) + 1
         return k
 
     @cached_property
@@ -175,7 +175,7 @@ class DeclarationTokens:
         first = texts.index("{", self.body_index)
         named = range(first + 1, len(texts) - 1)
         names = [k for k in named if self.tokens[k].kind == "name" and texts[k + 1] == ":"]
-        return {k: k - (texts[k - 1] in ROLES) for k in names}
+        return {k: k - (texts[k - 1] in ROLE_KEYWORDS) for k in names}
 
 
 class SourceText:
@@ -188,8 +188,8 @@ class SourceText:
     def __init__(self, text: str, name: str = "<model>") -> None:
         self.text = text
         self.source = Source(name, text)
-        self.tokens = tuple(Token(m.lastgroup or "", m[0], m.start()) for m in _scanner().finditer(text))
-        self._code = [token for token in self.tokens if token.terminal not in _trivia()]
+        self.tokens = tuple(Token(m.lastgroup or "", m[0], m.start()) for m in _compile_scanner().finditer(text))
+        self._code = [token for token in self.tokens if token.terminal not in _ignored_terminals()]
         # Spans end lines at `\n` alone, whatever an editor does.
         self._line_starts = [0, *(m.end() for m in re.finditer("\n", text))]
 
@@ -204,14 +204,16 @@ class SourceText:
     @cached_property
     def declarations(self) -> tuple[DeclarationTokens, ...]:
         """The declarations, and what stands before the first of them."""
-        cuts = list(dict.fromkeys([0, *_Cutter(self._code, self.text).starts(), len(self._code)]))
+        cuts = list(
+            dict.fromkeys([0, *_DeclarationSplitter(self._code, self.text).declaration_starts(), len(self._code)])
+        )
         return tuple(DeclarationTokens(tuple(self._code[a:b])) for a, b in pairwise(cuts))
 
-    def code(self, start: int, stop: int) -> Sequence[Token]:
+    def code_tokens(self, start: int, stop: int) -> Sequence[Token]:
         """Return the tokens that begin in a range, without blanks and comments."""
         return self._code[bisect_left(self._code_starts, start) : bisect_left(self._code_starts, stop)]
 
-    def between(self, start: int, stop: int) -> Sequence[Token]:
+    def tokens_between(self, start: int, stop: int) -> Sequence[Token]:
         """Return all tokens that begin in a range."""
         return self.tokens[bisect_left(self._starts, start) : bisect_left(self._starts, stop)]
 
@@ -247,7 +249,7 @@ class SourceText:
             return self.tokens[right - 1]
         return token
 
-    def before(self, offset: int) -> Token | None:
+    def token_before(self, offset: int) -> Token | None:
         """Return the last token that begins before an offset, without blanks and comments."""
         found = bisect_left(self._code_starts, offset) - 1
         return self._code[found] if found >= 0 else None
@@ -258,7 +260,7 @@ class SourceText:
         return found[-1] if found else None
 
 
-class _Cutter:
+class _DeclarationSplitter:
     """Reserved words decide where declarations begin, so that a mistake in one spoils no other.
 
     Attributes and values may have the names of declarations, so that the words around such a word count.
@@ -269,26 +271,31 @@ class _Cutter:
         self.text = text
         self.words = [token.text for token in code]
 
-    def starts(self) -> Sequence[int]:
+    def declaration_starts(self) -> Sequence[int]:
         """Return the indices of the tokens that begin a declaration."""
         found, k = [], 0
         while k < len(self.code):
-            taken = self._head(k) if self.code[k].kind == "name" else 0
+            taken = self._head_length(k) if self.code[k].kind == "name" else 0
             if taken:
                 found.append(k)
             k += taken or 1
         return found
 
-    def _head(self, k: int) -> int:
+    def _head_length(self, k: int) -> int:
         """Return how many tokens are surely the beginning of a declaration; 0 where none begins."""
         word, following = self.words[k], self._word(k + 1)
         if word not in _DECLARATIONS:
-            return int(word not in _CONTINUING and self._indent(k) == "" and self._is_odd(k))
+            return int(word not in _CONTEXT_KEYWORDS and self._indent(k) == "" and self._is_misspelt_keyword(k))
         if self._word(k - 1) not in (".", ".."):
             if word == "predict" and following == "relation" and self._word(k + 2) not in (":", ",", "}"):
                 return 2
             # Nowhere inside a declaration do two names stand side by side.
-            if word in _BEFORE_NAME and self._is_name(k + 1) and following not in CLAUSES and self._word(k + 2) != ":":
+            if (
+                word in _KEYWORDS_BEFORE_NAME
+                and self._is_name(k + 1)
+                and following not in CLAUSE_KEYWORDS
+                and self._word(k + 2) != ":"
+            ):
                 return 1
             if word == "rule" and (colon := self._colon_of_rule(k)) and not self._is_type(colon + 1):
                 return colon - k + 1
@@ -300,7 +307,7 @@ class _Cutter:
         if word == "predict":
             bracket = next((j for j in (2, 3) if self._word(k + j) == "("), 0)
             return int(indent == "" and bracket > 0 and all(self._is_word(k + j) for j in range(1, bracket)))
-        return int(word in _BEFORE_NAME or indent == "")
+        return int(word in _KEYWORDS_BEFORE_NAME or indent == "")
 
     def _word(self, k: int) -> str:
         return self.words[k] if 0 <= k < len(self.words) else ""
@@ -319,7 +326,7 @@ class _Cutter:
         before = self.text[self.text.rfind("\n", 0, start) + 1 : start]
         return None if before.strip(" \t") else before
 
-    def _gap(self, k: int) -> str:
+    def _text_before(self, k: int) -> str:
         """Return what stands between a token and the one before it."""
         return self.text[self.code[k - 1].stop : self.code[k].start]
 
@@ -327,7 +334,7 @@ class _Cutter:
         """Return which token is the colon behind a weight and a name; 0 where there is none."""
         parts = 0
         for j in range(k + 1, len(self.code)):
-            parts += bool(self._gap(j))
+            parts += bool(self._text_before(j))
             if self.words[j] == ":":
                 return j
             if self.words[j] in ("(", ")", "{", "}") or self.code[j].kind == "text" or not 0 < parts < 3:
@@ -344,15 +351,15 @@ class _Cutter:
         is_end = following in (",", "}", ":") or (self._is_name(k + 1) and self._word(k + 2) == ":")
         return self._is_name(k) and is_end
 
-    def _is_odd(self, k: int) -> bool:
+    def _is_misspelt_keyword(self, k: int) -> bool:
         """Return whether a misspelt keyword begins a declaration: a line such as `templat linked(`."""
-        if not self._is_name(k + 1) or self.words[k + 1] in _CONTINUING or self._gap(k + 1).strip(" \t"):
+        if not self._is_name(k + 1) or self.words[k + 1] in _CONTEXT_KEYWORDS or self._text_before(k + 1).strip(" \t"):
             return False
-        is_last = k + 2 >= len(self.code) or self._gap(k + 2).strip(" \t") != ""
-        return (is_last or self.words[k + 2][0] in "({=") and not self._word(k - 1).endswith(_UNFINISHED)
+        is_last = k + 2 >= len(self.code) or self._text_before(k + 2).strip(" \t") != ""
+        return (is_last or self.words[k + 2][0] in "({=") and not self._word(k - 1).endswith(_LINE_CONTINUATIONS)
 
 
-def matching(texts: Sequence[str], bracket: int) -> int:
+def matching_bracket(texts: Sequence[str], bracket: int) -> int:
     """Return the index of the bracket that belongs to the one at index `bracket`; the length, or -1, where none does."""
     own = texts[bracket]
     other = {"(": ")", "{": "}", ")": "(", "}": "{"}[own]

@@ -10,10 +10,10 @@ import numpy as np
 
 from relcrf.graph.candidates import CandidateSet
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.graph.triples import Space
+from relcrf.graph.triples import PairOrTripleSpace
 from relcrf.kernels import conditionals
-from relcrf.kernels.threads import frozen
-from relcrf.learning.likelihood import curvature
+from relcrf.kernels.threads import freeze
+from relcrf.learning.likelihood import hessian_diagonal_bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class AbstractCandidateObjective(ABC):
     """Whether the gradient is the derivative of the value, as line searches need it."""
     base: ReducedGraph
     states: np.ndarray
-    spaces: tuple[Space, ...]
+    spaces: tuple[PairOrTripleSpace, ...]
     chosen: CandidateSet
     trained: np.ndarray
 
@@ -58,7 +58,7 @@ class AbstractCandidateObjective(ABC):
 
     def base_curvature(self) -> np.ndarray:
         """Return an upper estimate of the Hessian's diagonal in the weights of the base, shape (n_base,)."""
-        return curvature(self.base)
+        return hessian_diagonal_bound(self.base)
 
     def curvature(self) -> np.ndarray:
         """Return an upper estimate of the Hessian's diagonal, of the shape of a point."""
@@ -71,7 +71,7 @@ class AbstractCandidateObjective(ABC):
 
     def weight_start(self, candidates: CandidateSet) -> np.ndarray:
         """Return where the weights of each candidate begin behind those of the base, shape (n + 1,)."""
-        return candidates.starts([space.n_weights for space in self.spaces])
+        return candidates.entry_offsets([space.n_weights for space in self.spaces])
 
 
 def label_residual(
@@ -86,7 +86,7 @@ def label_residual(
     """
     at_label = base.state_start[:-1] + states
     of_label, log_partition = scores[at_label], np.empty(base.n_nodes)
-    conditionals.normalise(frozen(base.state_start, np.int64), scores, log_partition)
+    conditionals.normalise(freeze(base.state_start, np.int64), scores, log_partition)
     losses = log_partition - of_label
     scores[at_label] -= 1.0
     if trained.all():

@@ -7,11 +7,11 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from relcrf.learning.lbfgs import State
+from relcrf.learning.lbfgs import OptimiserState
 
 
 @dataclass(frozen=True, kw_only=True)
-class EarlyStoppingState(State):
+class EarlyStoppingState(OptimiserState):
     """A state that remembers the best point so far.
 
     Args:
@@ -25,11 +25,11 @@ class EarlyStoppingState(State):
     stalled: int
 
     @classmethod
-    def of(cls, state: State, **fields: Any) -> Self:
+    def from_state(cls, state: OptimiserState, **fields: Any) -> Self:
         """Return a state to begin with; `fields` are those of a derived class."""
         return cls(**vars(state), best=np.nan, best_point=np.empty(0), stalled=0, **fields)
 
-    def marked_best(self, loss: float) -> Self:
+    def with_best(self, loss: float) -> Self:
         """Return the state with its point as the best."""
         return replace(self, best=loss, best_point=self.point, stalled=0)
 
@@ -38,17 +38,17 @@ class EarlyStoppingState(State):
         return replace(self, point=self.best_point)
 
 
-Stopping = TypeVar("Stopping", bound=EarlyStoppingState)
+AnyStoppingState = TypeVar("AnyStoppingState", bound=EarlyStoppingState)
 
 
-def stopped_early(state: Stopping, loss: float, patience: int) -> Stopping:
+def update_early_stopping(state: AnyStoppingState, loss: float, patience: int) -> AnyStoppingState:
     """Return the state with what its loss of held-out labels shows; when it ends, it is at the best point.
 
     Args:
         patience: iterations without progress after which the status is `stopped early`.
     """
     improved = np.isnan(state.best) or loss < state.best
-    state = state.marked_best(loss) if improved else replace(state, stalled=state.stalled + 1)
+    state = state.with_best(loss) if improved else replace(state, stalled=state.stalled + 1)
     if state.status == "running" and state.stalled < patience:
         return state
     status = "stopped early" if state.status == "running" else state.status

@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.graph.candidates import PairSpace, Side
+from relcrf.graph.candidates import CandidateSide, PairSpace
 from relcrf.kernels import edge_tables, packed_counts
-from relcrf.kernels.threads import frozen, in_runs
-from relcrf.learning.edge_cells import joined_cells
+from relcrf.kernels.threads import freeze, map_key_ranges
+from relcrf.learning.edge_conditionals import joined_cells
 
-MOST_WORDS = 4
+MAX_WORDS_PER_CELL = 4
 """Of 64 bits for each cell, above which a side is not packed: there cells are so few that they are merged faster."""
 
 
@@ -29,12 +29,12 @@ class PackedSide:
     totals: np.ndarray
 
     @classmethod
-    def of(cls, side: Side, n_samples: int, labels: np.ndarray) -> PackedSide:
+    def pack(cls, side: CandidateSide, n_samples: int, labels: np.ndarray) -> PackedSide:
         """From the label of each node, shape (n_nodes,); -1 where it is not counted."""
-        shape = (side.n_keys, len(side.truth), words(n_samples))
+        shape = (side.n_keys, len(side.truth), n_words(n_samples))
         planes, totals = np.zeros(shape, dtype=np.uint64), np.zeros(shape[:2], dtype=np.int64)
-        packed_counts.pack(side.cells, labels, planes, totals)
-        return cls(frozen(planes, np.uint64), frozen(totals, np.int64))
+        packed_counts.pack(side.kernel_cells, labels, planes, totals)
+        return cls(freeze(planes, np.uint64), freeze(totals, np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,38 +44,40 @@ class EdgeCounts:
     Args:
         space: whose sides have nodes as variables.
         states: the label of each node, shape (n_nodes,), int16.
-        counted: nodes whose labels are counted, shape (n_nodes,), bool.
+        counted_nodes: nodes whose labels are counted, shape (n_nodes,), bool.
     """
 
     space: PairSpace
     states: np.ndarray
-    counted: np.ndarray
+    counted_nodes: np.ndarray
 
     @cached_property
     def _labels(self) -> np.ndarray:
         """Return the label of each node, -1 where it is not counted."""
-        return frozen(np.where(self.counted, self.states, -1), np.int16)
+        return freeze(np.where(self.counted_nodes, self.states, -1), np.int16)
 
     @cached_property
     def packed(self) -> tuple[PackedSide, PackedSide] | None:
         """Return the sides as bits; None where they have few cells."""
         space, (first, second) = self.space, self.space.sides
         for side in space.sides:
-            if side.n_keys * len(side.truth) * words(space.n_samples) > MOST_WORDS * len(side.variable):
+            if side.n_keys * len(side.truth) * n_words(space.n_samples) > MAX_WORDS_PER_CELL * len(side.variable):
                 return None
-        packed = PackedSide.of(first, space.n_samples, self._labels)
-        alike = len(first.truth) == len(second.truth) and all(map(np.array_equal, first.cells, second.cells))
-        return packed, packed if alike else PackedSide.of(second, space.n_samples, self._labels)
+        packed = PackedSide.pack(first, space.n_samples, self._labels)
+        alike = len(first.truth) == len(second.truth) and all(
+            map(np.array_equal, first.kernel_cells, second.kernel_cells)
+        )
+        return packed, packed if alike else PackedSide.pack(second, space.n_samples, self._labels)
 
     def __call__(self, pairs: np.ndarray) -> np.ndarray:
         """Joint states of pairs of keys, shape (n, 2); shape (n, n_first_states, n_second_states), int64."""
         n_states = tuple(len(side.truth) for side in self.space.sides)
         out = np.zeros((len(pairs), *n_states), dtype=np.int64)
         if self.packed is None:
-            edge_tables.count_states(joined_cells(self.space, pairs), self._labels, out)
+            edge_tables.count_joint_states(joined_cells(self.space, pairs), self._labels, out)
             return out
         first, second = self.packed
-        keys = [frozen(key, np.int64) for key in pairs.T]
+        keys = [freeze(key, np.int64) for key in pairs.T]
 
         def run(lo: int, hi: int) -> None:
             packed_counts.count_pairs(
@@ -89,10 +91,10 @@ class EdgeCounts:
                 out[lo:hi],
             )
 
-        list(in_runs(np.full(len(pairs), words(self.space.n_samples) * n_states[0] * n_states[1]), run))
+        list(map_key_ranges(np.full(len(pairs), n_words(self.space.n_samples) * n_states[0] * n_states[1]), run))
         return out
 
 
-def words(n_samples: int) -> int:
+def n_words(n_samples: int) -> int:
     """Of 64 bits that have one for each sample."""
     return -(-n_samples // 64)

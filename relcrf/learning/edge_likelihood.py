@@ -14,10 +14,10 @@ import numpy as np
 from relcrf.graph.candidates import CandidateSet, PairSpace
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.sample_columns import SampleColumns
-from relcrf.kernels.threads import frozen
+from relcrf.kernels.threads import freeze
 from relcrf.learning.candidate_objective import AbstractCandidateObjective
-from relcrf.learning.edge_cells import AbstractConditionals, CellConditionals, EdgeTables
-from relcrf.learning.edge_columns import MAX_STATES, ColumnBase, ColumnConditionals
+from relcrf.learning.column_conditionals import MAX_STATES, ColumnConditionals, ColumnPotentials
+from relcrf.learning.edge_conditionals import AbstractConditionals, CellConditionals, EdgeTables
 from relcrf.learning.edge_counts import EdgeCounts
 
 
@@ -38,7 +38,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
     counts: tuple[EdgeCounts, ...]
 
     @classmethod
-    def of(cls, base: ReducedGraph, states: np.ndarray, spaces: tuple[PairSpace, ...]) -> EdgeLikelihood:
+    def build(cls, base: ReducedGraph, states: np.ndarray, spaces: tuple[PairSpace, ...]) -> EdgeLikelihood:
         """Return the objective with nothing chosen, trained on all nodes.
 
         Args:
@@ -48,22 +48,22 @@ class EdgeLikelihood(AbstractCandidateObjective):
         node_of = np.full(base.graph.n_variables, -1, dtype=np.int32)
         node_of[base.variables] = np.arange(base.n_nodes, dtype=np.int32)
         placed = tuple(
-            space.placed([replace(s, variable=node_of[s.variable]) for s in space.sides]) for space in spaces
+            space.with_sides([replace(s, variable=node_of[s.variable]) for s in space.sides]) for space in spaces
         )
         sides = [side for space in placed for side in space.sides]
         assert all(side.variable.min(initial=0) >= 0 for side in sides), "a variable of a cell is not a node"
-        states, every = frozen(states, np.int16), frozen(np.ones(base.n_nodes), bool)
+        states, every = freeze(states, np.int16), freeze(np.ones(base.n_nodes), bool)
         few_states = base.cardinality.max(initial=0) <= MAX_STATES
-        columns = SampleColumns.of(base.cardinality, placed) if few_states else None
+        columns = SampleColumns.from_spaces(base.cardinality, placed) if few_states else None
         conditionals: AbstractConditionals = CellConditionals(base, states, every)
         if columns is not None:
-            conditionals = ColumnConditionals(base, columns, ColumnBase.of(base, columns), states, every)
+            conditionals = ColumnConditionals(base, columns, ColumnPotentials.build(base, columns), states, every)
         counts = tuple(EdgeCounts(space, states, every) for space in placed)
-        return cls(base, states, placed, CandidateSet.none(), every, conditionals, counts)
+        return cls(base, states, placed, CandidateSet.empty(), every, conditionals, counts)
 
     def trained_on(self, nodes: np.ndarray) -> EdgeLikelihood:
-        trained = frozen(nodes, bool)
-        counts = tuple(replace(counts, counted=trained) for counts in self.counts)
+        trained = freeze(nodes, bool)
+        counts = tuple(replace(counts, counted_nodes=trained) for counts in self.counts)
         return replace(self, trained=trained, conditionals=self.conditionals.trained_on(trained), counts=counts)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -73,30 +73,30 @@ class EdgeLikelihood(AbstractCandidateObjective):
         value, base, joint = self.conditionals.value_and_gradient(weights, self.edges, tables)
         return value, np.concatenate((base, self.edges.gradient(joint)))
 
-    def edge_gradients(self, point: np.ndarray, space: int, pairs: np.ndarray) -> np.ndarray:
+    def edge_gradients(self, point: np.ndarray, space_index: int, pairs: np.ndarray) -> np.ndarray:
         """The gradient of edges that are not chosen, at a point of those that are.
 
         Args:
-            space: the number of their space. pairs: their keys, shape (n, 2).
+            space_index: the number of their space. pairs: their keys, shape (n, 2).
 
         Returns:
             shape (n, n_weights).
         """
-        asked = EdgeTables(self.spaces, CandidateSet.of(space, pairs))
+        asked = EdgeTables(self.spaces, CandidateSet.from_pairs(space_index, pairs))
         weights, tables = self._split(point)
         joint = self.conditionals.gradient(weights, self.edges, tables, asked)
-        return asked.gradient(joint).reshape(len(pairs), self.spaces[space].n_weights)
+        return asked.gradient(joint).reshape(len(pairs), self.spaces[space_index].n_weights)
 
-    def edge_counts(self, space: int, pairs: np.ndarray) -> np.ndarray:
+    def edge_counts(self, space_index: int, pairs: np.ndarray) -> np.ndarray:
         """In how many samples each joint state of some edges is met, both of whose ends are trained on.
 
         Args:
-            space: the number of their space. pairs: their keys, shape (n, 2).
+            space_index: the number of their space. pairs: their keys, shape (n, 2).
 
         Returns:
             joint states row by row, shape (n, n_joint_states), int64.
         """
-        counts = self.counts[space](pairs)
+        counts = self.counts[space_index](pairs)
         return counts.reshape(len(pairs), counts.shape[1] * counts.shape[2])
 
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
@@ -108,7 +108,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
         start = self.weight_start(candidates)
         out = np.empty(int(start[-1]))
         for number, space in enumerate(self.spaces):
-            places = candidates.places(number)
+            places = candidates.indices_in_space(number)
             counts = self.counts[number](candidates.pairs(places))
             patterns = space.patterns.reshape(*counts.shape[1:], -1)
             squares = (

@@ -15,9 +15,18 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.columns.offsets import offsets
-from relcrf.learning.lbfgs import DECREASE, ROUNDING, AbstractQuasiNewton, AnyState, Found, Objective, State, is_curved
+from relcrf.learning.lbfgs import (
+    ROUNDING_TOLERANCE,
+    SUFFICIENT_DECREASE,
+    AbstractQuasiNewton,
+    AnyState,
+    LineSearchResult,
+    Objective,
+    OptimiserState,
+    has_positive_curvature,
+)
 
-EXACTNESS = 0.1
+INNER_TOLERANCE = 0.1
 """The share of the violations that the minimum of a step's model may leave."""
 
 INNER_ITERATIONS = 200
@@ -28,7 +37,7 @@ MAX_EVALUATIONS = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class WeightGroups:
     """Weights that lie in groups, one after the other, and the penalty `sum over groups of strength * |weights of the group|`.
 
     Args:
@@ -40,7 +49,7 @@ class Groups:
     strength: np.ndarray
 
     @classmethod
-    def of(cls, sizes: np.ndarray, strength: np.ndarray) -> Groups:
+    def from_sizes(cls, sizes: np.ndarray, strength: np.ndarray) -> WeightGroups:
         """Return groups of some sizes, shape (n_groups,)."""
         return cls(offsets(sizes), strength)
 
@@ -48,24 +57,24 @@ class Groups:
     def sizes(self) -> np.ndarray:
         return np.diff(self.start)
 
-    def spread(self, values: np.ndarray) -> np.ndarray:
+    def expand(self, values: np.ndarray) -> np.ndarray:
         """A value for each group as one for each weight."""
         return np.asarray(np.repeat(values, self.sizes))
 
-    def totals(self, values: np.ndarray) -> np.ndarray:
+    def sums(self, values: np.ndarray) -> np.ndarray:
         """Sums over the weights of each group, shape (n_groups,)."""
         return np.asarray(np.add.reduceat(values, self.start[:-1]))
 
     def norms(self, values: np.ndarray) -> np.ndarray:
         """Euclidean norms of the values of each group, shape (n_groups,)."""
-        return np.asarray(np.sqrt(self.totals(values * values)))
+        return np.asarray(np.sqrt(self.sums(values * values)))
 
     def penalty(self, point: np.ndarray) -> float:
         norms = self.norms(point)
         there = norms > 0.0
         return float(self.strength[there] @ norms[there])
 
-    def shrunk(self, point: np.ndarray, rate: np.ndarray) -> np.ndarray:
+    def shrink(self, point: np.ndarray, rate: np.ndarray) -> np.ndarray:
         """The proximal step: each group's norm falls by its rate times its strength, and no lower than to 0.
 
         Args:
@@ -73,7 +82,7 @@ class Groups:
         """
         norms, fall = self.norms(point), rate * self.strength
         left = np.divide(norms - fall, norms, out=np.zeros(len(norms)), where=norms > fall)
-        return np.asarray(point * self.spread(left))
+        return np.asarray(point * self.expand(left))
 
     def violations(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """How far each group is from its condition of the minimum (Karush, Kuhn & Tucker), shape (n_groups,).
@@ -87,7 +96,7 @@ class Groups:
         norms = self.norms(point)
         there = norms > 0.0
         pull = np.divide(self.strength, norms, out=np.zeros(len(norms)), where=there)
-        inside = self.norms(gradient + self.spread(pull) * point)
+        inside = self.norms(gradient + self.expand(pull) * point)
         return np.asarray(np.where(there, inside, np.maximum(inside - self.strength, 0.0)) / np.sqrt(self.sizes))
 
 
@@ -108,10 +117,10 @@ class GroupLasso(AbstractQuasiNewton):
     tolerance: float = 1e-2
     value_tolerance: float = 0.0
     max_iterations: int = 500
-    groups: Groups = field(kw_only=True)
+    groups: WeightGroups = field(kw_only=True)
     diagonal: np.ndarray = field(kw_only=True)
     scale: float = field(kw_only=True)
-    exhausted: ClassVar[str] = "stalled"
+    exhausted_status: ClassVar[str] = "stalled"
 
     def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
         return float(self.groups.violations(point, gradient).max(initial=0.0))
@@ -119,34 +128,34 @@ class GroupLasso(AbstractQuasiNewton):
     def penalty(self, point: np.ndarray) -> float:
         return self.groups.penalty(point)
 
-    def start(self, objective: Objective, point: np.ndarray) -> State:
-        return replace(super().start(objective, point), first_gradient=self.scale)
+    def start(self, objective: Objective, point: np.ndarray) -> OptimiserState:
+        return replace(super().start(objective, point), initial_gradient_norm=self.scale)
 
-    def grown(self, state: AnyState, gradient: np.ndarray) -> AnyState:
-        return replace(super().grown(state, gradient), first_gradient=state.first_gradient)
+    def extend_state(self, state: AnyState, gradient: np.ndarray) -> AnyState:
+        return replace(super().extend_state(state, gradient), initial_gradient_norm=state.initial_gradient_norm)
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
-        return self.judged(super().step(objective, state))
+        return self.update_status(super().step(objective, state))
 
-    def search(self, objective: Objective, state: State) -> Found | None:
-        target = self._minimum(_Quadratic.of(self._metric, state.steps, state.changes), state)
+    def search(self, objective: Objective, state: OptimiserState) -> LineSearchResult | None:
+        target = self._minimise_model(_QuadraticModel.from_differences(self._metric, state.steps, state.changes), state)
         return self._search_towards(target, objective, state)
 
     @cached_property
     def _metric(self) -> np.ndarray:
         """The diagonal with one value a group, as shrinking groups needs it."""
-        return self.groups.spread(self.groups.totals(self.diagonal) / self.groups.sizes)
+        return self.groups.expand(self.groups.sums(self.diagonal) / self.groups.sizes)
 
-    def _minimum(self, model: _Quadratic, state: State) -> np.ndarray:
-        """Return where the model of the function at a state is the least, to `EXACTNESS`: accelerated proximal descent."""
+    def _minimise_model(self, model: _QuadraticModel, state: OptimiserState) -> np.ndarray:
+        """Return where the model of the function at a state is the least, to `INNER_TOLERANCE`: accelerated proximal descent."""
         rates = 1.0 / (model.bound * self._metric)
         of_groups = rates[self.groups.start[:-1]]
-        enough = EXACTNESS * state.gradient_norm
+        enough = INNER_TOLERANCE * state.gradient_norm
         point = ahead = state.point
         momentum = 1.0
         slope = state.gradient
         for _ in range(INNER_ITERATIONS):
-            following = self.groups.shrunk(ahead - rates * slope, of_groups)
+            following = self.groups.shrink(ahead - rates * slope, of_groups)
             if float((ahead - following) @ ((following - point) / rates)) > 0.0:
                 momentum = 1.0  # it has begun to swing
             faster = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
@@ -157,19 +166,21 @@ class GroupLasso(AbstractQuasiNewton):
                 break
         return point
 
-    def _search_towards(self, whole: np.ndarray, objective: Objective, state: State) -> Found | None:
+    def _search_towards(
+        self, target: np.ndarray, objective: Objective, state: OptimiserState
+    ) -> LineSearchResult | None:
         """Return a lower point on the way to the model's minimum; None where there is none."""
-        direction = whole - state.point
-        promised = float(state.gradient @ direction) + self.penalty(whole) - self.penalty(state.point)
+        direction = target - state.point
+        promised = float(state.gradient @ direction) + self.penalty(target) - self.penalty(state.point)
         length = 1.0
         for evaluation in range(1, MAX_EVALUATIONS + 1):
-            point = whole if length == 1.0 else state.point + length * direction
+            point = target if length == 1.0 else state.point + length * direction
             value, gradient = objective(point)
             if np.isfinite(value):
-                if value <= state.value + DECREASE * length * promised:
+                if value <= state.value + SUFFICIENT_DECREASE * length * promised:
                     return point, value, gradient, evaluation
                 # Near the minimum the value's rounding hides its decrease; the violations still tell.
-                hidden = abs(value - state.value) <= ROUNDING * abs(state.value)
+                hidden = abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
                 if hidden and self.norm(point, gradient) < state.gradient_norm:
                     return point, value, gradient, evaluation
                 excess = value - state.value - length * promised
@@ -180,7 +191,7 @@ class GroupLasso(AbstractQuasiNewton):
 
 
 @dataclass(frozen=True)
-class _Quadratic:
+class _QuadraticModel:
     """An estimate B of a Hessian of limited memory in the compact form `B = scale * metric - factors middle factors'`.
 
     Args:
@@ -195,8 +206,10 @@ class _Quadratic:
     bound: float
 
     @classmethod
-    def of(cls, metric: np.ndarray, steps: tuple[np.ndarray, ...], changes: tuple[np.ndarray, ...]) -> _Quadratic:
-        curved = [pair for pair in zip(steps, changes, strict=True) if is_curved(*pair)]
+    def from_differences(
+        cls, metric: np.ndarray, steps: tuple[np.ndarray, ...], changes: tuple[np.ndarray, ...]
+    ) -> _QuadraticModel:
+        curved = [pair for pair in zip(steps, changes, strict=True) if has_positive_curvature(*pair)]
         if not curved:
             return cls(metric, np.empty((len(metric), 0)), np.empty((0, 0)), 1.0, 1.0)
         s, y = (np.array(part).T for part in zip(*curved, strict=True))

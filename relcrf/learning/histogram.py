@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-LARGEST = 1e100
+MAX_ABSOLUTE_EDGE = 1e100
 """Of edges and thresholds, so that sums and differences of them are numbers."""
 
 
@@ -20,42 +20,42 @@ class Histogram:
         edges: of the bins, ascending, shape (n + 1,).
         counts: shape (n,), int64.
         threshold: a size that matters for these numbers; None where there is none.
-        beyond: how many are larger than that, by their absolute values.
+        n_beyond: how many are larger than that, by their absolute values.
     """
 
     edges: np.ndarray
     counts: np.ndarray
     threshold: float | None = None
-    beyond: int = 0
+    n_beyond: int = 0
 
     def __post_init__(self) -> None:
         edges, counts = self.edges, self.counts
         if edges.ndim != 1 or edges.shape != (len(counts) + 1,) or not (np.diff(edges) > 0).all():
             raise ValueError(f"{len(edges)} edges for {len(counts)} bins, or edges that do not ascend")
-        if not (np.abs((*edges, self.threshold or 0.0)) <= LARGEST).all():
+        if not (np.abs((*edges, self.threshold or 0.0)) <= MAX_ABSOLUTE_EDGE).all():
             raise ValueError("edges or a threshold that cannot be")
-        if counts.min(initial=0) < 0 or not 0 <= self.beyond <= self.total:
+        if counts.min(initial=0) < 0 or not 0 <= self.n_beyond <= self.total:
             raise ValueError("counts that cannot be")
 
     @classmethod
-    def of(cls, parts: Iterable[np.ndarray], edges: np.ndarray, threshold: float | None = None) -> Histogram:
+    def from_chunks(cls, chunks: Iterable[np.ndarray], edges: np.ndarray, threshold: float | None = None) -> Histogram:
         """Of numbers that come in parts. What rounding has put beyond the last edges counts within."""
         counts, beyond = np.zeros(len(edges) - 1, dtype=np.int64), 0
-        for values in parts:
+        for values in chunks:
             counts += np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
             beyond += 0 if threshold is None else int((np.abs(values) > threshold).sum())
         return cls(edges, counts, threshold, beyond)
 
     @classmethod
-    def of_plain(cls, facts: Mapping[str, Any]) -> Histogram:
+    def from_plain(cls, plain: Mapping[str, Any]) -> Histogram:
         """From the form that `as_plain` gives.
 
         Raises:
             ValueError, TypeError, KeyError: where it is another.
         """
-        edges, counts = np.asarray(facts["edges"], dtype=np.float64), np.asarray(facts["counts"], dtype=np.int64)
-        threshold = facts["threshold"]
-        return cls(edges, counts, None if threshold is None else float(threshold), int(facts["beyond"]))
+        edges, counts = np.asarray(plain["edges"], dtype=np.float64), np.asarray(plain["counts"], dtype=np.int64)
+        threshold = plain["threshold"]
+        return cls(edges, counts, None if threshold is None else float(threshold), int(plain["beyond"]))
 
     def as_plain(self) -> dict[str, Any]:
         """Numbers and lists, as JSON has them."""

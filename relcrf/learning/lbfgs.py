@@ -16,16 +16,16 @@ import numpy as np
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 """Value and gradient at a point of shape (n,)."""
 
-Found = tuple[np.ndarray, float, np.ndarray, int]
+LineSearchResult = tuple[np.ndarray, float, np.ndarray, int]
 """What a line search accepts: point, value and gradient there, and the evaluations it has spent."""
 
-ROUNDING = 1e-13
+ROUNDING_TOLERANCE = 1e-13
 """Relative differences of values that sums of many terms in double precision cannot tell from 0."""
 
-DECREASE = 1e-4
+SUFFICIENT_DECREASE = 1e-4
 """The share of the decrease that the slope promises which a step must reach (Armijo)."""
 
-CURVATURE = 0.9
+WOLFE_CURVATURE = 0.9
 """The share of the slope at the start of a line search that may be left at its end."""
 
 MAX_EVALUATIONS = 30
@@ -33,7 +33,7 @@ MAX_EVALUATIONS = 30
 
 
 @dataclass(frozen=True)
-class State:
+class OptimiserState:
     """The state of an optimiser: all that its next iteration needs. Learners that need more derive a class of their own.
 
     Args:
@@ -41,7 +41,7 @@ class State:
         gradient_norm: largest absolute component of what is 0 at the minimum: the gradient, or with L1 the pseudo-gradient.
         steps, changes: differences of points and of gradients, oldest first; m arrays of shape (n,). Methods that are not
             quasi-Newton keep their memory in `steps`.
-        first_gradient: the `gradient_norm` at the start, the scale of the stopping rule.
+        initial_gradient_norm: the `gradient_norm` at the start, the scale of the stopping rule.
         status: `running`, `converged`, or why it stopped.
     """
 
@@ -51,7 +51,7 @@ class State:
     gradient_norm: float
     steps: tuple[np.ndarray, ...]
     changes: tuple[np.ndarray, ...]
-    first_gradient: float
+    initial_gradient_norm: float
     iteration: int = 0
     evaluations: int = 1
     status: str = "running"
@@ -71,8 +71,8 @@ class State:
         return state
 
 
-AnyState = TypeVar("AnyState", bound=State)
-F = TypeVar("F")
+AnyState = TypeVar("AnyState", bound=OptimiserState)
+AnyObjective = TypeVar("AnyObjective")
 
 
 def _to_arrays(value: Any, prefix: str = "") -> dict[str, np.ndarray]:
@@ -95,7 +95,7 @@ def _from_arrays(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") 
     return kind(**values)
 
 
-class AbstractMinimiser(ABC, Generic[F]):
+class AbstractMinimiser(ABC, Generic[AnyObjective]):
     """An iteration whose states can be saved, for objectives of some form.
 
     Args:
@@ -111,15 +111,18 @@ class AbstractMinimiser(ABC, Generic[F]):
         return float(np.abs(gradient).max(initial=0.0))
 
     @abstractmethod
-    def start(self, objective: F, point: np.ndarray) -> State:
+    def start(self, objective: AnyObjective, point: np.ndarray) -> OptimiserState:
         """Return the state before the first iteration."""
 
     @abstractmethod
-    def step(self, objective: F, state: AnyState) -> AnyState:
+    def step(self, objective: AnyObjective, state: AnyState) -> AnyState:
         """Make one iteration, or set the status that there is to be no more."""
 
     def minimise(
-        self, objective: F, state: AnyState, observe: Callable[[AnyState], AnyState | None] = lambda state: None
+        self,
+        objective: AnyObjective,
+        state: AnyState,
+        observe: Callable[[AnyState], AnyState | None] = lambda state: None,
     ) -> AnyState:
         """Iterate until the status is no longer `running`.
 
@@ -132,25 +135,25 @@ class AbstractMinimiser(ABC, Generic[F]):
             state = observe(state) or state
         return state
 
-    def judged(self, state: AnyState) -> AnyState:
+    def update_status(self, state: AnyState) -> AnyState:
         """Return the state with a status that says why it ends, where it does."""
         if not np.isfinite([state.value, state.gradient_norm]).all():
             return replace(state, status="diverged")
-        if state.gradient_norm <= self.tolerance * max(state.first_gradient, 1e-12):
+        if state.gradient_norm <= self.tolerance * max(state.initial_gradient_norm, 1e-12):
             return replace(state, status="converged")
         if state.iteration >= self.max_iterations:
             return replace(state, status="not converged")
         return state
 
 
-def start_at(minimiser: AbstractMinimiser[Objective], objective: Objective, point: np.ndarray) -> State:
+def initial_state(minimiser: AbstractMinimiser[Objective], objective: Objective, point: np.ndarray) -> OptimiserState:
     """Return the state of a minimiser before the first iteration, without a memory."""
     value, gradient = objective(point)
     norm = minimiser.norm(point, gradient)
-    return State(point, value, gradient, norm, (), (), norm)
+    return OptimiserState(point, value, gradient, norm, (), (), norm)
 
 
-class AbstractGrowing(AbstractMinimiser[Objective]):
+class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
     """A minimiser of a smooth function and a penalty, whose objective may get more weights on the way.
 
     The objective that its methods take is the smooth function. In its states, `value` has the penalty in it and `gradient`
@@ -170,10 +173,10 @@ class AbstractGrowing(AbstractMinimiser[Objective]):
 
         return evaluate
 
-    def start(self, objective: Objective, point: np.ndarray) -> State:
-        return start_at(self, self.penalised(objective), point)
+    def start(self, objective: Objective, point: np.ndarray) -> OptimiserState:
+        return initial_state(self, self.penalised(objective), point)
 
-    def grown(self, state: AnyState, gradient: np.ndarray) -> AnyState:
+    def extend_state(self, state: AnyState, gradient: np.ndarray) -> AnyState:
         """Return the state with more weights, at 0, and what is known of the curvature of those there were.
 
         The scale of the stopping rule stays where it is the larger one, so that the end is as exact whenever weights join.
@@ -192,11 +195,11 @@ class AbstractGrowing(AbstractMinimiser[Objective]):
             status="running",
         )
         norm = self.norm(longer.point, longer.gradient)
-        return replace(longer, gradient_norm=norm, first_gradient=max(norm, state.first_gradient))
+        return replace(longer, gradient_norm=norm, initial_gradient_norm=max(norm, state.initial_gradient_norm))
 
 
 @dataclass(frozen=True)
-class AbstractQuasiNewton(AbstractGrowing):
+class AbstractQuasiNewton(AbstractGrowingMinimiser):
     """The iteration that is common to limited-memory quasi-Newton methods.
 
     Args:
@@ -210,24 +213,24 @@ class AbstractQuasiNewton(AbstractGrowing):
     value_tolerance: float = 1e-8
     max_iterations: int = 200
     memory: int = 10
-    exhausted: ClassVar[str] = "converged"
+    exhausted_status: ClassVar[str] = "converged"
     """The status where a search without a memory finds no lower point: this is the minimum to the precision of the arithmetic."""
 
     @abstractmethod
-    def search(self, objective: Objective, state: State) -> Found | None:
+    def search(self, objective: Objective, state: OptimiserState) -> LineSearchResult | None:
         """Return a lower point; None where none was found. The objective's value has the penalty in it."""
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
-        state = self.judged(state)
+        state = self.update_status(state)
         if state.status != "running":
             return state
         found = self.search(self.penalised(objective), state)
         if found is None:
-            return replace(state, steps=(), changes=()) if state.steps else replace(state, status=self.exhausted)
+            return replace(state, steps=(), changes=()) if state.steps else replace(state, status=self.exhausted_status)
         point, value, gradient, evaluations = found
         step, change = point - state.point, gradient - state.gradient
         steps, changes = state.steps, state.changes
-        if is_curved(step, change):
+        if has_positive_curvature(step, change):
             steps = (*steps, step)[-self.memory :]
             changes = (*changes, change)[-self.memory :]
         lowered = (state.value - value) / max(abs(state.value), abs(value), 1.0)
@@ -247,7 +250,7 @@ class AbstractQuasiNewton(AbstractGrowing):
 
 
 @dataclass(frozen=True)
-class AbstractLineSearching(AbstractQuasiNewton):
+class AbstractLineSearch(AbstractQuasiNewton):
     """A quasi-Newton method that searches along a direction.
 
     Args:
@@ -262,19 +265,19 @@ class AbstractLineSearching(AbstractQuasiNewton):
         """Return the direction of steepest ascent, which is 0 at the minimum alone. Shape (n,)."""
 
     @abstractmethod
-    def direction(self, state: State, steepest: np.ndarray) -> np.ndarray:
+    def direction(self, state: OptimiserState, steepest: np.ndarray) -> np.ndarray:
         """Return where to search next, shape (n,)."""
 
     @abstractmethod
     def search_along(
-        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, length: float
-    ) -> Found | None:
+        self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
+    ) -> LineSearchResult | None:
         """Return a lower point along the direction, whose first trial has some length; None where none was found."""
 
     def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
         return super().norm(point, self.steepest(point, gradient))
 
-    def search(self, objective: Objective, state: State) -> Found | None:
+    def search(self, objective: Objective, state: OptimiserState) -> LineSearchResult | None:
         steepest = self.steepest(state.point, state.gradient)
         direction = self.direction(state, steepest)
         if float(direction @ steepest) >= 0:
@@ -285,18 +288,18 @@ class AbstractLineSearching(AbstractQuasiNewton):
 
 
 @dataclass(frozen=True)
-class Lbfgs(AbstractLineSearching):
+class Lbfgs(AbstractLineSearch):
     """Minimises a smooth function; its steps fulfil the strong Wolfe conditions."""
 
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         return gradient
 
-    def direction(self, state: State, steepest: np.ndarray) -> np.ndarray:
+    def direction(self, state: OptimiserState, steepest: np.ndarray) -> np.ndarray:
         return -apply_inverse_hessian(steepest, state.steps, state.changes, self.inverse_diagonal)
 
     def search_along(
-        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, length: float
-    ) -> Found | None:
+        self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
+    ) -> LineSearchResult | None:
         slope = float(direction @ steepest)
         low, low_value, low_slope = 0.0, state.value, slope
         high: float | None = None
@@ -305,16 +308,19 @@ class Lbfgs(AbstractLineSearching):
             point = state.point + length * direction
             value, gradient = objective(point)
             here = float(gradient @ direction) if np.isfinite(value) else 0.0
-            enough = np.isfinite(value) and value <= state.value + DECREASE * length * slope
+            enough = np.isfinite(value) and value <= state.value + SUFFICIENT_DECREASE * length * slope
             if enough and (best is None or value < best[1]):
                 best = (point, value, gradient)
             # Near the minimum the value's rounding hides its decrease; the slopes still tell (approximate Wolfe,
             # Hager & Zhang 2005, equation 23).
-            if abs(value - state.value) <= ROUNDING * abs(state.value) and abs(here) <= -CURVATURE * slope:
+            if (
+                abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
+                and abs(here) <= -WOLFE_CURVATURE * slope
+            ):
                 return point, value, gradient, evaluation
             if not enough or (low > 0.0 and value >= low_value):
                 high = length
-            elif abs(here) <= -CURVATURE * slope:
+            elif abs(here) <= -WOLFE_CURVATURE * slope:
                 return point, value, gradient, evaluation
             elif here >= 0.0:
                 high, low, low_value, low_slope = low, length, value, here
@@ -325,13 +331,13 @@ class Lbfgs(AbstractLineSearching):
             if high is None:
                 length = 2.0 * length
                 continue
-            length = _between(low, low_value, low_slope, high, length, value)
+            length = _interpolate(low, low_value, low_slope, high, length, value)
             if abs(high - low) <= 1e-14 * max(1.0, abs(high)):
                 break
         return None if best is None else (*best, MAX_EVALUATIONS)
 
 
-def is_curved(step: np.ndarray, change: np.ndarray) -> bool:
+def has_positive_curvature(step: np.ndarray, change: np.ndarray) -> bool:
     """Tells whether the function bends upwards along the step, as the inverse Hessian's estimate needs it."""
     return float(step @ change) > 1e-12 * float(change @ change)
 
@@ -360,7 +366,7 @@ def apply_inverse_hessian(
     return result
 
 
-def _between(low: float, low_value: float, low_slope: float, high: float, length: float, value: float) -> float:
+def _interpolate(low: float, low_value: float, low_slope: float, high: float, length: float, value: float) -> float:
     """The minimum of the parabola through the lower end, kept well inside the bracket; else its middle."""
     middle = 0.5 * (low + high)
     if length == high and np.isfinite(value):

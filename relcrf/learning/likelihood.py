@@ -18,7 +18,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import (
-    BLOCK,
+    BLOCK_SIZE,
     LANES,
     AbstractForestTables,
     Block,
@@ -28,7 +28,7 @@ from relcrf.inference.forest import (
 )
 from relcrf.inference.result import AbstractInference
 from relcrf.kernels import conditionals, pairs
-from relcrf.kernels.threads import frozen
+from relcrf.kernels.threads import freeze
 from relcrf.learning.lbfgs import Objective
 
 
@@ -37,7 +37,7 @@ def _dot(a: np.ndarray, b: np.ndarray) -> float:
     return float((a * b).sum())
 
 
-def evidence_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
+def clamping_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
     """Flat node tables with 0 at the observed state, -inf at all others, and 0 at all states of a latent node."""
     out = np.full(int(graph.state_start[-1]), -np.inf)
     observed = states >= 0
@@ -65,14 +65,14 @@ class AbstractJointLikelihood(AbstractLikelihood):
     """`log Z(e, w) - score(x, e, w)`: of all nodes together, or a sum of these over small models.
 
     Args:
-        known: nodes whose states are given and not asked for, shape (n_nodes,), bool; None is none.
+        evidence: nodes whose states are given and not asked for, shape (n_nodes,), bool; None is none.
     """
 
-    known: np.ndarray | None
+    evidence: np.ndarray | None
 
     @abstractmethod
-    def expectation(self, weights: np.ndarray, added: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Log partition and expected pattern counts, with `added` to the flat node tables of log potentials."""
+    def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
+        """Log partition and expected pattern counts, with `added_potentials` to the flat node tables of log potentials."""
 
     @cached_property
     def observed_counts(self) -> np.ndarray:
@@ -80,24 +80,24 @@ class AbstractJointLikelihood(AbstractLikelihood):
         return self.graph.state_counts(self.states)
 
     @cached_property
-    def _given(self) -> np.ndarray | None:
-        return None if self.known is None else evidence_tables(self.graph, np.where(self.known, self.states, -1))
+    def _evidence_tables(self) -> np.ndarray | None:
+        return None if self.evidence is None else clamping_tables(self.graph, np.where(self.evidence, self.states, -1))
 
     @cached_property
-    def _evidence(self) -> np.ndarray:
-        return evidence_tables(self.graph, self.states)
+    def _label_tables(self) -> np.ndarray:
+        return clamping_tables(self.graph, self.states)
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        log_partition, expected = self.expectation(weights, self._given)
+        log_partition, expected = self.expectation(weights, self._evidence_tables)
         if (self.states >= 0).all():
             # The score is linear in the weights, and the observed counts are its coefficients.
             return log_partition - _dot(self.observed_counts, weights), expected - self.observed_counts
-        clamped, observed = self.clamped(weights)
+        clamped, observed = self.clamped_expectation(weights)
         return log_partition - clamped, expected - observed
 
-    def clamped(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+    def clamped_expectation(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         """Log partition and expected pattern counts given the observed states."""
-        return self.expectation(weights, self._evidence)
+        return self.expectation(weights, self._label_tables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,18 +118,18 @@ class ForestLikelihood(AbstractJointLikelihood):
     plan: ForestPlan
     graph: ReducedGraph
     states: np.ndarray
-    known: np.ndarray | None = None
+    evidence: np.ndarray | None = None
 
     @classmethod
-    def of(cls, graph: ReducedGraph, states: np.ndarray, known: np.ndarray | None = None) -> ForestLikelihood:
+    def build(cls, graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None) -> ForestLikelihood:
         """The likelihood of states of shape (n_nodes,) in the graph's own order.
 
         Raises:
             ValueError: where the edges have a cycle.
         """
-        plan = ForestPlan.of(graph.scopes)
-        known = None if known is None else known[plan.order]
-        return cls(plan, graph.arranged(plan.order, plan.edge[plan.edge >= 0]), states[plan.order], known)
+        plan = ForestPlan.from_scopes(graph.scopes)
+        evidence = None if evidence is None else evidence[plan.order]
+        return cls(plan, graph.reordered(plan.order, plan.edge[plan.edge >= 0]), states[plan.order], evidence)
 
     @cached_property
     def _sweep(self) -> ForestSweep:
@@ -141,14 +141,14 @@ class ForestLikelihood(AbstractJointLikelihood):
         return offsets(self.plan.edge >= 0)
 
     @cached_property
-    def _classes(self) -> tuple[ReducedGraph, np.ndarray] | None:
+    def _edge_classes(self) -> tuple[ReducedGraph, np.ndarray] | None:
         """Where many edges have the same table: a graph with one edge of each, and where each position's table begins."""
         found = self.graph.edge_classes() if self.graph.n_edges else None
         if found is None:
             return None
         of_edge, first = found
         sizes = np.diff(self.graph.table_start)[first]
-        if sizes.sum() > min(BLOCK, int(self.graph.table_start[-1]) // 4):
+        if sizes.sum() > min(BLOCK_SIZE, int(self.graph.table_start[-1]) // 4):
             return None
         order = np.argsort(first)  # `with_edges` wants them ascending
         place = np.empty(len(order), dtype=np.int64)
@@ -157,9 +157,9 @@ class ForestLikelihood(AbstractJointLikelihood):
         cell[:-1][self.plan.edge >= 0] = place[of_edge]
         return self.graph.with_edges(first[order]), cell
 
-    def expectation(self, weights: np.ndarray, added: np.ndarray | None) -> tuple[float, np.ndarray]:
+    def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         counts = np.zeros((LANES, self.graph.graph.layout.size))
-        tables = _WeightedTables(self.graph, self._first_edge, self._classes, weights, added, counts)
+        tables = _WeightedTables(self.graph, self._first_edge, self._edge_classes, weights, added_potentials, counts)
         return self._sweep.marginals(tables), counts.sum(axis=0)
 
 
@@ -168,43 +168,43 @@ class _WeightedTables(AbstractForestTables):
     """Tables that are made of features and weights when a sweep comes by, and whose marginals are counted at once.
 
     Args:
-        classes: see `ForestLikelihood`.
-        added: to the node tables; None is nothing.
+        edge_classes: see `ForestLikelihood`.
+        added_potentials: to the node tables; None is nothing.
         counts: one row a lane, shape (LANES, layout.size).
     """
 
     graph: ReducedGraph
     first_edge: np.ndarray
-    classes: tuple[ReducedGraph, np.ndarray] | None
+    edge_classes: tuple[ReducedGraph, np.ndarray] | None
     weights: np.ndarray
-    added: np.ndarray | None
+    added_potentials: np.ndarray | None
     counts: np.ndarray
 
-    def _edges(self, block: Block) -> tuple[int, int]:
+    def _edge_range(self, block: Block) -> tuple[int, int]:
         return int(self.first_edge[block[0]]), int(self.first_edge[block[1]])
 
     def node_potentials(self, block: Block, out: np.ndarray) -> None:
         self.graph.node_log_potentials(self.weights, *block, out)
-        if self.added is not None:
-            out += self.added[self.graph.state_start[block[0]] : self.graph.state_start[block[1]]]
+        if self.added_potentials is not None:
+            out += self.added_potentials[self.graph.state_start[block[0]] : self.graph.state_start[block[1]]]
 
     def edge_potentials(self, block: Block, out: np.ndarray) -> None:
-        self.graph.edge_log_potentials(self.weights, *self._edges(block), out)
+        self.graph.edge_log_potentials(self.weights, *self._edge_range(block), out)
 
-    def shared(self) -> SharedTables | None:
-        if self.classes is None:
+    def shared_tables(self) -> SharedTables | None:
+        if self.edge_classes is None:
             return None
-        graph, cell = self.classes
+        graph, cell = self.edge_classes
         return SharedTables(graph.edge_log_potentials(self.weights), cell)
 
-    def take_shared(self, sums: np.ndarray) -> None:
-        assert self.classes is not None
-        self.classes[0].add_edge_counts(sums, self.counts[0])
+    def store_shared(self, sums: np.ndarray) -> None:
+        assert self.edge_classes is not None
+        self.edge_classes[0].add_edge_counts(sums, self.counts[0])
 
-    def take(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
+    def store_marginals(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
         self.graph.add_node_counts(nodes, self.counts[lane], *block)
-        if self.classes is None:
-            self.graph.add_edge_counts(edges, self.counts[lane], *self._edges(block))
+        if self.edge_classes is None:
+            self.graph.add_edge_counts(edges, self.counts[lane], *self._edge_range(block))
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,7 +222,7 @@ class InferredLikelihood(AbstractJointLikelihood):
     graph: ReducedGraph
     states: np.ndarray
     method: Callable[[Scopes], AbstractInference]
-    known: np.ndarray | None = None
+    evidence: np.ndarray | None = None
 
     @cached_property
     def _compact(self) -> ReducedGraph:
@@ -232,9 +232,11 @@ class InferredLikelihood(AbstractJointLikelihood):
     def _inference(self) -> AbstractInference:
         return self.method(self._compact.scopes)
 
-    def expectation(self, weights: np.ndarray, added: np.ndarray | None) -> tuple[float, np.ndarray]:
+    def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         nodes, factors = self._compact.potentials(weights)
-        found = self._inference.marginals(Potentials(nodes if added is None else nodes + added, factors))
+        found = self._inference.marginals(
+            Potentials(nodes if added_potentials is None else nodes + added_potentials, factors)
+        )
         return found.log_partition, self._compact.counts(Potentials(found.nodes, found.factors))
 
 
@@ -250,7 +252,7 @@ class PairLikelihood(AbstractJointLikelihood):
 
     graph: ReducedGraph
     states: np.ndarray
-    known: None = None
+    evidence: None = None
 
     @cached_property
     def _degree(self) -> np.ndarray:
@@ -265,12 +267,12 @@ class PairLikelihood(AbstractJointLikelihood):
         self.graph.add_node_counts(more, out)
         return out
 
-    def expectation(self, weights: np.ndarray, added: np.ndarray | None) -> tuple[float, np.ndarray]:
+    def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         """Return the sum of the small models' log partitions, and their expected counts."""
         graph = self.graph
         node_tables = graph.node_log_potentials(weights)
-        if added is not None:
-            node_tables = node_tables + added
+        if added_potentials is not None:
+            node_tables = node_tables + added_potentials
         expected_nodes = np.zeros_like(node_tables)
         expected = np.zeros(graph.graph.layout.size)
         log_partition = 0.0
@@ -278,7 +280,7 @@ class PairLikelihood(AbstractJointLikelihood):
             tables, log_partitions = pair_tables(graph, weights, node_tables, start, stop)
             log_partition += float(log_partitions.sum())
             graph.add_edge_counts(tables, expected, start, stop)
-            pairs.add_to_ends(
+            pairs.add_to_nodes(
                 graph.edges[start:stop],
                 graph.cardinality,
                 graph.state_start,
@@ -289,7 +291,7 @@ class PairLikelihood(AbstractJointLikelihood):
         sizes = graph.cardinality[self._degree == 0]
         alone = np.repeat(self._degree == 0, graph.cardinality)
         tables, log_partitions = node_tables[alone], np.empty(len(sizes))
-        conditionals.normalise(frozen(offsets(sizes), np.int64), tables, log_partitions)
+        conditionals.normalise(freeze(offsets(sizes), np.int64), tables, log_partitions)
         log_partition += float(log_partitions.sum())
         expected_nodes[alone] += tables
         graph.add_node_counts(expected_nodes, expected)
@@ -318,7 +320,7 @@ def _starts(graph: ReducedGraph, start: int, stop: int) -> np.ndarray:
     return np.asarray(graph.table_start[start:stop] - graph.table_start[start])
 
 
-def squared(graph: ReducedGraph) -> ReducedGraph:
+def square_features(graph: ReducedGraph) -> ReducedGraph:
     """The same with the square of every feature and of every pattern."""
     groups = tuple(
         replace(g, features=g.features.squared(), patterns=None if g.patterns is None else g.patterns**2)
@@ -327,12 +329,12 @@ def squared(graph: ReducedGraph) -> ReducedGraph:
     return replace(graph, graph=replace(graph.graph, groups=groups))
 
 
-def curvature(graph: ReducedGraph) -> np.ndarray:
+def hessian_diagonal_bound(graph: ReducedGraph) -> np.ndarray:
     """An upper estimate of the diagonal of the likelihood's Hessian where all states are equally likely, shape (n_weights,).
 
     The variance of a feature times a pattern is at most its mean square: `sum x^2 p(pattern)`.
     """
-    squares = squared(graph)
+    squares = square_features(graph)
     out = np.zeros(graph.graph.layout.size)
     squares.add_node_counts(np.repeat(1.0 / graph.cardinality, graph.cardinality), out)
     for start, stop in graph.edge_chunks():
@@ -341,7 +343,7 @@ def curvature(graph: ReducedGraph) -> np.ndarray:
     return out
 
 
-def penalised(objective: Objective, l2: np.ndarray, learned: np.ndarray) -> Objective:
+def add_l2_penalty(objective: Objective, l2: np.ndarray, learned: np.ndarray) -> Objective:
     """Adds `sum l2 / 2 * w^2` and holds the weights that are not `learned`. Both of shape (n,)."""
     strength = np.where(learned, l2, 0.0)
 

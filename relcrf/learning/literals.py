@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.graph.triples import Space
+from relcrf.graph.triples import PairOrTripleSpace
 from relcrf.kernels import conditionals
 from relcrf.kernels.distinct import distinct
-from relcrf.kernels.threads import frozen
+from relcrf.kernels.threads import freeze
 
 
 @dataclass(frozen=True)
@@ -19,25 +19,25 @@ class Literals:
     `literal * n_places + place` is its number.
 
     Args:
-        truths: of each literal in each state.
+        truth_tables: of each literal in each state.
         state_start: of the nodes' states in flat tables, shape (n_nodes + 1,).
-        nodes, outside: of each literal the nodes, and the variables outside by their place among these, that some cell speaks
+        nodes, external: of each literal the nodes, and the variables outside by their place among these, that some cell speaks
             of, ascending.
         spaces: the same, the `variable` of their sides being the number of a literal.
     """
 
     state_start: np.ndarray
-    truths: tuple[np.ndarray, ...]
+    truth_tables: tuple[np.ndarray, ...]
     nodes: tuple[np.ndarray, ...]
-    outside: tuple[np.ndarray, ...]
-    n_places: int
-    spaces: tuple[Space, ...]
+    external: tuple[np.ndarray, ...]
+    n_variables: int
+    spaces: tuple[PairOrTripleSpace, ...]
 
     @classmethod
-    def of(cls, graph: ReducedGraph, spaces: tuple[Space, ...], outside: np.ndarray) -> Literals:
+    def build(cls, graph: ReducedGraph, spaces: tuple[PairOrTripleSpace, ...], external: np.ndarray) -> Literals:
         """The literals of spaces all of whose variables are nodes or among those outside, shape (n_outside,)."""
         place_of = np.full(graph.graph.n_variables, -1, dtype=np.int32)
-        variables = np.concatenate((graph.variables, outside))
+        variables = np.concatenate((graph.variables, external))
         place_of[variables] = np.arange(len(variables), dtype=np.int32)
         truths: list[np.ndarray] = []
         places: list[np.ndarray] = []
@@ -53,12 +53,12 @@ class Literals:
                     places.append(np.empty(0, dtype=np.int32))
                 places[literal] = distinct(np.concatenate((places[literal], distinct(at))))
                 numbered.append(replace(side, variable=(at + literal * len(variables)).astype(np.int32)))
-            placed.append(space.placed(numbered))
+            placed.append(space.with_sides(numbered))
         return cls(
-            frozen(graph.state_start, np.int64),
-            tuple(frozen(truth, np.float64) for truth in truths),
-            tuple(frozen(at[at < graph.n_nodes], np.int32) for at in places),
-            tuple(frozen(at[at >= graph.n_nodes] - graph.n_nodes, np.int32) for at in places),
+            freeze(graph.state_start, np.int64),
+            tuple(freeze(truth, np.float64) for truth in truths),
+            tuple(freeze(at[at < graph.n_nodes], np.int32) for at in places),
+            tuple(freeze(at[at >= graph.n_nodes] - graph.n_nodes, np.int32) for at in places),
             len(variables),
             tuple(placed),
         )
@@ -70,24 +70,24 @@ class Literals:
     @property
     def size(self) -> int:
         """How many numbers there are."""
-        return len(self.truths) * self.n_places
+        return len(self.truth_tables) * self.n_variables
 
     def expectations(self, tables: np.ndarray) -> np.ndarray:
         """Of each literal on each node under flat node tables of probabilities, or of anything else; 0 outside. Shape (size,)."""
-        out, tables = np.zeros((len(self.truths), self.n_places)), frozen(tables, np.float64)
-        for row, nodes, truth in zip(out, self.nodes, self.truths, strict=True):
-            conditionals.expect_literal(nodes, self.state_start, truth, tables, row)
+        out, tables = np.zeros((len(self.truth_tables), self.n_variables)), freeze(tables, np.float64)
+        for row, nodes, truth in zip(out, self.nodes, self.truth_tables, strict=True):
+            conditionals.compute_expectations(nodes, self.state_start, truth, tables, row)
         return out.ravel()
 
-    def expectations_outside(self, state_start: np.ndarray, tables: np.ndarray) -> np.ndarray:
+    def external_expectations(self, state_start: np.ndarray, tables: np.ndarray) -> np.ndarray:
         """The same of the variables outside, from flat tables of theirs; 0 on nodes. Shape (size,)."""
-        out, start = np.zeros((len(self.truths), self.n_places)), frozen(state_start, np.int64)
-        for row, places, truth in zip(out, self.outside, self.truths, strict=True):
-            conditionals.expect_literal(places, start, truth, frozen(tables, np.float64), row[self.n_nodes :])
+        out, start = np.zeros((len(self.truth_tables), self.n_variables)), freeze(state_start, np.int64)
+        for row, places, truth in zip(out, self.external, self.truth_tables, strict=True):
+            conditionals.compute_expectations(places, start, truth, freeze(tables, np.float64), row[self.n_nodes :])
         return out.ravel()
 
-    def add(self, scores: np.ndarray, tables: np.ndarray) -> None:
+    def add_scores(self, scores: np.ndarray, tables: np.ndarray) -> None:
         """Adds to flat node tables the scores of each literal where it holds."""
-        rows = frozen(scores, np.float64).reshape(len(self.truths), self.n_places)
-        for row, nodes, truth in zip(rows, self.nodes, self.truths, strict=True):
-            conditionals.add_literal(nodes, self.state_start, truth, row, tables)
+        rows = freeze(scores, np.float64).reshape(len(self.truth_tables), self.n_variables)
+        for row, nodes, truth in zip(rows, self.nodes, self.truth_tables, strict=True):
+            conditionals.add_literal_scores(nodes, self.state_start, truth, row, tables)

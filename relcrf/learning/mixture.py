@@ -15,21 +15,21 @@ class MixtureLikelihood(AbstractLikelihood):
     """`-log 1/n sum_t P_t(x | e, w)`, all with the same weights.
 
     Args:
-        parts: the distributions' likelihoods, one or more.
+        components: the distributions' likelihoods, one or more.
     """
 
-    parts: tuple[AbstractJointLikelihood, ...]
+    components: tuple[AbstractJointLikelihood, ...]
 
     @property
     def graph(self) -> ReducedGraph:  # type: ignore[override]
-        return self.parts[0].graph
+        return self.components[0].graph
 
     @property
     def states(self) -> np.ndarray:  # type: ignore[override]
-        return self.parts[0].states
+        return self.components[0].states
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        found = [part(weights) for part in self.parts]
+        found = [part(weights) for part in self.components]
         logs = -np.array([value for value, _ in found])
         total = np.logaddexp.reduce(logs)
         share = np.exp(logs - total)

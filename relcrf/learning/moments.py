@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf.learning.likelihood import AbstractJointLikelihood, squared
+from relcrf.learning.likelihood import AbstractJointLikelihood, square_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Moments:
 def label_moments(likelihood: AbstractJointLikelihood, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return empirical moments and their variances, each of shape (layout.size,). Latent states count as the model expects."""
     if (likelihood.states >= 0).all():
-        squares = squared(likelihood.graph).state_counts(likelihood.states)
+        squares = square_features(likelihood.graph).state_counts(likelihood.states)
         return likelihood.observed_counts, squares
-    counts = likelihood.clamped(weights)[1]
+    counts = likelihood.clamped_expectation(weights)[1]
     return counts, np.abs(counts)

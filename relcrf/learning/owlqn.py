@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from relcrf.learning.lbfgs import (
-    CURVATURE,
-    DECREASE,
     MAX_EVALUATIONS,
-    ROUNDING,
-    AbstractLineSearching,
-    Found,
+    ROUNDING_TOLERANCE,
+    SUFFICIENT_DECREASE,
+    WOLFE_CURVATURE,
+    AbstractLineSearch,
+    LineSearchResult,
     Objective,
-    State,
+    OptimiserState,
     apply_inverse_hessian,
-    is_curved,
+    has_positive_curvature,
 )
 
 
 @dataclass(frozen=True)
-class Owlqn(AbstractLineSearching):
+class Owlqn(AbstractLineSearch):
     """Minimises `f(w) + sum l1 |w|`.
 
     Args:
@@ -43,10 +43,10 @@ class Owlqn(AbstractLineSearching):
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         return pseudo_gradient(point, gradient, self.l1)
 
-    def direction(self, state: State, steepest: np.ndarray) -> np.ndarray:
+    def direction(self, state: OptimiserState, steepest: np.ndarray) -> np.ndarray:
         free = (state.point != 0.0) | (steepest != 0.0)
         pairs = [(step[free], change[free]) for step, change in zip(state.steps, state.changes, strict=True)]
-        curved = [pair for pair in pairs if is_curved(*pair)]
+        curved = [pair for pair in pairs if has_positive_curvature(*pair)]
         diagonal = None if self.inverse_diagonal is None else self.inverse_diagonal[free]
         direction = np.zeros_like(steepest)
         direction[free] = -apply_inverse_hessian(
@@ -55,8 +55,8 @@ class Owlqn(AbstractLineSearching):
         return direction
 
     def search_along(
-        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, length: float
-    ) -> Found | None:
+        self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
+    ) -> LineSearchResult | None:
         """Backtrack along the direction, projected onto the orthant of the point and, at 0, of the steepest descent."""
         orthant = np.where(state.point == 0.0, -np.sign(steepest), np.sign(state.point))
         for evaluation in range(1, MAX_EVALUATIONS + 1):
@@ -67,11 +67,14 @@ class Owlqn(AbstractLineSearching):
             slope = float(steepest @ step)
             # Where the projection cuts much off, what is left may lead upwards; a shorter step loses less.
             if slope < 0.0 and np.isfinite(value):
-                if value <= state.value + DECREASE * slope:
+                if value <= state.value + SUFFICIENT_DECREASE * slope:
                     return point, value, gradient, evaluation
                 # In one orthant the function is smooth, and so its slopes still tell what rounding hides.
                 here = float((gradient + self.l1 * orthant) @ step)
-                if abs(value - state.value) <= ROUNDING * abs(state.value) and abs(here) <= -CURVATURE * slope:
+                if (
+                    abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
+                    and abs(here) <= -WOLFE_CURVATURE * slope
+                ):
                     return point, value, gradient, evaluation
                 length *= float(np.clip(-0.5 * slope / (value - state.value - slope), 0.1, 0.5))
             else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-CORNER = 1e-3
+SMOOTHING_NORM = 1e-3
 """Below about this norm group L1 is rounded off; a group that ends below ten times as much is taken for 0."""
 
 
@@ -35,23 +35,23 @@ class Penalties:
         value, gradient = 0.5 * float((self.l2 * point**2).sum()), self.l2 * point
         for rows in self.groups if self.group_l1 else ():
             strength = self.group_l1 * np.sqrt(rows.shape[1])
-            smooth = np.sqrt((point[rows] ** 2).sum(axis=1) + CORNER**2)
-            value += strength * float((smooth - CORNER).sum())
+            smooth = np.sqrt((point[rows] ** 2).sum(axis=1) + SMOOTHING_NORM**2)
+            value += strength * float((smooth - SMOOTHING_NORM).sum())
             gradient[rows] += strength * point[rows] / smooth[:, None]
         return self.scale * value, self.scale * gradient
 
     @property
-    def corners(self) -> np.ndarray:
+    def l1_strengths(self) -> np.ndarray:
         """The strength of L1 of each weight, shape (n,)."""
         out = np.zeros(len(self.l2))
         for rows in self.groups:
             out[rows] = self.scale * self.l1
         return np.where(self.learned, out, 0.0)
 
-    def pruned(self, point: np.ndarray) -> np.ndarray:
+    def prune_groups(self, point: np.ndarray) -> np.ndarray:
         """The same weights with the groups at the corner 0, as far as they are learned."""
         out = point.copy()
         for rows in self.groups if self.group_l1 else ():
-            small = rows[np.sqrt((out[rows] ** 2).sum(axis=1)) < 10 * CORNER]
+            small = rows[np.sqrt((out[rows] ** 2).sum(axis=1)) < 10 * SMOOTHING_NORM]
             out[small] = np.where(self.learned[small], 0.0, out[small])
         return out

@@ -25,22 +25,29 @@ import numpy as np
 from scipy import sparse
 
 from relcrf.graph.factor_graph import FactorGroup
-from relcrf.graph.parts import component_of
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.learning.lbfgs import ROUNDING, AbstractMinimiser, AnyState, Objective, State, start_at
+from relcrf.graph.scope_components import label_scope_components
+from relcrf.learning.lbfgs import (
+    ROUNDING_TOLERANCE,
+    AbstractMinimiser,
+    AnyState,
+    Objective,
+    OptimiserState,
+    initial_state,
+)
 
-GROWTH = 1.5
+STEP_GROWTH = 1.5
 """By which steps grow where the value falls."""
 
 
-def is_table(group: FactorGroup) -> bool:
+def has_disjoint_patterns(group: FactorGroup) -> bool:
     """Whether each state of a factor has at most one of the patterns, and has it once."""
     if group.patterns is None:
         return True
     return bool(np.isin(group.patterns, (0.0, 1.0)).all() and (group.patterns.sum(axis=1) <= 1.0).all())
 
 
-def is_counted(group: FactorGroup) -> bool:
+def has_count_features(group: FactorGroup) -> bool:
     """Whether the features say no more than how many bindings a factor stands for."""
     for values in group.features.arrays():
         if values.dtype.kind == "f" and not ((values >= 0.0) & (values == np.floor(values))).all():
@@ -67,15 +74,15 @@ class WeightTables:
     rounds: tuple[tuple[np.ndarray, np.ndarray], ...]
 
     @classmethod
-    def of(cls, graph: ReducedGraph, *, together: bool) -> WeightTables:
+    def build(cls, graph: ReducedGraph, *, simultaneous: bool) -> WeightTables:
         """The tables that learning may move.
 
         Args:
-            together: all move at once; else each alone, or with others that it meets in no component.
+            simultaneous: all move at once; else each alone, or with others that it meets in no component.
         """
         layout = graph.graph.layout
         rows, start, size, complete = [], [], [], []
-        for number, (block, counts) in enumerate(zip(layout.blocks, _factors_by_component(graph), strict=True)):
+        for number, (block, counts) in enumerate(zip(layout.blocks, _count_factors(graph), strict=True)):
             used = np.flatnonzero(counts.sum(axis=0)) if not block.fixed else np.empty(0, dtype=np.int64)
             rows.append(counts[:, used])
             start.append(layout.starts[number] + used * block.n_patterns)
@@ -83,8 +90,8 @@ class WeightTables:
             groups = [group for group in graph.graph.groups if group.block == number]
             complete.append(np.full(len(used), all(_is_complete(group) for group in groups)))
         counts = sparse.hstack(rows, format="csc") if rows else sparse.csc_array((0, 0))
-        members = [np.arange(counts.shape[1])] if together else _apart(counts)
-        rounds = tuple((tables, _most_factors(counts[:, tables])) for tables in members if len(tables))
+        members = [np.arange(counts.shape[1])] if simultaneous else _schedule_rounds(counts)
+        rounds = tuple((tables, _max_factors(counts[:, tables])) for tables in members if len(tables))
         return cls(
             np.concatenate([np.empty(0, dtype=np.int64), *start]),
             np.concatenate([np.empty(0, dtype=np.int64), *size]),
@@ -93,7 +100,7 @@ class WeightTables:
             rounds,
         )
 
-    def weights(self, tables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def weight_offsets(self, tables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The weights of some tables, and which of these tables each is of; both of shape (n,)."""
         sizes = self.size[tables]
         owner = np.repeat(np.arange(len(tables)), sizes)
@@ -106,7 +113,7 @@ class WeightTables:
         Args:
             counts: one a weight of the layout.
         """
-        place, owner = self.weights(np.arange(len(self.start)))
+        place, owner = self.weight_offsets(np.arange(len(self.start)))
         rest = self.n_factors - np.bincount(owner, counts[place], len(self.start))
         return np.concatenate((counts[place], rest[~self.complete])), np.append(owner, np.flatnonzero(~self.complete))
 
@@ -116,7 +123,7 @@ class WeightTables:
         Args:
             target, expected: counts, one a weight of the layout.
         """
-        place, owner = self.weights(tables)
+        place, owner = self.weight_offsets(tables)
         step = _log_ratio(target[place], expected[place])
         none = [
             self.n_factors[tables] - np.bincount(owner, counts[place], len(tables)) for counts in (target, expected)
@@ -141,26 +148,26 @@ class ProportionalFitting(AbstractMinimiser[Objective]):
     tolerance: float = 1e-5
     max_iterations: int = 200
 
-    def start(self, objective: Objective, point: np.ndarray) -> State:
-        return replace(start_at(self, objective, point), steps=(np.ones(len(self.tables.rounds)),))
+    def start(self, objective: Objective, point: np.ndarray) -> OptimiserState:
+        return replace(initial_state(self, objective, point), steps=(np.ones(len(self.tables.rounds)),))
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
-        state = self.judged(state)
+        state = self.update_status(state)
         if state.status != "running":
             return state
-        if state.gradient_norm <= ROUNDING * self.tables.n_factors.max(initial=0.0):
+        if state.gradient_norm <= ROUNDING_TOLERANCE * self.tables.n_factors.max(initial=0.0):
             return replace(state, status="converged")
         pace = state.steps[0].copy()
         for number, (tables, most) in enumerate(self.tables.rounds):
             place, step = self.tables.steps(tables, self.target, state.gradient + self.target)
             exponent = np.repeat(most, self.tables.size[tables])
-            moved = self._moved(objective, state, place, step * np.minimum(pace[number] / exponent, 1.0))
+            moved = self._apply_step(objective, state, place, step * np.minimum(pace[number] / exponent, 1.0))
             if pace[number] > 1.0 and not self._is_better(moved, state):
                 pace[number] = 1.0
                 moved = replace(
-                    self._moved(objective, state, place, step / exponent), evaluations=moved.evaluations + 1
+                    self._apply_step(objective, state, place, step / exponent), evaluations=moved.evaluations + 1
                 )
-            pace[number] = min(GROWTH * pace[number], most.max())
+            pace[number] = min(STEP_GROWTH * pace[number], most.max())
             state = moved
         return replace(
             state,
@@ -169,17 +176,17 @@ class ProportionalFitting(AbstractMinimiser[Objective]):
             steps=(pace,),
         )
 
-    def _moved(self, objective: Objective, state: AnyState, place: np.ndarray, step: np.ndarray) -> AnyState:
+    def _apply_step(self, objective: Objective, state: AnyState, positions: np.ndarray, step: np.ndarray) -> AnyState:
         point = state.point.copy()
-        point[place] += step
+        point[positions] += step
         value, gradient = objective(point)
         return replace(state, point=point, value=value, gradient=gradient, evaluations=state.evaluations + 1)
 
-    def _is_better(self, moved: State, state: State) -> bool:
+    def _is_better(self, candidate: OptimiserState, state: OptimiserState) -> bool:
         """Return whether the value has fallen, or where rounding hides that, the gradient has."""
-        if abs(moved.value - state.value) > ROUNDING * abs(state.value):
-            return moved.value < state.value
-        return self.norm(moved.point, moved.gradient) <= self.norm(state.point, state.gradient)
+        if abs(candidate.value - state.value) > ROUNDING_TOLERANCE * abs(state.value):
+            return candidate.value < state.value
+        return self.norm(candidate.point, candidate.gradient) <= self.norm(state.point, state.gradient)
 
 
 def _is_complete(group: FactorGroup) -> bool:
@@ -193,9 +200,9 @@ def _log_ratio(target: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(ratio))
 
 
-def _factors_by_component(graph: ReducedGraph) -> list[sparse.csr_array]:
+def _count_factors(graph: ReducedGraph) -> list[sparse.csr_array]:
     """For each block, how many factors of each feature a component has, shape (n_components, n_features)."""
-    label = np.unique(component_of(graph.scopes), return_inverse=True)[1]
+    label = np.unique(label_scope_components(graph.scopes), return_inverse=True)[1]
     shape = int(label.max(initial=-1)) + 1
     found: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in graph.graph.layout.blocks]
     every = [(terms.group, terms.factor, terms.target) for terms in graph.node_terms]
@@ -205,20 +212,21 @@ def _factors_by_component(graph: ReducedGraph) -> list[sparse.csr_array]:
         group = graph.graph.groups[number]
         rows = np.arange(len(node)) if factor is None else factor
         entries = group.features.entries(rows)
-        found[group.block].append((entries.value, label[node[entries.place]], entries.feature))
+        found[group.block].append((entries.value, label[node[entries.row]], entries.feature))
     return [
-        _summed(parts, (shape, block.n_features)) for parts, block in zip(found, graph.graph.layout.blocks, strict=True)
+        _sum_entries(parts, (shape, block.n_features))
+        for parts, block in zip(found, graph.graph.layout.blocks, strict=True)
     ]
 
 
-def _summed(parts: Sequence[tuple[np.ndarray, ...]], shape: tuple[int, int]) -> sparse.csr_array:
+def _sum_entries(parts: Sequence[tuple[np.ndarray, ...]], shape: tuple[int, int]) -> sparse.csr_array:
     if not parts:
         return sparse.csr_array(shape)
     value, row, column = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return sparse.csr_array(sparse.coo_array((value.astype(np.float64), (row, column)), shape=shape))
 
 
-def _apart(counts: sparse.csc_array) -> list[np.ndarray]:
+def _schedule_rounds(counts: sparse.csc_array) -> list[np.ndarray]:
     """WeightTables in as many rounds as it takes that no component has two tables of one; first come, first served."""
     taken: list[np.ndarray] = []
     rounds: list[list[int]] = []
@@ -233,7 +241,7 @@ def _apart(counts: sparse.csc_array) -> list[np.ndarray]:
     return [np.array(tables) for tables in rounds]
 
 
-def _most_factors(counts: sparse.csc_array) -> np.ndarray:
+def _max_factors(counts: sparse.csc_array) -> np.ndarray:
     """For each table the largest sum of a row that has it, shape (n_tables,)."""
     total = np.asarray(counts.sum(axis=1)).ravel()
     most = np.zeros(counts.shape[1])

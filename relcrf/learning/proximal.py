@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from relcrf.learning.lbfgs import AbstractGrowing, AnyState, Objective, State
+from relcrf.learning.lbfgs import AbstractGrowingMinimiser, AnyState, Objective, OptimiserState
 from relcrf.learning.owlqn import pseudo_gradient
 
 
 @dataclass(frozen=True)
-class Proximal(AbstractGrowing):
+class ProximalAdaGrad(AbstractGrowingMinimiser):
     """Goes to where `f'(w) + l1 sign(w)` is 0 as far as L1 can make it so, and never looks at the value of f.
 
     A weight's rate falls with the squares of the pseudo-gradients that it has seen. Near a minimum these become small and the
@@ -43,11 +43,11 @@ class Proximal(AbstractGrowing):
     def penalty(self, point: np.ndarray) -> float:
         return float(self.l1 @ np.abs(point))
 
-    def start(self, objective: Objective, point: np.ndarray) -> State:
+    def start(self, objective: Objective, point: np.ndarray) -> OptimiserState:
         return replace(super().start(objective, point), steps=(np.zeros(len(point)), np.zeros(len(point))))
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
-        state = self.judged(state)
+        state = self.update_status(state)
         if state.status != "running":
             return state
         squares, last = state.steps

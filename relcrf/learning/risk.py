@@ -23,20 +23,27 @@ from scipy.special import expit, logit
 
 from relcrf.columns.offsets import offsets
 from relcrf.graph.gated_graph import GatedGraph
-from relcrf.graph.gates import GateRows
-from relcrf.kernels.gated_losses import Loss, cross_entropy, linear, squared_error
-from relcrf.kernels.gated_pairs import Adjoint, Layout, Real, adjoint, lay_out, propagate
+from relcrf.graph.gates import GateFeatures
+from relcrf.kernels.gated_losses import BeliefLoss, cross_entropy_loss, linear_loss, squared_error_loss
+from relcrf.kernels.gated_pairs import (
+    GatedLayout,
+    LossGradient,
+    Precision,
+    build_layout,
+    compute_loss_gradient,
+    propagate,
+)
 
 LOSSES = ("squared", "cross-entropy", "f")
 
 
-class Openness(NamedTuple):
+class GateActivations(NamedTuple):
     """Of each gated factor: the exponent, what share of its messages counts, and both derivatives by the log odds."""
 
     exponent: np.ndarray
-    counted: np.ndarray
+    message_fraction: np.ndarray
     d_exponent: np.ndarray
-    d_counted: np.ndarray
+    d_message_fraction: np.ndarray
 
 
 class PropagationResult(NamedTuple):
@@ -44,34 +51,34 @@ class PropagationResult(NamedTuple):
 
     Args:
         beliefs: flat over the nodes' states.
-        messages: how many were sent.
-        open: which gated factors took part, bool.
+        n_messages: how many were sent.
+        open_factors: which gated factors took part, bool.
     """
 
     beliefs: np.ndarray
-    messages: int
-    open: np.ndarray
+    n_messages: int
+    open_factors: np.ndarray
 
 
 @dataclass(frozen=True)
-class Settings:
+class RiskSettings:
     """
     Args:
         loss: `squared`: half the sum over states of (belief - 1 where true)^2. `cross-entropy`. `f`: 1 less the F measure of
             the beliefs, of state 1 where there are two, else the mean over states; of several batches each has its own.
-        price: of a message.
+        message_cost: of a message.
         iterations: of belief propagation.
         threshold: of a gate's probability, in learning.
-        gated: whether factors have gates; else all are open.
+        has_gates: whether factors have gates; else all are open.
         real: of the arithmetic, where it can be.
     """
 
     loss: str = "squared"
-    price: float = 0.0
+    message_cost: float = 0.0
     iterations: int = 3
     threshold: float = 0.5
-    gated: bool = True
-    real: Real = "float64"
+    has_gates: bool = True
+    real: Precision = "float64"
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,53 +88,55 @@ class Risk:
     Args:
         gates: the features of the folded factors' gates and then of the pairs'.
         states: the true state of each node, shape (n_nodes,).
-        asked: nodes whose beliefs have a loss, shape (n_nodes,), bool.
-        n_paying: how many variables the messages are for, though some of these may have no loss here.
+        scored: nodes whose beliefs have a loss, shape (n_nodes,), bool.
+        n_queries: how many variables the messages are for, though some of these may have no loss here.
     """
 
     graph: GatedGraph
-    gates: GateRows
+    gates: GateFeatures
     states: np.ndarray
-    asked: np.ndarray
-    n_paying: int
-    settings: Settings = Settings()
+    scored: np.ndarray
+    n_queries: int
+    settings: RiskSettings = RiskSettings()
 
     @property
     def n_weights(self) -> int:
-        return self.graph.alone.graph.layout.size
+        return self.graph.ungated.graph.layout.size
 
     @property
-    def n_asked(self) -> int:
-        return int(self.asked.sum())
+    def n_scored(self) -> int:
+        return int(self.scored.sum())
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> GatedLayout:
         graph = self.graph
-        return lay_out(graph.alone.state_start, graph.pairs.edges, graph.kind, graph.kinds.table_start)
+        return build_layout(
+            graph.ungated.state_start, graph.pairs.edges, graph.pair_class, graph.distinct_pairs.table_start
+        )
 
     @cached_property
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
         """For each cell of the folded factors' tables the cell of its node; and the factor that it is of."""
-        folded, start = self.graph.folded, self.graph.alone.state_start
+        folded, start = self.graph.folded, self.graph.ungated.state_start
         factor = np.repeat(np.arange(folded.n_nodes), folded.cardinality)
-        return start[self.graph.node[factor]] + np.arange(len(factor)) - folded.state_start[factor], factor
+        return start[self.graph.folded_node[factor]] + np.arange(len(factor)) - folded.state_start[factor], factor
 
     @cached_property
-    def messages(self) -> np.ndarray:
+    def messages_per_factor(self) -> np.ndarray:
         """How many messages each gated factor sends: one to each free end in each iteration."""
         ends = np.repeat((1, 2), (self.graph.n_folded, self.graph.n_pairs))
         return np.asarray(self.settings.iterations * ends, dtype=np.float64)
 
-    def openness(self, point: np.ndarray, steepness: float) -> Openness:
+    def gate_activations(self, point: np.ndarray, steepness: float) -> GateActivations:
         """Return the gates in learning, at weights of shape (n_weights + n_gate_weights,)."""
-        if not self.settings.gated:
-            one, zero = np.ones(len(self.messages)), np.zeros(len(self.messages))
-            return Openness(one, one, zero, zero)
+        if not self.settings.has_gates:
+            one, zero = np.ones(len(self.messages_per_factor)), np.zeros(len(self.messages_per_factor))
+            return GateActivations(one, one, zero, zero)
         z = self.gates.log_odds(point[self.n_weights :])
         p = expit(z)
         counted = expit(steepness * (z - logit(self.settings.threshold)))
         d_counted = steepness * counted * (1.0 - counted)
-        return Openness(p * counted, counted, p * (1.0 - p) * counted + p * d_counted, d_counted)
+        return GateActivations(p * counted, counted, p * (1.0 - p) * counted + p * d_counted, d_counted)
 
     def __call__(self, point: np.ndarray, steepness: float = 1.0) -> tuple[float, np.ndarray]:
         """Return value and gradient.
@@ -137,50 +146,54 @@ class Risk:
             steepness: of the gates' thresholds, see the module.
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
-        gates = self.openness(point, steepness)
-        folded, tables = graph.folded.node_log_potentials(weights), graph.kinds.edge_log_potentials(weights)
-        nodes = self._nodes(weights, folded, gates.exponent)
-        back = self._back(nodes, tables, gates.exponent[graph.n_folded :])
-        price = self.settings.price / max(self.n_paying, 1)
-        value = back.value + price * float(self.messages @ gates.counted)
+        gates = self.gate_activations(point, steepness)
+        folded, tables = graph.folded.node_log_potentials(weights), graph.distinct_pairs.edge_log_potentials(weights)
+        nodes = self._node_potentials(weights, folded, gates.exponent)
+        back = self._backpropagate(nodes, tables, gates.exponent[graph.n_folded :])
+        price = self.settings.message_cost / max(self.n_queries, 1)
+        value = back.value + price * float(self.messages_per_factor @ gates.message_fraction)
         d_nodes = back.nodes.astype(np.float64)
         gradient = np.zeros(len(point))
-        graph.alone.add_node_counts(d_nodes, gradient[: self.n_weights])
-        graph.kinds.add_edge_counts(back.tables, gradient[: self.n_weights])
+        graph.ungated.add_node_counts(d_nodes, gradient[: self.n_weights])
+        graph.distinct_pairs.add_edge_counts(back.tables, gradient[: self.n_weights])
         cell, factor = self._cells
         d_cell = d_nodes[cell]
         graph.folded.add_node_counts(gates.exponent[factor] * d_cell, gradient[: self.n_weights])
-        if self.settings.gated:
+        if self.settings.has_gates:
             d_exponent = np.concatenate((np.bincount(factor, d_cell * folded, graph.n_folded), back.gate))
-            slope = d_exponent * gates.d_exponent + price * self.messages * gates.d_counted
+            slope = d_exponent * gates.d_exponent + price * self.messages_per_factor * gates.d_message_fraction
             gradient[self.n_weights :] = self.gates.gradient(slope)
         return value, gradient
 
-    def _nodes(self, weights: np.ndarray, folded: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    def _node_potentials(self, weights: np.ndarray, folded: np.ndarray, exponent: np.ndarray) -> np.ndarray:
         """The log potentials of the nodes, with the folded factors' as far as their gates let them."""
-        nodes = self.graph.alone.node_log_potentials(weights)
+        nodes = self.graph.ungated.node_log_potentials(weights)
         cell, factor = self._cells
         return nodes + np.bincount(cell, exponent[factor] * folded, len(nodes))
 
-    def _back(self, nodes: np.ndarray, tables: np.ndarray, exponent: np.ndarray) -> Adjoint:
+    def _backpropagate(self, nodes: np.ndarray, tables: np.ndarray, exponent: np.ndarray) -> LossGradient:
         """The mean loss of the beliefs and its derivatives."""
         options = (self.settings.iterations, self.settings.real)
-        share = self.asked / max(self.n_asked, 1)
+        share = self.scored / max(self.n_scored, 1)
         if self.settings.loss == "squared":
-            return adjoint(self.layout, nodes, tables, exponent, squared_error(self.states, share), *options)
+            return compute_loss_gradient(
+                self.layout, nodes, tables, exponent, squared_error_loss(self.states, share), *options
+            )
         if self.settings.loss == "cross-entropy":
-            return adjoint(self.layout, nodes, tables, exponent, cross_entropy(self.states, share), *options)
+            return compute_loss_gradient(
+                self.layout, nodes, tables, exponent, cross_entropy_loss(self.states, share), *options
+            )
         beliefs = propagate(self.layout, nodes, tables, exponent, *options)
-        value, loss = self._f(beliefs.astype(np.float64))
-        return adjoint(self.layout, nodes, tables, exponent, loss, *options)._replace(value=value)
+        value, loss = self._f_loss(beliefs.astype(np.float64))
+        return compute_loss_gradient(self.layout, nodes, tables, exponent, loss, *options)._replace(value=value)
 
-    def _f(self, beliefs: np.ndarray) -> tuple[float, Loss]:
+    def _f_loss(self, beliefs: np.ndarray) -> tuple[float, BeliefLoss]:
         """1 less the F measure of some beliefs, and the same as if it were linear in them."""
-        start, cardinality = self.graph.alone.state_start, self.graph.alone.cardinality
+        start, cardinality = self.graph.ungated.state_start, self.graph.ungated.cardinality
         slope, value = np.zeros(len(beliefs)), 0.0
-        for k in np.unique(cardinality[self.asked]):
-            nodes = np.flatnonzero(self.asked & (cardinality == k))
-            share = len(nodes) / self.n_asked
+        for k in np.unique(cardinality[self.scored]):
+            nodes = np.flatnonzero(self.scored & (cardinality == k))
+            share = len(nodes) / self.n_scored
             measured = range(1, 2) if k == 2 else range(k)
             for state in measured:
                 cell, true = start[nodes] + state, self.states[nodes] == state
@@ -188,66 +201,71 @@ class Risk:
                 measure = 2.0 * float(beliefs[cell][true].sum()) / total
                 value += share / len(measured) * (1.0 - measure)
                 slope[cell] = share / len(measured) * (measure - 2.0 * true) / total
-        return value, linear(slope)
+        return value, linear_loss(slope)
 
-    def hard(self, point: np.ndarray, threshold: float, *, skip: bool = True) -> PropagationResult:
+    def infer_with_hard_gates(
+        self, point: np.ndarray, threshold: float, *, skip_closed: bool = True
+    ) -> PropagationResult:
         """Inference in which factors whose gates are less open than a threshold are left out, and those that are 0.
 
         Args:
             point: weights of factors and of gates. threshold: of the gate's probability.
-            skip: do without them; else they send messages that say nothing, which is quicker for a single time.
+            skip_closed: do without them; else they send messages that say nothing, which is quicker for a single time.
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
-        folded, tables = graph.folded.node_log_potentials(weights), graph.kinds.edge_log_potentials(weights)
+        folded, tables = graph.folded.node_log_potentials(weights), graph.distinct_pairs.edge_log_potentials(weights)
         opened = np.concatenate(
-            (_not_zero(folded, graph.folded.state_start), _not_zero(tables, graph.kinds.table_start)[graph.kind])
+            (
+                _find_nonzero_tables(folded, graph.folded.state_start),
+                _find_nonzero_tables(tables, graph.distinct_pairs.table_start)[graph.pair_class],
+            )
         )
-        p = np.ones(len(self.messages))
-        if self.settings.gated:
+        p = np.ones(len(self.messages_per_factor))
+        if self.settings.has_gates:
             p = expit(self.gates.log_odds(point[self.n_weights :]))
             opened &= p >= threshold
         exponent = np.where(opened, p, 0.0)
-        nodes = self._nodes(weights, folded, exponent)
+        nodes = self._node_potentials(weights, folded, exponent)
         gate, kept = exponent[graph.n_folded :], np.flatnonzero(opened[graph.n_folded :])
-        if skip and len(kept) < graph.n_pairs:
-            kind, start = graph.kind[kept], graph.kinds.table_start
-            layout, gate = lay_out(graph.alone.state_start, graph.pairs.edges[kept], kind, start), gate[kept]
+        if skip_closed and len(kept) < graph.n_pairs:
+            kind, start = graph.pair_class[kept], graph.distinct_pairs.table_start
+            layout, gate = build_layout(graph.ungated.state_start, graph.pairs.edges[kept], kind, start), gate[kept]
         else:
             layout = self.layout
         beliefs = propagate(layout, nodes, tables, gate, self.settings.iterations, self.settings.real)
-        return PropagationResult(beliefs.astype(np.float64), int(self.messages[opened].sum()), opened)
+        return PropagationResult(beliefs.astype(np.float64), int(self.messages_per_factor[opened].sum()), opened)
 
-    def shares(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
+    def factor_exponents(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
         """What share of its log potential counts of each factor of the groups with gates, where `hard` infers.
 
         Returns:
             by the group's index in the graph, shape (n_factors,); factors that are left out have 0.
         """
-        opened = self.hard(point, threshold).open
-        p = expit(self.gates.log_odds(point[self.n_weights :])) if self.settings.gated else np.ones(len(opened))
+        opened = self.infer_with_hard_gates(point, threshold).open_factors
+        p = expit(self.gates.log_odds(point[self.n_weights :])) if self.settings.has_gates else np.ones(len(opened))
         share, start = np.where(opened, p, 0.0), 0
         found: dict[int, np.ndarray] = {}
         for group, factor in self.graph.factors:
-            n_factors = self.graph.alone.graph.groups[group].n_factors
+            n_factors = self.graph.ungated.graph.groups[group].n_factors
             found.setdefault(group, np.zeros(n_factors))[factor] = share[start : start + len(factor)]
             start += len(factor)
         return found
 
-    def judged(self, found: PropagationResult) -> tuple[float, float]:
+    def evaluate(self, result: PropagationResult) -> tuple[float, float]:
         """The mean loss of what inference gives for the asked nodes, and how many messages were sent for each that pays."""
-        start, n = self.graph.alone.state_start, max(self.n_asked, 1)
-        each = found.messages / max(self.n_paying, 1)
-        nodes = np.flatnonzero(self.asked)
+        start, n = self.graph.ungated.state_start, max(self.n_scored, 1)
+        each = result.n_messages / max(self.n_queries, 1)
+        nodes = np.flatnonzero(self.scored)
         if self.settings.loss == "f":
-            return self._f(found.beliefs)[0], each
-        of_truth = found.beliefs[start[nodes] + self.states[nodes]]
+            return self._f_loss(result.beliefs)[0], each
+        of_truth = result.beliefs[start[nodes] + self.states[nodes]]
         if self.settings.loss == "cross-entropy":
             return -float(np.log(np.maximum(of_truth, 1e-300)).sum()) / n, each
-        node = np.repeat(np.arange(len(self.asked)), self.graph.alone.cardinality)
-        squares = np.bincount(node, found.beliefs**2, len(self.asked))[nodes]
+        node = np.repeat(np.arange(len(self.scored)), self.graph.ungated.cardinality)
+        squares = np.bincount(node, result.beliefs**2, len(self.scored))[nodes]
         return float((0.5 * (squares + 1.0) - of_truth).sum()) / n, each
 
 
-def _not_zero(tables: np.ndarray, start: np.ndarray) -> np.ndarray:
+def _find_nonzero_tables(tables: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Which of some flat tables are not 0 throughout, shape (n,), bool."""
     return np.asarray(np.diff(offsets(tables != 0.0)[start]) > 0)

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TypeAlias
 
 from relcrf.errors import Span
-from relcrf.model.nodes import rebuilt, walk
+from relcrf.model.nodes import map_children, walk
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Text(Spanned):
 
 
 @dataclass(frozen=True)
-class Truth(Spanned):
+class Boolean(Spanned):
     """`true` or `false`."""
 
     value: bool
@@ -75,7 +75,7 @@ class TupleAttribute(Spanned):
 
 
 @dataclass(frozen=True)
-class Function(Spanned):
+class FunctionCall(Spanned):
     """`log(a.length)`: a built-in function; `model/functions.py` holds their types."""
 
     name: str
@@ -92,7 +92,7 @@ class Arithmetic(Spanned):
 
 
 @dataclass(frozen=True)
-class Negative(Spanned):
+class UnaryMinus(Spanned):
     """`-operand`."""
 
     operand: Expression
@@ -108,7 +108,7 @@ class Comparison(Spanned):
 
 
 @dataclass(frozen=True)
-class Member(Spanned):
+class Membership(Spanned):
     """`w in p.words`: a value is in a bag."""
 
     element: Expression
@@ -152,36 +152,36 @@ Expression: TypeAlias = (
     Name
     | Number
     | Text
-    | Truth
+    | Boolean
     | Attribute
     | Atom
     | TupleAttribute
-    | Function
+    | FunctionCall
     | Arithmetic
-    | Negative
+    | UnaryMinus
     | Comparison
-    | Member
+    | Membership
     | Not
     | Connective
     | Aggregate
 )
 
 
-def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+def rename_names(expression: Expression, names: Mapping[str, str]) -> Expression:
     """The expression with other names for things and values."""
     match expression:
         case Name(name):
             return replace(expression, name=names.get(name, name))
         case Attribute(binder, _):
             return replace(expression, binder=names.get(binder, binder))
-    return rebuilt(expression, lambda part: renamed(part, names))
+    return map_children(expression, lambda part: rename_names(part, names))
 
 
-def with_constants(expression: Expression, constants: Mapping[str, Expression]) -> Expression:
+def substitute_constants(expression: Expression, constants: Mapping[str, Expression]) -> Expression:
     """The expression with constants in the place of some names of values."""
     if isinstance(expression, Name):
         return constants.get(expression.name, expression)
-    return rebuilt(expression, lambda part: with_constants(part, constants))
+    return map_children(expression, lambda part: substitute_constants(part, constants))
 
 
 def conjunction(parts: Sequence[Expression]) -> Expression:
@@ -189,7 +189,7 @@ def conjunction(parts: Sequence[Expression]) -> Expression:
     return reduce(lambda left, right: Connective("and", left, right, span=left.span), parts)
 
 
-def conjoined(parts: Sequence[Expression]) -> Expression | None:
+def optional_conjunction(parts: Sequence[Expression]) -> Expression | None:
     """Return the conjunction of some conditions, None of none."""
     return conjunction(parts) if parts else None
 

@@ -9,10 +9,10 @@ from relcrf.errors import Diagnostic
 from relcrf.model import expressions as e
 from relcrf.model.spec import EnumeratedDomain, ModelSpec, RangeDomain, Template
 from relcrf.model.types import Bool, DomainType, ValueType
-from relcrf.model.typing import Scope
+from relcrf.model.typing import NameScope
 
 
-def is_table(over: tuple[e.Expression, ...], scope: Scope) -> bool:
+def is_table(over: tuple[e.Expression, ...], scope: NameScope) -> bool:
     """Whether `over` lists random terms, a weight for each of their joint states; else it is one formula."""
     if len(over) == 1 and isinstance(over[0], e.Atom) and isinstance(scope.type_of(over[0]), Bool):
         return False  # a relation that holds or not is a proposition
@@ -29,7 +29,7 @@ def n_states(kind: ValueType, spec: ModelSpec) -> int:
     return len(declared.values) if isinstance(declared, EnumeratedDomain) else 0
 
 
-def n_patterns(template: Template, scope: Scope) -> int:
+def n_patterns(template: Template, scope: NameScope) -> int:
     """How many patterns a sound template has; 0 where the data says."""
     if not is_table(template.over, scope):
         return 1
@@ -37,31 +37,31 @@ def n_patterns(template: Template, scope: Scope) -> int:
     return sizes[0] * (sizes[0] + 1) // 2 if template.symmetric else math.prod(sizes)
 
 
-def wrong_starts(template: Template, n_patterns: int) -> Diagnostic:
+def initial_values_error(template: Template, n_patterns: int) -> Diagnostic:
     """What is said of an `init` with some numbers, but not one for each pattern."""
     are = f"there are {n_patterns} patterns" if n_patterns > 1 else "a formula has one weight"
-    message = f"'init' of '{template.name}' has {len(template.options.starts)} numbers, and {are}"
+    message = f"'init' of '{template.name}' has {len(template.options.initial_values)} numbers, and {are}"
     hint = "give one number for each pattern, in the order of the states, or one for all"
     return Diagnostic("E145", message, template.span, hint)
 
 
-def scope_terms(over: tuple[e.Expression, ...], scope: Scope) -> list[e.Attribute | e.Atom]:
+def scope_terms(over: tuple[e.Expression, ...], scope: NameScope) -> list[e.Attribute | e.Atom]:
     """The random terms at the places of a factor's scope: as listed, or as a formula first mentions them."""
     found = [term for item in over for term in scope.random_terms(item)]
     return list(dict.fromkeys(found))
 
 
-def evidence_of(formula: e.Expression, scope: Scope) -> tuple[e.Expression, ...]:
+def evidence_parts(formula: e.Expression, scope: NameScope) -> tuple[e.Expression, ...]:
     """The largest parts of a formula that speak of evidence alone, once each: conditions, and sides of comparisons."""
-    return tuple(dict.fromkeys(_evidence(formula, scope)))
+    return tuple(dict.fromkeys(_iter_evidence_parts(formula, scope)))
 
 
-def _evidence(node: e.Expression, scope: Scope) -> Iterator[e.Expression]:
+def _iter_evidence_parts(node: e.Expression, scope: NameScope) -> Iterator[e.Expression]:
     if not scope.random_terms(node):
         if not scope.is_constant(node):
             yield node
     elif isinstance(node, e.Not):
-        yield from _evidence(node.operand, scope)
+        yield from _iter_evidence_parts(node.operand, scope)
     elif isinstance(node, e.Connective | e.Comparison):
-        yield from _evidence(node.left, scope)
-        yield from _evidence(node.right, scope)
+        yield from _iter_evidence_parts(node.left, scope)
+        yield from _iter_evidence_parts(node.right, scope)

@@ -11,40 +11,40 @@ T = TypeVar("T")
 
 
 @cache
-def _parts(kind: type) -> tuple[str, ...]:
+def _compared_fields(kind: type) -> tuple[str, ...]:
     """Return the names of a data class's fields that are part of its identity; a span is not."""
     return tuple(field.name for field in fields(kind) if field.compare) if is_dataclass(kind) else ()
 
 
-def _parts_of(node: Any) -> tuple[str, ...]:
+def _fields_of_node(node: Any) -> tuple[str, ...]:
     kind: type = type(node)
-    return _parts(kind)
+    return _compared_fields(kind)
 
 
 def children(node: Any) -> Iterator[Any]:
     """Yield the nodes directly inside a node or a tuple, from left to right; tuples in it are opened."""
-    for part in node if isinstance(node, tuple) else [getattr(node, name) for name in _parts_of(node)]:
+    for part in node if isinstance(node, tuple) else [getattr(node, name) for name in _fields_of_node(node)]:
         if isinstance(part, tuple):
             yield from children(part)
-        elif _parts_of(part):
+        elif _fields_of_node(part):
             yield part
 
 
-def walk(node: Any, into: Callable[[Any], bool] = lambda node: True) -> Iterator[Any]:
+def walk(node: Any, descend: Callable[[Any], bool] = lambda node: True) -> Iterator[Any]:
     """Yield a node and everything below it, parents first.
 
     Args:
-        into: Whether the nodes inside a node are visited.
+        descend: Whether the nodes inside a node are visited.
     """
     yield node
-    if into(node):
+    if descend(node):
         for child in children(node):
-            yield from walk(child, into)
+            yield from walk(child, descend)
 
 
-def rebuilt(node: T, change: Callable[[Any], Any]) -> T:
+def map_children(node: T, function: Callable[[Any], Any]) -> T:
     """Return a node, or a tuple, with everything directly inside it changed; anything else as it is."""
     if isinstance(node, tuple):
-        return tuple(map(change, node))  # type: ignore[return-value]
-    names = _parts_of(node)
-    return replace(node, **{name: change(getattr(node, name)) for name in names}) if names else node  # type: ignore[type-var]
+        return tuple(map(function, node))  # type: ignore[return-value]
+    names = _fields_of_node(node)
+    return replace(node, **{name: function(getattr(node, name)) for name in names}) if names else node  # type: ignore[type-var]

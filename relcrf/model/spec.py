@@ -13,12 +13,12 @@ from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 from relcrf.errors import Source
-from relcrf.model.expressions import Expression, Function, Spanned
+from relcrf.model.expressions import Expression, FunctionCall, Spanned
 from relcrf.model.nodes import walk
 from relcrf.model.types import AttributeType, Bool
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """A name as names are compared between a model and its tables: case and underscores aside."""
     return name.replace("_", "").lower()
 
@@ -93,10 +93,10 @@ class Parameter(Spanned):
     """`name: Sort`: an argument of a relation, or a binder of a template. The sort is an entity or a domain."""
 
     name: str
-    sort: str
+    type_name: str
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.sort}"
+        return f"{self.name}: {self.type_name}"
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class RandomRelation(Spanned):
 
 
 @dataclass(frozen=True)
-class Nearest(Spanned):
+class NearestNeighbours(Spanned):
     """`nearest K by cosine(a.v, b.v)`: for each a, the K other things b of the largest similarity.
 
     `measure` is a call of `cosine`, `dot` or `distance` on one vector attribute of both parameters; for
@@ -135,16 +135,16 @@ class Nearest(Spanned):
 
 
 @dataclass(frozen=True)
-class Derived(Spanned):
+class DerivedRelation(Spanned):
     """A named observed relation computed from others, by a condition or as nearest neighbours."""
 
     name: str
     parameters: tuple[Parameter, ...]
-    definition: Expression | Nearest
+    definition: Expression | NearestNeighbours
 
 
 @dataclass(frozen=True)
-class Options:
+class WeightOptions:
     """Settings of a template's weights; None leaves the choice to the backend.
 
     `init` is where learning starts, one number for all weights or one for each pattern, and `fixed` keeps it there. `l1` and `l2`
@@ -159,7 +159,7 @@ class Options:
     weights: str | None = None
 
     @property
-    def starts(self) -> tuple[float, ...]:
+    def initial_values(self) -> tuple[float, ...]:
         """The numbers of `init`."""
         return self.init if isinstance(self.init, tuple) else () if self.init is None else (self.init,)
 
@@ -184,7 +184,7 @@ class Template(Spanned):
     where: Expression | None = None
     per: tuple[Expression, ...] = ()
     by: tuple[Expression, ...] = ()
-    options: Options = Options()
+    options: WeightOptions = WeightOptions()
     symmetric: bool = False
     is_candidate: bool = False
     is_hard: bool = False
@@ -210,7 +210,7 @@ class Rule(Spanned):
     weight: float | None = None
     is_hard: bool = False
     per: tuple[Expression, ...] = ()
-    options: Options = Options()
+    options: WeightOptions = WeightOptions()
 
 
 @dataclass(frozen=True)
@@ -228,11 +228,13 @@ class Include(Spanned):
     path: str
 
 
-Declaration: TypeAlias = Domain | Entity | Relation | RandomRelation | Derived | Template | Rule | Gate | Include
-AnyRelation: TypeAlias = Relation | RandomRelation | Derived
+Declaration: TypeAlias = (
+    Domain | Entity | Relation | RandomRelation | DerivedRelation | Template | Rule | Gate | Include
+)
+AnyRelation: TypeAlias = Relation | RandomRelation | DerivedRelation
 
 
-_INLINE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})", re.ASCII)
+_INLINE_RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})", re.ASCII)
 
 
 _T = TypeVar("_T")
@@ -259,23 +261,23 @@ class ModelSpec:
     source: Source | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     @cached_property
-    def everything(self) -> tuple[Declaration, ...]:
+    def all_declarations(self) -> tuple[Declaration, ...]:
         """The declarations of the model and of all that it includes."""
         return tuple(d for d in (*self.included, *self.declarations) if not isinstance(d, Include))
 
-    def flat(self) -> ModelSpec:
+    def flatten(self) -> ModelSpec:
         """The same model in one piece, without `include`."""
-        return ModelSpec(self.everything, source=self.source)
+        return ModelSpec(self.all_declarations, source=self.source)
 
     @cached_property
     def functions(self) -> frozenset[str]:
         """The names of all functions that the model calls."""
-        return frozenset(node.name for node in walk(self.everything) if isinstance(node, Function))
+        return frozenset(node.name for node in walk(self.all_declarations) if isinstance(node, FunctionCall))
 
     @cached_property
     def _by_name(self) -> dict[str, Declaration]:
         found: dict[str, Declaration] = {}
-        for declaration in self.everything:
+        for declaration in self.all_declarations:
             if not isinstance(declaration, Template | Rule | Gate | Include):
                 found.setdefault(declaration.name, declaration)
         return found
@@ -283,7 +285,7 @@ class ModelSpec:
     def domain(self, name: str) -> Domain | None:
         """A domain by its name, or by its text where it has none: `1..4`."""
         found = self._by_name.get(name)
-        if found is None and (inline := _INLINE.fullmatch(name)):
+        if found is None and (inline := _INLINE_RANGE.fullmatch(name)):
             return RangeDomain(name, int(inline[1]), int(inline[2]))
         return found if isinstance(found, Domain) else None
 
@@ -305,21 +307,21 @@ class ModelSpec:
     @cached_property
     def inline_domains(self) -> tuple[RangeDomain, ...]:
         """The ranges that attributes and random relations have as types without a name, once each."""
-        owners = (d for d in self.everything if isinstance(d, Entity | Relation))
+        owners = (d for d in self.all_declarations if isinstance(d, Entity | Relation))
         types = [a.type for d in owners for a in d.attributes] + [r.type for r in self.random_relations]
         names = dict.fromkeys(getattr(t, "domain", "") for t in types)
-        names.update(dict.fromkeys(p.sort for d in self.everything for p in getattr(d, "parameters", ())))
+        names.update(dict.fromkeys(p.sort for d in self.all_declarations for p in getattr(d, "parameters", ())))
         found = (self.domain(name) for name in names if name and name not in self._by_name)
         return tuple(d for d in found if isinstance(d, RangeDomain))
 
     @cached_property
     def domains(self) -> tuple[Domain, ...]:
-        return tuple(d for d in self.everything if isinstance(d, Domain))
+        return tuple(d for d in self.all_declarations if isinstance(d, Domain))
 
     entities = _declarations_of(Entity)
     relations = _declarations_of(Relation)
     random_relations = _declarations_of(RandomRelation)
-    derived = _declarations_of(Derived)
+    derived_relations = _declarations_of(DerivedRelation)
     templates = _declarations_of(Template)
     rules = _declarations_of(Rule)
     gates = _declarations_of(Gate)

@@ -1,7 +1,7 @@
 """Names and types in the clauses of a template or a derived relation.
 
-A `Scope` knows the binders and the existential names of one declaration and tells the type of any expression there, or
-raises a `TypeProblem` with the diagnostic. The checker uses it to find mistakes, grounding to read a checked model.
+A `NameScope` knows the binders and the existential names of one declaration and tells the type of any expression there, or
+raises a `TypeCheckError` with the diagnostic. The checker uses it to find mistakes, grounding to read a checked model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relcrf.model.functions import FUNCTIONS
 from relcrf.model.nodes import children, walk
 
 
-class TypeProblem(Exception):
+class TypeCheckError(Exception):
     """An expression has no type; `diagnostic` says why."""
 
     def __init__(self, code: str, message: str, at: e.Expression, hint: str | None = None, *notes: str) -> None:
@@ -28,7 +28,7 @@ class TypeProblem(Exception):
         super().__init__(message)
 
 
-class Scope:
+class NameScope:
     """Names of one declaration.
 
     Args:
@@ -41,30 +41,30 @@ class Scope:
         self.spec = spec
         self.binders: dict[str, str] = {}
         for parameter in parameters:  # of two binders of one name the first counts; the checker reports the second
-            self.binders.setdefault(parameter.name, parameter.sort)
+            self.binders.setdefault(parameter.name, parameter.type_name)
         self.where = where
 
-    def inside(self, aggregate: e.Aggregate) -> Scope:
+    def aggregate_scope(self, aggregate: e.Aggregate) -> NameScope:
         """The scope of an aggregate: all names here and those that it counts are its binders, and then its own."""
-        plain = Scope(self.spec, _parameters(self.sorts), aggregate.where)
+        plain = NameScope(self.spec, _to_parameters(self.type_names), aggregate.where)
         terms = (term.name for term in aggregate.terms if isinstance(term, e.Name))
-        counted = {name: plain.own[name] for name in terms if name in plain.own}
-        return Scope(self.spec, _parameters({**self.sorts, **counted}), aggregate.where)
+        counted = {name: plain.existential_types[name] for name in terms if name in plain.existential_types}
+        return NameScope(self.spec, _to_parameters({**self.type_names, **counted}), aggregate.where)
 
     @cached_property
-    def own(self) -> dict[str, str]:
+    def existential_types(self) -> dict[str, str]:
         """The names that are no binders, each with its sort."""
-        return {name: sort for name, sort in self.sorts.items() if name not in self.binders}
+        return {name: sort for name, sort in self.type_names.items() if name not in self.binders}
 
-    def walk(self, expression: e.Expression) -> Iterator[tuple[Scope, e.Expression]]:
+    def walk(self, expression: e.Expression) -> Iterator[tuple[NameScope, e.Expression]]:
         """The expression and everything below it, parents first, each with the scope that it stands in."""
         yield self, expression
-        inner = self.inside(expression) if isinstance(expression, e.Aggregate) else self
+        inner = self.aggregate_scope(expression) if isinstance(expression, e.Aggregate) else self
         for child in children(expression):
             yield from inner.walk(child)
 
     @cached_property
-    def sorts(self) -> dict[str, str]:
+    def type_names(self) -> dict[str, str]:
         """The sort (entity or domain) of every binder, and then of every existential name by its first place."""
         sorts = dict(self.binders)
         if self.where is None:
@@ -72,36 +72,36 @@ class Scope:
         size = -1
         while size != len(sorts):  # a bag's owner may be an existential name that a later atom tells the sort of
             size = len(sorts)
-            for argument, sort in self._places(self.where, sorts):
+            for argument, sort in self._typed_arguments(self.where, sorts):
                 if (
                     isinstance(argument, e.Name)
                     and argument.name not in sorts
-                    and self.constant(argument, sort) is None
+                    and self.constant_value(argument, sort) is None
                 ):
                     sorts[argument.name] = sort
         return sorts
 
-    def _places(self, where: e.Expression, sorts: dict[str, str]) -> Iterator[tuple[e.Expression, str]]:
+    def _typed_arguments(self, where: e.Expression, sorts: dict[str, str]) -> Iterator[tuple[e.Expression, str]]:
         """The places where a name may stand for a thing or value, each with its sort, as far as sorts are known."""
-        for node in walk(where, into=lambda node: not isinstance(node, e.Aggregate)):
+        for node in walk(where, descend=lambda node: not isinstance(node, e.Aggregate)):
             if isinstance(node, e.Atom):
                 relation = self.spec.relation(node.relation)
                 parameters = relation.parameters if relation is not None else ()
                 for argument, parameter in zip(node.arguments, parameters, strict=False):
-                    yield argument, parameter.sort
-            elif isinstance(node, e.Member):
+                    yield argument, parameter.type_name
+            elif isinstance(node, e.Membership):
                 declared = self.spec.attribute(sorts.get(node.bag.binder, ""), node.bag.attribute)
                 if declared is not None and isinstance(declared.type, t.Bag):
                     yield node.element, declared.type.domain
 
-    def constant(self, expression: e.Expression, domain: str) -> str | None:
+    def constant_value(self, expression: e.Expression, domain: str) -> str | None:
         """The value of a domain that an expression denotes, as the domain spells it; None where it denotes none."""
-        declared, text = self.spec.domain(domain), _literal(expression)
+        declared, text = self.spec.domain(domain), _literal_text(expression)
         if text is None or (isinstance(expression, e.Name) and not isinstance(declared, s.EnumeratedDomain)):
             return None
         match declared:
             case s.EnumeratedDomain():
-                return text if text in declared.values else _same_number(text, expression, declared.values)
+                return text if text in declared.values else _numerically_equal_value(text, expression, declared.values)
             case s.RangeDomain(_, low, high):
                 number = int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
                 return text if number is not None and str(number) == text and low <= number <= high else None
@@ -127,16 +127,16 @@ class Scope:
         return False
 
     def attribute_declaration(self, node: e.Attribute, *, quiet: bool = False) -> s.AttributeDeclaration | None:
-        """The declaration of `a.x`. Where there is none, None if `quiet`, else a TypeProblem."""
-        sort = self.sorts.get(node.binder)
+        """The declaration of `a.x`. Where there is none, None if `quiet`, else a TypeCheckError."""
+        sort = self.type_names.get(node.binder)
         entity = self.spec.entity(sort) if sort else None
         declared = self.spec.attribute(entity.name, node.attribute) if entity else None
         if declared is not None or quiet:
             return declared
         if sort is None:
-            raise self._unknown_name(node.binder, node)
+            raise self._unknown_name_error(node.binder, node)
         if entity is None:
-            raise TypeProblem(
+            raise TypeCheckError(
                 "E107",
                 f"'{node.binder}' is a value of {sort}, which has no attributes",
                 node,
@@ -144,23 +144,27 @@ class Scope:
             )
         known = [a.name for a in entity.attributes]
         hint = suggestion(node.attribute, known) or (f"{entity.name} has {listing(known)}" if known else None)
-        raise TypeProblem("E101", f"unknown attribute '{node.attribute}' of {entity.name}", node, hint)
+        raise TypeCheckError("E101", f"unknown attribute '{node.attribute}' of {entity.name}", node, hint)
 
-    def _unknown_name(self, name: str, at: e.Expression, expected: t.ValueType | None = None) -> TypeProblem:
-        known = [*self.sorts, *self.spec.constants]
+    def _unknown_name_error(self, name: str, at: e.Expression, expected: t.ValueType | None = None) -> TypeCheckError:
+        known = [*self.type_names, *self.spec.constants]
         if isinstance(expected, t.DomainType | t.String | t.Date):
-            return TypeProblem("E104", f"unknown name '{name}'", at, f'a value of {expected} is written "{name}" here')
-        hint = suggestion(name, known) or (f"the names here are {listing(self.sorts)}" if self.sorts else _NAMES)
-        return TypeProblem("E104", f"unknown name '{name}'", at, hint)
+            return TypeCheckError(
+                "E104", f"unknown name '{name}'", at, f'a value of {expected} is written "{name}" here'
+            )
+        hint = suggestion(name, known) or (
+            f"the names here are {listing(self.type_names)}" if self.type_names else _UNTYPED_NAME_HINT
+        )
+        return TypeCheckError("E104", f"unknown name '{name}'", at, hint)
 
     def type_of(self, expression: e.Expression, expected: t.ValueType | None = None) -> t.ValueType:
         """The type of an expression; `expected` tells which domain a constant is of.
 
         Raises:
-            TypeProblem: where it has none.
+            TypeCheckError: where it has none.
         """
         match expression:
-            case e.Truth():
+            case e.Boolean():
                 return t.Bool()
             case e.Number(value):
                 return self._constant_type(expression, expected) or (
@@ -180,58 +184,58 @@ class Scope:
                 return relation.type if isinstance(relation, s.RandomRelation) else t.Bool()
             case e.TupleAttribute(atom, name):
                 return self._tuple_attribute(expression, atom, name)
-            case e.Function():
+            case e.FunctionCall():
                 return self._function_type(expression)
             case e.Arithmetic(_, left, right):
-                kinds = [self._number(left), self._number(right)]
+                kinds = [self._require_number(left), self._require_number(right)]
                 whole = all(isinstance(k, t.Integer) for k in kinds) and expression.operator != "/"
                 return t.Integer() if whole else t.Real()
-            case e.Negative(operand):
-                return self._constant_type(expression, expected) or self._number(operand)
+            case e.UnaryMinus(operand):
+                return self._constant_type(expression, expected) or self._require_number(operand)
             case e.Comparison():
                 self._check_comparison(expression)
                 return t.Bool()
-            case e.Member(element, bag):
+            case e.Membership(element, bag):
                 self._check_member(expression, element, bag)
                 return t.Bool()
             case e.Not(operand):
-                self._truth(operand)
+                self._require_bool(operand)
                 return t.Bool()
             case e.Connective(_, left, right):
-                self._truth(left)
-                self._truth(right)
+                self._require_bool(left)
+                self._require_bool(right)
                 return t.Bool()
             case e.Aggregate():
                 return self._aggregate_type(expression)
         raise AssertionError(f"unknown expression {expression!r}")
 
     def _aggregate_type(self, node: e.Aggregate) -> t.ValueType:
-        inner = self.inside(node)
-        inner._truth(node.where)
+        inner = self.aggregate_scope(node)
+        inner._require_bool(node.where)
         if node.function == "exists":
             return t.Bool()
         if node.function == "count":
             for term in node.terms:
-                if not isinstance(term, e.Name) or term.name in self.sorts or term.name not in inner.sorts:
+                if not isinstance(term, e.Name) or term.name in self.type_names or term.name not in inner.type_names:
                     message = "'count' counts values of names that its own 'where' binds"
-                    raise TypeProblem("E141", message, term, "write: count { q where Link(q, p) }")
+                    raise TypeCheckError("E141", message, term, "write: count { q where Link(q, p) }")
             return t.Integer()
         if len(node.terms) != 1:
             message = f"'{node.function}' takes one number for each of the values"
-            raise TypeProblem("E141", message, node, f"write: {node.function} {{ q.length where Link(q, p) }}")
-        kind = inner._number(node.terms[0])
+            raise TypeCheckError("E141", message, node, f"write: {node.function} {{ q.length where Link(q, p) }}")
+        kind = inner._require_number(node.terms[0])
         return kind if node.function != "mean" else t.Real()
 
     def _constant_type(self, expression: e.Expression, expected: t.ValueType | None) -> t.ValueType | None:
         """The expected domain, where the expression is one of its values."""
         if not isinstance(expected, t.DomainType):
             return None
-        if self.constant(expression, expected.domain) is not None:
+        if self.constant_value(expression, expected.domain) is not None:
             return expected
         domain = self.spec.domain(expected.domain)
-        if domain is None or (isinstance(domain, s.RangeDomain) and isinstance(expression, e.Number | e.Negative)):
+        if domain is None or (isinstance(domain, s.RangeDomain) and isinstance(expression, e.Number | e.UnaryMinus)):
             return None
-        raise self._no_value(expression, expected.domain)
+        raise self._unknown_value_error(expression, expected.domain)
 
     @staticmethod
     def _text_type(expression: e.Text, expected: t.ValueType | None) -> t.ValueType:
@@ -243,34 +247,34 @@ class Scope:
             datetime.date.fromisoformat(expression.value)
         except ValueError:
             hint = 'a date is written "2024-01-31"'
-            raise TypeProblem("E112", f"'{expression.value}' is no date", expression, hint) from None
+            raise TypeCheckError("E112", f"'{expression.value}' is no date", expression, hint) from None
         return t.Date()
 
-    def _no_value(self, expression: e.Expression, domain: str) -> TypeProblem:
+    def _unknown_value_error(self, expression: e.Expression, domain: str) -> TypeCheckError:
         declared = self.spec.domain(domain)
         known = declared.values if isinstance(declared, s.EnumeratedDomain) else ()
-        text = _literal(expression)
+        text = _literal_text(expression)
         text = "this" if text is None else text
         if isinstance(declared, s.RangeDomain):
             hint: str | None = f"{domain} is {declared.low}..{declared.high}"
         else:
             hint = suggestion(text, known) or (f"{domain} has {listing(known)}" if known else None)
-        return TypeProblem("E105", f"'{text}' is no value of {domain}", expression, hint)
+        return TypeCheckError("E105", f"'{text}' is no value of {domain}", expression, hint)
 
     def _name_type(self, expression: e.Name, expected: t.ValueType | None) -> t.ValueType:
-        sort = self.sorts.get(expression.name)
+        sort = self.type_names.get(expression.name)
         if sort is not None:
             return t.EntityType(sort) if self.spec.entity(sort) else t.DomainType(sort)
         if isinstance(expected, t.DomainType):
-            if self.constant(expression, expected.domain) is not None:
+            if self.constant_value(expression, expected.domain) is not None:
                 return expected
             if isinstance(self.spec.domain(expected.domain), s.EnumeratedDomain):
-                raise self._no_value(expression, expected.domain)
+                raise self._unknown_value_error(expression, expected.domain)
         domains = self.spec.constants.get(expression.name, ())
         if not domains:
-            raise self._unknown_name(expression.name, expression, expected)
+            raise self._unknown_name_error(expression.name, expression, expected)
         if len(domains) > 1:
-            raise TypeProblem(
+            raise TypeCheckError(
                 "E106",
                 f"'{expression.name}' is a value of several domains: {listing(domains)}",
                 expression,
@@ -284,7 +288,7 @@ class Scope:
         if found is None:
             known = [each.name for each in getattr(self.spec.relation(atom.relation), "attributes", ())]
             hint = suggestion(name, known) or (f"it has {listing(known)}" if known else "it has no attributes")
-            raise TypeProblem("E101", f"unknown attribute '{name}' of {atom.relation}", node, hint)
+            raise TypeCheckError("E101", f"unknown attribute '{name}' of {atom.relation}", node, hint)
         return found.type
 
     def _check_arguments(self, atom: e.Atom) -> None:
@@ -293,157 +297,166 @@ class Scope:
             relations: tuple[s.AnyRelation, ...] = (
                 *self.spec.relations,
                 *self.spec.random_relations,
-                *self.spec.derived,
+                *self.spec.derived_relations,
             )
             known = [each.name for each in relations]
             hint = suggestion(atom.relation, [*known, *FUNCTIONS])
             hint = hint or (f"the relations are {listing(known)}" if known else "the model declares no relation")
-            raise TypeProblem("E102", f"unknown relation or function '{atom.relation}'", atom, hint)
+            raise TypeCheckError("E102", f"unknown relation or function '{atom.relation}'", atom, hint)
         wanted = relation.parameters
         if len(atom.arguments) != len(wanted):
             declared = ", ".join(map(str, wanted))
-            message = f"{atom.relation} takes {_count(len(wanted), 'argument')}, not {len(atom.arguments)}"
-            raise TypeProblem("E108", message, atom, f"it is declared {atom.relation}({declared})")
+            message = f"{atom.relation} takes {_format_count(len(wanted), 'argument')}, not {len(atom.arguments)}"
+            raise TypeCheckError("E108", message, atom, f"it is declared {atom.relation}({declared})")
         for argument, parameter in zip(atom.arguments, wanted, strict=True):
             self._check_argument(atom, argument, parameter)
 
     def _check_argument(self, atom: e.Atom, argument: e.Expression, parameter: s.Parameter) -> None:
-        if isinstance(argument, e.Name) and argument.name in self.sorts:
-            sort = self.sorts[argument.name]
-            if sort != parameter.sort:
-                wanted = f"argument '{parameter.name}' of {atom.relation} is a {parameter.sort}"
+        if isinstance(argument, e.Name) and argument.name in self.type_names:
+            sort = self.type_names[argument.name]
+            if sort != parameter.type_name:
+                wanted = f"argument '{parameter.name}' of {atom.relation} is a {parameter.type_name}"
                 message = f"'{argument.name}' is a {sort}, but {wanted}"
-                raise TypeProblem("E109", message, argument, "a name has one type in a declaration")
+                raise TypeCheckError("E109", message, argument, "a name has one type in a declaration")
             return
-        domain = self.spec.domain(parameter.sort)
-        if domain is None or self.constant(argument, parameter.sort) is None:
-            if domain is not None and isinstance(argument, e.Name | e.Number | e.Text | e.Negative):
-                raise self._no_value(argument, parameter.sort)
+        domain = self.spec.domain(parameter.type_name)
+        if domain is None or self.constant_value(argument, parameter.type_name) is None:
+            if domain is not None and isinstance(argument, e.Name | e.Number | e.Text | e.UnaryMinus):
+                raise self._unknown_value_error(argument, parameter.type_name)
             if isinstance(argument, e.Name):
-                raise self._unknown_name(argument.name, argument)
+                raise self._unknown_name_error(argument.name, argument)
             message = f"an argument of {atom.relation} is a name" + (" or a constant" if domain else "")
-            raise TypeProblem("E109", message, argument, f"'{parameter.name}' is a {parameter.sort}")
+            raise TypeCheckError("E109", message, argument, f"'{parameter.name}' is a {parameter.type_name}")
 
-    def _function_type(self, node: e.Function) -> t.ValueType:
+    def _function_type(self, node: e.FunctionCall) -> t.ValueType:
         try:
             signature = FUNCTIONS[node.name]
         except UsageError as error:
             (found,) = error.diagnostics
-            raise TypeProblem(found.code, found.message, node, found.hint, *found.notes) from None
+            raise TypeCheckError(found.code, found.message, node, found.hint, *found.notes) from None
         if len(node.arguments) != len(signature.parameters):
-            message = f"{node.name} takes {_count(len(signature.parameters), 'argument')}, not {len(node.arguments)}"
-            raise TypeProblem("E108", message, node)
+            message = (
+                f"{node.name} takes {_format_count(len(signature.parameters), 'argument')}, not {len(node.arguments)}"
+            )
+            raise TypeCheckError("E108", message, node)
         for argument, wanted in zip(node.arguments, signature.parameters, strict=True):
             if wanted == "number":
-                self._number(argument)
+                self._require_number(argument)
                 continue
             kind = self.type_of(argument)
             if not isinstance(kind, t.Vector if wanted == "vector" else t.String):
-                raise TypeProblem("E110", f"{node.name} takes {wanted}s, and this is {_kind(kind)}", argument)
-        return _RESULTS[signature.result]
+                raise TypeCheckError(
+                    "E110", f"{node.name} takes {wanted}s, and this is {_describe_type(kind)}", argument
+                )
+        return _RESULT_TYPES[signature.result]
 
-    def _number(self, node: e.Expression) -> t.ValueType:
+    def _require_number(self, node: e.Expression) -> t.ValueType:
         kind = self.type_of(node)
-        number = self.as_number(kind)
+        number = self.number_type(kind)
         if number is None:
-            raise TypeProblem("E110", f"a number is needed here, and this is {_kind(kind)}", node)
+            raise TypeCheckError("E110", f"a number is needed here, and this is {_describe_type(kind)}", node)
         return number
 
-    def as_number(self, kind: t.ValueType) -> t.ValueType | None:
+    def number_type(self, kind: t.ValueType) -> t.ValueType | None:
         """Return the type of number that values of a type are; None of other types."""
         if isinstance(kind, t.DomainType) and isinstance(self.spec.domain(kind.domain), s.RangeDomain):
             return t.Integer()
         return kind if isinstance(kind, t.Integer | t.Real) else None
 
-    def _truth(self, node: e.Expression) -> None:
+    def _require_bool(self, node: e.Expression) -> None:
         kind = self.type_of(node)
         if not isinstance(kind, t.Bool):
-            raise TypeProblem("E110", f"a condition is needed here, and this is {_kind(kind)}", node)
+            raise TypeCheckError("E110", f"a condition is needed here, and this is {_describe_type(kind)}", node)
 
-    def _check_member(self, node: e.Member, element: e.Expression, bag: e.Attribute) -> None:
+    def _check_member(self, node: e.Membership, element: e.Expression, bag: e.Attribute) -> None:
         if not bag.binder:
-            raise TypeProblem("E110", "right of 'in' stands a bag, such as page.words", bag)
+            raise TypeCheckError("E110", "right of 'in' stands a bag, such as page.words", bag)
         kind = self.type_of(bag)
         if not isinstance(kind, t.Bag):
-            raise TypeProblem("E110", f"right of 'in' stands a bag, and this is {_kind(kind)}", bag)
+            raise TypeCheckError("E110", f"right of 'in' stands a bag, and this is {_describe_type(kind)}", bag)
         found = self.type_of(element, t.DomainType(kind.domain))
         if found != t.DomainType(kind.domain):
-            message = f"the bag holds values of {kind.domain}, and this is {_kind(found)}"
-            raise TypeProblem("E111", message, element)
+            message = f"the bag holds values of {kind.domain}, and this is {_describe_type(found)}"
+            raise TypeCheckError("E111", message, element)
 
-    def sides(self, node: e.Comparison) -> tuple[t.ValueType, t.ValueType]:
+    def operand_types(self, node: e.Comparison) -> tuple[t.ValueType, t.ValueType]:
         """The types of both sides of a comparison, each side telling which domain a constant on the other is of.
 
         Raises:
-            TypeProblem: where a side has no type.
+            TypeCheckError: where a side has no type.
         """
         left, right = node.left, node.right
         if self.is_constant(left) and not self.is_constant(right):
             kind_right = self.type_of(right)
             return self.type_of(left, kind_right), kind_right
-        kind_left = self.type_of(left, self._peek(right))
+        kind_left = self.type_of(left, self._attribute_type(right))
         return kind_left, self.type_of(right, kind_left)
 
     def _check_comparison(self, node: e.Comparison) -> None:
         left, right = node.left, node.right
-        kind_left, kind_right = self.sides(node)
+        kind_left, kind_right = self.operand_types(node)
         for kind, side in ((kind_left, left), (kind_right, right)):
             if isinstance(kind, t.Vector | t.Bag):
-                raise TypeProblem("E110", f"{_kind(kind)} cannot be compared", side)
-        if kind_left != kind_right and None in (self.as_number(kind_left), self.as_number(kind_right)):
-            message = f"{_kind(kind_left)} is compared with {_kind(kind_right)}"
-            raise TypeProblem("E111", message, node, "both sides of a comparison are of one type")
+                raise TypeCheckError("E110", f"{_describe_type(kind)} cannot be compared", side)
+        if kind_left != kind_right and None in (self.number_type(kind_left), self.number_type(kind_right)):
+            message = f"{_describe_type(kind_left)} is compared with {_describe_type(kind_right)}"
+            raise TypeCheckError("E111", message, node, "both sides of a comparison are of one type")
         if isinstance(kind_left, t.Bool) and node.operator not in ("==", "!="):
-            raise TypeProblem("E111", f"truth values have no order for '{node.operator}'", node, "use == or !=")
+            raise TypeCheckError("E111", f"truth values have no order for '{node.operator}'", node, "use == or !=")
 
     def is_constant(self, node: e.Expression) -> bool:
         """Return whether a node is written as a value; the other side of a comparison may tell its domain."""
-        if isinstance(node, e.Negative):
+        if isinstance(node, e.UnaryMinus):
             return isinstance(node.operand, e.Number)
-        return isinstance(node, e.Number | e.Text | e.Truth) or (
-            isinstance(node, e.Name) and node.name not in self.sorts
+        return isinstance(node, e.Number | e.Text | e.Boolean) or (
+            isinstance(node, e.Name) and node.name not in self.type_names
         )
 
-    def _peek(self, node: e.Expression) -> t.ValueType | None:
+    def _attribute_type(self, node: e.Expression) -> t.ValueType | None:
         """The type of the right side where that helps to read the left one, a bare name."""
         try:
             return self.type_of(node) if isinstance(node, e.Attribute | e.Atom) else None
-        except TypeProblem:
+        except TypeCheckError:
             return None
 
 
-_RESULTS: dict[str, t.ValueType] = {"real": t.Real(), "integer": t.Integer(), "bool": t.Bool(), "string": t.String()}
+_RESULT_TYPES: dict[str, t.ValueType] = {
+    "real": t.Real(),
+    "integer": t.Integer(),
+    "bool": t.Bool(),
+    "string": t.String(),
+}
 
 
-_NAMES = "every name of a rule stands in a relation, which says what it is"
+_UNTYPED_NAME_HINT = "every name of a rule stands in a relation, which says what it is"
 
 
-def _parameters(sorts: Mapping[str, str]) -> tuple[s.Parameter, ...]:
+def _to_parameters(sorts: Mapping[str, str]) -> tuple[s.Parameter, ...]:
     return tuple(s.Parameter(name, sort) for name, sort in sorts.items())
 
 
-def _literal(expression: e.Expression) -> str | None:
+def _literal_text(expression: e.Expression) -> str | None:
     """Return the text of a name, a text or a number, None of any other expression."""
     match expression:
         case e.Name(text) | e.Text(text):
             return text
         case e.Number(value):
             return str(value)
-        case e.Negative(e.Number(value)):
+        case e.UnaryMinus(e.Number(value)):
             return f"-{value}".removeprefix("--")
     return None
 
 
-def _same_number(text: str, literal: e.Expression, values: tuple[str, ...]) -> str | None:
+def _numerically_equal_value(text: str, literal: e.Expression, values: tuple[str, ...]) -> str | None:
     """Return the only value that is the same number as a literal in another spelling: `2.50` for `2.5`."""
-    if not isinstance(literal, e.Number | e.Negative):
+    if not isinstance(literal, e.Number | e.UnaryMinus):
         return None
     numbers = (v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?", v, re.ASCII))
     same = [v for v in numbers if Decimal(v) == Decimal(text)]
     return same[0] if len(same) == 1 else None
 
 
-def _kind(kind: t.ValueType) -> str:
+def _describe_type(kind: t.ValueType) -> str:
     """A type as messages say it."""
     if isinstance(kind, t.DomainType):
         return f"a value of {kind.domain}"
@@ -452,5 +465,5 @@ def _kind(kind: t.ValueType) -> str:
     )
 
 
-def _count(n: int, noun: str) -> str:
+def _format_count(n: int, noun: str) -> str:
     return f"{n} {noun}" + ("" if n == 1 else "s")

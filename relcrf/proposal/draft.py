@@ -10,37 +10,37 @@ from relcrf.data.dataset import Dataset
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan
-from relcrf.proposal.manifest import Shaping
-from relcrf.proposal.profile import profiles
-from relcrf.proposal.scheme import Scheme
-from relcrf.proposal.survey import survey
-from relcrf.proposal.target import Target, choose
-from relcrf.proposal.templates import ProposedTemplate, templates
-from relcrf.proposal.text import model_text
-from relcrf.proposal.things import find_things
+from relcrf.proposal.entity_candidates import find_candidates
+from relcrf.proposal.manifest import ManifestBuilder
+from relcrf.proposal.model_text import model_text
+from relcrf.proposal.profile import profile_tables
+from relcrf.proposal.schema import ProposedSchema
+from relcrf.proposal.schema_inference import infer_schema
+from relcrf.proposal.target import PredictionTarget, choose_target
+from relcrf.proposal.templates import ProposedTemplate, propose_templates
 
-MOST = 5_000_000
+MAX_BINDINGS = 5_000_000
 """Bindings that a proposed template may have; a larger one is left as a comment."""
 
-MOST_CANDIDATES = 50_000_000
+MAX_CANDIDATE_BINDINGS = 50_000_000
 """As MOST, of candidates, which nothing is written down for before they are chosen."""
 
 
 @dataclass(frozen=True)
-class Idea:
+class TableAnalysis:
     """What tables are, and what is predicted of them.
 
     Args:
-        others: what else could be predicted.
+        alternatives: what else could be predicted.
     """
 
-    scheme: Scheme
-    target: Target
-    others: tuple[str, ...]
+    schema: ProposedSchema
+    target: PredictionTarget
+    alternatives: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Draft:
+class ModelDraft:
     """A model that was proposed, and verified on its tables.
 
     Args:
@@ -49,7 +49,7 @@ class Draft:
         notes: what reading the tables took for granted.
     """
 
-    idea: Idea
+    analysis: TableAnalysis
     text: str
     model: Model
     templates: tuple[ProposedTemplate, ...]
@@ -58,64 +58,74 @@ class Draft:
     notes: tuple[str, ...]
 
     @property
-    def variables(self) -> int:
+    def n_variables(self) -> int:
         return len(self.grounding.states)
 
     @property
-    def labelled(self) -> int:
+    def n_labelled(self) -> int:
         return int((self.grounding.states >= 0).sum())
 
     def __str__(self) -> str:
         """What it predicts, why, and from what."""
-        target, names = self.idea.target, [each.name for each in self.templates if each.is_active]
+        target, names = self.analysis.target, [each.name for each in self.templates if each.is_active]
         return f"predicts {target.name} ({target.reason}); templates {', '.join(names)}"
 
 
-def look(dataset: Dataset, predicted: str | None, shaping: Shaping, progress: Progress = lambda name: None) -> Idea:
+def analyse_tables(
+    dataset: Dataset, predicted: str | None, manifest: ManifestBuilder, progress: Progress = lambda name: None
+) -> TableAnalysis:
     """Looks at tables that nobody has described.
 
     Args:
         predicted: `Table.column`, or a relation's table; None where the tables are to say it.
-        shaping: takes the tables that the model needs in another shape.
+        manifest: takes the tables that the model needs in another shape.
 
     Raises:
         UsageError: where nothing, or not that, can be predicted.
         DataError: where the tables cannot be read.
     """
     progress("tables")
-    tables = profiles(dataset)
+    tables = profile_tables(dataset)
     progress("references")
-    scheme = survey(tables, find_things(tables), shaping)
-    target, others = choose(scheme, predicted)
-    return Idea(scheme, target, tuple(others))
+    scheme = infer_schema(tables, find_candidates(tables), manifest)
+    target, others = choose_target(scheme, predicted)
+    return TableAnalysis(scheme, target, tuple(others))
 
 
-def draft(
-    name: str, idea: Idea, given: Dataset, commands: tuple[str, ...] = (), progress: Progress = lambda name: None
-) -> Draft:
+def draft_model(
+    name: str,
+    analysis: TableAnalysis,
+    dataset: Dataset,
+    commands: tuple[str, ...] = (),
+    progress: Progress = lambda name: None,
+) -> ModelDraft:
     """The model of an idea, verified.
 
     Args:
         name: of its file. commands: what its text says is to be run next.
-        given: the tables in the shape that the model needs.
+        dataset: the tables in the shape that the model needs.
     """
-    pieces = templates(idea.scheme, idea.target)
+    pieces = propose_templates(analysis.schema, analysis.target)
 
     progress("plan")
-    plans = api.parse(model_text(name, idea.scheme, idea.target, pieces, idea.others, commands), name).plan(given)
-    heavy = {plan.name for plan in plans if plan.bindings > (MOST_CANDIDATES if plan.is_candidate else MOST)}
+    plans = api.parse(
+        model_text(name, analysis.schema, analysis.target, pieces, analysis.alternatives, commands), name
+    ).plan(dataset)
+    heavy = {
+        plan.name for plan in plans if plan.bindings > (MAX_CANDIDATE_BINDINGS if plan.is_candidate else MAX_BINDINGS)
+    }
     empty = {plan.name for plan in plans if not plan.bindings}
     pieces = [replace(p, is_active=p.name not in heavy) for p in pieces if p.name not in empty]
-    text = model_text(name, idea.scheme, idea.target, pieces, idea.others, commands)
+    text = model_text(name, analysis.schema, analysis.target, pieces, analysis.alternatives, commands)
     model = api.parse(text, name)
     progress("ground")
-    _, notes = model.check(given)
-    grounding = model.ground(given, progress=progress)
+    _, notes = model.check(dataset)
+    grounding = model.ground(dataset, progress=progress)
     kept = tuple(plan for plan in plans if plan.name not in heavy | empty)
-    return Draft(idea, text, model, tuple(pieces), kept, grounding, tuple(notes))
+    return ModelDraft(analysis, text, model, tuple(pieces), kept, grounding, tuple(notes))
 
 
-def proposed(dataset: Dataset, predicted: str | None = None, progress: Progress = lambda name: None) -> Draft:
+def propose_model(dataset: Dataset, predicted: str | None = None, progress: Progress = lambda name: None) -> ModelDraft:
     """A model of tables as they are; nothing is written. For the rest see `look` and `draft`."""
-    idea = look(dataset, predicted, Shaping(None), progress)
-    return draft("model.rcrf", idea, dataset, progress=progress)
+    idea = analyse_tables(dataset, predicted, ManifestBuilder(None), progress)
+    return draft_model("model.rcrf", idea, dataset, progress=progress)

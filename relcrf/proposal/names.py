@@ -6,63 +6,80 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from relcrf.language.words import is_name, is_reserved
-from relcrf.model.spec import folded
+from relcrf.language.keywords import is_name, is_reserved
+from relcrf.model.spec import fold_name
 
-SPLITS = frozenset({"fold", "folds", "split", "part", "partition", "cv"})
-PARTS = frozenset({"train", "test", "valid", "validation", "dev"})
-POSITIONS = frozenset({"position", "pos", "index", "idx", "order", "step", "seq", "offset", "place", "token"})
-LABELS = frozenset(
+SPLIT_COLUMNS = frozenset({"fold", "folds", "split", "part", "partition", "cv"})
+SPLIT_PARTS = frozenset({"train", "test", "valid", "validation", "dev"})
+POSITION_COLUMNS = frozenset({"position", "pos", "index", "idx", "order", "step", "seq", "offset", "place", "token"})
+LABEL_COLUMNS = frozenset(
     {"label", "labels", "class", "category", "target", "y", "topic", "type", "tag", "kind", "outcome", "diagnosis"}
 )
-ENDS = {"src", "dst", "source", "target", "from", "to", "a", "b", "x", "y", "a0", "a1", "u", "v", "left", "right"}
-ENDS |= {"head", "tail", "parent", "child", "citing", "cited", "first", "second"}
+ENDPOINT_COLUMNS = {
+    "src",
+    "dst",
+    "source",
+    "target",
+    "from",
+    "to",
+    "a",
+    "b",
+    "x",
+    "y",
+    "a0",
+    "a1",
+    "u",
+    "v",
+    "left",
+    "right",
+}
+ENDPOINT_COLUMNS |= {"head", "tail", "parent", "child", "citing", "cited", "first", "second"}
 """What the columns of links are often called, whatever they link."""
 
 
-def stem(name: str) -> str:
+def stem_name(name: str) -> str:
     """A name as names of tables and of columns that refer to them are compared: `page_id`, `Pages` and `page` are one."""
-    plain = re.sub(r"[^a-z0-9]", "", folded(name))
+    plain = re.sub(r"[^a-z0-9]", "", fold_name(name))
     plain = re.sub(r"(?<=..)(id|key)$", "", plain)
     if plain.endswith("ies"):
         return plain[:-3] + "y"
     return plain if plain.endswith("ss") else plain.removesuffix("s")
 
 
-def word(name: str, otherwise: str = "column") -> str:
+def attribute_name(name: str, default: str = "column") -> str:
     """A name of an attribute for any text."""
     if is_name(name):
         return name
     ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     plain = re.sub(r"\W+", "_", ascii_only).strip("_").lower()
-    return otherwise if not plain else plain if not plain[0].isdigit() else f"{otherwise}_{plain}"
+    return default if not plain else plain if not plain[0].isdigit() else f"{default}_{plain}"
 
 
-def sayable(name: str) -> str:
+def argument_name(name: str) -> str:
     """A name of an argument or a template: words of the language get an underscore, which tables do not look at."""
-    plain = word(name)
+    plain = attribute_name(name)
     return f"{plain}_" if is_reserved(plain) else plain
 
 
-def camel(name: str) -> str:
+def camel_case(name: str) -> str:
     """A name of an entity, relation or domain that still is the table's, case and underscores aside."""
-    return "".join(part[:1].upper() + part[1:] for part in word(name, "Table").split("_") if part) or "Table"
+    return "".join(part[:1].upper() + part[1:] for part in attribute_name(name, "Table").split("_") if part) or "Table"
 
 
-def snake(name: str) -> str:
+def snake_case(name: str) -> str:
     """A name of a template: `PageWord` is `page_word`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-class Names:
+class NamePool:
     """Names that are still free, as names of declarations are compared with tables."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = {folded(name) for name in taken}
+        self._taken = {fold_name(name) for name in taken}
 
-    def free(self, name: str, *others: str) -> str:
+    def reserve(self, name: str, *others: str) -> str:
         """The first of the names that is free, or the first with a number behind; it is taken then."""
         numbered = (f"{name}{k}" for k in range(2, 1_000_000))
-        found = next(n for n in (name, *others, *numbered) if folded(n) not in self._taken)
-        self._taken.add(folded(found))
+        found = next(n for n in (name, *others, *numbered) if fold_name(n) not in self._taken)
+        self._taken.add(fold_name(found))
         return found

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from relcrf.proposal.names import Names, camel, sayable, snake
-from relcrf.proposal.profile import outside
-from relcrf.proposal.scheme import Argument, Link, ProposedAttribute, ProposedEntity, Scheme
-from relcrf.proposal.target import Target
+from relcrf.proposal.names import NamePool, argument_name, camel_case, snake_case
+from relcrf.proposal.profile import count_unmatched_values
+from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRelation, ProposedSchema, RelationArgument
+from relcrf.proposal.target import PredictionTarget
 
-TABLE = 40
+MAX_TABLE_VALUES = 40
 """Most values of what is predicted for which pairs have a full table of weights; beyond it they are equal or not."""
 
-HUB = 50
+MAX_NEIGHBOURS = 50
 """Things that share more neighbours than this are not paired: what links all tells nothing."""
 
 
@@ -32,51 +32,51 @@ class ProposedTemplate:
     is_active: bool = True
 
 
-def templates(scheme: Scheme, target: Target) -> list[ProposedTemplate]:
+def propose_templates(schema: ProposedSchema, target: PredictionTarget) -> list[ProposedTemplate]:
     """Return the pieces of a model for a target."""
-    return _Templates(scheme, target).run()
+    return _TemplateBuilder(schema, target).run()
 
 
-class _Templates:
-    def __init__(self, scheme: Scheme, target: Target) -> None:
-        self.scheme, self.target = scheme, target
-        self.relations = Names(scheme.names)
-        self.names = Names()
-        self.pieces: list[ProposedTemplate] = []
+class _TemplateBuilder:
+    def __init__(self, schema: ProposedSchema, target: PredictionTarget) -> None:
+        self.schema, self.target = schema, target
+        self.relations = NamePool(schema.names)
+        self.names = NamePool()
+        self.templates: list[ProposedTemplate] = []
 
     def run(self) -> list[ProposedTemplate]:
-        if self.target.link is not None:
-            self._of_relation(self.target.link)
-            return self.pieces
+        if self.target.relation is not None:
+            self._add_for_target(self.target.relation)
+            return self.templates
         entity = self.target.entity
         assert entity is not None
         many = len(self.target.attributes) > 1
         for attribute in self.target.attributes:
-            self._of_attribute(entity, attribute, f"_{attribute.name}" if many else "")
+            self._add_for_attribute(entity, attribute, f"_{attribute.name}" if many else "")
         for one, other in combinations(self.target.attributes, 2):
-            x = _letter(entity.name)
+            x = _binder_name(entity.name)
             self._add(
                 f"{one.name}_{other.name}", "labels of one thing go together, or exclude each other",
                 f"({x}: {entity.name})", f"over {x}.{one.name}, {x}.{other.name}",
             )  # fmt: skip
-        return self.pieces
+        return self.templates
 
     def _add(
-        self, name: str, comment: str, binders: str, *clauses: str, before: str = "", is_active: bool = True
+        self, name: str, comment: str, binders: str, *clauses: str, derivation: str = "", is_active: bool = True
     ) -> None:
-        name = self.names.free(sayable(name))
+        name = self.names.reserve(argument_name(name))
         text = "\n    ".join([f"template {name}{binders}", *clauses])
-        self.pieces.append(ProposedTemplate(name, comment, before + text, is_active))
+        self.templates.append(ProposedTemplate(name, comment, derivation + text, is_active))
 
     # An attribute of things
 
-    def _of_attribute(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
-        x, label = _letter(entity.name), attribute.name
+    def _add_for_attribute(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
+        x, label = _binder_name(entity.name), attribute.name
         binder, target = f"({x}: {entity.name})", f"{x}.{label}"
         what = f"the {label} of a {entity.name}"
         self._add(f"prior{suffix}", f"how frequent each value of {label} is", binder, f"over {target}")
         for bag in entity.bags:
-            w = _letter(bag.domain, x)
+            w = _binder_name(bag.domain, x)
             self._add(
                 f"{bag.name.removesuffix('s')}{suffix}", f"one row of weights for each of its {bag.name}",
                 f"({x}: {entity.name}, {w}: {bag.domain})", f"where {w} in {x}.{bag.name}", f"over {target}", f"per {w}",
@@ -84,26 +84,26 @@ class _Templates:
         for other in entity.attributes:
             if other in self.target.attributes or (entity.sequence and other.name in entity.sequence):
                 continue
-            evidence = _evidence(f"{x}.{other.name}", other)
+            evidence = _evidence_clause(f"{x}.{other.name}", other)
             if evidence:
                 comment = f"what {other.name} says of {what}"
                 self._add(f"{other.name}{suffix}", comment, binder, f"over {target}", evidence)
         if entity.sequence:
-            self._sequence(entity, attribute, suffix)
-        for link in self.scheme.links:
-            if link.value is None:
-                self._along(entity, attribute, link, suffix)
+            self._add_for_sequence(entity, attribute, suffix)
+        for link in self.schema.relations:
+            if link.value_column is None:
+                self._add_for_relation(entity, attribute, link, suffix)
 
-    def _sequence(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
+    def _add_for_sequence(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
         assert entity.sequence is not None
         group, place = entity.sequence
-        binders = _pair(entity)
+        binders = _pair_binders(entity)
         following = "Next" if not suffix else f"Next{suffix}"
-        name = self.relations.free(following, "Following")
+        name = self.relations.reserve(following, "Following")
         derive = f"derive {name}{binders}\n    where a.{group} == b.{group} and b.{place} == a.{place} + 1\n\n"
         self._add(
             f"step{suffix}", f"the next one of a {group} depends on this one: a full table",
-            binders, f"where {name}(a, b)", self._pair_of(attribute), before=derive,
+            binders, f"where {name}(a, b)", self._pair_clause(attribute), derivation=derive,
         )  # fmt: skip
         for other in entity.attributes:
             if (
@@ -117,22 +117,24 @@ class _Templates:
                 )  # fmt: skip
 
     @staticmethod
-    def _pair_of(attribute: ProposedAttribute, *, symmetric: bool = False) -> str:
-        if attribute.distinct > TABLE:
+    def _pair_clause(attribute: ProposedAttribute, *, symmetric: bool = False) -> str:
+        if attribute.distinct > MAX_TABLE_VALUES:
             return f"over a.{attribute.name} == b.{attribute.name}"
         return f"over {'symmetric ' * symmetric}a.{attribute.name}, b.{attribute.name}"
 
-    def _along(self, entity: ProposedEntity, attribute: ProposedAttribute, link: Link, suffix: str) -> None:
-        own, others = link.of(entity), link.of_others(entity)
-        lower = snake(link.name)
-        x, label = _letter(entity.name), attribute.name
+    def _add_for_relation(
+        self, entity: ProposedEntity, attribute: ProposedAttribute, relation: ProposedRelation, suffix: str
+    ) -> None:
+        own, others = relation.arguments_of(entity), relation.other_arguments(entity)
+        lower = snake_case(relation.name)
+        x, label = _binder_name(entity.name), attribute.name
         if len(own) == 2:
-            self._linked(entity, attribute, link, f"{lower}{suffix}")
+            self._add_pair_template(entity, attribute, relation, f"{lower}{suffix}")
         elif len(own) == 1:
-            names = _lettered(others, {own[0].name: x})
-            atom = _atom(link, names)
+            names = _binder_names(others, {own[0].name: x})
+            atom = _atom(relation, names)
             if not others:
-                binder, comment = f"({x}: {entity.name})", f"who is in {link.name}"
+                binder, comment = f"({x}: {entity.name})", f"who is in {relation.name}"
                 self._add(f"{lower}{suffix}", comment, binder, f"where {atom}", f"over {x}.{label}")
             for argument in others:
                 y = names[argument.name]
@@ -144,72 +146,76 @@ class _Templates:
                     continue
                 for other in argument.entity.attributes:
                     sequence = argument.entity.sequence or ()
-                    evidence = _evidence(f"{y}.{other.name}", other) if other.name not in sequence else ""
+                    evidence = _evidence_clause(f"{y}.{other.name}", other) if other.name not in sequence else ""
                     if evidence and other not in self.target.attributes:
                         self._add(
                             f"{lower}_{other.name}{suffix}", f"what {other.name} of each {argument.sort} says",
                             binders, f"where {atom}", f"over {x}.{label}", evidence,
                         )  # fmt: skip
                 if not entity.sequence:
-                    self._sharing(entity, attribute, link, own[0], argument, f"same_{lower}{suffix}")
+                    self._add_shared_template(entity, attribute, relation, own[0], argument, f"same_{lower}{suffix}")
 
-    def _linked(self, entity: ProposedEntity, attribute: ProposedAttribute, link: Link, name: str) -> None:
-        first, second = link.of(entity)
-        atom = _atom(link, _lettered(link.of_others(entity), {first.name: "a", second.name: "b"}))
-        binders = _pair(entity)
-        distinct = "a < b" if link.is_symmetric else "a != b"
-        clauses = [f"where {atom} and {distinct}", self._pair_of(attribute, symmetric=link.is_symmetric)]
-        if len(link.arguments) == 2:
+    def _add_pair_template(
+        self, entity: ProposedEntity, attribute: ProposedAttribute, relation: ProposedRelation, name: str
+    ) -> None:
+        first, second = relation.arguments_of(entity)
+        atom = _atom(relation, _binder_names(relation.other_arguments(entity), {first.name: "a", second.name: "b"}))
+        binders = _pair_binders(entity)
+        distinct = "a < b" if relation.is_symmetric else "a != b"
+        clauses = [f"where {atom} and {distinct}", self._pair_clause(attribute, symmetric=relation.is_symmetric)]
+        if len(relation.arguments) == 2:
             key = next(
-                (a for a in link.attributes if a.is_discrete or (a.type == "integer" and a.distinct <= 12)), None
+                (a for a in relation.attributes if a.is_discrete or (a.type == "integer" and a.distinct <= 12)), None
             )
-            number = next((a for a in link.attributes if a.type == "real"), None)
+            number = next((a for a in relation.attributes if a.type == "real"), None)
             if key is not None:
                 clauses.append(f"per {atom}.{key.name}")
             if number is not None:
                 clauses.append(f"by 1, {atom}.{number.name}")
-        how = "a full table" if attribute.distinct <= TABLE else "equal or not"
-        self._add(name, f"both ends of a {link.name}: {how}", binders, *clauses)
-        if len(link.arguments) == 2:
-            r = link.name
+        how = "a full table" if attribute.distinct <= MAX_TABLE_VALUES else "equal or not"
+        self._add(name, f"both ends of a {relation.name}: {how}", binders, *clauses)
+        if len(relation.arguments) == 2:
+            r = relation.name
             where = f"{r}(c, a) and {r}(c, b) and a < b and count {{ d where {r}(c, d) }}"
             comment = "things that a third one links to are alike"
-            self._alike(f"co_{name}", comment, entity, attribute, self.relations.free(f"Co{r}"), where)
+            self._add_equality_template(
+                f"co_{name}", comment, entity, attribute, self.relations.reserve(f"Co{r}"), where
+            )
 
-    def _alike(
+    def _add_equality_template(
         self, name: str, comment: str, entity: ProposedEntity, attribute: ProposedAttribute, relation: str, where: str
     ) -> None:
         """Add one weight for pairs of a derived relation that have equal values."""
         self._add(
-            name, f"one weight: {comment}; hubs of more than {HUB} do not count", _pair(entity),
+            name, f"one weight: {comment}; hubs of more than {MAX_NEIGHBOURS} do not count", _pair_binders(entity),
             f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}",
-            before=f"derive {relation}{_pair(entity)}\n    where {where} <= {HUB}\n\n",
+            derivation=f"derive {relation}{_pair_binders(entity)}\n    where {where} <= {MAX_NEIGHBOURS}\n\n",
         )  # fmt: skip
 
-    def _sharing(
+    def _add_shared_template(
         self,
         entity: ProposedEntity,
         attribute: ProposedAttribute,
-        link: Link,
-        own: Argument,
-        shared: Argument,
+        relation: ProposedRelation,
+        own: RelationArgument,
+        shared: RelationArgument,
         name: str,
     ) -> None:
         """Add a template of entities that share one of another type."""
 
         def atom(x: str) -> str:
-            others = [a for a in link.arguments if a is not own and a is not shared]
+            others = [a for a in relation.arguments if a is not own and a is not shared]
             names = {own.name: x, shared.name: "s"} | {a.name: f"q{x}{k}" for k, a in enumerate(others)}
-            return _atom(link, names)
+            return _atom(relation, names)
 
         where = f"{atom('a')} and {atom('b')} and a < b and count {{ c where {atom('c')} }}"
         comment = f"things that share a {shared.sort} are alike"
-        self._alike(name, comment, entity, attribute, self.relations.free(camel(name)), where)
+        self._add_equality_template(name, comment, entity, attribute, self.relations.reserve(camel_case(name)), where)
 
     # A relation
 
-    def _of_relation(self, link: Link) -> None:
-        names = _lettered(link.arguments, {})
+    def _add_for_target(self, link: ProposedRelation) -> None:
+        names = _binder_names(link.arguments, {})
         atom = _atom(link, names)
         binders = _binders(link, names)
         keys = [a for a in link.arguments if a.entity is None]
@@ -217,35 +223,40 @@ class _Templates:
         comment = "how frequent it is" + (f", for each {keys[0].sort}" if keys else "")
         self._add("prior", comment, binders, f"over {atom}", *per)
         first = link.arguments[0].entity
-        if first is not None and len(link.arguments) == len(link.of(first)) == 2:
+        if first is not None and len(link.arguments) == len(link.arguments_of(first)) == 2:
             a, b = (names[x.name] for x in link.arguments)
             pair = f"over {link.name}({a}, {b}), {link.name}({b}, {a})"
             self._add("mutual", "both ways or neither", binders, f"where {a} < {b}", pair)
         for argument in link.arguments:
             for other in argument.entity.attributes if argument.entity else ():
-                evidence = _evidence(f"{names[argument.name]}.{other.name}", other)
+                evidence = _evidence_clause(f"{names[argument.name]}.{other.name}", other)
                 if evidence and not (evidence.startswith("per") and per):
                     self._add(
                         f"{argument.name.strip('_')}_{other.name}", f"what {other.name} of its {argument.name.strip('_')} says",
                         binders, f"over {atom}", evidence,
                     )  # fmt: skip
-        self._common(link, names)
-        self._candidates(link, names, keys)
+        self._add_common_neighbours(link, names)
+        self._add_candidates(link, names, keys)
 
-    def _common(self, link: Link, names: dict[str, str]) -> None:
+    def _add_common_neighbours(self, relation: ProposedRelation, names: dict[str, str]) -> None:
         """Two entities' things that both have to do with a third one are more likely, or less, a tuple."""
-        ends = [(names[a.name], a.entity) for a in link.arguments if a.entity is not None]
-        if len(ends) != 2 or len(link.arguments) != 2:
+        ends = [(names[a.name], a.entity) for a in relation.arguments if a.entity is not None]
+        if len(ends) != 2 or len(relation.arguments) != 2:
             return
         (x, first), (y, second) = ends
-        others = [one for one in self.scheme.links if one is not link]
+        others = [one for one in self.schema.relations if one is not relation]
         for one, other in product(others, others):
-            for mine, yours in product(one.of(first), other.of(second)):
-                self._shared(link, (one, mine, x), (other, yours, y))
+            for mine, yours in product(one.arguments_of(first), other.arguments_of(second)):
+                self._add_common_neighbour(relation, (one, mine, x), (other, yours, y))
 
-    def _shared(self, link: Link, left: tuple[Link, Argument, str], right: tuple[Link, Argument, str]) -> None:
+    def _add_common_neighbour(
+        self,
+        link: ProposedRelation,
+        left: tuple[ProposedRelation, RelationArgument, str],
+        right: tuple[ProposedRelation, RelationArgument, str],
+    ) -> None:
         (one, mine, x), (other, yours, y) = left, right
-        if len(one.arguments) < 2 or len(other.arguments) < 2 or one.value or other.value:
+        if len(one.arguments) < 2 or len(other.arguments) < 2 or one.value_column or other.value_column:
             return
         for shared in one.arguments:
             for same in other.arguments:
@@ -257,76 +268,76 @@ class _Templates:
                 for side, (relation, own, name, common) in enumerate(((one, mine, x, shared), (other, yours, y, same))):
                     names = {a.name: f"q{side}{k}" for k, a in enumerate(relation.arguments)}
                     atoms.append(_atom(relation, names | {common.name: "s", own.name: name}))
-                relation_name = self.relations.free(f"Common{one.name}{'' if one is other else other.name}")
+                relation_name = self.relations.reserve(f"Common{one.name}{'' if one is other else other.name}")
                 binders = f"({x}: {mine.sort}, {y}: {yours.sort})"
                 distinct = f" and {x} != {y}" if mine.sort == yours.sort else ""
                 derive = f"derive {relation_name}{binders}\n    where {' and '.join(atoms)}{distinct}\n\n"
                 self._add(
-                    snake(relation_name), f"both have to do with one {shared.sort}: {one.name}, {other.name}",
-                    binders, f"where {relation_name}({x}, {y})", f"over {link.name}({x}, {y})", before=derive,
+                    snake_case(relation_name), f"both have to do with one {shared.sort}: {one.name}, {other.name}",
+                    binders, f"where {relation_name}({x}, {y})", f"over {link.name}({x}, {y})", derivation=derive,
                 )  # fmt: skip
 
-    def _candidates(self, link: Link, names: dict[str, str], keys: list[Argument]) -> None:
+    def _add_candidates(self, relation: ProposedRelation, names: dict[str, str], keys: list[RelationArgument]) -> None:
         if len(keys) != 1:
             return
         (key,) = keys
         s = names[key.name]
-        t = _letter("", *names.values(), s)
-        binders = _binders(link, names)[:-1] + f", {t}: {key.sort})"
-        pair = (_atom(link, names), _atom(link, names | {key.name: t}))
-        joined = ", ".join(pair) if link.levels else " and ".join(pair)
-        name = self.names.free("together")
+        t = _binder_name("", *names.values(), s)
+        binders = _binders(relation, names)[:-1] + f", {t}: {key.sort})"
+        pair = (_atom(relation, names), _atom(relation, names | {key.name: t}))
+        joined = ", ".join(pair) if relation.levels else " and ".join(pair)
+        name = self.names.reserve("together")
         clauses = "\n    ".join([f"candidates {name}{binders}", f"where {s} < {t}", f"over {joined}", f"per {s}, {t}"])
-        backend = "gated or ess" if link.levels else "trmrf"
+        backend = "gated or ess" if relation.levels else "trmrf"
         comment = f"which two of {key.sort} go together: a structure learner chooses (relcrf train --backend {backend})"
-        self.pieces.append(ProposedTemplate(name, comment, clauses))
+        self.templates.append(ProposedTemplate(name, comment, clauses))
 
 
-def guards(scheme: Scheme, link: Link) -> list[str]:
+def relation_guards(schema: ProposedSchema, relation: ProposedRelation) -> list[str]:
     """Return conditions that the arguments of a predicted relation satisfy: they differ, or are in a unary relation."""
-    found, profile = [], link.profile
-    if link.irreflexive:
-        first, second = (a for a in link.arguments if a.entity and len(link.of(a.entity)) == 2)
+    found, profile = [], relation.profile
+    if relation.is_irreflexive:
+        first, second = (a for a in relation.arguments if a.entity and len(relation.arguments_of(a.entity)) == 2)
         found.append(f"{first.name} != {second.name}")
-    for argument in link.arguments:
+    for argument in relation.arguments:
         fitting = [
             one
-            for one in scheme.links
+            for one in schema.relations
             if len(one.arguments) == 1 and one.arguments[0].entity is argument.entity is not None
             and profile is not None and one.profile is not None
-            and outside(profile, argument.column, one.profile, one.arguments[0].column) == 0
+            and count_unmatched_values(profile, argument.column, one.profile, one.arguments[0].column) == 0
         ]  # fmt: skip
         if fitting:
             found.append(f"{min(fitting, key=lambda one: one.rows).name}({argument.name})")
     return found
 
 
-def _atom(link: Link, names: dict[str, str]) -> str:
-    return f"{link.name}({', '.join(names[a.name] for a in link.arguments)})"
+def _atom(relation: ProposedRelation, names: dict[str, str]) -> str:
+    return f"{relation.name}({', '.join(names[a.name] for a in relation.arguments)})"
 
 
-def _pair(entity: ProposedEntity) -> str:
+def _pair_binders(entity: ProposedEntity) -> str:
     return f"(a: {entity.name}, b: {entity.name})"
 
 
-def _binders(link: Link, names: dict[str, str]) -> str:
-    return "(" + ", ".join(f"{names[a.name]}: {a.sort}" for a in link.arguments) + ")"
+def _binders(relation: ProposedRelation, names: dict[str, str]) -> str:
+    return "(" + ", ".join(f"{names[a.name]}: {a.sort}" for a in relation.arguments) + ")"
 
 
-def _letter(name: str, *taken: str) -> str:
+def _binder_name(sort: str, *taken: str) -> str:
     """A short name of a binder: the first letter of a sort, or another one."""
-    letters: list[str] = [c for c in (name[:1].lower(), *"xyzuvwtrspq") if c]
+    letters: list[str] = [c for c in (sort[:1].lower(), *"xyzuvwtrspq") if c]
     return next(c for c in letters if c not in taken)
 
 
-def _lettered(arguments: list[Argument], names: dict[str, str]) -> dict[str, str]:
+def _binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> dict[str, str]:
     """Return names of binders for arguments, by their own names, besides those that are given."""
     for argument in arguments:
-        names = names | {argument.name: _letter(argument.sort, *names.values())}
+        names = names | {argument.name: _binder_name(argument.sort, *names.values())}
     return names
 
 
-def _evidence(term: str, attribute: ProposedAttribute) -> str:
+def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
     """The clause that looks at an evidence attribute; nothing where there is none for its type."""
     match attribute.type:
         case "enumeration" | "open" | "bool":

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from relcrf.evaluation.evaluations import Evaluation
-from relcrf.evaluation.pareto import PricePoint, unbeaten
-from relcrf.evaluation.predictions import Estimate
-from relcrf.printable import printable
+from relcrf.evaluation.pareto import ParetoPoint, pareto_optimal
+from relcrf.evaluation.predictions import MeasureEstimate
+from relcrf.printable import escape_unprintable
 from relcrf.report.plot import new_figure, save_picture
 
-_SHOWN = (("log_loss", "log-loss, nats"), ("accuracy", "accuracy"))
+_PLOTTED_MEASURES = (("log_loss", "log-loss, nats"), ("accuracy", "accuracy"))
 _MARKERS = {"evidence": "o", "static": "s", "none": "D"}
 
 
-def reach(estimates: Sequence[Estimate]) -> list[list[float]]:
+def error_bars(estimates: Sequence[MeasureEstimate]) -> list[list[float]]:
     """Return how far intervals go below and above their values; a bootstrap interval may lie a little to one side."""
     below = [max(one.value - one.low, 0.0) for one in estimates]
     return [below, [max(one.high - one.value, 0.0) for one in estimates]]
@@ -24,38 +24,38 @@ def reach(estimates: Sequence[Estimate]) -> list[list[float]]:
 
 def draw_backends(found: Evaluation, path: Path) -> None:
     """Write a picture of a comparison: a row of axes per attribute, a bar with its interval of 95 % per backend."""
-    save_picture(lambda: _backends(found), path, 130)
+    save_picture(lambda: _backends_figure(found), path, 130)
 
 
-def _backends(found: Evaluation) -> Any:
+def _backends_figure(found: Evaluation) -> Any:
     results = found.predictions
     systems = list(results.systems)[::-1]
     n = len(results.attributes)
     figure = new_figure((9.0, n * (1.2 + 0.3 * len(systems))), layout="constrained")
-    every = figure.subplots(n, len(_SHOWN), squeeze=False)
+    every = figure.subplots(n, len(_PLOTTED_MEASURES), squeeze=False)
     for attribute, row in zip(results.attributes, every, strict=True):
         figures = [results.estimates(name, attribute) for name in systems]
-        for (measure, text), axes in zip(_SHOWN, row, strict=True):
+        for (measure, text), axes in zip(_PLOTTED_MEASURES, row, strict=True):
             own = [one[measure] for one in figures]
-            axes.barh(systems, [one.value for one in own], xerr=reach(own), color="C0", alpha=0.6, capsize=3.0)
+            axes.barh(systems, [one.value for one in own], xerr=error_bars(own), color="C0", alpha=0.6, capsize=3.0)
             axes.set_xlabel(text)
             axes.grid(axis="x", linewidth=0.4, alpha=0.6)
-        row[0].set_title(printable(attribute), loc="left", fontsize="medium")
+        row[0].set_title(escape_unprintable(attribute), loc="left", fontsize="medium")
     return figure
 
 
-def draw_prices(points: Sequence[PricePoint], path: Path) -> None:
+def draw_cost_sweep(points: Sequence[ParetoPoint], path: Path) -> None:
     """Write a picture of losses over messages and seconds, a line per setting of `gates`; unbeaten points are filled."""
-    save_picture(lambda: _prices(points), path, 130)
+    save_picture(lambda: _cost_figure(points), path, 130)
 
 
-def _prices(points: Sequence[PricePoint]) -> Any:
+def _cost_figure(points: Sequence[ParetoPoint]) -> Any:
     figure = new_figure((9.0, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    best = unbeaten(points)
+    best = pareto_optimal(points)
     for number, gates in enumerate(dict.fromkeys(point.gates for point in points)):
         of_gates = [(point, one) for point, one in zip(points, best, strict=True) if point.gates == gates]
-        for axes, name in ((left, "messages_each"), (right, "seconds_infer")):
+        for axes, name in ((left, "messages_per_query"), (right, "seconds_infer")):
             x = [getattr(point, name) for point, _ in of_gates]
             y = [point.loss for point, _ in of_gates]
             colour, style = f"C{number}", _MARKERS[gates]
@@ -63,13 +63,13 @@ def _prices(points: Sequence[PricePoint]) -> Any:
             filled = [k for k, (_, one) in enumerate(of_gates) if one]
             axes.plot([x[k] for k in filled], [y[k] for k in filled], color=colour, linestyle="none", marker=style)
     left.set_ylabel("loss of held-out labels")
-    _label(left, "messages for each variable asked")
-    _label(right, "seconds of inference")
+    _format_axis(left, "messages for each variable asked")
+    _format_axis(right, "seconds of inference")
     left.legend(title="filled: no other has less loss\nand no more messages")
     return figure
 
 
-def _label(axes: Any, text: str) -> None:
+def _format_axis(axes: Any, text: str) -> None:
     axes.set_xlabel(text)
     axes.set_xlim(left=0.0)
     axes.grid(linewidth=0.4, alpha=0.6)

@@ -10,11 +10,11 @@ import numpy as np
 from relcrf.data.frame import Frame
 from relcrf.evaluation.measures import ScoredLabels
 
-MOST_STATES = 12
+MAX_STATES = 12
 """Maximum number of states of a matrix; of more states the pairs that are confused the most are listed."""
 
-MOST_PAIRS = 15
-MOST_MISTAKES = 10
+MAX_PAIRS = 15
+MAX_MISTAKES = 10
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Confusion:
     mistakes: Frame
 
 
-def confusion(scored: ScoredLabels, values: Sequence[str], names: Sequence[str]) -> Confusion:
+def count_confusions(scored: ScoredLabels, values: Sequence[str], names: Sequence[str]) -> Confusion:
     """Count which values are taken for which among the held-out labels of one attribute.
 
     Args:
@@ -45,12 +45,12 @@ def confusion(scored: ScoredLabels, values: Sequence[str], names: Sequence[str])
     labels, right = counts.sum(axis=1), counts.diagonal()
     wrong = counts - np.diag(right)
     truth, answer = np.divmod(
-        np.argsort(-wrong, axis=None, kind="stable")[: min(MOST_PAIRS, np.count_nonzero(wrong))], k
+        np.argsort(-wrong, axis=None, kind="stable")[: min(MAX_PAIRS, np.count_nonzero(wrong))], k
     )
     pairs = {"truth": texts[truth], "answer": texts[answer], "count": wrong[truth, answer], "labels": labels[truth]}
-    confidence, _ = scored.bins
+    confidence, _ = scored.confidence_bins
     mistaken = np.flatnonzero(scored.modes != scored.truth)
-    mistaken = mistaken[np.argsort(-confidence[mistaken], kind="stable")[:MOST_MISTAKES]]
+    mistaken = mistaken[np.argsort(-confidence[mistaken], kind="stable")[:MAX_MISTAKES]]
     mistakes = {
         "name": np.array(names, dtype=object)[mistaken],
         "truth": texts[scored.truth[mistaken]],
@@ -58,5 +58,5 @@ def confusion(scored: ScoredLabels, values: Sequence[str], names: Sequence[str])
         "probability": confidence[mistaken],
         "of_truth": scored.probabilities[mistaken, scored.truth[mistaken]],
     }
-    shown = tuple(map(tuple, counts.tolist())) if k <= MOST_STATES else ()
+    shown = tuple(map(tuple, counts.tolist())) if k <= MAX_STATES else ()
     return Confusion(tuple(values), shown, Frame(pairs), Frame(mistakes))

@@ -12,7 +12,7 @@ _COLOURS = (FIRST, SECOND, INK)
 """Of the histograms of a figure, in their order; those beyond are not drawn."""
 
 
-def plots(figures: Mapping[str, Mapping[str, Histogram]]) -> list[Plot]:
+def plot_histograms(figures: Mapping[str, Mapping[str, Histogram]]) -> list[Plot]:
     """Return a plot for each figure that has numbers: its histograms over each other, and their threshold."""
     drawn = {figure: [one for one in histograms.items() if one[1].total] for figure, histograms in figures.items()}
     return [_plot(figure, histograms) for figure, histograms in drawn.items() if histograms]
@@ -34,14 +34,14 @@ def _plot(figure: str, histograms: Sequence[tuple[str, Histogram]]) -> Plot:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.yaxis.set_minor_formatter("")
 
-    legend = [(colour, f"{name}: {_share(histogram)}") for colour, name, histogram in drawn]
+    legend = [(colour, f"{name}: {_legend_text(histogram)}") for colour, name, histogram in drawn]
     if any(h.threshold is not None for _, _, h in drawn):
         legend.append((MARK, "the threshold"))
     return draw(figure, paint, tuple(legend))
 
 
-def _share(histogram: Histogram) -> str:
+def _legend_text(histogram: Histogram) -> str:
     cells = f"{histogram.total:,} cells"
     if histogram.threshold is None:
         return cells
-    return f"{histogram.beyond / histogram.total:.1%} of {cells} are beyond ±{histogram.threshold:g}"
+    return f"{histogram.n_beyond / histogram.total:.1%} of {cells} are beyond ±{histogram.threshold:g}"

@@ -6,15 +6,15 @@ from importlib import import_module
 from pathlib import Path
 
 from relcrf.evaluation.learned_graph import LearnedGraph
-from relcrf.files import require_ending, whole_path
-from relcrf.printable import printable
+from relcrf.files import atomic_path, require_suffix
+from relcrf.printable import escape_unprintable
 
 ENDING = ".graphml"
 
 
 def require_writable(path: Path) -> None:
-    """Validate the name of a GraphML file, see `require_ending`, and make its folder."""
-    require_ending(path, (ENDING,), f"graph{ENDING}")
+    """Validate the name of a GraphML file, see `require_suffix`, and make its folder."""
+    require_suffix(path, (ENDING,), f"graph{ENDING}")
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -28,12 +28,12 @@ def write_graphml(graph: LearnedGraph, path: Path) -> None:
     networkx = import_module("networkx")  # no other command needs it, and it takes long to import
     made = networkx.MultiGraph()
     for number, ((kind, name), degree) in enumerate(zip(graph.nodes.rows(), graph.degrees.tolist(), strict=True)):
-        made.add_node(f"n{number}", name=printable(name), kind=printable(kind), degree=degree)
+        made.add_node(f"n{number}", name=escape_unprintable(name), kind=escape_unprintable(kind), degree=degree)
     for first, second, template, strength, weight, gain in graph.edges.rows():
         facts = {"weight": weight, "sign": 1 if weight > 0 else -1} if weight == weight else {}
         facts |= {"gain": gain} if gain == gain else {}
         made.add_edge(f"n{first}", f"n{second}", template=template, strength=strength, **facts)
-    with whole_path(path) as partial:
+    with atomic_path(path) as partial:
         # The writer that is there wherever Python is.
         networkx.write_graphml_xml(made, partial, prettyprint=True)
 
@@ -50,4 +50,4 @@ def as_dot(graph: LearnedGraph) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + printable(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + escape_unprintable(text).replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends.learned import LearnedModel
-from relcrf.backends.weight_names import largest
+from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.weight_names import largest_indices
 from relcrf.data.frame import Frame
 from relcrf.evaluation.named_weights import named_moments
-from relcrf.learning.histogram import LARGEST
+from relcrf.learning.histogram import MAX_ABSOLUTE_EDGE
 from relcrf.report.plot import FIRST, MARK, Plot, draw
 
-MOST_ROWS = 20
+MAX_ROWS = 20
 """In the table."""
 
-MOST_POINTS = 1000
+MAX_POINTS = 1000
 """In the plot: half of them the farthest apart, half spread over all by size."""
 
-LIMIT = 2.0
+MISMATCH_LIMIT = 2.0
 """Standard errors, beyond which moments are told to be apart."""
 
 
@@ -29,39 +29,41 @@ class MomentSummary:
     """Moments.
 
     Args:
-        worst: the farthest apart, in descending order; see `named_moments`.
-        total, beyond: how many there are, and how many are more than `limit` standard errors apart.
+        largest_mismatches: the farthest apart, in descending order; see `named_moments`.
+        n_moments, n_mismatched: how many there are, and how many are more than `limit` standard errors apart.
     """
 
     plot: Plot
-    worst: Frame
-    total: int
-    beyond: int
-    limit: float = LIMIT
+    largest_mismatches: Frame
+    n_moments: int
+    n_mismatched: int
+    limit: float = MISMATCH_LIMIT
 
 
-def section(learned: LearnedModel) -> MomentSummary | None:
+def summarise_moments(learned: LearnedModel) -> MomentSummary | None:
     """The moments of the weights that were learned; None where the run has none that are numbers."""
     found = learned.moments
     if found is None:
         return None
     both = np.abs((found.empirical, found.expected))
     # A weight of no factor has none, such as those of links where every variable is alone.
-    places = np.flatnonzero(learned.layout.learned() & (both <= LARGEST).all(axis=0) & both.any(axis=0))
+    places = np.flatnonzero(
+        learned.layout.learnable_mask() & (both <= MAX_ABSOLUTE_EDGE).all(axis=0) & both.any(axis=0)
+    )
     if not len(places):
         return None
     empirical, expected, apart = found.empirical[places], found.expected[places], found.differences[places]
     return MomentSummary(
         _plot(empirical, expected, apart),
-        named_moments(learned, places[largest(apart, MOST_ROWS)]),
+        named_moments(learned, places[largest_indices(apart, MAX_ROWS)]),
         len(places),
-        int((np.abs(apart) > LIMIT).sum()),
+        int((np.abs(apart) > MISMATCH_LIMIT).sum()),
     )
 
 
 def _plot(empirical: np.ndarray, expected: np.ndarray, apart: np.ndarray) -> Plot:
-    spread = np.linspace(0, len(empirical) - 1, MOST_POINTS // 2).astype(np.int64)
-    shown = np.union1d(np.argsort(empirical, kind="stable")[spread], largest(apart, MOST_POINTS // 2))
+    spread = np.linspace(0, len(empirical) - 1, MAX_POINTS // 2).astype(np.int64)
+    shown = np.union1d(np.argsort(empirical, kind="stable")[spread], largest_indices(apart, MAX_POINTS // 2))
     ends = [float(bound([empirical[shown], expected[shown]])) for bound in (np.min, np.max)]
 
     def paint(axes: Any) -> None:

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from relcrf.evaluation.explanation import Contribution, Explanation
-from relcrf.report.plot import new_figure, save_picture, short
+from relcrf.report.plot import new_figure, save_picture, truncate
 
-MOST_NEIGHBOURS = 24
+MAX_NEIGHBOURS = 24
 """Those of the largest contributions; the others are one line of the foot."""
 
-MOST_SOURCES = 4
+MAX_SOURCES = 4
 """Of each neighbour that is opened."""
 
-MOST_LETTERS = 28
+MAX_LINE_LENGTH = 28
 """Of a line of a label."""
 
-INK, PAPER, FOR, AGAINST, KNOWN, UNKNOWN = "#24292f", "#ffffff", "#0969da", "#bc4c00", "#57606a", "#8250df"
+INK, PAPER, SUPPORTING, OPPOSING, OBSERVED, INFERRED = "#24292f", "#ffffff", "#0969da", "#bc4c00", "#57606a", "#8250df"
 
-ROW, COLUMN, LABEL = 0.42, 2.1, 4.0
+ROW_HEIGHT, COLUMN_OFFSET, LABEL_WIDTH = 0.42, 2.1, 4.0
 """Inches: the height of a row, how far rows are from the variable, and the room for a label."""
 
 
@@ -30,19 +30,22 @@ Point = tuple[float, float]
 """Inches from the variable."""
 
 
-def save(explanation: Explanation, path: Path) -> None:
+def save_neighbourhood(explanation: Explanation, path: Path) -> None:
     """Write the picture through a temporary name; the same bytes for the same explanation. For errors see `require_drawable`."""
-    save_picture(lambda: figure(explanation), path, 144)
+    save_picture(lambda: draw_neighbourhood(explanation), path, 144)
 
 
-def figure(explanation: Explanation) -> Any:
+def draw_neighbourhood(explanation: Explanation) -> Any:
     """A Matplotlib figure: the variable, right of it what speaks for its answer and left of it what speaks against it.
 
     A line is blue where it speaks for the answer and brown where it does not, and as wide as its share of the largest one. Discs
     of known neighbours are grey, of others violet; what was opened has its largest sources below it.
     """
     spokes = list(_spokes(explanation))
-    left, right = (COLUMN + LABEL if any(sign * at[0] > 0 for _, at, _ in spokes) else COLUMN for sign in (-1, 1))
+    left, right = (
+        COLUMN_OFFSET + LABEL_WIDTH if any(sign * at[0] > 0 for _, at, _ in spokes) else COLUMN_OFFSET
+        for sign in (-1, 1)
+    )
     height = max([2.0, *(2.0 * abs(at[1]) + 1.0 for _, at, _ in spokes)])
     made = new_figure((left + right, height + 0.4), facecolor=PAPER)
     axes = made.add_axes((0.0, 0.4 / (height + 0.4), 1.0, height / (height + 0.4)))
@@ -52,30 +55,30 @@ def figure(explanation: Explanation) -> Any:
     most = max((abs(one.amount) for one, _, _ in spokes), default=1.0) or 1.0
     for one, at, origin in spokes:
         share = abs(one.amount) / most
-        colour = FOR if one.amount >= 0 else AGAINST
+        colour = SUPPORTING if one.amount >= 0 else OPPOSING
         axes.plot(*zip(origin, at, strict=True), color=colour, linewidth=0.8 + 6.0 * share,
                   alpha=0.35 + 0.5 * share, solid_capstyle="round", zorder=1)  # fmt: skip
-        disc = {"evidence": KNOWN, "neighbour": UNKNOWN}.get(one.kind, INK)
+        disc = {"evidence": OBSERVED, "neighbour": INFERRED}.get(one.kind, INK)
         axes.plot(*at, marker="o", markersize=9, color=disc, markeredgecolor=PAPER, zorder=2)
         side = math.copysign(1.0, at[0])
         axes.text(at[0] + 0.12 * side, at[1], "\n".join(_lines(one)), fontsize=8, color=INK,
                   ha="left" if side > 0 else "right", va="center", zorder=4)  # fmt: skip
     probability = explanation.probabilities[explanation.answer]
-    title = f"{_label(explanation.variable)}\n{_label(explanation.answer)} {probability:.2f}"
+    title = f"{_truncate_label(explanation.variable)}\n{_truncate_label(explanation.answer)} {probability:.2f}"
     box = {"boxstyle": "round,pad=0.5", "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.2}
     axes.text(0.0, 0.0, title, fontsize=10, color=INK, ha="center", va="center", zorder=5, bbox=box)
-    made.text(0.02, 0.15 / (height + 0.4), _foot(explanation), fontsize=8, color=INK)
+    made.text(0.02, 0.15 / (height + 0.4), _caption(explanation), fontsize=8, color=INK)
     return made
 
 
-def _foot(explanation: Explanation) -> str:
+def _caption(explanation: Explanation) -> str:
     text = (
-        f"log odds {explanation.log_odds:+.3f} of {_label(explanation.answer)} (blue) "
-        f"against {_label(explanation.against)} (brown), in nats"
+        f"log odds {explanation.log_odds:+.3f} of {_truncate_label(explanation.answer)} (blue) "
+        f"against {_truncate_label(explanation.against)} (brown), in nats"
     )
-    left = sum(one.amount for one in explanation.contributions[MOST_NEIGHBOURS:])
-    if len(explanation.contributions) > MOST_NEIGHBOURS:
-        text += f"; {len(explanation.contributions) - MOST_NEIGHBOURS} more together {left:+.3f}"
+    left = sum(one.amount for one in explanation.contributions[MAX_NEIGHBOURS:])
+    if len(explanation.contributions) > MAX_NEIGHBOURS:
+        text += f"; {len(explanation.contributions) - MAX_NEIGHBOURS} more together {left:+.3f}"
     if abs(explanation.remainder) > 5e-4:
         text += f"; interaction {explanation.remainder:+.3f}"
     return text
@@ -86,25 +89,27 @@ def _spokes(explanation: Explanation) -> Iterator[tuple[Contribution, Point, Poi
 
     What speaks for the answer is in the right column, the rest in the left one; sources are in rows below what they are of.
     """
-    shown = explanation.contributions[:MOST_NEIGHBOURS]
+    shown = explanation.contributions[:MAX_NEIGHBOURS]
     for sign in (1.0, -1.0):
         rows: list[tuple[Contribution, Contribution | None]] = []
         for one in shown:
             if (one.amount >= 0) == (sign > 0):
                 sources = [source for source in one.sources if source.kind not in ("start", "interaction")]
-                largest = sorted(sources, key=lambda source: -abs(source.amount))[:MOST_SOURCES]
+                largest = sorted(sources, key=lambda source: -abs(source.amount))[:MAX_SOURCES]
                 rows += [(one, None), *((source, one) for source in largest)]
-        top, parent = ROW * (len(rows) - 1) / 2, (0.0, 0.0)
+        top, parent = ROW_HEIGHT * (len(rows) - 1) / 2, (0.0, 0.0)
         for number, (one, of) in enumerate(rows):
-            at = (sign * (COLUMN if of is None else COLUMN + 0.35), top - ROW * number)
+            at = (sign * (COLUMN_OFFSET if of is None else COLUMN_OFFSET + 0.35), top - ROW_HEIGHT * number)
             yield one, at, (0.0, 0.0) if of is None else parent
             parent = at if of is None else parent
 
 
 def _lines(one: Contribution) -> tuple[str, ...]:
-    names = (replace(other, name=_label(other.name), state=_label(other.state)) for other in one.neighbours)
+    names = (
+        replace(other, name=_truncate_label(other.name), state=_truncate_label(other.state)) for other in one.neighbours
+    )
     return (*map(str, names), f"{', '.join(one.templates)} {one.amount:+.3f}")
 
 
-def _label(text: str) -> str:
-    return short(text, MOST_LETTERS)
+def _truncate_label(text: str) -> str:
+    return truncate(text, MAX_LINE_LENGTH)

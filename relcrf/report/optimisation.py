@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.data.extras import require
+from relcrf.data.extras import import_extra
 from relcrf.report.plot import EXTRA, FIRST, PURPOSE, Plot, draw
 
-_FEW = 40
+_MAX_MARKERS = 40
 """Up to so many points are drawn one by one."""
 
-_LARGEST = 1e100
+_MAX_PLOTTED = 1e100
 """What is beyond it is not drawn: an optimiser that diverges comes to numbers of which no axis can be made."""
 
 
-def stages(
+def split_stages(
     log: Sequence[Mapping[str, Any]], steps: Sequence[tuple[float, float]]
 ) -> list[tuple[str, dict[str, np.ndarray]]]:
     """Return the name of each stage of a log and the columns of its iterations, each of shape (n,).
@@ -44,14 +44,14 @@ def stages(
     return found
 
 
-def plots(name: str, stage: Mapping[str, np.ndarray]) -> list[Plot]:
+def plot_stage(name: str, stage: Mapping[str, np.ndarray]) -> list[Plot]:
     """Return plots of the value over iterations and over seconds, the gradient, and the numbers of weights and candidates."""
-    draw_line = partial(_line, name)
+    draw_line = partial(_line_plot, name)
     iteration, gradient = stage["iteration"], stage["gradient"]
     found = [draw_line("value", stage["value"], "iterations", iteration)]
     if "seconds" in stage:
         found.append(draw_line("value", stage["value"], "seconds", stage["seconds"]))
-    seen = (gradient > 0) & (gradient < _LARGEST)
+    seen = (gradient > 0) & (gradient < _MAX_PLOTTED)
     if seen.any():
         found.append(draw_line("gradient", gradient[seen], "iterations", iteration[seen], logarithmic=True))
     if len(np.unique(stage["weights"])) > 1:
@@ -62,20 +62,22 @@ def plots(name: str, stage: Mapping[str, np.ndarray]) -> list[Plot]:
     return found
 
 
-def _line(
+def _line_plot(
     stage: str, what: str, values: np.ndarray, over: str, where: np.ndarray, *, logarithmic: bool = False
 ) -> Plot:
-    seen = (np.abs(values) < _LARGEST) & (np.abs(where) < _LARGEST)
+    seen = (np.abs(values) < _MAX_PLOTTED) & (np.abs(where) < _MAX_PLOTTED)
 
     def paint(axes: Any) -> None:
-        axes.plot(where[seen], values[seen], color=FIRST, linewidth=1.6, marker="." if seen.sum() <= _FEW else "")
+        axes.plot(
+            where[seen], values[seen], color=FIRST, linewidth=1.6, marker="." if seen.sum() <= _MAX_MARKERS else ""
+        )
         axes.set_xlabel(over)
         if over == "iterations":
             axes.xaxis.get_major_locator().set_params(integer=True)
         else:
             axes.set_xlim(left=0.0)
         if logarithmic:
-            ticker = require("matplotlib.ticker", EXTRA, PURPOSE)
+            ticker = import_extra("matplotlib.ticker", EXTRA, PURPOSE)
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1.5, 0.5)))

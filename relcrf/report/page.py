@@ -13,19 +13,19 @@ from pygments import highlight  # type: ignore[import-untyped, unused-ignore]  #
 from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped, unused-ignore]
 
 from relcrf.backends import run_folder
-from relcrf.backends.learned import LearnedModel
+from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import TrainingProtocol
-from relcrf.data.extras import require
+from relcrf.data.extras import import_extra
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.evaluation.learned_graph import learned_graph
+from relcrf.evaluation.learned_graph import build_learned_graph
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
 from relcrf.language.render import model_text
-from relcrf.printable import printable
-from relcrf.report import advice, distributions, moments, network, optimisation, origin, weights
+from relcrf.printable import escape_unprintable
+from relcrf.report import advice, distributions, moments, network, optimisation, reproduction, weights
+from relcrf.report.holdout import HoldoutEvaluation
 from relcrf.report.plot import EXTRA, Plot
-from relcrf.report.results import sections
-from relcrf.report.trial import Trial
+from relcrf.report.results import build_sections
 from relcrf.text.highlight import RcrfLexer
 
 PURPOSE = "relcrf report"
@@ -61,14 +61,14 @@ def require_writable(out: Path) -> None:
     if out.suffix != ".html" or out.is_dir():
         raise UsageError(Diagnostic("E312", f"'{out}' is no .html file", hint="name a file such as report.html"))
     for package in ("jinja2", "matplotlib.figure"):
-        require(package, EXTRA, PURPOSE)
+        import_extra(package, EXTRA, PURPOSE)
 
 
-def write(run: Path, out: Path, trial: Trial | None = None) -> ReportPage:
+def write_report(run: Path, out: Path, trial: HoldoutEvaluation | None = None) -> ReportPage:
     """Writes the report of a run folder, through a temporary name; makes the folder that it is to be in.
 
     Args:
-        trial: what labels that were held out say of the run; see `report/trial.py`.
+        trial: what labels that were held out say of the run; see `report/holdout.py`.
 
     Raises:
         UsageError: see `require_writable`.
@@ -76,34 +76,38 @@ def write(run: Path, out: Path, trial: Trial | None = None) -> ReportPage:
         OSError: where the place cannot be written to.
     """
     require_writable(out)
-    found = report(run, trial)
+    found = render_report(run, trial)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, found.html)
     return found
 
 
-def report(run: Path, trial: Trial | None = None) -> ReportPage:
+def render_report(run: Path, trial: HoldoutEvaluation | None = None) -> ReportPage:
     """The report of a run folder. For the arguments and what it raises see `write`."""
-    jinja2 = require("jinja2", EXTRA, PURPOSE)
+    jinja2 = import_extra("jinja2", EXTRA, PURPOSE)
     learned, timings, made_of = run_folder.load(run), run_folder.load_timings(run), run_folder.load_provenance(run)
     protocol = TrainingProtocol() if made_of is None else made_of.protocol
     name = Path(os.path.abspath(run)).name
     stages = [
-        (stage, columns, optimisation.plots(stage, columns))
-        for stage, columns in optimisation.stages(learned.log, timings.steps)
+        (stage, columns, optimisation.plot_stage(stage, columns))
+        for stage, columns in optimisation.split_stages(learned.log, timings.step_seconds)
     ]
-    histograms, graph, matched = distributions.plots(learned.histograms), _graph(learned), moments.section(learned)
-    judged = [] if trial is None else sections(trial)
-    templates = weights.templates(learned)
+    histograms, graph, matched = (
+        distributions.plot_histograms(learned.histograms),
+        _graph_plots(learned),
+        moments.summarise_moments(learned),
+    )
+    judged = [] if trial is None else build_sections(trial)
+    templates = weights.template_table(learned)
     errors = trial.errors if trial is not None and isinstance(trial.errors, StandardErrors) else None
-    learnt = learned.layout.learned()
+    learnt = learned.layout.learnable_mask()
     warned = advice.warnings(learned, templates, matched, trial, judged)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"number": _number, "figure": _figure, "share": _share}
-    html = environment.from_string(_shipped("page.html")).render(
-        css=f"{_shipped('page.css')}\n{_model_style()}",
+    environment.filters |= {"number": _format_number, "figure": _format_measure, "share": _format_percentage}
+    html = environment.from_string(_read_resource("page.html")).render(
+        css=f"{_read_resource('page.css')}\n{_model_style()}",
         name=name,
         learned=learned,
         learnt=int(learnt.sum()),
@@ -115,16 +119,16 @@ def report(run: Path, trial: Trial | None = None) -> ReportPage:
         phases=timings.phases,
         model=highlight(model_text(learned.spec), RcrfLexer(), _LIGHT),
         templates=templates,
-        command=origin.command(learned, name, () if trial is None else trial.options, protocol),
+        command=reproduction.train_command(learned, name, () if trial is None else trial.options, protocol),
         made_of=made_of,
-        versions=origin.versions(),
+        versions=reproduction.package_versions(),
         stages=stages,
         histograms=histograms,
         moments=matched,
         graph=graph,
-        strongest=weights.tables(learned, errors),
+        strongest=weights.weight_tables(learned, errors),
     )
-    html = printable(html, keeping="\n\t")
+    html = escape_unprintable(html, allowed="\n\t")
     drawn = [*(section.plots for section in judged), *(plots for *_, plots in stages), histograms, graph]
     drawn += [[matched.plot]] if matched is not None else []
     return ReportPage(html, tuple(plot.title for plots in drawn for plot in plots), tuple(warned))
@@ -139,28 +143,32 @@ def _model_style() -> str:
     return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
 
 
-def _shipped(name: str) -> str:
+def _read_resource(name: str) -> str:
     return files("relcrf.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _number(value: object) -> str:
+def _format_number(value: object) -> str:
     """A figure as people read it."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "none" if value is None else str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
-def _figure(value: float) -> str:
+def _format_measure(value: float) -> str:
     """A measure; nothing where it is none."""
     return "" if math.isnan(value) else f"{value:.3f}"
 
 
-def _share(value: float | None) -> str:
+def _format_percentage(value: float | None) -> str:
     """A part of all; nothing where there is no whole."""
     return "" if value is None else f"{value:.1%}"
 
 
-def _graph(learned: LearnedModel) -> list[Plot]:
+def _graph_plots(learned: LearnedModel) -> list[Plot]:
     """The picture of the chosen pairs, where there are any."""
-    found = learned_graph(learned)
-    return [network.plot(found, f"{len(found.nodes):,} keys, {len(found.edges):,} edges")] if len(found.edges) else []
+    found = build_learned_graph(learned)
+    return (
+        [network.plot_graph(found, f"{len(found.nodes):,} keys, {len(found.edges):,} edges")]
+        if len(found.edges)
+        else []
+    )

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from relcrf.data.extras import require
-from relcrf.files import require_ending, whole_path
-from relcrf.printable import printable
+from relcrf.data.extras import import_extra
+from relcrf.files import atomic_path, require_suffix
+from relcrf.printable import escape_unprintable
 
 EXTRA, PURPOSE = "report", "a picture"
 """Arguments of `require` for the packages that draw."""
 
-ENDINGS = (".png", ".svg", ".pdf")
+PICTURE_EXTENSIONS = (".png", ".svg", ".pdf")
 """Formats of picture files."""
 
 INK, GRID, FIRST, SECOND, MARK, PAPER = "#01aa01", "#02aa02", "#03aa03", "#04aa04", "#05aa05", "#06aa06"
@@ -85,17 +85,17 @@ def draw(
         figure = new_figure(inches, layout="constrained")
         paint(figure.subplots())
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return Plot(title, _inline(out.getvalue(), title), tuple((_VARIABLES[colour], text) for colour, text in legend))
+    return Plot(title, _inline_svg(out.getvalue(), title), tuple((_VARIABLES[colour], text) for colour, text in legend))
 
 
 def require_drawable(path: Path) -> None:
     """Validate the name of a picture file before any work is done, and make its folder.
 
     Raises:
-        UsageError: The ending is not among `ENDINGS`, the path is a folder, or Matplotlib is not installed.
+        UsageError: The ending is not among `PICTURE_EXTENSIONS`, the path is a folder, or Matplotlib is not installed.
     """
-    require_ending(path, ENDINGS, "picture.png")
-    require("matplotlib.figure", EXTRA, PURPOSE)
+    require_suffix(path, PICTURE_EXTENSIONS, "picture.png")
+    import_extra("matplotlib.figure", EXTRA, PURPOSE)
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -111,30 +111,30 @@ def save_picture(make: Callable[[], Any], path: Path, dpi: int) -> None:
     require_drawable(path)
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
     style = {"text.parse_math": False, "svg.hashsalt": "relcrf", "svg.fonttype": "path"}
-    with drawing_style(style), whole_path(path) as partial:
+    with drawing_style(style), atomic_path(path) as partial:
         make().savefig(partial, dpi=dpi, format=path.suffix[1:], metadata=metadata)
 
 
 def new_figure(inches: tuple[float, float], **options: Any) -> Any:
     """Return an empty Matplotlib figure."""
-    return require("matplotlib.figure", EXTRA, PURPOSE).Figure(figsize=inches, **options)
+    return import_extra("matplotlib.figure", EXTRA, PURPOSE).Figure(figsize=inches, **options)
 
 
-def short(text: str, most: int) -> str:
-    """Return a printable text of at most `most` letters, which ends in an ellipsis where it is cut."""
-    text = printable(text)
-    return text if len(text) <= most else text[: most - 1] + "…"
+def truncate(text: str, max_length: int) -> str:
+    """Return a printable text of at most `max_length` letters, which ends in an ellipsis where it is cut."""
+    text = escape_unprintable(text)
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
 @contextmanager
 def drawing_style(settings: dict[str, Any]) -> Iterator[None]:
     """Draw with some settings of Matplotlib, and without warnings about letters that the font lacks."""
-    with require("matplotlib", EXTRA, PURPOSE).rc_context(settings), warnings.catch_warnings():
+    with import_extra("matplotlib", EXTRA, PURPOSE).rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         yield
 
 
-def _inline(text: str, title: str) -> str:
+def _inline_svg(text: str, title: str) -> str:
     """What of an SVG file an HTML page needs: no size of its own, nothing that other plots have by the same name."""
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from relcrf.data.frame import Frame
-from relcrf.evaluation.predictions import LOCAL, Difference, Estimate, Predictions
-from relcrf.report.calibration import Calibration, calibration
-from relcrf.report.comparison_plots import reach
-from relcrf.report.confusion import Confusion, confusion
+from relcrf.evaluation.predictions import LOCAL, MeasureDifference, MeasureEstimate, Predictions
+from relcrf.report.calibration import Calibration, measure_calibration
+from relcrf.report.comparison_plots import error_bars
+from relcrf.report.confusion import Confusion, count_confusions
+from relcrf.report.holdout import CURVE_COLUMNS, HoldoutEvaluation, LabelCounts
 from relcrf.report.plot import FIRST, MARK, Plot, draw
-from relcrf.report.trial import CURVE, Labels, Trial
 
-FEW = 100
+MIN_LABELS = 100
 """Labels, below which figures say little."""
 
 TITLES = {
@@ -26,27 +26,27 @@ TITLES = {
     "pr_auc": "average precision",
     "calibration_error": "calibration error",
 }
-_LOW_IS_GOOD = ("log_loss", "brier", "calibration_error")
+_LOWER_IS_BETTER = ("log_loss", "brier", "calibration_error")
 
 
 @dataclass(frozen=True)
-class Measure:
+class MeasureRow:
     """One row: what every system reached, in the order of `Section.systems`, and which ones no other beats."""
 
     title: str
-    figures: tuple[Estimate, ...]
+    estimates: tuple[MeasureEstimate, ...]
     best: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
-class Gain:
+class RelationalGain:
     """What the run is above the local model, label by label."""
 
-    accuracy: Difference
-    log_loss: Difference
+    accuracy: MeasureDifference
+    log_loss: MeasureDifference
 
     @property
-    def is_seen(self) -> bool:
+    def is_gain(self) -> bool:
         """Whether the relations help beyond chance."""
         return self.log_loss.high < 0.0
 
@@ -56,84 +56,84 @@ class Gain:
         return self.log_loss.low > 0.0
 
     @property
-    def sentence(self) -> str:
-        loss, points = _signed(self.log_loss, 1.0, ".3f"), _signed(self.accuracy, 100.0, ".1f")
+    def summary(self) -> str:
+        loss, points = _format_difference(self.log_loss, 1.0, ".3f"), _format_difference(self.accuracy, 100.0, ".1f")
         facts = f"against the local model, log-loss changes by {loss} nats and accuracy by {points} points"
-        if self.is_seen:
+        if self.is_gain:
             return f"The relations pay: {facts}."
         if self.is_loss:
             return f"The relations harm here: {facts}."
         return f"Whether the relations pay is open: {facts}."
 
 
-def _signed(found: Difference, scale: float, digits: str) -> str:
+def _format_difference(found: MeasureDifference, scale: float, digits: str) -> str:
     value, low, high = (format(scale * number, f"+{digits}") for number in (found.value, found.low, found.high))
     return f"{value} (95 %: {low} to {high})"
 
 
 @dataclass(frozen=True)
-class Section:
+class AttributeSection:
     """Of one attribute.
 
     Args:
-        resampled: `components` or `labels`, which the intervals resample.
+        resampling_unit: `components` or `labels`, which the intervals resample.
         gain: None where there is no local model to compare with.
     """
 
-    labels: Labels
+    labels: LabelCounts
     systems: tuple[str, ...]
-    measures: tuple[Measure, ...]
-    of_run: Mapping[str, Estimate]
-    resampled: str
-    gain: Gain | None
+    measures: tuple[MeasureRow, ...]
+    run_estimates: Mapping[str, MeasureEstimate]
+    resampling_unit: str
+    gain: RelationalGain | None
     confusion: Confusion
     calibration: Calibration
     plots: tuple[Plot, ...]
 
 
-def sections(trial: Trial) -> list[Section]:
+def build_sections(trial: HoldoutEvaluation) -> list[AttributeSection]:
     """One for each attribute of which something is held out."""
     if trial.predictions is None:
         return []
-    return [_section(trial, trial.predictions, labels) for labels in trial.labels if labels.held]
+    return [_build_section(trial, trial.predictions, labels) for labels in trial.labels if labels.n_held_out]
 
 
-def _section(trial: Trial, results: Predictions, labels: Labels) -> Section:
+def _build_section(trial: HoldoutEvaluation, results: Predictions, labels: LabelCounts) -> AttributeSection:
     name, systems = labels.name, tuple(results.systems)
     figures = {system: results.estimates(system, name) for system in systems}
     gain = None
     if LOCAL in systems and trial.system != LOCAL:
         found = results.differences(trial.system, LOCAL, name)
-        gain = Gain(found["accuracy"], found["log_loss"])
+        gain = RelationalGain(found["accuracy"], found["log_loss"])
     judged, clusters = results.pooled(trial.system, name), results.clusters(name)
-    calibrated, points = calibration(name, judged, clusters), trial.curve.get(name, Frame({}))
-    plots = [_beside(name, figures, measure) for measure in ("accuracy", "log_loss")]
-    plots += [calibrated.plot, *([_curve(name, points)] if len(points) > 1 else [])]
-    return Section(
+    calibrated, points = measure_calibration(name, judged, clusters), trial.curve.get(name, Frame({}))
+    plots = [_systems_plot(name, figures, measure) for measure in ("accuracy", "log_loss")]
+    plots += [calibrated.plot, *([_learning_curve_plot(name, points)] if len(points) > 1 else [])]
+    return AttributeSection(
         labels,
         systems,
-        tuple(_measures(figures)),
+        tuple(_measure_rows(figures)),
         figures[trial.system],
-        clusters.what,
+        clusters.unit,
         gain,
-        confusion(judged, tuple(labels.values), trial.names[name]),
+        count_confusions(judged, tuple(labels.values), trial.names[name]),
         calibrated,
         tuple(plots),
     )
 
 
-def _measures(figures: Mapping[str, Mapping[str, Estimate]]) -> list[Measure]:
+def _measure_rows(figures: Mapping[str, Mapping[str, MeasureEstimate]]) -> list[MeasureRow]:
     rows = []
     for measure, title in TITLES.items():
         own = tuple(of_system[measure] for of_system in figures.values())
         known = [figure.value for figure in own if figure.value == figure.value]
         if known:
-            best = min(known) if measure in _LOW_IS_GOOD else max(known)
-            rows.append(Measure(title, own, tuple(figure.value == best for figure in own)))
+            best = min(known) if measure in _LOWER_IS_BETTER else max(known)
+            rows.append(MeasureRow(title, own, tuple(figure.value == best for figure in own)))
     return rows
 
 
-def _beside(name: str, figures: Mapping[str, Mapping[str, Estimate]], measure: str) -> Plot:
+def _systems_plot(name: str, figures: Mapping[str, Mapping[str, MeasureEstimate]], measure: str) -> Plot:
     """The systems beside each other."""
     systems = list(figures)[::-1]
     own = [figures[system][measure] for system in systems]
@@ -141,7 +141,9 @@ def _beside(name: str, figures: Mapping[str, Mapping[str, Estimate]], measure: s
     def paint(axes: Any) -> None:
         values = [figure.value for figure in own]
         rows = range(len(systems))
-        axes.errorbar(values, rows, xerr=reach(own), color=FIRST, linestyle="", marker="o", markersize=6, capsize=4)
+        axes.errorbar(
+            values, rows, xerr=error_bars(own), color=FIRST, linestyle="", marker="o", markersize=6, capsize=4
+        )
         axes.set_yticks(rows, systems)
         axes.set_ylim(-0.6, len(systems) - 0.4)
         axes.grid(axis="y", visible=False)
@@ -150,9 +152,9 @@ def _beside(name: str, figures: Mapping[str, Mapping[str, Estimate]], measure: s
     return draw(f"{name}: {TITLES[measure]}", paint)
 
 
-def _curve(name: str, points: Frame) -> Plot:
+def _learning_curve_plot(name: str, points: Frame) -> Plot:
     def paint(axes: Any) -> None:
-        labels, losses = (points[column] for column in CURVE)
+        labels, losses = (points[column] for column in CURVE_COLUMNS)
         axes.plot(labels, losses, color=FIRST, linewidth=1.6, marker="o", markersize=4)
         axes.plot(labels[-1:], losses[-1:], color=MARK, marker="o", markersize=6, linestyle="")
         axes.set_xlim(left=0.0)

@@ -14,18 +14,18 @@ import numpy as np
 from relcrf.data.names import (
     attribute_column,
     bag_table,
+    bag_table_names,
     entity_table,
     listed_table,
-    raw_bag_tables,
     relation_table,
 )
 from relcrf.model import spec as s
 from relcrf.model.types import AttributeType, Bag, Bool, Date, DomainType, Integer, Real, String, Vector
 from relcrf.serving import cells
-from relcrf.serving.cells import NotPlain
+from relcrf.serving.cells import FastPathUnavailable
 from relcrf.serving.request import RequestTable
 
-TYPES: dict[AttributeType, str] = {
+DUCKDB_TYPES: dict[AttributeType, str] = {
     Real(): "DOUBLE",
     Integer(): "BIGINT",
     Bool(): "BOOLEAN",
@@ -43,7 +43,7 @@ class CodedColumn:
 
 
 @dataclass
-class Coded:
+class CodedRequest:
     """The coded tables of a request; for the fields see `data.bound.Bound`.
 
     Args:
@@ -55,7 +55,7 @@ class Coded:
     bags: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     vector_lengths: dict[tuple[str, str], int] = field(default_factory=dict)
-    closed: set[str] = field(default_factory=set)
+    closed_world: set[str] = field(default_factory=set)
 
 
 class Vocabulary:
@@ -68,7 +68,7 @@ class Vocabulary:
             self.values[domain.name] = tuple(known)
         self.codes = {name: {v: k for k, v in enumerate(values)} for name, values in self.values.items()}
 
-    def grown(self, new: Mapping[str, Iterable[str]]) -> Vocabulary:
+    def extended_with(self, new: Mapping[str, Iterable[str]]) -> Vocabulary:
         """The same with new values after those that are known, in the order of their texts."""
         out = object.__new__(Vocabulary)
         out.values, out.codes = dict(self.values), dict(self.codes)
@@ -80,59 +80,59 @@ class Vocabulary:
         return out
 
 
-def coded(spec: s.ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> Coded:
+def code_request(spec: s.ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> CodedRequest:
     """The coded tables of a request, with the vocabulary that they need.
 
     Raises:
-        NotPlain: where the request is for the ordinary reader, perhaps for a mistake in it.
+        FastPathUnavailable: where the request is for the ordinary reader, perhaps for a mistake in it.
     """
-    coder = _Coder(spec, vocabulary, request)
+    coder = _RequestCoder(spec, vocabulary, request)
     found = coder.run()
     # What is new is known when all has been read, and its order with it.
-    return _Coder(spec, vocabulary.grown(coder.new), request).run() if coder.new else found
+    return _RequestCoder(spec, vocabulary.extended_with(coder.new_values), request).run() if coder.new_values else found
 
 
-class _Coder:
+class _RequestCoder:
     """One request at work."""
 
     def __init__(self, spec: s.ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> None:
         self.spec, self.vocabulary, self.request = spec, vocabulary, request
         self.keys: dict[str, dict[str, int]] = {}
-        self.new: dict[str, dict[str, int]] = {}
+        self.new_values: dict[str, dict[str, int]] = {}
         """New values of open domains, with codes for the time being."""
-        self.out = Coded(vocabulary.values)
+        self.result = CodedRequest(vocabulary.values)
 
-    def run(self) -> Coded:
+    def run(self) -> CodedRequest:
         for entity in self.spec.entities:
-            self._entity(entity)
+            self._code_entity(entity)
         for relation in self.spec.relations:
-            self._relation(relation)
+            self._code_relation(relation)
         for random in self.spec.random_relations:
-            self._random_relation(random)
-        return self.out
+            self._code_random_relation(random)
+        return self.result
 
-    def _table(self, name: str) -> RequestTable:
-        found = self.request.get(s.folded(name))
+    def _find_table(self, name: str) -> RequestTable:
+        found = self.request.get(s.fold_name(name))
         if found is None:
-            raise NotPlain(f"no table '{name}'")
+            raise FastPathUnavailable(f"no table '{name}'")
         return found
 
-    def _domain(self, name: str, column: str, values: Sequence[Any]) -> list[int | None]:
+    def _code_domain(self, name: str, column: str, values: Sequence[Any]) -> list[int | None]:
         domain = self.spec.domain(name)
         if isinstance(domain, s.RangeDomain):
-            return cells.range_codes(column, values, domain)
+            return cells.parse_range_codes(column, values, domain)
         known = self.vocabulary.codes[name]
         if not isinstance(domain, s.OpenDomain):
-            return cells.codes(column, values, known)
-        texts = cells.texts(column, values)
+            return cells.parse_codes(column, values, known)
+        texts = cells.parse_texts(column, values)
         for text in texts:
             if text is not None and text not in known:
-                new = self.new.setdefault(name, {})
+                new = self.new_values.setdefault(name, {})
                 new.setdefault(text, len(known) + len(new))
-        found = {**known, **self.new[name]} if name in self.new else known
+        found = {**known, **self.new_values[name]} if name in self.new_values else known
         return [None if text is None else found[text] for text in texts]
 
-    def _attribute(self, table: RequestTable, declared: s.AttributeDeclaration) -> CodedColumn:
+    def _code_attribute(self, table: RequestTable, declared: s.AttributeDeclaration) -> CodedColumn:
         """The column of an attribute that is no bag."""
         column = table.column(declared.name)
         if declared.latent:
@@ -140,46 +140,46 @@ class _Coder:
         if column is None:
             if declared.predicted:
                 return CodedColumn("INTEGER", [None] * len(table))
-            raise NotPlain(f"no column '{declared.name}' of '{table.name}'")
+            raise FastPathUnavailable(f"no column '{declared.name}' of '{table.name}'")
         values = table.columns[column]
         if isinstance(declared.type, DomainType):
-            return CodedColumn("INTEGER", self._domain(declared.type.domain, column, values))
+            return CodedColumn("INTEGER", self._code_domain(declared.type.domain, column, values))
         if isinstance(declared.type, Vector):
-            vectors = cells.vectors(column, values)
+            vectors = cells.parse_vectors(column, values)
             return CodedColumn(f"DOUBLE[{len(vectors[0])}]", vectors)
-        found = cells.scalars(column, values, declared.type)
+        found = cells.parse_scalars(column, values, declared.type)
         if declared.predicted:
             return CodedColumn("INTEGER", [None if value is None else int(value) for value in found])
-        return CodedColumn(TYPES[declared.type], found)
+        return CodedColumn(DUCKDB_TYPES[declared.type], found)
 
     # Entities
 
-    def _entity(self, entity: s.Entity) -> None:
-        table = self._table(entity.name)
+    def _code_entity(self, entity: s.Entity) -> None:
+        table = self._find_table(entity.name)
         key = table.column(entity.key)
         if key is None:
-            raise NotPlain(f"no key column '{entity.key}' of '{table.name}'")
-        texts = cells.texts(key, table.columns[key])
-        vids = self.keys[entity.name] = cells.keys(key, table.columns[key])
+            raise FastPathUnavailable(f"no key column '{entity.key}' of '{table.name}'")
+        texts = cells.parse_texts(key, table.columns[key])
+        vids = self.keys[entity.name] = cells.parse_keys(key, table.columns[key])
         order = sorted(range(len(texts)), key=lambda row: vids[texts[row] or ""])
-        kind = "BIGINT" if all(map(cells.WHOLE.fullmatch, vids)) else "VARCHAR"
+        kind = "BIGINT" if all(map(cells.INTEGER_PATTERN.fullmatch, vids)) else "VARCHAR"
         columns = {"vid": CodedColumn("INTEGER", range(len(vids)))}
         columns["key"] = CodedColumn(kind, [int(k) for k in vids] if kind == "BIGINT" else list(vids))
-        self.out.sizes[entity.name] = len(vids)
+        self.result.sizes[entity.name] = len(vids)
         for declared in entity.attributes:
             if isinstance(declared.type, Bag):
-                self._bag(entity, table, declared, declared.type)
+                self._code_bag(entity, table, declared, declared.type)
                 continue
-            found = self._attribute(table, declared)
+            found = self._code_attribute(table, declared)
             if isinstance(declared.type, Vector):
-                self.out.vector_lengths[entity.name, declared.name] = len(found.values[0])
+                self.result.vector_lengths[entity.name, declared.name] = len(found.values[0])
             columns[attribute_column(declared.name)] = CodedColumn(found.type, [found.values[row] for row in order])
-        self.out.tables[entity_table(entity.name)] = columns
+        self.result.tables[entity_table(entity.name)] = columns
 
     # Bags
 
-    def _bag(self, entity: s.Entity, own: RequestTable, declared: s.AttributeDeclaration, kind: Bag) -> None:
-        things, values, counts = self._rows_of_bag(entity, own, declared, kind)
+    def _code_bag(self, entity: s.Entity, own: RequestTable, declared: s.AttributeDeclaration, kind: Bag) -> None:
+        things, values, counts = self._code_bag_rows(entity, own, declared, kind)
         added: dict[tuple[int, int], float] = {}
         for thing, code, count in zip(things, values, counts, strict=True):
             if code is not None:
@@ -187,64 +187,68 @@ class _Coder:
         rows = sorted(added)
         columns = np.array(rows, dtype=np.int32).reshape(-1, 2).T.copy()
         amounts = np.array([added[row] for row in rows], dtype=np.float32)
-        self.out.bags[bag_table(entity.name, declared.name)] = {"vid": columns[0], "code": columns[1], "count": amounts}
+        self.result.bags[bag_table(entity.name, declared.name)] = {
+            "vid": columns[0],
+            "code": columns[1],
+            "count": amounts,
+        }
 
-    def _rows_of_bag(
+    def _code_bag_rows(
         self, entity: s.Entity, own: RequestTable, declared: s.AttributeDeclaration, kind: Bag
     ) -> tuple[list[int], list[int | None], list[float]]:
         """Things, codes and counts."""
         column = own.column(declared.name)
         if column is not None:
-            return self._lists(entity, own, column, kind)
-        names = map(s.folded, raw_bag_tables(entity, declared))
+            return self._code_lists(entity, own, column, kind)
+        names = map(s.fold_name, bag_table_names(entity, declared))
         table = next((self.request[name] for name in names if name in self.request), None)
         if table is None:
-            raise NotPlain(f"no table of '{declared.name}'")
+            raise FastPathUnavailable(f"no table of '{declared.name}'")
         columns = table.bag_columns(entity, declared)
         if columns is None:
-            raise NotPlain(f"columns of '{table.name}' are not named")
+            raise FastPathUnavailable(f"columns of '{table.name}' are not named")
         thing, value = columns
-        vids = cells.codes(thing, table.columns[thing], self.keys[entity.name])
-        codes = self._domain(kind.domain, value, table.columns[value])
+        vids = cells.parse_codes(thing, table.columns[thing], self.keys[entity.name])
+        codes = self._code_domain(kind.domain, value, table.columns[value])
         count = table.column("count")
         amounts: list[float | None] = [1.0] * len(table)
         if count is not None and count != value:
-            amounts = cells.numbers(count, table.columns[count])
+            amounts = cells.parse_numbers(count, table.columns[count])
         if None in vids or any(amount is None or abs(amount) > 1e30 for amount in amounts):
-            raise NotPlain(f"a row of '{table.name}' lacks its thing or its count")
+            raise FastPathUnavailable(f"a row of '{table.name}' lacks its thing or its count")
         return [v for v in vids if v is not None], codes, [amount for amount in amounts if amount is not None]
 
-    def _lists(
+    def _code_lists(
         self, entity: s.Entity, own: RequestTable, column: str, kind: Bag
     ) -> tuple[list[int], list[int | None], list[float]]:
         key = own.column(entity.key) or ""
         things: list[int] = []
         flat: list[Any] = []
-        for text, values in zip(cells.texts(key, own.columns[key]), own.columns[column], strict=True):
+        for text, values in zip(cells.parse_texts(key, own.columns[key]), own.columns[column], strict=True):
             if not isinstance(values, list | type(None)):
-                raise NotPlain(f"no lists in '{column}'")
+                raise FastPathUnavailable(f"no lists in '{column}'")
             flat += values or ()
             things += [self.keys[entity.name][text or ""]] * len(values or ())
-        return things, self._domain(kind.domain, column, flat), [1.0] * len(flat)
+        return things, self._code_domain(kind.domain, column, flat), [1.0] * len(flat)
 
     # Relations
 
-    def _arguments(self, relation: s.Relation | s.RandomRelation, table: RequestTable) -> list[list[int | None]]:
+    def _code_arguments(self, relation: s.Relation | s.RandomRelation, table: RequestTable) -> list[list[int | None]]:
         found = []
         for parameter in relation.parameters:
             column = table.column(parameter.name)
             if column is None:
-                raise NotPlain(f"no column '{parameter.name}' of '{table.name}'")
-            if parameter.sort in self.keys:
-                values = cells.codes(column, table.columns[column], self.keys[parameter.sort])
+                raise FastPathUnavailable(f"no column '{parameter.name}' of '{table.name}'")
+            if parameter.type_name in self.keys:
+                values = cells.parse_codes(column, table.columns[column], self.keys[parameter.type_name])
             else:
-                values = self._domain(parameter.sort, column, table.columns[column])
+                values = self._code_domain(parameter.type_name, column, table.columns[column])
             if None in values:
-                raise NotPlain(f"a tuple of '{table.name}' lacks an argument")
+                raise FastPathUnavailable(f"a tuple of '{table.name}' lacks an argument")
             found.append(values)
         return found
 
-    def _tuples(
+    def _add_tuples(
         self, name: str, table: RequestTable, arguments: Sequence[Sequence[Any]], values: Mapping[str, CodedColumn]
     ) -> None:
         """Adds a table of distinct tuples with their values."""
@@ -252,32 +256,32 @@ class _Coder:
         for k, row in enumerate(zip(*arguments, strict=True)):
             value = tuple(column.values[k] for column in values.values())
             if rows.setdefault(row, value) != value:
-                raise NotPlain(f"a tuple of '{table.name}' stands twice, with different values")
+                raise FastPathUnavailable(f"a tuple of '{table.name}' stands twice, with different values")
         columns = {f"a{k}": CodedColumn("INTEGER", [row[k] for row in rows]) for k in range(len(arguments))}
         for k, (column, coded_column) in enumerate(values.items()):
             columns[column] = CodedColumn(coded_column.type, [value[k] for value in rows.values()])
-        self.out.tables[name] = columns
+        self.result.tables[name] = columns
 
-    def _relation(self, relation: s.Relation) -> None:
-        table = self._table(relation.name)
-        values = {attribute_column(a.name): self._attribute(table, a) for a in relation.attributes}
-        self._tuples(relation_table(relation.name), table, self._arguments(relation, table), values)
+    def _code_relation(self, relation: s.Relation) -> None:
+        table = self._find_table(relation.name)
+        values = {attribute_column(a.name): self._code_attribute(table, a) for a in relation.attributes}
+        self._add_tuples(relation_table(relation.name), table, self._code_arguments(relation, table), values)
 
-    def _random_relation(self, relation: s.RandomRelation) -> None:
-        name, table = listed_table(relation.name), self.request.get(s.folded(relation.name))
+    def _code_random_relation(self, relation: s.RandomRelation) -> None:
+        name, table = listed_table(relation.name), self.request.get(s.fold_name(relation.name))
         if table is None:
             nothing = {f"a{k}": CodedColumn("INTEGER", []) for k in range(len(relation.parameters))}
-            self.out.tables[name] = {**nothing, "state": CodedColumn("INTEGER", [])}
+            self.result.tables[name] = {**nothing, "state": CodedColumn("INTEGER", [])}
             return
         if isinstance(relation.type, Bool):
-            self.out.closed.add(relation.name)
-        arguments = self._arguments(relation, table)
+            self.result.closed_world.add(relation.name)
+        arguments = self._code_arguments(relation, table)
         taken = [table.column(p.name) for p in relation.parameters]
         column = table.state_column(relation, taken)
         if column is not None:
-            state = self._attribute(table, s.AttributeDeclaration(column, relation.type, predicted=True))
+            state = self._code_attribute(table, s.AttributeDeclaration(column, relation.type, predicted=True))
         elif isinstance(relation.type, Bool):
             state = CodedColumn("INTEGER", [1] * len(table))
         else:
-            raise NotPlain(f"no column with the values of '{table.name}'")
-        self._tuples(name, table, arguments, {"state": state})
+            raise FastPathUnavailable(f"no column with the values of '{table.name}'")
+        self._add_tuples(name, table, arguments, {"state": state})

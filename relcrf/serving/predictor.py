@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from relcrf.api import Fit, Prediction, load_fit
-from relcrf.backends.problems import question
-from relcrf.backends.registry import make
+from relcrf.backends.problems import query_problem
+from relcrf.backends.registry import make_backend
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
-from relcrf.execution.one_thread import SameSums
-from relcrf.serving.cells import NotPlain
-from relcrf.serving.request import Form, RequestTable
-from relcrf.serving.workplace import Workplace
+from relcrf.execution.blas_threads import SingleThreadedBlas
+from relcrf.serving.cells import FastPathUnavailable
+from relcrf.serving.request import RequestSchema, RequestTable
+from relcrf.serving.request_grounder import RequestGrounder
 
-REMEMBERED = 10_000
+MAX_TIMED_REQUESTS = 10_000
 """Requests whose times a report looks at."""
 
 
@@ -35,11 +35,11 @@ class ServingReport:
 
     Args:
         requests: all of them so far; failed ones are not counted.
-        ordinary: those that went the ordinary, slower way; `reasons` says why, and how often.
+        slow_path: those that went the ordinary, slower way; `reasons` says why, and how often.
     """
 
     requests: int
-    ordinary: int
+    slow_path: int
     reasons: Mapping[str, int]
     p50: float
     p95: float
@@ -48,7 +48,7 @@ class ServingReport:
 
     def __repr__(self) -> str:
         figures = ", ".join(f"{name} {getattr(self, name):.1f} ms" for name in ("p50", "p95", "p99", "slowest"))
-        return f"{self.requests:,} requests: {figures}; {self.ordinary:,} went the ordinary way"
+        return f"{self.requests:,} requests: {figures}; {self.slow_path:,} went the ordinary way"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -74,11 +74,11 @@ class Predictor:
         self._fit = run if isinstance(run, Fit) else load_fit(run)
         learned = self._fit.learned
         self._settings = settings
-        self._system = make(learned.backend, **{**learned.settings, **settings})
-        self._form = Form(learned.spec)
-        self._idle: SimpleQueue[Workplace] = SimpleQueue()
+        self._backend = make_backend(learned.backend, **{**learned.settings, **settings})
+        self._request_schema = RequestSchema(learned.spec)
+        self._idle_grounders: SimpleQueue[RequestGrounder] = SimpleQueue()
         self._lock = threading.Lock()
-        self._seconds: deque[float] = deque(maxlen=REMEMBERED)
+        self._seconds: deque[float] = deque(maxlen=MAX_TIMED_REQUESTS)
         self._reasons: Counter[str] = Counter()
         self._n_requests = 0
 
@@ -92,7 +92,7 @@ class Predictor:
     def __repr__(self) -> str:
         return f"Predictor({self._fit.learned.backend}: {listing(self.attributes)})"
 
-    @SameSums()
+    @SingleThreadedBlas()
     def predict(self, tables: Mapping[str, Any], attribute: str | None = None) -> Frame:
         """Marginals of what is missing in the tables of a request.
 
@@ -110,12 +110,12 @@ class Predictor:
             DataError: for unknown tables, columns and values, and all other mistakes of tables.
         """
         started = time.perf_counter()
-        attribute = self._attribute(attribute)
-        request = self._form.read(tables)
+        attribute = self._resolve_attribute(attribute)
+        request = self._request_schema.read(tables)
         reason = None
         try:
-            found = self._quickly(request, attribute)
-        except NotPlain as why:
+            found = self._predict_fast(request, attribute)
+        except FastPathUnavailable as why:
             reason = str(why)
             columns = {given.name: given.columns for given in request.values()}
             found = self._fit.predict(Dataset(columns), **self._settings).table(attribute)
@@ -136,7 +136,7 @@ class Predictor:
         p50, p95, p99, slowest = (float(np.percentile(milliseconds, at)) for at in (50, 95, 99, 100))
         return ServingReport(n_requests, sum(reasons.values()), reasons, p50, p95, p99, slowest)
 
-    def _attribute(self, attribute: str | None) -> str:
+    def _resolve_attribute(self, attribute: str | None) -> str:
         known = self.attributes
         found = [name for name in known if attribute in (name, name.partition(".")[2] or name)]
         if attribute is None and len(known) == 1:
@@ -147,15 +147,15 @@ class Predictor:
             raise UsageError(Diagnostic("E310", message, hint=hint))
         return found[0]
 
-    def _quickly(self, request: Mapping[str, RequestTable], attribute: str) -> Frame:
+    def _predict_fast(self, request: Mapping[str, RequestTable], attribute: str) -> Frame:
         learned = self._fit.learned
         try:
-            place = self._idle.get_nowait()
+            place = self._idle_grounders.get_nowait()
         except Empty:
-            place = Workplace(learned.spec, learned.vocabulary)
+            place = RequestGrounder(learned.spec, learned.vocabulary)
         try:
-            grounding, vectors, problem = question(learned, place.ground(request))
-            inferred = self._system.infer(problem, vectors)
+            grounding, vectors, problem = query_problem(learned, place.ground(request))
+            inferred = self._backend.infer(problem, vectors)
             return Prediction(grounding, inferred, {}).table(attribute)
         finally:
-            self._idle.put(place)
+            self._idle_grounders.put(place)

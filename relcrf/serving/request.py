@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from relcrf.data.frame import Frame
-from relcrf.data.names import NamedColumns, raw_bag_tables, raw_bag_values, raw_state_columns, vector_columns
-from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
-from relcrf.model.spec import Entity, ModelSpec, folded
+from relcrf.data.names import NamedColumns, bag_table_names, bag_value_names, state_column_names, vector_column_pattern
+from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
+from relcrf.model.spec import Entity, ModelSpec, fold_name
 from relcrf.model.types import Bag, Vector
 
-PLAIN = (str, int, float, bool, type(None))
+PLAIN_TYPES = (str, int, float, bool, type(None))
 """Types of cells that are taken as they are."""
 
 
@@ -41,21 +41,21 @@ class ExpectedTable:
 
     Args:
         columns: the names that it may have; a pattern where they are numbered.
-        rowless: the columns of the table where it has no row.
+        empty_columns: the columns of the table where it has no row.
     """
 
     name: str
     columns: tuple[str | re.Pattern[str], ...]
-    rowless: tuple[str, ...]
+    empty_columns: tuple[str, ...]
 
-    def has(self, column: str) -> bool:
+    def accepts(self, column: str) -> bool:
         return any(
-            bool(name.fullmatch(column)) if isinstance(name, re.Pattern) else folded(name) == folded(column)
+            bool(name.fullmatch(column)) if isinstance(name, re.Pattern) else fold_name(name) == fold_name(column)
             for name in self.columns
         )
 
 
-class Form:
+class RequestSchema:
     """What requests of a model look like."""
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -66,11 +66,11 @@ class Form:
         """The tables that the model reads, by their folded names."""
         found: list[ExpectedTable] = []
         for entity in self.spec.entities:
-            found.append(_of_entity(entity))
+            found.append(_expected_entity_table(entity))
             for attribute in entity.attributes:
                 if isinstance(attribute.type, Bag):
-                    columns = (entity.name, entity.key, *raw_bag_values(attribute), "count")
-                    rowless, names = (entity.name, attribute.name), raw_bag_tables(entity, attribute)
+                    columns = (entity.name, entity.key, *bag_value_names(attribute), "count")
+                    rowless, names = (entity.name, attribute.name), bag_table_names(entity, attribute)
                     found += [ExpectedTable(name, columns, rowless) for name in names]
         for relation in self.spec.relations:
             names = tuple(p.name for p in relation.parameters)
@@ -78,9 +78,9 @@ class Form:
             found.append(ExpectedTable(relation.name, (*names, *attributes), (*names, *attributes)))
         for random in self.spec.random_relations:
             names = tuple(p.name for p in random.parameters)
-            columns = (*names, *raw_state_columns(random))
+            columns = (*names, *state_column_names(random))
             found.append(ExpectedTable(random.name, columns, names))
-        return {folded(e.name): e for e in reversed(found)}
+        return {fold_name(e.name): e for e in reversed(found)}
 
     def read(self, tables: Mapping[str, Any]) -> dict[str, RequestTable]:
         """Return the tables of a request by their folded names; those that it leaves out are empty, but for random relations.
@@ -93,75 +93,75 @@ class Form:
             raise DataError(Diagnostic("E203", message, hint='write {"page": [{"id": "new"}]}'))
         found: dict[str, RequestTable] = {}
         for name, value in ((str(key), value) for key, value in tables.items()):
-            expected = self.tables.get(folded(name))
+            expected = self.tables.get(fold_name(name))
             if expected is None:
                 known = [e.name.lower() for e in self.tables.values()]
                 hint = suggestion(name, known) or f"it reads {listing(known)}"
                 raise DataError(Diagnostic("E248", f"the model reads no table '{name}'", hint=hint))
-            given = RequestTable(name, _columns(name, value) or {column: [] for column in expected.rowless})
+            given = RequestTable(name, _columns(name, value) or {column: [] for column in expected.empty_columns})
             if isinstance(value, Mapping | list | tuple):
-                _require_known(given, expected)
-            found[folded(name)] = given
-        self._complete(found)
+                _require_known_columns(given, expected)
+            found[fold_name(name)] = given
+        self._add_missing_tables(found)
         return found
 
-    def _complete(self, found: dict[str, RequestTable]) -> None:
+    def _add_missing_tables(self, found: dict[str, RequestTable]) -> None:
         """Add an empty table for each that a request leaves out; without that of a random relation, its tuples are queries."""
         for entity in self.spec.entities:
             own = self._add_empty(found, entity.name)
             for attribute in entity.attributes:
                 if isinstance(attribute.type, Bag) and own.column(attribute.name) is None:
-                    names = raw_bag_tables(entity, attribute)
-                    if not any(folded(name) in found for name in names):
+                    names = bag_table_names(entity, attribute)
+                    if not any(fold_name(name) in found for name in names):
                         self._add_empty(found, names[0])
         for relation in self.spec.relations:
             self._add_empty(found, relation.name)
 
     def _add_empty(self, found: dict[str, RequestTable], name: str) -> RequestTable:
-        empty = RequestTable(name, {column: [] for column in self.tables[folded(name)].rowless})
-        return found.setdefault(folded(name), empty)
+        empty = RequestTable(name, {column: [] for column in self.tables[fold_name(name)].empty_columns})
+        return found.setdefault(fold_name(name), empty)
 
 
-def _of_entity(entity: Entity) -> ExpectedTable:
+def _expected_entity_table(entity: Entity) -> ExpectedTable:
     columns: list[str | re.Pattern[str]] = [entity.key]
     empty = [entity.key]
     for attribute in entity.attributes:
         columns.append(attribute.name)
         if isinstance(attribute.type, Vector):
-            columns.append(vector_columns(attribute.name))
+            columns.append(vector_column_pattern(attribute.name))
         if not isinstance(attribute.type, Bag):
             empty.append(attribute.name)
     return ExpectedTable(entity.name, tuple(columns), tuple(empty))
 
 
-def _require_known(given: RequestTable, expected: ExpectedTable) -> None:
-    for column in given.columns:
-        if not expected.has(column):
+def _require_known_columns(table: RequestTable, expected: ExpectedTable) -> None:
+    for column in table.columns:
+        if not expected.accepts(column):
             known = [c for c in expected.columns if isinstance(c, str)]
-            message = f"the model reads no column '{column}' of '{given.name}'"
+            message = f"the model reads no column '{column}' of '{table.name}'"
             hint = suggestion(column, known) or f"it reads {listing(known)}"
-            raise DataError(Diagnostic("E249", message, DataPlace(f"table '{given.name}'"), hint))
+            raise DataError(Diagnostic("E249", message, DataLocation(f"table '{table.name}'"), hint))
 
 
 def _columns(name: str, value: Any) -> dict[str, list[Any]]:
     """The columns of one row, of a list of rows, or of a data frame."""
     if isinstance(value, Mapping):
-        return {str(column): [_cell(cell)] for column, cell in value.items()}
+        return {str(column): [_plain_value(cell)] for column, cell in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(row, Mapping) for row in value):
         names = dict.fromkeys(column for row in value for column in row)
-        return {str(column): [_cell(row.get(column)) for row in value] for column in names}
+        return {str(column): [_plain_value(row.get(column)) for row in value] for column in names}
     if (found := _frame_columns(value)) is not None:
-        return {str(column): [_cell(cell) for cell in cells] for column, cells in found}
+        return {str(column): [_plain_value(cell) for cell in cells] for column, cells in found}
     message = f"table '{name}' is a {type(value).__name__}, and neither a row, nor rows, nor a data frame"
     raise DataError(Diagnostic("E203", message, hint="give a mapping, a list of mappings, or a data frame"))
 
 
-def _cell(cell: Any) -> Any:
+def _plain_value(cell: Any) -> Any:
     """A cell without NumPy's types; NaN and pandas' NA are missing."""
-    if type(cell) in PLAIN:
+    if type(cell) in PLAIN_TYPES:
         return None if cell != cell else cell
     if isinstance(cell, np.ndarray | np.generic):
-        return _cell(cell.tolist())
+        return _plain_value(cell.tolist())
     return None if type(cell).__name__ in ("NAType", "NaTType") else cell
 
 

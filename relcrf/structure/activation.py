@@ -13,55 +13,57 @@ import numpy as np
 
 from relcrf.graph.candidates import CandidateSet
 from relcrf.structure.edge_queue import EdgeQueue
-from relcrf.structure.scores import CandidateTests
+from relcrf.structure.scores import CandidateScorer
 
 
 @dataclass(frozen=True, eq=False)
-class Activated:
+class ActivationResult:
     """Candidates that join.
 
     Args:
-        joining: the candidates. gradient: of their weights, one candidate after the other, shape (n_weights,).
+        candidates: the candidates. gradient: of their weights, one candidate after the other, shape (n_weights,).
         queue: without them.
-        done: nothing joins, and nothing is left that would be worth a test before the weights have moved.
-        tests: how many candidates were tested.
-        opened: which weights of the chosen, and then of these, have joined, bool; None opens all of these.
+        is_exhausted: nothing joins, and nothing is left that would be worth a test before the weights have moved.
+        n_tests: how many candidates were tested.
+        active_weights: which weights of the chosen, and then of these, have joined, bool; None opens all of these.
     """
 
-    joining: CandidateSet
+    candidates: CandidateSet
     gradient: np.ndarray
     queue: EdgeQueue
-    done: bool
-    tests: int = 0
-    opened: np.ndarray | None = None
+    is_exhausted: bool
+    n_tests: int = 0
+    active_weights: np.ndarray | None = None
 
 
 class AbstractActivation(ABC):
     """A way to choose candidates."""
 
     @abstractmethod
-    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
+    def choose(self, tests: CandidateScorer, queue: EdgeQueue) -> ActivationResult:
         """Return the candidates that join a model at a point."""
 
 
 @dataclass(frozen=True)
-class Top(AbstractActivation):
+class TopEdges(AbstractActivation):
     """Tests all edges that are not in the model, and takes the best that pass: edge grafting. The queue stays as it is.
 
     Args:
-        most: how many join at a time.
-        least: the ratio above which an edge passes.
+        max_added: how many join at a time.
+        min_ratio: the ratio above which an edge passes.
     """
 
-    most: int
-    least: float = 1.0
+    max_added: int
+    min_ratio: float = 1.0
 
-    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
+    def choose(self, tests: CandidateScorer, queue: EdgeQueue) -> ActivationResult:
         def whole(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return np.column_stack((pairs, np.zeros_like(pairs))), tests.ratios(pairs)
 
-        best, _, n_tests = _best(tests, whole, self.least, self.most)
-        return _activated(tests, best[:, 0], queue, n_tests, done=not len(best) and not tests.late())
+        best, _, n_tests = _select_best(tests, whole, self.min_ratio, self.max_added)
+        return _make_result(
+            tests, best[:, 0], queue, n_tests, is_exhausted=not len(best) and not tests.is_out_of_time()
+        )
 
 
 @dataclass(frozen=True)
@@ -71,53 +73,53 @@ class TopWeights(AbstractActivation):
     A weight's ratio is `|gradient| / l1`. The penalty must have each weight as a group of its own.
 
     Args:
-        most: how many weights join at a time.
-        least: the ratio above which a weight passes.
+        max_added: how many weights join at a time.
+        min_ratio: the ratio above which a weight passes.
     """
 
-    most: int
-    least: float = 1.0
+    max_added: int
+    min_ratio: float = 1.0
 
-    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
-        model = tests.edges
+    def choose(self, tests: CandidateScorer, queue: EdgeQueue) -> ActivationResult:
+        model = tests.edge_model
         sizes = np.diff(model.weight_start(model.chosen))
         l1 = np.repeat(np.array(tests.l1)[model.chosen.space], sizes)
-        closed = np.flatnonzero(~tests.opened)
-        closed_ratio = np.abs(tests.slope[model.n_base :][closed]) / l1[closed]
-        rows, ratio, n_tests = _best(tests, tests.weight_ratios, self.least, self.most)
+        closed = np.flatnonzero(~tests.active_weights)
+        closed_ratio = np.abs(tests.smooth_gradient[model.n_base :][closed]) / l1[closed]
+        rows, ratio, n_tests = _select_best(tests, tests.weight_ratios, self.min_ratio, self.max_added)
         number, weight = rows.T
         every = np.concatenate((closed_ratio, ratio))
-        best = np.argsort(-every, kind="stable")[: self.most]
-        best = best[every[best] > self.least]
+        best = np.argsort(-every, kind="stable")[: self.max_added]
+        best = best[every[best] > self.min_ratio]
         old, new = closed[best[best < len(closed)]], best[best >= len(closed)] - len(closed)
         pairs, of_new = np.unique(number[new], return_inverse=True)
-        found = _activated(tests, pairs, queue, n_tests, done=not len(best) and not tests.late())
-        start = model.weight_start(found.joining)
-        opened = np.concatenate((tests.opened, np.zeros(start[-1], dtype=bool)))
+        found = _make_result(tests, pairs, queue, n_tests, is_exhausted=not len(best) and not tests.is_out_of_time())
+        start = model.weight_start(found.candidates)
+        opened = np.concatenate((tests.active_weights, np.zeros(start[-1], dtype=bool)))
         opened[old] = True
-        opened[len(tests.opened) + start[of_new] + weight[new]] = True
-        return replace(found, opened=opened)
+        opened[len(tests.active_weights) + start[of_new] + weight[new]] = True
+        return replace(found, active_weights=opened)
 
 
-def _best(
-    tests: CandidateTests, test: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], least: float, most: int
+def _select_best(
+    tests: CandidateScorer, test: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], min_ratio: float, max_rows: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return the best of all edges that are not chosen, or of their weights.
 
     Args:
         test: returns, of some edges, rows of an edge's number and of a weight's in it, and a ratio for each row.
-        least: the ratio above which a row passes. most: maximum number of rows.
+        min_ratio: the ratio above which a row passes. most: maximum number of rows.
 
     Returns:
         the best rows, their ratios, and the number of edges that were tested.
     """
     best, ratios, n_tests = np.empty((0, 2), dtype=np.int64), np.empty(0), 0
-    for pairs in tests.every():
+    for pairs in tests.iter_unchosen():
         rows, found = test(pairs)
         n_tests += len(pairs)
-        passing = found > least
+        passing = found > min_ratio
         best, ratios = np.concatenate((best, rows[passing])), np.concatenate((ratios, found[passing]))
-        order = np.argsort(-ratios, kind="stable")[:most]
+        order = np.argsort(-ratios, kind="stable")[:max_rows]
         best, ratios = best[order], ratios[order]
     return best, ratios, n_tests
 
@@ -126,38 +128,38 @@ def _best(
 class BestChoice(AbstractActivation):
     """Tests the first of the queue and takes those that stand out among the passing ones.
 
-    Of those that pass the `reservoir` has the best; those of them join whose ratio is no less than `(1 - alpha) mean + alpha
+    Of those that pass the `reservoir_size` has the best; those of them join whose ratio is no less than `(1 - alpha) mean + alpha
     max` over it, and the others are tested again in the next round. What fails, or has no place in the reservoir, goes to the
     history, which waits again when the queue is empty. (Were all that pass tested again at once, they would soon fill every
     round: of 600 nodes many more pairs depend on each other than are edges, and the rest would never be seen.)
 
     Args:
         alpha: 0 takes those above the mean, 1 only the best.
-        reservoir: its size.
-        tests: how many edges are tested at a time.
+        reservoir_size: its size.
+        tests_per_round: how many edges are tested at a time.
     """
 
     alpha: float
-    reservoir: int
-    tests: int
+    reservoir_size: int
+    tests_per_round: int
 
-    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
-        if queue.is_empty(tests.numbers):
-            queue = queue.reopened(tests.numbers)
-        pairs, _, queue = queue.taken(self.tests, tests.numbers)
-        pairs = pairs[tests.new(pairs)]
+    def choose(self, tests: CandidateScorer, queue: EdgeQueue) -> ActivationResult:
+        if queue.is_empty(tests.pair_index):
+            queue = queue.requeue_history(tests.pair_index)
+        pairs, _, queue = queue.pop(self.tests_per_round, tests.pair_index)
+        pairs = pairs[tests.is_unchosen(pairs)]
         ratios = tests.ratios(pairs)
         order = np.argsort(-ratios, kind="stable")
-        n_held = min(int((ratios > 1.0).sum()), self.reservoir)
+        n_held = min(int((ratios > 1.0).sum()), self.reservoir_size)
         held, out = ratios[order[:n_held]], order[n_held:]
         joining = 0
         if len(held):
             threshold = (1.0 - self.alpha) * held.mean() + self.alpha * held[0]
             joining = int((held >= min(threshold, held[0])).sum())
         left = order[joining:n_held]
-        queue = queue.joined(pairs[left], 1.0 - ratios[left]).failing(pairs[out], 1.0 - ratios[out])
-        done = not joining and queue.seen_all(tests.numbers) and not queue.holds_passed
-        return _activated(tests, pairs[order[:joining]], queue, len(pairs), done=done)
+        queue = queue.with_waiting(pairs[left], 1.0 - ratios[left]).with_failed(pairs[out], 1.0 - ratios[out])
+        done = not joining and queue.is_fully_listed(tests.pair_index) and not queue.has_promising_pairs
+        return _make_result(tests, pairs[order[:joining]], queue, len(pairs), is_exhausted=done)
 
 
 @dataclass(frozen=True)
@@ -165,32 +167,36 @@ class FirstHit(AbstractActivation):
     """Takes the first edge of the queue that passes: a reservoir of one.
 
     Args:
-        tests: how many edges are tested at the most, before the weights move again.
-        batch: how many at a time, to begin with; those behind the first that passes wait as they have.
+        max_tests: how many edges are tested at the most, before the weights move again.
+        batch_size: how many at a time, to begin with; those behind the first that passes wait as they have.
     """
 
-    tests: int
-    batch: int = 64
+    max_tests: int
+    batch_size: int = 64
 
-    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
-        if queue.is_empty(tests.numbers):
-            queue = queue.reopened(tests.numbers)
-        n_tests, size = 0, self.batch
-        while n_tests < self.tests and not queue.is_empty(tests.numbers):
-            pairs, priority, queue = queue.taken(min(size, self.tests - n_tests), tests.numbers)
-            new = tests.new(pairs)
+    def choose(self, tests: CandidateScorer, queue: EdgeQueue) -> ActivationResult:
+        if queue.is_empty(tests.pair_index):
+            queue = queue.requeue_history(tests.pair_index)
+        n_tests, size = 0, self.batch_size
+        while n_tests < self.max_tests and not queue.is_empty(tests.pair_index):
+            pairs, priority, queue = queue.pop(min(size, self.max_tests - n_tests), tests.pair_index)
+            new = tests.is_unchosen(pairs)
             pairs, priority = pairs[new], priority[new]
             ratios = tests.ratios(pairs)
             hits = np.flatnonzero(ratios > 1.0)
             failed = int(hits[0]) if len(hits) else len(pairs)
-            queue = queue.failing(pairs[:failed], 1.0 - ratios[:failed])
+            queue = queue.with_failed(pairs[:failed], 1.0 - ratios[:failed])
             n_tests, size = n_tests + min(failed + 1, len(pairs)), 2 * size
             if len(hits):
-                queue = queue.joined(pairs[failed + 1 :], priority[failed + 1 :])
-                return _activated(tests, pairs[failed : failed + 1], queue, n_tests, done=False)
-        return _activated(tests, np.empty(0, dtype=np.int64), queue, n_tests, done=queue.seen_all(tests.numbers))
+                queue = queue.with_waiting(pairs[failed + 1 :], priority[failed + 1 :])
+                return _make_result(tests, pairs[failed : failed + 1], queue, n_tests, is_exhausted=False)
+        return _make_result(
+            tests, np.empty(0, dtype=np.int64), queue, n_tests, is_exhausted=queue.is_fully_listed(tests.pair_index)
+        )
 
 
-def _activated(tests: CandidateTests, pairs: np.ndarray, queue: EdgeQueue, n_tests: int, *, done: bool) -> Activated:
+def _make_result(
+    tests: CandidateScorer, pairs: np.ndarray, queue: EdgeQueue, n_tests: int, *, is_exhausted: bool
+) -> ActivationResult:
     """Return edges that join, given by number."""
-    return Activated(tests.numbers.chosen(pairs), tests.gradient(pairs), queue, done, n_tests)
+    return ActivationResult(tests.pair_index.decode(pairs), tests.gradient(pairs), queue, is_exhausted, n_tests)

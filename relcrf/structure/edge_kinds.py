@@ -10,39 +10,39 @@ from collections.abc import Iterator
 import numpy as np
 
 from relcrf.graph.factor_graph import FactorGroup
-from relcrf.graph.reduction import ReducedGraph, Terms
+from relcrf.graph.reduction import ReducedGraph, TableTerms
 from relcrf.graph.weights import WeightLayout
 
-CELLS = 1 << 22
+TERMS_PER_CHUNK = 1 << 22
 """Numbers that are held at a time."""
 
 
-def edge_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
+def edge_kind_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
     """For each edge the largest value of its factors' kinds, shape (n_edges,).
 
     Args:
         values: shape (layout.size,), the same for all weights of a kind.
     """
     out = np.full(graph.n_edges, -np.inf)
-    for terms, group, chunk, keys in _chunks(graph, CELLS):
+    for terms, group, chunk, keys in _iter_chunks(graph, TERMS_PER_CHUNK):
         matrix = graph.graph.layout.matrix(values, group.block)
         width = len(matrix) // group.features.n_blocks
         np.maximum.at(out, terms.target[chunk], matrix[keys * width, 0])
     return out
 
 
-def kind_counts(graph: ReducedGraph) -> np.ndarray:
+def count_kinds(graph: ReducedGraph) -> np.ndarray:
     """Return how many factors on edges are of each kind, for each weight of it, shape (layout.size,)."""
     layout = graph.graph.layout
     out = np.zeros(layout.size)
-    for _, group, _, keys in _chunks(graph, CELLS):
+    for _, group, _, keys in _iter_chunks(graph, TERMS_PER_CHUNK):
         counts = np.bincount(keys, minlength=group.features.n_blocks).astype(np.float64)
         block = layout.matrix(out, group.block)
         block += np.repeat(counts, len(block) // len(counts))[:, None]
     return out
 
 
-def joint_counts(graph: ReducedGraph, states: np.ndarray, k: int) -> np.ndarray:
+def count_joint_states(graph: ReducedGraph, states: np.ndarray, k: int) -> np.ndarray:
     """Return how often the factors over two nodes of each kind see each pair of states.
 
     Args:
@@ -53,7 +53,7 @@ def joint_counts(graph: ReducedGraph, states: np.ndarray, k: int) -> np.ndarray:
         Counts, flat, shape (n_features of all blocks, k, k): of a kind in its first feature's row.
     """
     counts = [np.zeros(block.n_features * k * k) for block in graph.graph.layout.blocks]
-    for terms, group, chunk, keys in _chunks(graph, CELLS):
+    for terms, group, chunk, keys in _iter_chunks(graph, TERMS_PER_CHUNK):
         if len(group.scope) != 2:
             continue
         ends = states[graph.edges[terms.target[chunk]]]
@@ -65,7 +65,7 @@ def joint_counts(graph: ReducedGraph, states: np.ndarray, k: int) -> np.ndarray:
     return np.concatenate(counts)
 
 
-def information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[int, int]) -> np.ndarray:
+def kind_information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[int, int]) -> np.ndarray:
     """Mutual information of the two states of each kind's pairs, in nats, for each weight of it, shape (layout.size,).
 
     Source: Chow & Liu (1968).
@@ -90,7 +90,7 @@ def information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[i
     return out
 
 
-def _chunks(graph: ReducedGraph, size: int) -> Iterator[tuple[Terms, FactorGroup, slice, np.ndarray]]:
+def _iter_chunks(graph: ReducedGraph, size: int) -> Iterator[tuple[TableTerms, FactorGroup, slice, np.ndarray]]:
     """Some factors on edges after others: their terms, their group, which of the terms, and their keys."""
     for terms in graph.edge_terms:
         group = graph.graph.groups[terms.group]

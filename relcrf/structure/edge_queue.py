@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relcrf.kernels.distinct import distinct
-from relcrf.structure.pair_order import PairNumbers
+from relcrf.structure.pair_index import PairIndex
 
-UNSEEN, AT_A_HUB = 0.0, -1.0
+UNTESTED_PRIORITY, HUB_PRIORITY = 0.0, -1.0
 """Priorities; the lower one goes first. An edge that has been tested has its violation, to which being at a hub adds."""
 
-MOST_FAILED = 1 << 22
+MAX_HISTORY = 1 << 22
 """Failures that are remembered, those nearest to passing: 64 MiB. Before a search ends all pairs are tested once more anyhow."""
 
 
@@ -42,79 +42,83 @@ class EdgeQueue:
     hubs: np.ndarray
 
     @classmethod
-    def unseen(cls) -> EdgeQueue:
+    def untested(cls) -> EdgeQueue:
         """Return the queue in which no pair has been seen."""
         none, nothing = np.empty(0, dtype=np.int64), np.empty(0)
         return cls(0, none, nothing, none, nothing, none)
 
-    def seen_all(self, numbers: PairNumbers) -> bool:
+    def is_fully_listed(self, pair_index: PairIndex) -> bool:
         """Return whether every pair has had a test or waits for one in the list."""
-        return self.cursor >= numbers.size
+        return self.cursor >= pair_index.size
 
-    def is_empty(self, numbers: PairNumbers) -> bool:
+    def is_empty(self, pair_index: PairIndex) -> bool:
         """Return whether no pair waits."""
-        return self.seen_all(numbers) and not len(self.waiting)
+        return self.is_fully_listed(pair_index) and not len(self.waiting)
 
     @property
-    def holds_passed(self) -> bool:
+    def has_promising_pairs(self) -> bool:
         """Whether something waits, or is in the history, that had passed its last test; at a hub, or that was near to it."""
         return bool((self.priority < 0.0).any() or (self.violation < 0.0).any())
 
-    def taken(self, n: int, numbers: PairNumbers) -> tuple[np.ndarray, np.ndarray, EdgeQueue]:
+    def pop(self, n: int, pair_index: PairIndex) -> tuple[np.ndarray, np.ndarray, EdgeQueue]:
         """The first `n` pairs and their priorities, fewer at the end, and the queue without them."""
         first, cursor = [self.waiting[:n]], self.cursor
         missing = n - len(first[0])
-        while missing > 0 and cursor < numbers.size:
-            places = np.arange(cursor, min(cursor + missing, numbers.size))
-            unseen = numbers.order(places)
-            unseen = unseen[~_at(numbers, unseen, self.hubs)]
+        while missing > 0 and cursor < pair_index.size:
+            places = np.arange(cursor, min(cursor + missing, pair_index.size))
+            unseen = pair_index.search_order(places)
+            unseen = unseen[~_touches_ends(pair_index, unseen, self.hubs)]
             first.append(unseen)
             cursor, missing = cursor + len(places), missing - len(unseen)
         pairs = np.concatenate(first)
-        priority = np.concatenate((self.priority[:n], np.full(len(pairs) - len(first[0]), UNSEEN)))
+        priority = np.concatenate((self.priority[:n], np.full(len(pairs) - len(first[0]), UNTESTED_PRIORITY)))
         return pairs, priority, replace(self, cursor=cursor, waiting=self.waiting[n:], priority=self.priority[n:])
 
-    def joined(self, pairs: np.ndarray, priority: np.ndarray) -> EdgeQueue:
+    def with_waiting(self, pairs: np.ndarray, priority: np.ndarray) -> EdgeQueue:
         """With more that wait; of one priority, those that have waited go first."""
         every, ranks = np.concatenate((self.waiting, pairs)), np.concatenate((self.priority, priority))
         order = np.argsort(ranks, kind="stable")
         return replace(self, waiting=every[order], priority=ranks[order])
 
-    def failing(self, pairs: np.ndarray, violation: np.ndarray) -> EdgeQueue:
+    def with_failed(self, pairs: np.ndarray, violation: np.ndarray) -> EdgeQueue:
         """With more in the history."""
         failed, distance = np.concatenate((self.failed, pairs)), np.concatenate((self.violation, violation))
-        if len(failed) > 2 * MOST_FAILED:
-            nearest = np.sort(np.argpartition(distance, MOST_FAILED)[:MOST_FAILED])
+        if len(failed) > 2 * MAX_HISTORY:
+            nearest = np.sort(np.argpartition(distance, MAX_HISTORY)[:MAX_HISTORY])
             failed, distance = failed[nearest], distance[nearest]
         return replace(self, failed=failed, violation=distance)
 
-    def reopened(self, numbers: PairNumbers) -> EdgeQueue:
+    def requeue_history(self, pair_index: PairIndex) -> EdgeQueue:
         """With the history waiting again."""
-        priority = self.violation + AT_A_HUB * _at(numbers, self.failed, self.hubs)
+        priority = self.violation + HUB_PRIORITY * _touches_ends(pair_index, self.failed, self.hubs)
         emptied = replace(self, failed=self.failed[:0], violation=self.violation[:0])
-        return emptied.joined(self.failed, priority)
+        return emptied.with_waiting(self.failed, priority)
 
-    def preferring(self, ends: np.ndarray, numbers: PairNumbers) -> EdgeQueue:
+    def with_hubs(self, ends: np.ndarray, pair_index: PairIndex) -> EdgeQueue:
         """With all unseen pairs at some ends, which become hubs, in the list; those in it move forward."""
         new = np.setdiff1d(ends, self.hubs)
         if not len(new):
             return self
-        at_new = distinct(np.concatenate([numbers.at(int(end)) for end in new]))
-        unseen = (numbers.order.places(at_new) >= self.cursor) & ~_at(numbers, at_new, self.hubs)
+        at_new = distinct(np.concatenate([pair_index.pairs_at(int(end)) for end in new]))
+        unseen = (pair_index.search_order.inverse(at_new) >= self.cursor) & ~_touches_ends(
+            pair_index, at_new, self.hubs
+        )
         at_new = at_new[unseen]
         # In the order in which they would have come.
-        at_new = at_new[np.argsort(numbers.order.places(at_new))]
-        moved: np.ndarray = _at(numbers, self.waiting, new) & ~_at(numbers, self.waiting, self.hubs)
-        priority = self.priority + AT_A_HUB * moved
+        at_new = at_new[np.argsort(pair_index.search_order.inverse(at_new))]
+        moved: np.ndarray = _touches_ends(pair_index, self.waiting, new) & ~_touches_ends(
+            pair_index, self.waiting, self.hubs
+        )
+        priority = self.priority + HUB_PRIORITY * moved
         order = np.argsort(priority, kind="stable")
         sorted_again = replace(self, waiting=self.waiting[order], priority=priority[order])
         return replace(
-            sorted_again.joined(at_new, np.full(len(at_new), AT_A_HUB)), hubs=np.concatenate((self.hubs, new))
+            sorted_again.with_waiting(at_new, np.full(len(at_new), HUB_PRIORITY)), hubs=np.concatenate((self.hubs, new))
         )
 
 
-def _at(numbers: PairNumbers, pairs: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def _touches_ends(pair_index: PairIndex, pairs: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return which pairs have one of some ends, bool."""
     if not len(ends):
         return np.zeros(len(pairs), dtype=bool)
-    return np.asarray(np.isin(numbers.ends(pairs), ends).any(axis=1))
+    return np.asarray(np.isin(pair_index.ends(pairs), ends).any(axis=1))

@@ -6,10 +6,10 @@ import numpy as np
 
 from relcrf.kernels import spanning
 
-LEAST_SHARE = 1 / 64
+MIN_SORTED_FRACTION = 1 / 64
 """Of the edges that are sorted first: so few take less time to sort than all edges take to be read."""
 
-SAMPLE = 1 << 13
+THRESHOLD_SAMPLE = 1 << 13
 """Weights from which the thresholds are estimated: the rank of the first is right to a tenth or so."""
 
 
@@ -41,9 +41,9 @@ def maximum_spanning_forest(n_nodes: int, edges: np.ndarray, weight: np.ndarray)
 
 def _thresholds(n_nodes: int, weight: np.ndarray) -> np.ndarray:
     """Falling weights that about n_nodes edges reach, or the least share; then twice as many, and so on."""
-    share = max(n_nodes / max(len(weight), 1), LEAST_SHARE)
-    if len(weight) <= SAMPLE or share >= 0.5:
+    share = max(n_nodes / max(len(weight), 1), MIN_SORTED_FRACTION)
+    if len(weight) <= THRESHOLD_SAMPLE or share >= 0.5:
         return np.empty(0)
-    sample = np.sort(weight[np.random.default_rng(0).integers(len(weight), size=SAMPLE)])
-    above = SAMPLE * share * 2.0 ** np.arange(np.ceil(-np.log2(share)))
-    return np.unique(sample[SAMPLE - above.astype(int)])[::-1].copy()
+    sample = np.sort(weight[np.random.default_rng(0).integers(len(weight), size=THRESHOLD_SAMPLE)])
+    above = THRESHOLD_SAMPLE * share * 2.0 ** np.arange(np.ceil(-np.log2(share)))
+    return np.unique(sample[THRESHOLD_SAMPLE - above.astype(int)])[::-1].copy()

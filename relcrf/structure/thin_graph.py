@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from relcrf.columns.offsets import offsets
-from relcrf.kernels import thin
+from relcrf.kernels import bounded_treewidth
 
 
 def thin_graph(n_nodes: int, edges: np.ndarray, weight: np.ndarray, width: int) -> np.ndarray:
@@ -26,5 +26,7 @@ def thin_graph(n_nodes: int, edges: np.ndarray, weight: np.ndarray, width: int) 
     start = offsets(np.bincount(edges.ravel(), minlength=n_nodes))
     incident = (np.argsort(edges.ravel(), kind="stable") // 2).astype(np.int32)
     chosen = np.zeros(len(edges), dtype=np.bool_)
-    thin.thin_graph(n_nodes, edges, np.ascontiguousarray(weight, dtype=np.float64), start, incident, width, chosen)
+    bounded_treewidth.choose_edges(
+        n_nodes, edges, np.ascontiguousarray(weight, dtype=np.float64), start, incident, width, chosen
+    )
     return np.flatnonzero(chosen)

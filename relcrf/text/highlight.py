@@ -10,8 +10,8 @@ from pygments import token as t  # type: ignore[import-untyped, unused-ignore]  
 from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped, unused-ignore]
 from pygments.lexer import Lexer  # type: ignore[import-untyped, unused-ignore]
 
-from relcrf.language.tokens import COMPARISONS, WEIGHING, DeclarationTokens, SourceText
-from relcrf.language.words import LANGUAGE
+from relcrf.language.keywords import KEYWORDS
+from relcrf.language.tokens import COMPARISONS, WEIGHTED_DECLARATIONS, DeclarationTokens, SourceText
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 from relcrf.model.types import SCALARS
 
@@ -38,29 +38,29 @@ class RcrfLexer(Lexer):  # type: ignore[misc, unused-ignore]
         source = SourceText(text)
         kinds: dict[int, Any] = {}
         for declaration in source.declarations:
-            kinds.update(_of_declaration(declaration))
+            kinds.update(_token_kinds(declaration))
         for token in source.tokens:
             yield token.start, kinds.get(token.start, _KINDS.get(token.kind, t.Text)), token.text
 
 
-def _of_declaration(head: DeclarationTokens) -> Iterator[tuple[int, Any]]:
+def _token_kinds(head: DeclarationTokens) -> Iterator[tuple[int, Any]]:
     """Yield the kinds of names, numbers and signs, by their offsets."""
     for k, token in enumerate(head.tokens):
         if token.kind == "name":
-            yield token.start, _of_name(head, k)
+            yield token.start, _name_kind(head, k)
         elif token.kind == "number":
             yield token.start, t.Number.Integer if token.text.isdigit() else t.Number.Float
         elif token.kind == "operator":
             yield token.start, t.Punctuation if token.text in _PUNCTUATION else t.Operator
 
 
-def _of_name(head: DeclarationTokens, k: int) -> Any:
+def _name_kind(head: DeclarationTokens, k: int) -> Any:
     """What a name is: its place tells, since words of the language may be attributes and values elsewhere."""
-    text, before, after = head.texts[k], head.word(k - 1), head.word(k + 1)
+    text, before, after = head.texts[k], head.text_at(k - 1), head.text_at(k + 1)
     if before == ".":
         return t.Name.Attribute
     if k == head.name_index:
-        return t.Name.Function if head.keyword in WEIGHING else t.Name.Class
+        return t.Name.Function if head.keyword in WEIGHTED_DECLARATIONS else t.Name.Class
     if k == 0 or (k == 1 and head.texts[:2] == ("predict", "relation")):
         return t.Keyword.Declaration if head.keyword else t.Name
     if k in head.attributes:
@@ -72,17 +72,17 @@ def _of_name(head: DeclarationTokens, k: int) -> Any:
         return t.Keyword.Type if text in SCALARS else t.Name.Class
     if k < head.body_index and head.keyword != "rule":
         return t.Name.Variable
-    return _in_clause(text, before, after, head)
+    return _clause_name_kind(text, before, after, head)
 
 
-def _in_clause(text: str, before: str, after: str, head: DeclarationTokens) -> Any:
+def _clause_name_kind(text: str, before: str, after: str, head: DeclarationTokens) -> Any:
     if (text in FUNCTIONS and after == "(") or (text in AGGREGATES and after == "{"):
         return t.Name.Builtin
     if text in ("true", "false"):
         return t.Keyword.Constant
     if text in _CONNECTIVES:
         return t.Operator.Word
-    if text in LANGUAGE:
+    if text in KEYWORDS:
         return t.Keyword.Type if text in ("bag", "of") else t.Keyword
     if after == "(":
         return t.Name.Class
@@ -92,7 +92,7 @@ def _in_clause(text: str, before: str, after: str, head: DeclarationTokens) -> A
     return t.Name.Constant if is_value else t.Name.Variable
 
 
-def as_html(text: str) -> str:
+def highlight_html(text: str) -> str:
     """A model as HTML that carries its own colours; every character of the text is escaped."""
     formatter = HtmlFormatter(noclasses=True, nobackground=True, prestyles="line-height: 1.35")
     return str(highlight(text, RcrfLexer(), formatter))

@@ -7,9 +7,9 @@ from tables import small_web
 
 import relcrf
 from relcrf.backends import registry
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
-BACKENDS = registry.names()
+BACKENDS = registry.backend_names()
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def web(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model():
-    return relcrf.load(shipped("models", "webkb.rcrf"))
+    return relcrf.load(resource_path("models", "webkb.rcrf"))
 
 
 def test_ours_are_installed_by_entry_points():
@@ -86,13 +86,13 @@ def test_a_broken_entry_point_is_an_error_with_its_package(monkeypatch):
     from importlib.metadata import EntryPoint
 
     entries = [
-        EntryPoint("broken", "tests_no_such_package:Thing", registry.GROUP),
-        EntryPoint("wrong", "collections:OrderedDict", registry.GROUP),
+        EntryPoint("broken", "tests_no_such_package:Thing", registry.ENTRY_POINT_GROUP),
+        EntryPoint("wrong", "collections:OrderedDict", registry.ENTRY_POINT_GROUP),
     ]
     monkeypatch.setattr(registry, "entry_points", lambda group: entries)
     with pytest.raises(relcrf.UsageError, match="backend 'broken' of package"):
-        registry.make("broken")
+        registry.make_backend("broken")
     with pytest.raises(relcrf.UsageError, match="no subclass of"):
-        registry.make("wrong")
+        registry.make_backend("wrong")
     with pytest.raises(relcrf.UsageError, match="unknown backend 'wrnog'"):
-        registry.make("wrnog")
+        registry.make_backend("wrnog")

@@ -6,8 +6,8 @@ from command import relcrf_command
 
 import relcrf
 from relcrf import api
-from relcrf.backends.export import exported
-from relcrf.backends.learned import LearnedModel
+from relcrf.backends.export import render_learned_model
+from relcrf.backends.learned_model import LearnedModel
 from relcrf.data.frame import Frame
 from relcrf.errors import DataError, UsageError
 
@@ -36,7 +36,7 @@ def rows(n=200, seed=0, nodes=NODES):
 @pytest.fixture(scope="module")
 def fitted():
     model = relcrf.parse(TEXT)
-    grounding = model.ground(relcrf.Dataset(rows())).with_chosen({"edge": EDGES})
+    grounding = model.ground(relcrf.Dataset(rows())).with_candidates({"edge": EDGES})
     return model, api.fit(model, grounding, "pseudo", l2=0.1)
 
 
@@ -69,9 +69,9 @@ def test_an_edge_keeps_its_table_on_other_tables(fitted):
 def test_states_that_training_did_not_have(fitted):
     model = relcrf.parse(TEXT.replace("1..3", "Level").replace("domain", "domain Level = open\ndomain", 1))
     data = rows()
-    fit = api.fit(model, model.ground(relcrf.Dataset(data)).with_chosen({"edge": EDGES}), "pseudo")
+    fit = api.fit(model, model.ground(relcrf.Dataset(data)).with_candidates({"edge": EDGES}), "pseudo")
     data["value"]["value"][0] = 4
-    ground = fit.learned.placed(model.ground(relcrf.Dataset(data)))
+    ground = fit.learned.extend_grounding(model.ground(relcrf.Dataset(data)))
     with pytest.raises(DataError, match="E223"):
         fit.learned.vectors_for(ground)
 
@@ -79,10 +79,10 @@ def test_states_that_training_did_not_have(fitted):
 @pytest.mark.parametrize("symmetric", ["", "symmetric "])
 def test_the_exported_model_is_the_learned_one(symmetric, tmp_path, capsys, monkeypatch):
     model = relcrf.parse(TEXT.replace("over value(r, s)", f"over {symmetric}value(r, s)"))
-    grounding = model.ground(relcrf.Dataset(rows())).with_chosen({"edge": EDGES})
+    grounding = model.ground(relcrf.Dataset(rows())).with_candidates({"edge": EDGES})
     fit = api.fit(model, grounding, "pseudo", l2=0.1)
     learned = fit.learned
-    text = exported(learned)
+    text = render_learned_model(learned)
     strong = edge_weights(learned, learned.layout, learned.templates, learned.vectors)[EDGES[0]]
     assert f'over {symmetric}value(r, "n 1"), value(r, "n3")' in text
     assert f"# strength {np.linalg.norm(strong):.4g}\n" in text and "gain" not in text

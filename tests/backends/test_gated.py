@@ -18,13 +18,13 @@ from relcrf import api
 from relcrf.backends import checkpoints
 from relcrf.backends.base import Monitor, Problem
 from relcrf.backends.gated import GatedBackend
-from relcrf.backends.learned import Meaning
-from relcrf.backends.risks import Examples
+from relcrf.backends.gated_risks import ExampleSplitter
+from relcrf.backends.learned_model import WeightSchema
 from relcrf.errors import DataError, UsageError
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role
 from relcrf.grounding import gates as gates_module
-from relcrf.learning.risk import Settings
+from relcrf.learning.risk import RiskSettings
 
 
 def grounded(text, tables):
@@ -49,7 +49,7 @@ def asked(fit, tables, hidden=chosen, attribute=None):
     """The score of what is hidden of other tables, and messages for each variable of it."""
     grounding = fit.ground(relcrf.Dataset(tables))
     found = api.predict(fit, grounding, hidden=hidden(grounding))
-    return found.score(attribute), found.inferred.messages / len(found.inferred.variables)
+    return found.score(attribute), found.inferred.n_messages / len(found.inferred.variables)
 
 
 def open_keys(fit, prediction):
@@ -84,7 +84,7 @@ def test_the_higher_the_price_the_fewer_the_messages(rows):
     model, grounding = rows
     given = chosen(grounding, seed=105)
     fits = [api.fit(model, grounding, "gated", given=given, price=price) for price in (0.0, 0.002, 0.5)]
-    sent = [fit.summary["messages_each"] for fit in fits]
+    sent = [fit.summary["messages_per_query"] for fit in fits]
     assert sent[0] > 2 * sent[1] > 0 and sent[2] == 0.0
     assert fits[0].summary["loss"] < fits[2].summary["loss"]
 
@@ -92,7 +92,7 @@ def test_the_higher_the_price_the_fewer_the_messages(rows):
 def test_the_state_of_a_neighbour_opens_a_link():
     """Of links whose other end is evidence, those that say nothing there are closed: no gates without evidence know them."""
     model, grounding = grounded(worlds.SWITCHED, worlds.switched())
-    settings = {"given": block(grounding, "switch"), "early_stop": 0.0, "evidence_l2": 0.1}
+    settings = {"given": block(grounding, "switch"), "validation_fraction": 0.0, "evidence_l2": 0.1}
     other, found = worlds.switched(seed=1), {}
     for gates, price in (("evidence", 0.02), ("static", 0.02), ("static", 0.2)):
         fit = api.fit(model, grounding, "gated", gates=gates, price=price, **settings)
@@ -108,7 +108,7 @@ def test_what_a_gate_is_told_to_look_at_opens_it():
     other, found = worlds.weather(seed=1), {}
     for gates, by in (("evidence", "gate link by x.wet"), ("evidence", ""), ("static", "gate link by x.wet")):
         model, grounding = grounded(worlds.WEATHER + by, worlds.weather())
-        fit = api.fit(model, grounding, "gated", gates=gates, price=0.005, early_stop=0.0, evidence_l2=0.1)
+        fit = api.fit(model, grounding, "gated", gates=gates, price=0.005, validation_fraction=0.0, evidence_l2=0.1)
         found[gates, by] = asked(fit, other, lambda g: np.ones(len(g.states), dtype=bool), "Thing.rain")
     (score, sent), *others = found.values()
     for plain, more in others:
@@ -118,7 +118,7 @@ def test_what_a_gate_is_told_to_look_at_opens_it():
 def test_optimisers_end_near_each_other(rows):
     model, grounding = rows
     given = chosen(grounding, seed=105)
-    settings = {"gates": "none", "early_stop": 0.0, "max_iterations": 200, "given": given}
+    settings = {"gates": "none", "validation_fraction": 0.0, "max_iterations": 200, "given": given}
     loss = {
         name: api.fit(model, grounding, "gated", optimiser=name, **settings).summary["loss"]
         for name in ("adam", "smd", "lbfgs")
@@ -137,9 +137,9 @@ def test_gates_are_learned_by_each_optimiser(rows, settings):
 
 def test_each_loss_is_the_smallest_where_it_is_learned(rows):
     model, grounding = rows
-    problem = api.training_problem(grounding, given=chosen(grounding, seed=105))
+    problem = api.training_problem(grounding, evidence=chosen(grounding, seed=105))
     kinds = ("squared", "cross-entropy", "f")
-    settings = {"gates": "none", "early_stop": 0.0, "l2": 0.0, "optimiser": "lbfgs", "max_iterations": 200}
+    settings = {"gates": "none", "validation_fraction": 0.0, "l2": 0.0, "optimiser": "lbfgs", "max_iterations": 200}
     fits = [
         api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), loss=loss, **settings) for loss in kinds
     ]
@@ -189,20 +189,20 @@ def test_a_latent_attribute_is_learned(settings):
 def test_given_variables_are_evidence_and_have_no_loss(rows):
     model, grounding = rows
     given = chosen(grounding, seed=105)
-    fit = api.fit(model, grounding, "gated", given=given, gates="none", early_stop=0.0, max_iterations=5)
+    fit = api.fit(model, grounding, "gated", given=given, gates="none", validation_fraction=0.0, max_iterations=5)
     assert fit.summary["asked"] == (~given).sum()
     # 7 links of each that is asked for; messages go to the end that is asked for, three times.
-    assert fit.summary["messages_each"] == 21.0
+    assert fit.summary["messages_per_query"] == 21.0
 
 
 def test_shares_and_draws_of_evidence(rows):
     model, grounding = rows
-    settings = {"gates": "none", "early_stop": 0.0, "max_iterations": 5, "given_share": 0.75}
+    settings = {"gates": "none", "validation_fraction": 0.0, "max_iterations": 5, "evidence_fraction": 0.75}
     one, three = (api.fit(model, grounding, "gated", draws=draws, **settings) for draws in (1, 3))
     n = len(grounding.states)
     assert one.summary["asked"] == pytest.approx(n / 4, rel=0.1)
     assert three.summary["asked"] == pytest.approx(3 * n / 4, rel=0.1)
-    none = api.fit(model, grounding, "gated", **{**settings, "given_share": 0.0}, draws=3)
+    none = api.fit(model, grounding, "gated", **{**settings, "evidence_fraction": 0.0}, draws=3)
     assert none.summary["asked"] == n
 
 
@@ -214,9 +214,9 @@ def test_the_same_is_held_out_of_all_draws(text, tables):
     rng = np.random.default_rng(0)
     evidence = [rng.random(len(problem.roles)) < 0.5 for _ in range(4)]
     drawn = [replace(problem, roles=np.where(one, Role.CLAMPED, problem.roles).astype(np.int8)) for one in evidence]
-    examples = Examples(Settings(), "gated", 0.3, 10)
-    risks, held = examples.divided(drawn, *examples.held_out_of(problem, rng), rng)
-    named = [set(risk.graph.alone.variables[risk.asked]) for risk in (*risks, held)]
+    examples = ExampleSplitter(RiskSettings(), "gated", 0.3, 10)
+    risks, held = examples.split_risks(drawn, *examples.select_held_out(problem, rng), rng)
+    named = [set(risk.graph.ungated.variables[risk.scored]) for risk in (*risks, held)]
     assert named[-1] and not named[-1] & set.union(*named[:-1])
 
 
@@ -225,7 +225,7 @@ def test_unlabelled_variables_are_hidden_or_left_out(rows):
     hidden = chosen(grounding)
     other = replace(grounding, states=np.where(hidden, 1 - grounding.states, grounding.states))
 
-    settings = {"hidden": hidden, "gates": "none", "early_stop": 0.0, "max_iterations": 20}
+    settings = {"hidden": hidden, "gates": "none", "validation_fraction": 0.0, "max_iterations": 20}
     left, joined, blind = (
         api.fit(model, ground, "gated", unlabelled=unlabelled, **settings)
         for ground, unlabelled in ((grounding, "leave"), (grounding, "infer"), (other, "infer"))
@@ -247,7 +247,7 @@ def test_gates_tell_what_is_asked_for_from_what_is_not(rows):
         gates[place] = -50.0 if "hidden" in name else 0.0
     every = np.ones(len(grounding.states), dtype=bool)
     few = chosen(grounding, 0.3)
-    all_asked, some_asked = (api.predict(fit, grounding, hidden=every, asked=mask) for mask in (None, few))
+    all_asked, some_asked = (api.predict(fit, grounding, hidden=every, queried=mask) for mask in (None, few))
     assert len(all_asked.inferred.edges) == 300 * 28
     assert few[some_asked.inferred.edges].all() and 0 < len(some_asked.inferred.edges) < 300 * 28 / 5
 
@@ -259,7 +259,7 @@ def test_gates_tell_what_is_asked_for_from_what_is_not(rows):
 def test_citations_help(islands):
     """In one component variables are held out, and else whole components."""
     model, grounding = grounded(worlds.CITATIONS, worlds.citations(200, islands=islands))
-    fit = api.fit(model, grounding, "gated", price=0.01, given_share=0.3)
+    fit = api.fit(model, grounding, "gated", price=0.01, evidence_fraction=0.3)
     local = api.fit(model, grounding, "local")
     other = worlds.citations(200, islands=islands, seed=1)
     new = fit.ground(relcrf.Dataset(other))
@@ -271,8 +271,8 @@ def test_citations_help(islands):
 def test_messages_are_for_all_that_are_asked_for_where_variables_are_held_out():
     model, grounding = grounded(worlds.CITATIONS, worlds.citations(160))
     fit = api.fit(model, grounding, "gated", gates="none", max_iterations=5)
-    assert fit.summary["held_out_messages_each"] == fit.summary["messages_each"]
-    assert fit.summary["messages_each"] == pytest.approx(6 * grounding.graph.groups[-1].n_factors / 160, rel=0.05)
+    assert fit.summary["held_out_messages_each"] == fit.summary["messages_per_query"]
+    assert fit.summary["messages_per_query"] == pytest.approx(6 * grounding.graph.groups[-1].n_factors / 160, rel=0.05)
 
 
 def test_no_citations_in_training_or_in_use():
@@ -282,7 +282,7 @@ def test_no_citations_in_training_or_in_use():
     model = relcrf.parse(worlds.CITATIONS)
     for learned, used in ((full, bare), (bare, full), (bare, bare)):
         found = model.fit(relcrf.Dataset(learned), "gated").predict(relcrf.Dataset(used))
-        assert found.inferred.messages == 0
+        assert found.inferred.n_messages == 0
         np.testing.assert_allclose(found.probabilities().sum(axis=1), 1.0)
 
 
@@ -310,7 +310,7 @@ def papers(words, seed=0):
 
 def test_gates_look_at_bags_and_know_nothing_of_new_words():
     model, grounding = grounded(BAGS, papers(["tied", "loose"]))
-    settings = {"given": block(grounding, "other"), "evidence_l2": 0.1, "early_stop": 0.0, "price": 0.01}
+    settings = {"given": block(grounding, "other"), "evidence_l2": 0.1, "validation_fraction": 0.0, "price": 0.01}
     fit = api.fit(model, grounding, "gated", **settings)
     score, sent = asked(fit, papers(["tied", "loose"], seed=1), lambda g: block(g, "one"), "Paper.one")
     assert 1.2 < sent < 1.8 and score.accuracy > 0.7
@@ -324,13 +324,13 @@ def test_gates_look_at_bags_and_know_nothing_of_new_words():
 
 def test_a_run_folder_predicts_the_same_on_other_tables(tmp_path):
     model, grounding = grounded(worlds.CITATIONS, worlds.citations(100))
-    fit = api.fit(model, grounding, "gated", price=0.01, given_share=0.5)
+    fit = api.fit(model, grounding, "gated", price=0.01, evidence_fraction=0.5)
     fit.save(tmp_path / "run")
     again = api.load_fit(tmp_path / "run")
     tables = worlds.citations(80, unknown=0.5, seed=1, first=6)
     one, two = (f.predict(relcrf.Dataset(tables)) for f in (fit, again))
     np.testing.assert_array_equal(one.probabilities(), two.probabilities())
-    assert one.inferred.messages == two.inferred.messages > 0
+    assert one.inferred.n_messages == two.inferred.n_messages > 0
     assert one.unseen_keys["word"] == two.unseen_keys["word"] == 6
 
 
@@ -368,7 +368,7 @@ def test_a_single_key_shares_its_gate_with_those_of_other_tables():
     ("settings", "stops"),
     [
         ({}, (("likelihood", 2), ("static", 3), ("evidence", 2), ("sharp", 2))),
-        ({"optimiser": "smd", "gates": "static", "given_share": 0.5, "draws": 2}, (("static", 3), ("sharp", 2))),
+        ({"optimiser": "smd", "gates": "static", "evidence_fraction": 0.5, "draws": 2}, (("static", 3), ("sharp", 2))),
         ({"optimiser": "lbfgs", "l1": 1.0}, (("static", 3), ("evidence", 2), ("refit", 2))),
     ],
     ids=["adam", "smd", "l1"],
@@ -408,7 +408,7 @@ def test_damaged_gates(rows, tmp_path):
 def test_selection_and_calibration(rows):
     model, grounding = rows
     found = api.select(grounding, "gated", {"l2": (1e5, 1.0), "price": (0.0, 0.5)}, max_iterations=20)
-    assert found.settings["l2"] == 1.0 and found.whole and len(found.rows) == 4
+    assert found.settings["l2"] == 1.0 and found.whole_components and len(found.rows) == 4
     fit = api.fit(model, grounding, "gated", max_iterations=5, calibrate=2)
     assert 0.25 <= fit.summary["calibration"] <= 2.0
 
@@ -433,10 +433,10 @@ BAD = (
     {"batch": 0},
     {"draws": 0},
     {"threshold": 1.0},
-    {"learning_threshold": 0.0},
-    {"learning_threshold": 1.0},
-    {"given_share": 1.0},
-    {"early_stop": 1.5},
+    {"training_gate_threshold": 0.0},
+    {"training_gate_threshold": 1.0},
+    {"evidence_fraction": 1.0},
+    {"validation_fraction": 1.5},
     {"l1": 1.0},
 )
 TRIANGLE = (
@@ -459,9 +459,9 @@ def test_graphs_that_it_refuses(rows):
     with pytest.raises(UsageError, match="E309"):
         api.fit(model, grounding, "gated", executor=SerialExecutor())
     with pytest.raises(DataError, match="E226"):
-        api.fit(model, grounding, "gated", given_share=0.9999)
+        api.fit(model, grounding, "gated", evidence_fraction=0.9999)
     with pytest.raises(DataError, match="E226"):
-        api.fit(model, grounding, "gated", early_stop=0.9999)
+        api.fit(model, grounding, "gated", validation_fraction=0.9999)
     with pytest.raises(DataError, match="E226"):
         api.fit(model, grounding, "gated", given=np.ones(len(grounding.states), dtype=bool))
 
@@ -470,7 +470,7 @@ def test_a_problem_made_by_hand_has_gates_by_statuses(rows):
     model, grounding = rows
     fit = api.fit(model, grounding, "gated", price=0.002, max_iterations=5)
     roles = np.zeros(len(grounding.states), dtype=np.int8)
-    by_hand = Problem(grounding.graph, roles, grounding.states, asked=np.ones(len(roles), dtype=bool))
+    by_hand = Problem(grounding.graph, roles, grounding.states, queries=np.ones(len(roles), dtype=bool))
     found = relcrf.backends.registry.make("gated", price=0.002).infer(by_hand, fit.learned.vectors)
     expected = api.predict(fit, grounding, hidden=np.ones(len(roles), dtype=bool))
     np.testing.assert_array_equal(found.marginals, expected.inferred.marginals)
@@ -478,8 +478,8 @@ def test_a_problem_made_by_hand_has_gates_by_statuses(rows):
 
 def test_gates_are_grounded_when_a_backend_reads_them(monkeypatch):
     """Backends without gates never ground them, and those with gates once, whatever the graph was grounded for."""
-    ground, count = gates_module._made, []
-    monkeypatch.setattr(gates_module, "_made", lambda *given: count.append(1) or ground(*given))
+    ground, count = gates_module._ground_features, []
+    monkeypatch.setattr(gates_module, "_ground_features", lambda *given: count.append(1) or ground(*given))
     model = relcrf.parse(worlds.WEATHER + "gate link by x.wet")
     grounding = model.ground(relcrf.Dataset(worlds.weather(60)))
     api.predict(api.fit(model, grounding, "local"), grounding)
@@ -495,7 +495,7 @@ def test_gates_go_to_other_processes_with_their_problem():
     found = pickle.loads(pickle.dumps(problem))
     assert found.gates.layout == problem.gates.layout
     (one,), (other,) = found.gates.groups.values(), problem.gates.groups.values()
-    np.testing.assert_array_equal(one.by.values, other.by.values)
+    np.testing.assert_array_equal(one.by.values, other.features.values)
 
 
 # Commands
@@ -544,8 +544,8 @@ def folder(tmp_path_factory):
 def test_commands(folder, tmp_path, capsys, monkeypatch):
     model, data, run = folder / "m.rcrf", folder / "papers", tmp_path / "run"
     train = ("train", model, "--data", data, "--out", run, "-b", "gated", "--set", "max_iterations=20")
-    code, answer = json_command(capsys, monkeypatch, *train, "--set", "given_share=0.5", "--set", "price=0.01")
-    assert code == 0 and answer["summary"]["messages_each"] > 0
+    code, answer = json_command(capsys, monkeypatch, *train, "--set", "evidence_fraction=0.5", "--set", "price=0.01")
+    assert code == 0 and answer["summary"]["messages_per_query"] > 0
     code, answer = json_command(capsys, monkeypatch, "predict", run, "--data", folder / "others")
     predicted = api.load_fit(run).predict(relcrf.Dataset(folder / "others")).table()
     assert code == 0 and answer["predictions"]["Paper.topic"][0]["probability"] == predicted.columns["probability"][0]
@@ -570,7 +570,7 @@ def test_commands(folder, tmp_path, capsys, monkeypatch):
         ("m", "papers", ("--set", "l1=1"), "E305"),
         ("m", "papers", ("--set", "given=0.5"), "E304"),
         ("m", "papers", ("--workers", "2"), "E309"),
-        ("m", "papers", ("--set", "given_share=0.9999"), "E226"),
+        ("m", "papers", ("--set", "evidence_fraction=0.9999"), "E226"),
         ("m", "papers", ("--export-model", "x.rcrf"), "E392"),
         ("triangle", "rows", (), "E302"),
     ],
@@ -592,10 +592,10 @@ def test_training_goes_on_from_the_command_line(folder, tmp_path, capsys, monkey
         if (stage, state.iteration) == ("evidence", 3):
             raise KeyboardInterrupt
 
-    whole = checkpoints.Checkpoints.step
-    monkeypatch.setattr(checkpoints.Checkpoints, "step", interrupt)
+    whole = checkpoints.CheckpointMonitor.step
+    monkeypatch.setattr(checkpoints.CheckpointMonitor, "step", interrupt)
     assert relcrf_command(capsys, monkeypatch, *train, "--out", tmp_path / "run")[0] == 130
-    monkeypatch.setattr(checkpoints.Checkpoints, "step", whole)
+    monkeypatch.setattr(checkpoints.CheckpointMonitor, "step", whole)
     assert relcrf_command(capsys, monkeypatch, *train, "--out", tmp_path / "run", "--resume")[0] == 0
     for name in ("weights.npy", "gates.npy", "log.jsonl", "run.json"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
@@ -633,12 +633,12 @@ def test_gates_find_their_templates_where_data_have_no_factors_of_some():
     """A formula that the evidence decides leaves no factors, and so a template may have gates in some data alone."""
     model = relcrf.parse(CASES)
     for learned_on in ([True, False] * 20, [True] * 40):
-        fit = model.fit(chain_of(learned_on), "gated", pretraining=2, max_iterations=5, early_stop=0.0)
+        fit = model.fit(chain_of(learned_on), "gated", pretraining=2, max_iterations=5, validation_fraction=0.0)
         of = {info.name: k for k, info in enumerate(fit.learned.gates.templates)}
         for wet in ([True] * 40, [False] * 40):
             grounding = fit.ground(chain_of(wet))
             vectors = fit.learned.vectors_for(grounding)
-            meaning = Meaning.of_gates(grounding)
+            meaning = WeightSchema.from_gates(grounding)
             for k, info in enumerate(meaning.templates):
                 found = meaning.layout.matrix(vectors["gates"], k)
                 if info.name in of:
@@ -654,7 +654,7 @@ def test_templates_with_several_keys_may_have_no_factors():
     text = CASES.split("template when_wet")[0] + "template pair(x: Thing, y: Thing) where Next(x, y) "
     model = relcrf.parse(text + "over x.rain, y.rain per x.wet, y.wet")
     empty = {"thing": {"id": ["a", "b"], "wet": [True, False], "rain": [True, False]}, "next": {"x": [], "y": []}}
-    fit = model.fit(relcrf.Dataset(empty), "gated", pretraining=1, max_iterations=2, early_stop=0.0)
+    fit = model.fit(relcrf.Dataset(empty), "gated", pretraining=1, max_iterations=2, validation_fraction=0.0)
     assert fit.predict(relcrf.Dataset(empty)).probabilities().shape[1] == 2
 
 
@@ -665,9 +665,9 @@ def test_labels_that_are_held_out_are_seen_by_no_stage():
         + "template pair(x: Thing, y: Thing) where Next(x, y) over x.rain <=> y.rain"
     )
     grounding = model.ground(chain_of([True] * 60))
-    settings = {"early_stop": 0.3, "given_share": 0.5, "draws": 3, "max_iterations": 3, "patience": 100}
+    settings = {"validation_fraction": 0.3, "evidence_fraction": 0.5, "draws": 3, "max_iterations": 3, "patience": 100}
     problem = api.training_problem(grounding)
-    out, whole = Examples(Settings(), "gated", 0.3, 200).held_out_of(problem, np.random.default_rng(0))
+    out, whole = ExampleSplitter(RiskSettings(), "gated", 0.3, 200).select_held_out(problem, np.random.default_rng(0))
     assert out.any() and not whole
     wrong = replace(problem, states=np.where(out, 1 - problem.states, problem.states).astype(np.int32))
     one, other = (GatedBackend(**settings).fit(some, Monitor()) for some in (problem, wrong))

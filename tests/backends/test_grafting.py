@@ -9,8 +9,8 @@ from interrupted import assert_goes_on
 
 import relcrf
 from relcrf import api
-from relcrf.backends.export import exported
-from relcrf.backends.grafting import WAYS
+from relcrf.backends.export import render_learned_model
+from relcrf.backends.grafting import ACTIVATION_RULES
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
 from relcrf.report import optimisation
@@ -52,7 +52,7 @@ def edges(fit):
     ]
 
 
-@pytest.mark.parametrize("activate", WAYS)
+@pytest.mark.parametrize("activate", ACTIVATION_RULES)
 def test_it_finds_the_edges_and_predicts_by_them(world, activate):
     model, grounding = world
     hidden = np.random.default_rng(0).random(grounding.graph.n_variables) < 0.15
@@ -61,7 +61,7 @@ def test_it_finds_the_edges_and_predicts_by_them(world, activate):
     assert edges(fit) >= TRUE
     if activate != "features":
         assert edges(fit) <= TRUE | {BETWEEN}
-    assert api.predict(fit, grounding, hidden=hidden).score(among=hidden).accuracy > 0.6
+    assert api.predict(fit, grounding, hidden=hidden).score(subset=hidden).accuracy > 0.6
 
 
 def test_literals_are_edges_of_one_weight():
@@ -83,7 +83,7 @@ def test_a_larger_penalty_has_fewer_edges_and_that_of_the_model_wins(world):
     ("settings", "stops"),
     [
         ({"activate": "best-choice", "tests": 5, "steps": 1}, [("unary", 2), ("edges", 3)]),
-        ({"activate": "features", "reservoir": 4, "early_stop": 0.1}, [("edges", 6), ("weights", 3)]),
+        ({"activate": "features", "reservoir": 4, "validation_fraction": 0.1}, [("edges", 6), ("weights", 3)]),
         ({"activate": "first-hit", "hubs": 0.1, "tests": 4}, [("edges", 6)]),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_run_folder_has_the_path_and_the_model(tmp_path, capsys, monkeypatch):
     )
     assert answer["converged"] and answer["summary"]["chosen"] == 3 and answer["summary"]["candidates"] == 21
     fit = relcrf.load_fit(folder / "run")
-    name, stage = optimisation.stages(fit.learned.log, ())[-1]
+    name, stage = optimisation.split_stages(fit.learned.log, ())[-1]
     assert name == "edges"
     assert (np.diff(stage["chosen"]) >= 0).all() and stage["chosen"][-1] >= 3
     assert (np.diff(stage["value"]) < 1e-6).all()
@@ -128,7 +128,7 @@ def test_a_run_folder_has_the_path_and_the_model(tmp_path, capsys, monkeypatch):
     assert len([t for t in learned.spec.templates if t.name.startswith("edge_")]) == 3
     again = api.fit(learned, learned.ground(relcrf.Dataset(folder / "data")), "pseudo", l2=0.1)
     assert again.learned.converged
-    assert exported(fit.learned) == graph.read_text()
+    assert render_learned_model(fit.learned) == graph.read_text()
 
 
 def test_rows_with_missing_values():
@@ -172,7 +172,7 @@ template of_kind(r: Row, n: Node) over r.kind, value(r, n) per n
         (TEXT, {"activate": "all"}, "E305"),
         (TEXT, {"score": "luck"}, "E305"),
         (TEXT, {"alpha": 1.5}, "E305"),
-        (TEXT, {"early_stop": 1.0}, "E305"),
+        (TEXT, {"validation_fraction": 1.0}, "E305"),
         (TEXT, {"tests": 0}, "E305"),
         (TEXT, {"inference": "dual"}, "E305"),
     ],

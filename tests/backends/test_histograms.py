@@ -58,7 +58,7 @@ def test_errors_and_signals_of_every_cell(world):
         else:
             pairs[places] = pairs[places[::-1]] = weight
     same(last, expit(prior + holds @ pairs) - holds, 0.3)
-    assert last.beyond < first.beyond
+    assert last.n_beyond < first.n_beyond
 
 
 @pytest.mark.parametrize("structure", ["grafting", "full"])
@@ -66,7 +66,7 @@ def test_thresholds_that_do_not_act_are_not_told(world, structure):
     _, model, grounding = world
     figures = api.fit(model, grounding, "trmrf", structure=structure, l1=2.0).learned.histograms
     for found in (*figures["errors"].values(), *figures["signals"].values()):
-        assert (found.threshold, found.beyond, found.total) == (None, 0, 2 * ROWS * TRAITS)
+        assert (found.threshold, found.n_beyond, found.total) == (None, 0, 2 * ROWS * TRAITS)
 
 
 def test_contrastive_divergence_has_them_too(world):
@@ -94,8 +94,8 @@ def test_they_stay_in_the_run_folder(world, tmp_path):
 
 def test_a_histogram_counts_all_parts():
     parts = [np.array([-1.0, 0.1, 1.0 + 1e-12]), np.array([0.3, -0.3])]
-    found = Histogram.of(parts, np.array([-1.0, 0.0, 0.2, 1.0]), 0.25)
-    assert (found.counts.tolist(), found.total, found.beyond) == ([2, 1, 2], 5, 4)
+    found = Histogram.from_chunks(parts, np.array([-1.0, 0.0, 0.2, 1.0]), 0.25)
+    assert (found.counts.tolist(), found.total, found.n_beyond) == ([2, 1, 2], 5, 4)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,6 @@ def test_a_histogram_counts_all_parts():
 )
 def test_what_is_no_histogram(changes):
     plain = {"edges": [0, 0.5, 1], "counts": [1, 2], "threshold": 0.5, "beyond": 1}
-    assert Histogram.of_plain(plain).total == 3
+    assert Histogram.from_plain(plain).total == 3
     with pytest.raises(ValueError):
-        Histogram.of_plain({**plain, **changes})
+        Histogram.from_plain({**plain, **changes})

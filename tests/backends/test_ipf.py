@@ -8,7 +8,7 @@ from interrupted import assert_goes_on
 
 import relcrf
 from relcrf import api
-from relcrf.backends.registry import make
+from relcrf.backends.registry import make_backend
 from relcrf.errors import DataError, UsageError
 from relcrf.execution.serial import SerialExecutor
 
@@ -117,7 +117,7 @@ def test_what_it_is_not_for(change, code):
 )
 def test_settings_that_it_cannot_have(settings, code):
     with pytest.raises(UsageError, match=code):
-        make("ipf", **settings)
+        make_backend("ipf", **settings)
 
 
 def test_it_needs_the_graph_whole():

@@ -11,7 +11,7 @@ from relcrf.backends import registry
 ALONE = "domain K = { a, b }\nentity P { predict k : K  x : real }\n"
 UNARY = f"{ALONE}template prior(p: P) over p.k\ntemplate size(p: P) over p.k by p.x\n"
 LINKED = f"{UNARY}relation L(p: P, q: P)\ntemplate link(p: P, q: P) where L(p, q) over p.k, q.k\n"
-BACKENDS = registry.names()
+BACKENDS = registry.backend_names()
 UNARY_ONLY = ("ipf",)
 """Backends that take no real-valued features, and say so."""
 
@@ -110,7 +110,7 @@ def test_no_number_in_a_feature_is_a_diagnostic_with_its_row(tmp_path, value):
     with pytest.raises(relcrf.DataError) as caught:
         relcrf.parse(LINKED).ground(relcrf.Dataset(tmp_path))
     (found,) = caught.value.diagnostics
-    assert found.code == "E215" and (found.place.row, found.place.column) == (2, "x")
+    assert found.code == "E215" and (found.location.row, found.location.column) == (2, "x")
 
 
 def test_nan_is_a_missing_number(tmp_path):

@@ -7,7 +7,7 @@ from tables import small_web
 import relcrf
 from relcrf.backends import whole_graph
 from relcrf.errors import UsageError
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def web(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model():
-    return relcrf.load(shipped("models", "webkb.rcrf"))
+    return relcrf.load(resource_path("models", "webkb.rcrf"))
 
 
 def test_mean_field_and_sampling_agree(web, model):
@@ -35,6 +35,6 @@ def test_an_unknown_inference_is_told_before_work_begins(web, model):
 
 def test_tables_beyond_memory_are_refused(web, model, monkeypatch):
     fit = model.fit(web, "pseudo")
-    monkeypatch.setattr(whole_graph, "MAX_CELLS", 10)
+    monkeypatch.setattr(whole_graph, "MAX_TABLE_CELLS", 10)
     with pytest.raises(UsageError, match=r"E308[\s\S]*more than 10 cells"):
         fit.predict(web)

@@ -9,7 +9,7 @@ from tables import small_web
 import relcrf
 from relcrf import api
 from relcrf.backends import checkpoints, run_folder
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 
 class Clock:
@@ -27,7 +27,7 @@ class Stopped(Exception):
     pass
 
 
-class Stopping(checkpoints.Checkpoints):
+class Stopping(checkpoints.CheckpointMonitor):
     def step(self, stage, state, max_iterations):
         super().step(stage, state, max_iterations)
         if (stage, state.iteration) == ("weights", 2):
@@ -37,14 +37,14 @@ class Stopping(checkpoints.Checkpoints):
 
 def test_seconds_begin_with_each_stage_and_leave_interruptions_out(tmp_path, monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(checkpoints, "_now", clock)
-    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    monkeypatch.setattr(checkpoints, "_current_seconds", clock)
+    model = relcrf.load(resource_path("models", "webkb.rcrf"))
     grounding = model.ground(relcrf.Dataset(small_web(tmp_path / "web", pages=20)))
-    partial = run_folder.prepare(tmp_path / "run", resume=False)
+    partial = run_folder.prepare_partial_folder(tmp_path / "run", resume=False)
     with pytest.raises(Stopped):
         api.fit(model, grounding, "ess", monitor=Stopping(partial, "same"))
     clock.time += 1000.0
-    monitor = checkpoints.Checkpoints(partial, "same")
+    monitor = checkpoints.CheckpointMonitor(partial, "same")
     fit = api.fit(model, grounding, "ess", monitor=monitor)
     assert len(monitor.seconds) == len(monitor.log)
     for stage in ("structure", "weights"):
@@ -57,6 +57,6 @@ def test_seconds_begin_with_each_stage_and_leave_interruptions_out(tmp_path, mon
         np.testing.assert_allclose(seconds[:, 1], seconds[:, 0] / 2)
     run_folder.save(fit.learned, tmp_path / "run", {"learn": 2.0}, monitor.seconds)
     timings = run_folder.load_timings(tmp_path / "run")
-    assert timings.phases == {"learn": 2.0} and timings.steps == tuple(monitor.seconds)
+    assert timings.phases == {"learn": 2.0} and timings.step_seconds == tuple(monitor.seconds)
     (tmp_path / "run" / "timings.json").write_text(json.dumps({"learn": 2.0}))
-    assert run_folder.load_timings(tmp_path / "run").steps == ()
+    assert run_folder.load_timings(tmp_path / "run").step_seconds == ()

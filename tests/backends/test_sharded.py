@@ -9,12 +9,12 @@ import pytest
 
 import relcrf
 from relcrf import api
-from relcrf.backends import pieces, sharded
+from relcrf.backends import automatic_sharding, sharded
 from relcrf.backends.base import Monitor
 from relcrf.execution.pool import PoolExecutor
 from relcrf.execution.serial import SerialExecutor
-from relcrf.graph.shards import cut
-from relcrf.resources import shipped
+from relcrf.graph.shards import cut_into_shards
+from relcrf.resources import resource_path
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def grounding():
         "link": {"source": [ids[k] for k in ends[0]], "target": [ids[k] for k in ends[1]]},
         "page_word": {"page": np.repeat(ids, 6), "word": [f"w{k}" for k in words.ravel()]},
     }
-    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    model = relcrf.load(resource_path("models", "webkb.rcrf"))
     return model, model.ground(relcrf.Dataset(tables))
 
 
@@ -46,10 +46,10 @@ def test_pieces_learn_what_the_whole_learns(grounding, backend):
     hidden = np.random.default_rng(0).random(len(ground.states)) < 0.3
     options = {"hidden": hidden, "tolerance": 1e-10, "max_iterations": 1000}
     whole = api.fit(model, ground, backend, **options)
-    pieces = api.fit(model, ground, backend, executor=SerialExecutor(), **options)
-    assert pieces.summary["variables"] == whole.summary["variables"]
+    sharded = api.fit(model, ground, backend, executor=SerialExecutor(), **options)
+    assert sharded.summary["variables"] == whole.summary["variables"]
     for name, vector in whole.learned.vectors.items():
-        np.testing.assert_allclose(pieces.learned.vectors[name], vector, atol=2e-6)
+        np.testing.assert_allclose(sharded.learned.vectors[name], vector, atol=2e-6)
     if backend != "pseudo":  # a sampler's draws depend on the graph that it walks
         one, many = (api.predict(whole, ground, hidden=hidden, executor=e) for e in (None, SerialExecutor()))
         np.testing.assert_allclose(many.inferred.marginals, one.inferred.marginals, atol=1e-12)
@@ -62,13 +62,15 @@ def test_pieces_learn_what_the_whole_learns(grounding, backend):
 def test_there_are_several_shards(grounding, tmp_path):
     _, ground = grounding
     problem = api.training_problem(ground)
-    assert len(cut(problem.graph, problem.roles, problem.states, tmp_path, 200)) > 3
+    assert len(cut_into_shards(problem.graph, problem.roles, problem.states, tmp_path, 200)) > 3
 
 
 def test_a_graph_beyond_the_memory_is_taken_in_pieces(grounding, monkeypatch):
     model, ground = grounding
     seen = []
-    monkeypatch.setattr(pieces, "shard", lambda *args: seen.append(args) or sharded.shard(*args))
+    monkeypatch.setattr(
+        automatic_sharding, "shard_problem", lambda *args: seen.append(args) or sharded.shard_problem(*args)
+    )
     api.fit(model, ground, "local")
     assert not seen
     monkeypatch.setattr(ground.bound.dataset.store, "n_bytes", 1000)

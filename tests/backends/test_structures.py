@@ -11,13 +11,13 @@ import relcrf
 from relcrf import api
 from relcrf.backends import sharded
 from relcrf.backends.base import Problem
-from relcrf.backends.registry import make, names
+from relcrf.backends.registry import backend_names, make_backend
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role, reduce_graph
-from relcrf.resources import shipped
-from relcrf.structure.conditional_chow_liu import EdgeRule
-from relcrf.structure.edge_kinds import edge_values
+from relcrf.resources import resource_path
+from relcrf.structure.conditional_chow_liu import EdgeSelector
+from relcrf.structure.edge_kinds import edge_kind_values
 
 SENSORS = """
 domain Sensor = open
@@ -56,7 +56,7 @@ def sensors():
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory):
-    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    model = relcrf.load(resource_path("models", "webkb.rcrf"))
     return model, model.ground(relcrf.Dataset(small_web(tmp_path_factory.mktemp("web"), pages=40)))
 
 
@@ -70,7 +70,7 @@ def edges_by_row(found, grounding):
     return rows
 
 
-@pytest.mark.parametrize("backend", names())
+@pytest.mark.parametrize("backend", backend_names())
 def test_of_one_hidden_label_the_joint_is_the_marginal(web, backend):
     model, grounding = web
     fit = api.fit(model, grounding, backend)
@@ -103,17 +103,17 @@ def test_joint_log_likelihood_by_enumeration(sensors, settings):
     model, grounding = sensors
     fit = api.fit(model, grounding, "ess", **settings)
     vectors = fit.learned.vectors_for(grounding)
-    system = make("ess", **fit.learned.settings)
+    system = make_backend("ess", **fit.learned.settings)
     hidden = np.isin(np.arange(len(grounding.states)), [0, 2, 3, 7, 8, 11])
     roles = np.where(hidden, Role.FREE, Role.CLAMPED).astype(np.int8)
     problem = Problem(grounding.graph, roles, grounding.states)
-    graph = system.joint(problem, vectors).graph(problem)
+    graph = system.joint_likelihood(problem, vectors).graph(problem)
     if settings.get("observed_edges") == "tree":
         assert graph.n_nodes == len(grounding.states)
         few = graph.variables < 12
         assert few[:12].all()
         problem = Problem(grounding.graph, np.where(few, roles, Role.ABSENT).astype(np.int8), grounding.states)
-        graph = system.joint(problem, vectors).graph(problem)
+        graph = system.joint_likelihood(problem, vectors).graph(problem)
     asked = hidden[graph.variables]
     wanted = enumerated(graph, vectors["weights"], grounding.states[graph.variables], asked)
     assert api.joint_log_likelihood(fit, grounding, hidden=hidden) == pytest.approx(wanted, abs=1e-8)
@@ -149,7 +149,7 @@ def test_the_structure_follows_the_evidence_and_is_regularised():
     assert np.mean([(2, 3) in rows[m] for m in np.flatnonzero(sun > 0.5)]) > 0.95
     assert np.mean([(0, 5) in rows[m] for m in np.flatnonzero(sun < 0.5)]) > 0.95
     seen = {pair: np.mean([pair in row for row in rows.values()]) for row in rows.values() for pair in row}
-    fit = api.fit(model, grounding, "ess", least_share=0.6)
+    fit = api.fit(model, grounding, "ess", min_fraction=0.6)
     kept = set().union(*edges_by_row(api.predict(fit, grounding, hidden=everything), grounding).values())
     assert kept == {pair for pair, share in seen.items() if share >= 0.6} < set(seen)
     fit = api.fit(model, grounding, "ess", pooling=1.0)
@@ -158,7 +158,7 @@ def test_the_structure_follows_the_evidence_and_is_regularised():
     np.testing.assert_array_equal(*(api.predict(f, grounding, **asked).inferred.edges for f in (fit, tree)))
     likelihoods = [api.joint_log_likelihood(f, grounding, **asked) for f in (fit, tree)]
     assert likelihoods[0] == pytest.approx(likelihoods[1], rel=1e-4)
-    strict = api.fit(model, grounding, "ess", least_information=100.0)
+    strict = api.fit(model, grounding, "ess", min_information=100.0)
     assert strict.summary["forest_edges"] == 0
 
 
@@ -189,9 +189,9 @@ def test_averaged_structures(sensors):
     hidden = np.arange(len(grounding.states)) < 6
     fit = api.fit(model, grounding, "ess")
     vectors = fit.learned.vectors_for(grounding)
-    system = make("ess", trees=3)
+    system = make_backend("ess", trees=3)
     problem = Problem(grounding.graph, np.where(hidden, Role.FREE, Role.CLAMPED).astype(np.int8), grounding.states)
-    graphs = system.joint(problem, vectors).graphs(problem)
+    graphs = system.joint_likelihood(problem, vectors).graphs(problem)
     assert len({tuple(map(tuple, graph.edges)) for graph in graphs}) == 3
     joints, marginals = [], []
     for graph in graphs:
@@ -216,9 +216,9 @@ def test_the_margin_objective_predicts_and_refuses_latent_attributes(web):
         api.predict(api.fit(model, grounding, "ess", hidden=hidden, objective=o), grounding, hidden=hidden)
         for o in ("likelihood", "margin")
     )
-    assert hard.score(among=hidden).accuracy >= soft.score(among=hidden).accuracy - 0.1 > 0.4
+    assert hard.score(subset=hidden).accuracy >= soft.score(subset=hidden).accuracy - 0.1 > 0.4
     assert (hard.inferred.marginals != soft.inferred.marginals).any()
-    latent = relcrf.load(shipped("models", "latent.rcrf"))
+    latent = relcrf.load(resource_path("models", "latent.rcrf"))
     tables = {
         "page": {"id": ["a", "b"], "category": ["x", "y"]},
         "page_words": {"page": ["a", "b"], "word": ["u", "v"]},
@@ -243,7 +243,7 @@ def test_the_margin_objective_predicts_and_refuses_latent_attributes(web):
 )
 def test_wrong_settings_are_told_before_work_begins(backend, settings):
     with pytest.raises(UsageError, match="E305"):
-        make(backend, **settings)
+        make_backend(backend, **settings)
 
 
 @pytest.mark.parametrize("inference", ["forest", "enumeration"])
@@ -258,7 +258,7 @@ def test_a_method_that_cannot_take_the_graph_is_told(sensors, inference):
             ask(fit, grounding, hidden=everything, inference=inference)
 
 
-@pytest.mark.parametrize("setting", ["least_share", "pooling"])
+@pytest.mark.parametrize("setting", ["min_fraction", "pooling"])
 def test_figures_of_kinds_that_were_not_learned_are_told(sensors, setting):
     model, grounding = sensors
     fit = api.fit(model, grounding, "ess")
@@ -273,9 +273,9 @@ def test_pooling_blends_the_information_of_kinds(sensors, pooling):
     rng = np.random.default_rng(3)
     information = rng.random(graph.n_edges)
     of_kinds = rng.random(graph.graph.layout.size)
-    (found,) = EdgeRule(pooling=pooling).chosen(graph, information, label_information=of_kinds)
-    blend = (1 - pooling) * information + pooling * edge_values(graph, of_kinds)
-    np.testing.assert_array_equal(found.edges, EdgeRule().chosen(graph, blend)[0].edges)
+    (found,) = EdgeSelector(pooling=pooling).select(graph, information, label_information=of_kinds)
+    blend = (1 - pooling) * information + pooling * edge_kind_values(graph, of_kinds)
+    np.testing.assert_array_equal(found.edges, EdgeSelector().select(graph, blend)[0].edges)
 
 
 def test_cliques_beyond_memory_are_refused(sensors, monkeypatch):
@@ -293,7 +293,7 @@ def test_pieces(web, sensors, monkeypatch):
     model, grounding = sensors
     everything = np.ones(len(grounding.states), dtype=bool)
     for backend, settings in (
-        ("ess", {"least_share": 0.25, "pooling": 0.5}),
+        ("ess", {"min_fraction": 0.25, "pooling": 0.5}),
         ("ess", {"width": 2}),
         ("chow-liu", {}),
         ("dense", {}),

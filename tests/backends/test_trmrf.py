@@ -12,8 +12,8 @@ from traits import TEXT, traits_world
 import relcrf
 from relcrf import api
 from relcrf.backends import trmrf
-from relcrf.backends.export import exported
-from relcrf.backends.pseudo import Blankets
+from relcrf.backends.export import render_learned_model
+from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
@@ -100,7 +100,9 @@ def test_three_ways_to_one_optimum(world, request):
     for way, fit in fits.items():
         names = {s.pairs.name: s for s in grounding.candidates}
         pairs = {t.name: names[t.name].found(t.keys.values)[0] for t in fit.learned.templates if t.name in names}
-        value, gradient = problem.having(pairs).sum_of(Blankets())(fit.learned.vectors["weights"])
+        value, gradient = problem.with_candidates(pairs).total_likelihood(PseudoLikelihoodSpec())(
+            fit.learned.vectors["weights"]
+        )
         weights = fit.learned.vectors["weights"]
         n_base = grounding.graph.layout.size
         values[way] = value + 2.0 * np.abs(weights[n_base:]).sum()
@@ -177,7 +179,7 @@ def test_thresholds_leave_the_weak_out(plain):
 
 def test_held_out_labels_stop_it(plain):
     model, grounding = plain
-    fit = api.fit(model, grounding, "trmrf", l1=0.01, early_stop=0.2, batch=2, steps=3, patience=2)
+    fit = api.fit(model, grounding, "trmrf", l1=0.01, validation_fraction=0.2, batch=2, steps=3, patience=2)
     everything = api.fit(model, grounding, "trmrf", l1=0.01)
     assert fit.summary["induction_status"] == "stopped early" and fit.learned.converged
     assert fit.summary["weights_status"] == "converged"
@@ -231,14 +233,14 @@ CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_ite
 )
 def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path, settings, stops):
     model, grounding = traits
-    settings = {"l1": 0.5, "batch": 4, "early_stop": 0.1, "patience": 3, **settings}
+    settings = {"l1": 0.5, "batch": 4, "validation_fraction": 0.1, "patience": 3, **settings}
     assert_goes_on(model, grounding, "trmrf", settings, stops, tmp_path)
 
 
 def test_the_learned_structure_is_a_model_to_edit(traits):
     model, grounding = traits
     fit = api.fit(model, grounding, "trmrf", l1=1.0)
-    text = exported(fit.learned)
+    text = render_learned_model(fit.learned)
     read = relcrf.parse(text)
     learned = [t for t in read.spec.templates if t.options.init is not None]
     assert len(learned) == fit.summary["chosen"] and not any(t.is_candidate for t in read.spec.templates)
@@ -255,7 +257,7 @@ def test_the_learned_structure_is_a_model_to_edit(traits):
 def test_selection_and_calibration(plain):
     model, grounding = plain
     found = api.select(grounding, "trmrf", {"l1": (10.0, 1e4)}, max_iterations=40)
-    assert found.settings == {"l1": 10.0} and not found.whole
+    assert found.settings == {"l1": 10.0} and not found.whole_components
     fit = api.fit(model, grounding, "trmrf", l1=10.0, calibrate=2)
     assert 0.25 <= fit.summary["calibration"] <= 2.0
 
@@ -266,7 +268,7 @@ def test_what_it_refuses(plain):
         {"structure": "magic"},
         {"batch": 0},
         {"steps": 0},
-        {"early_stop": 1.0},
+        {"validation_fraction": 1.0},
         {"inference": "dual"},
         {"objective": "magic"},
         {"update": "magic"},
@@ -294,7 +296,7 @@ def test_the_command_exports(tmp_path, capsys, monkeypatch):
     assert text.count("# gain") == answer["summary"]["chosen"] > 2
     assert json.loads((tmp_path / "run" / "run.json").read_text())["vectors"] == ["gain", "support", "weights"]
     assert relcrf_command(capsys, monkeypatch, "check", out)[0] == 0
-    grid = ("-b", "trmrf", "--force", "--select", "l1=4,1000", "--set", "early_stop=0.1")
+    grid = ("-b", "trmrf", "--force", "--select", "l1=4,1000", "--set", "validation_fraction=0.1")
     code, answer = json_command(capsys, monkeypatch, *arguments, *grid)
     assert code == 0 and answer["settings"] == {"l1": 4.0}
     for extra, code in (

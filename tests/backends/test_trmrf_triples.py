@@ -9,7 +9,7 @@ from triples import CAUSES, TEXT, TRIPLES, causes_world
 
 import relcrf
 from relcrf import api
-from relcrf.backends.export import exported
+from relcrf.backends.export import render_learned_model
 from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
 
@@ -84,7 +84,7 @@ def test_the_learned_structure_predicts_the_same(causes, tmp_path):
     """Read again as a model whose other weights are those that were learned, and from the run folder."""
     model, grounding = causes
     fit = api.fit(model, grounding, "trmrf", l1=25.0)
-    text = exported(fit.learned)
+    text = render_learned_model(fit.learned)
     assert 'over has(x, "a") and has(x, "b") and has(x, "c")' in text
     read = relcrf.parse(text)
     fit.save(tmp_path / "run")
@@ -118,7 +118,7 @@ def test_other_tables_and_unlabelled_things(traits, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "stops"),
     [
-        ({"unlabelled": "infer", "fill": 1, "early_stop": 0.1}, (("induction", 5), ("weights", 2))),
+        ({"unlabelled": "infer", "fill": 1, "validation_fraction": 0.1}, (("induction", 5), ("weights", 2))),
         (
             {"objective": "cd", "update": "parallel", "unlabelled": "infer", "max_iterations": 15},
             (("induction", 4), ("induction", 10)),

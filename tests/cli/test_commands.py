@@ -15,9 +15,9 @@ from spark import MASTER
 from tables import small_web, write_tables
 
 import relcrf
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
-MODEL = shipped("models", "webkb.rcrf")
+MODEL = resource_path("models", "webkb.rcrf")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import sys
 import pytest
 from tables import write_tables
 
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
-WEBKB = shipped("models", "webkb.rcrf")
+WEBKB = resource_path("models", "webkb.rcrf")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_one_object_for_machines(relcrf_json, chain):
     of = found["attributes"]["E.d"]
     assert of["best"] == "pseudo" and set(of["backends"]) == {"majority", "pseudo"}
     gap = of["backends"]["majority"]["against_best"]["log_loss"]
-    assert gap["low"] <= gap["value"] <= gap["high"] and len(gap["over_folds"]) == 2
+    assert gap["low"] <= gap["value"] <= gap["high"] and len(gap["fold_interval"]) == 2
 
 
 @pytest.mark.parametrize(

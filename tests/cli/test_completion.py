@@ -44,12 +44,12 @@ def test_commands_and_flags(offered):
 
 
 def test_backends_methods_and_settings(offered):
-    assert offered("relcrf", "train", "m.rcrf", "--backend", "") == registry.names()
+    assert offered("relcrf", "train", "m.rcrf", "--backend", "") == registry.backend_names()
     assert offered("relcrf", "train", "m.rcrf", "-b", "trm") == ["trmrf"]
     assert offered("relcrf", "train", "m.rcrf", "--backend", "=", "den") == ["dense"]
-    assert offered("relcrf", "train", "m.rcrf", "--set", "least_s") == ["least_share="]
+    assert offered("relcrf", "train", "m.rcrf", "--set", "least_s") == ["min_fraction="]
     chosen = offered("relcrf", "train", "m.rcrf", "--backend", "dense", "--set", "")
-    assert "l2=" in chosen and "least_share=" not in chosen
+    assert "l2=" in chosen and "min_fraction=" not in chosen
     assert offered("relcrf", "train", "m.rcrf", "--set", "l2", "=", "") == []
     assert "gibbs" in offered("relcrf", "infer", "g.uai", "--method", "g")
     assert offered("relcrf", "infer", "g.uai", "--task", "") == ["PR", "MAR", "MPE"]

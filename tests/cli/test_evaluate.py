@@ -8,10 +8,10 @@ import pytest
 from tables import write_tables
 
 from relcrf.backends.local import LocalBackend
-from relcrf.backends.provenance import hashes
-from relcrf.resources import shipped
+from relcrf.backends.provenance import file_hashes
+from relcrf.resources import resource_path
 
-WEBKB = shipped("models", "webkb.rcrf")
+WEBKB = resource_path("models", "webkb.rcrf")
 NAME = "Page.category"
 
 
@@ -146,7 +146,7 @@ def cells(change, *, hashed=True):
         change(rows)
         path.write_text("\n".join(map(",".join, rows)) + "\n")
         if hashed:
-            facts({"tables": hashes(folder, [path.name])})(folder)
+            facts({"tables": file_hashes(folder, [path.name])})(folder)
 
     return edit
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import relcrf
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
-MODEL = shipped("models", "webkb.rcrf")
+MODEL = resource_path("models", "webkb.rcrf")
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,9 @@ def test_contributions_to_pages_of_cora_add_up(monkeypatch):
     grounding = fit.ground(data)
     hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.3
     for paper in np.flatnonzero(hidden)[:10]:
-        found = fit.explain(grounding, f"Paper/{grounding.arguments(grounding.blocks[0])[0][paper]}", hidden=hidden)
+        found = fit.explain(
+            grounding, f"Paper/{grounding.argument_texts(grounding.blocks[0])[0][paper]}", hidden=hidden
+        )
         total = sum(one.amount for one in found.contributions) + found.remainder
         assert total == pytest.approx(found.log_odds, abs=1e-9)
         assert json.dumps(found.by_template())

@@ -12,10 +12,10 @@ from command import json_command, relcrf_command
 from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
 
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.graph.uai import UaiModel, model_text
-from relcrf.inference import choice
+from relcrf.graph.uai import UaiModel, format_model
+from relcrf.inference import methods
 from relcrf.inference.enumeration import Enumeration
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
 
 NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
 THREE = "MARKOV\n3\n2 2 3\n2\n2 0 1\n2 1 2\n4\n4.0 2.4 1.0 0.0\n6\n2.25 3.25 3.75 0 0 10\n"
@@ -63,7 +63,7 @@ def test_known_answers(infer, three):
 def test_every_task_against_enumeration(infer_json, tmp_path, name, method):
     scopes, potentials = NETWORKS[name](np.random.default_rng(5))
     model, evid = tmp_path / "m.uai", tmp_path / "m.evid"
-    model.write_text(model_text(UaiModel(scopes, potentials, -3.0)))
+    model.write_text(format_model(UaiModel(scopes, potentials, -3.0)))
     states = np.full(scopes.n_nodes, -1)
     states[1:3] = Enumeration(scopes).map_states(potentials).states[1:3]
     known = np.flatnonzero(states >= 0)
@@ -127,7 +127,7 @@ def test_what_is_impossible(infer, infer_json, three, impossible):
         assert (code, out, "E242" in err) == (3, "", True)
 
 
-@pytest.mark.parametrize("method", choice.METHODS)
+@pytest.mark.parametrize("method", methods.METHODS)
 def test_what_no_variable_can_mend(infer, tmp_path, method):
     """A factor over no variable, or over known ones only, that is 0: whatever the method, there is nothing to answer."""
     model, evid = tmp_path / "m.uai", tmp_path / "m.evid"
@@ -157,7 +157,7 @@ def test_wrong_files(infer, infer_json, three, tmp_path):
 def test_wrong_commands(infer, tmp_path, three):
     grid = tmp_path / "grid.uai"
     scopes, potentials = network(np.random.default_rng(0), np.full(36, 2), grid_edges(6, 6))
-    grid.write_text(model_text(UaiModel(scopes, potentials, 0.0)))
+    grid.write_text(format_model(UaiModel(scopes, potentials, 0.0)))
     for arguments, code in [
         ((three, "--task", "XX"), "E300"),
         ((three,), "E300"),
@@ -197,7 +197,7 @@ def test_evidence_makes_cliques_smaller(infer_json, tmp_path):
     n = 7
     scopes, potentials = network(np.random.default_rng(0), np.full(n * n, 2), grid_edges(n, n))
     model, evid = tmp_path / "grid.uai", tmp_path / "grid.evid"
-    model.write_text(model_text(UaiModel(scopes, potentials, 0.0)))
+    model.write_text(format_model(UaiModel(scopes, potentials, 0.0)))
     evid.write_text(f"{n} " + " ".join(f"{n * row + n // 2} 0" for row in range(n)))
     question = (model, "--task", "PR", "--method", "jt", "--set", "memory=10000")
     assert infer_json(*question)[0] == 2
@@ -210,7 +210,7 @@ class Rounds(AbstractInference):
 
     scopes: Scopes
     status: str = "not converged"
-    observe: Observer = silent
+    observe: Observer = ignore_progress
 
     def marginals(self, potentials: Potentials) -> Marginals:
         self.observe(Verdict("running", 1, 0.5))
@@ -224,7 +224,7 @@ class Rounds(AbstractInference):
 
 
 def test_verdicts(infer, infer_json, three, monkeypatch, tmp_path):
-    monkeypatch.setattr(choice, "METHODS", {**choice.METHODS, "rounds": Rounds})
+    monkeypatch.setattr(methods, "METHODS", {**methods.METHODS, "rounds": Rounds})
     question = (three, "--method", "rounds", "--task")
     code, out, err = infer(*question, "MAR")
     assert (code, out.startswith("MAR\n3 2 0.5 0.5")) == (0, True)
@@ -240,7 +240,7 @@ def test_verdicts(infer, infer_json, three, monkeypatch, tmp_path):
 
 
 def test_ctrl_c_gives_what_there_is(infer, infer_json, three, monkeypatch, tmp_path):
-    monkeypatch.setattr(choice, "METHODS", {**choice.METHODS, "rounds": Rounds})
+    monkeypatch.setattr(methods, "METHODS", {**methods.METHODS, "rounds": Rounds})
     question = (three, "--method", "rounds", "--set", "status=interrupted", "--task", "MAR")
     out = tmp_path / "x.MAR"
     code, _, err = infer(*question, "--out", out, "--strict")

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from relcrf.cli.options import flattened
+from relcrf.cli.options import flatten_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ def run():
         taken[:] = [text, paper, twice]
 
     app = typer.Typer()
-    app.command()(flattened(command))
+    app.command()(flatten_options(command))
 
     def invoke(*words):
         taken.clear()

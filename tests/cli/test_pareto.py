@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from relcrf.evaluation import pareto
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
 import random_fields
 
-MODEL = shipped("models", "random_field.rcrf")
+MODEL = resource_path("models", "random_field.rcrf")
 QUICK = ("--set", "batch=20", "--set", "max_iterations=30")
 
 
@@ -45,15 +45,15 @@ def test_points_for_machines_and_a_plot(relcrf_json, fields, tmp_path):
         "n",
         "asked",
         "messages",
-        "messages_each",
+        "messages_per_query",
         "factors",
         "open_factors",
     }
-    figures |= {"open_share", "iterations", "seconds_learn", "seconds_infer"}
+    figures |= {"open_fraction", "iterations", "seconds_learn", "seconds_infer"}
     for one in found["points"]:
         assert set(one) == {"gates", "price", "unbeaten", *figures}
-        assert one["messages_each"] == one["messages"] / one["asked"]
-    fewest = min(found["points"], key=lambda one: (one["messages_each"], one["loss"]))
+        assert one["messages_per_query"] == one["messages"] / one["asked"]
+    fewest = min(found["points"], key=lambda one: (one["messages_per_query"], one["loss"]))
     assert fewest["unbeaten"] and fewest["price"] == 1e-2
     assert found["plot"] == str(picture) and picture.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in picture.parent.iterdir()] == ["pareto.png"]
@@ -142,14 +142,14 @@ def test_matplotlib_that_is_missing(relcrf_, fields, tmp_path, monkeypatch):
 
 
 def test_ctrl_c_gives_what_there_is(relcrf_, relcrf_json, fields, tmp_path, monkeypatch):
-    point, stop = pareto._point, [0.01]
+    point, stop = pareto._evaluate_fold, [0.01]
 
     def interrupt(system, *rest):
         if system.price in stop:
             raise KeyboardInterrupt
         return point(system, *rest)
 
-    monkeypatch.setattr(pareto, "_point", interrupt)
+    monkeypatch.setattr(pareto, "_evaluate_fold", interrupt)
     picture = tmp_path / "pareto.png"
     ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--price", "0,0.001,0.01", *QUICK)
     code, found = relcrf_json(*ask, "--against", "static", "--plot", picture)

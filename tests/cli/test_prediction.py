@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 
 @pytest.fixture
 def run(relcrf_, web, tmp_path):
     folder = tmp_path / "run"
-    model = shipped("models", "webkb.rcrf")
+    model = resource_path("models", "webkb.rcrf")
     code, _, err = relcrf_("train", model, "--data", web, "--out", folder, "--backend", "pseudo")
     assert code == 0, err
     return folder

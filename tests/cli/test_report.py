@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
-MODEL = shipped("models", "webkb.rcrf")
+MODEL = resource_path("models", "webkb.rcrf")
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from command import relcrf_command
 from tables import small_web, write_tables
 
 from relcrf.cli import main, warmup
-from relcrf.files import locked
+from relcrf.files import file_lock
 from relcrf.kernels.compile import CacheFolder
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 FOLDER = "from relcrf.kernels.compile import cache_folder; print(cache_folder().path)"
 
@@ -23,10 +23,10 @@ import sys
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 from relcrf.kernels.compile import cache_folder
-from relcrf.kernels.warmup import every_kernel, missing
+from relcrf.kernels.warmup import load_kernels, missing
 
 assert not missing()
-declared = {id(kernel.dispatcher) for kernel in every_kernel().values()}
+declared = {id(kernel.dispatcher) for kernel in load_kernels().values()}
 n = 0
 for name, module in list(sys.modules.items()):
     if name.startswith("relcrf.kernels."):
@@ -87,7 +87,7 @@ def python(*arguments, cache=None):
 def copy_of_cache(folder, cache):
     """Copy the compiled kernels, so that tests that run meanwhile cannot add to them; return the folder of the copy."""
     copy = Path(python("-c", FOLDER, cache=cache).strip())
-    with locked(folder / ".lock"):
+    with file_lock(folder / ".lock"):
         for file in (*folder.glob("*.nbi"), *folder.glob("*.nbc")):
             shutil.copy(file, copy)
     return copy
@@ -114,7 +114,7 @@ def test_training_and_prediction_compile_nothing_then(warm, tmp_path):
     write_tables(tmp_path / "keyed_tables", e=people, r=links)
     copy = copy_of_cache(Path(warm["folder"]), tmp_path / "kernels")
     before = sorted(copy.iterdir())
-    python("-c", WORK, tmp_path, web, shipped("models", "webkb.rcrf"), cache=tmp_path / "kernels")
+    python("-c", WORK, tmp_path, web, resource_path("models", "webkb.rcrf"), cache=tmp_path / "kernels")
     assert sorted(copy.iterdir()) == before  # the worker processes compile nothing either
 
 
@@ -132,5 +132,5 @@ def test_without_a_folder_nothing_can_be_kept(capsys, monkeypatch):
 
 def test_a_place_that_one_would_not_expect_is_noted(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(main, "cache_folder", lambda: CacheFolder(tmp_path, note="kernels are elsewhere"))
-    _, _, err = relcrf_command(capsys, monkeypatch, "check", shipped("models", "webkb.rcrf"))
+    _, _, err = relcrf_command(capsys, monkeypatch, "check", resource_path("models", "webkb.rcrf"))
     assert "note: kernels are elsewhere" in err

@@ -8,7 +8,7 @@ from generated import generated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relcrf.columns.growing import Storage, file_of, open_column, part_of
+from relcrf.columns.storage import Storage, find_mapped_file, open_column, read_rows
 
 LIMITS = (0, 100, 10_000, 1 << 40)
 DTYPES = (np.int32, np.int64, np.uint64, np.float32, np.float64)
@@ -43,23 +43,23 @@ def test_what_is_appended_is_what_is_finished(tmp_path_factory, sizes, dtype, wi
     expected = joined(pieces, dtype, width)
     assert len(column) == len(expected)
     is_file = limit == 0 or expected.nbytes > limit
-    assert storage.used == (0 if is_file else expected.nbytes)
-    assert storage.written == (expected.nbytes if is_file else 0)
+    assert storage.used_bytes == (0 if is_file else expected.nbytes)
+    assert storage.written_bytes == (expected.nbytes if is_file else 0)
     found = column.finish()
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     np.testing.assert_array_equal(found, expected)
     assert not found.flags.writeable
-    path = file_of(found)
+    path = find_mapped_file(found)
     assert (path is not None) == (is_file and found.size > 0)
     if path is not None:
         np.testing.assert_array_equal(np.load(path), expected)
         np.testing.assert_array_equal(open_column(path), expected)
-        assert file_of(found.reshape(-1)) == path
-        assert len(found) < 2 or file_of(found[1:]) is None
+        assert find_mapped_file(found.reshape(-1)) == path
+        assert len(found) < 2 or find_mapped_file(found[1:]) is None
     for start in range(0, len(expected) + 1, 7):
-        np.testing.assert_array_equal(part_of(found, start, start + 11), expected[start : start + 11])
+        np.testing.assert_array_equal(read_rows(found, start, start + 11), expected[start : start + 11])
     del found, column
-    assert storage.used == 0
+    assert storage.used_bytes == 0
 
 
 @generated(100)
@@ -74,7 +74,7 @@ def test_what_is_taken_is_the_callers_own(tmp_path_factory, sizes, dtype, width,
     found = column.take()
     np.testing.assert_array_equal(found, joined(pieces, dtype, width))
     found[...] = 0
-    assert storage.used == 0
+    assert storage.used_bytes == 0
     assert list(folder.iterdir()) == []
 
 
@@ -83,14 +83,14 @@ def test_a_column_goes_to_its_file_in_the_middle_and_takes_nothing_afterwards(tm
     other, column = storage.column(np.int64), storage.column(np.int32, name="late")
     other.append(np.arange(100))
     column.append(np.arange(50))
-    assert storage.used == 1000
+    assert storage.used_bytes == 1000
     column.append(np.arange(50, 60))
-    assert (storage.used, storage.written) == (800, 240)
+    assert (storage.used_bytes, storage.written_bytes) == (800, 240)
     column.append(np.arange(60, 1000))
     kept = column.finish()
-    assert file_of(kept) == tmp_path / "late.npy"
+    assert find_mapped_file(kept) == tmp_path / "late.npy"
     np.testing.assert_array_equal(kept, np.arange(1000))
-    assert file_of(other.finish()) is None
+    assert find_mapped_file(other.finish()) is None
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 30])
@@ -100,7 +100,7 @@ def test_of_a_column_that_nobody_finished_nothing_is_left(tmp_path, limit):
     column.append(np.arange(10))
     del column
     gc.collect()
-    assert storage.used == 0
+    assert storage.used_bytes == 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -111,11 +111,11 @@ def test_a_part_of_an_array_keeps_it_counted(tmp_path):
     part = column.finish()[2:4]
     del column
     gc.collect()
-    assert storage.used == 40
+    assert storage.used_bytes == 40
     np.testing.assert_array_equal(part, [2, 3])
     del part
     gc.collect()
-    assert storage.used == 0
+    assert storage.used_bytes == 0
 
 
 def test_columns_of_one_name_do_not_share_a_file(tmp_path):

@@ -10,9 +10,16 @@ from generated import generated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relcrf.columns import sorted_rows
-from relcrf.columns.growing import Storage
-from relcrf.columns.sorted_rows import MOST_BESIDE, Double, Single, SortedRows, Whole, ordered
+from relcrf.columns import bucket_sort
+from relcrf.columns.bucket_sort import (
+    MAX_PAYLOAD_INTEGER,
+    BucketSort,
+    DoubleField,
+    FloatField,
+    IntegerField,
+    chunk_sorted_batches,
+)
+from relcrf.columns.storage import Storage
 
 LOWEST, HIGHEST = -(2**63), 2**63
 SINGLES = np.array(
@@ -40,14 +47,14 @@ def tables(draw, *, has_nan=False):
             few = rng.integers(low, high, size=3, dtype=np.int64, endpoint=False)
             ends = np.array([low, high - 1], dtype=np.int64)
             values = np.concatenate([few, ends])[rng.integers(5, size=n)]
-            fields.append(Whole(name, low, high))
+            fields.append(IntegerField(name, low, high))
             if low >= -(2**31) and high <= 2**31 and draw(st.booleans()):
                 values = values.astype(np.int32)
         elif kind == "single":
-            fields.append(Single(name))
+            fields.append(FloatField(name))
             values = rng.choice(SINGLES, size=n)
         else:
-            fields.append(Double(name))
+            fields.append(DoubleField(name))
             values = rng.choice([*DOUBLES, np.nan] if has_nan else DOUBLES, size=n)
         columns[name] = values
     return fields, columns
@@ -55,30 +62,33 @@ def tables(draw, *, has_nan=False):
 
 def fits(fields):
     """Whether every field that may stand beside the key is small enough to."""
-    return all(isinstance(f, Single | Double) or -MOST_BESIDE <= f.low <= f.high <= MOST_BESIDE for f in fields[1:])
+    return all(
+        isinstance(f, FloatField | DoubleField) or -MAX_PAYLOAD_INTEGER <= f.low <= f.high <= MAX_PAYLOAD_INTEGER
+        for f in fields[1:]
+    )
 
 
 def run(folder, fields, columns, *, limit, cuts, is_unique=False, rows=None):
     storage = Storage(folder, limit)
     n = len(columns["c0"])
-    sorter = SortedRows(fields, n if rows is None else rows, storage, is_unique=is_unique)
+    sorter = BucketSort(fields, n if rows is None else rows, storage, is_unique=is_unique)
     starts = [0, *sorted(cuts), n]
     for start, stop in itertools.pairwise(starts):
         sorter.add({name: values[start:stop] for name, values in columns.items()})
-    assert sorter.added <= n
+    assert sorter.n_added <= n
     buckets = list(sorter.buckets())
-    assert sorter.added == n
-    assert storage.used == 0
+    assert sorter.n_added == n
+    assert storage.used_bytes == 0
     assert list(folder.iterdir()) == []
     firsts = [set(bucket["c0"].tolist()) for bucket in buckets]
     assert sum(map(len, firsts)) == len(set().union(*firsts)), "buckets share no value of the first field"
     assert all(len(first) for first in firsts)
     for bucket in buckets:
         for field in fields:
-            if isinstance(field, Whole):
+            if isinstance(field, IntegerField):
                 assert bucket[field.name].dtype == field.dtype
             else:
-                assert bucket[field.name].dtype == (np.float32 if isinstance(field, Single) else np.float64)
+                assert bucket[field.name].dtype == (np.float32 if isinstance(field, FloatField) else np.float64)
     return {f.name: np.concatenate([b[f.name] for b in buckets]) if buckets else np.empty(0) for f in fields}
 
 
@@ -98,8 +108,8 @@ def assert_same(found, expected):
 @pytest.fixture
 def small(monkeypatch):
     def set_sizes(bucket, deal):
-        monkeypatch.setattr(sorted_rows, "BUCKET_ROWS", bucket)
-        monkeypatch.setattr(sorted_rows, "DEAL_ROWS", deal)
+        monkeypatch.setattr(bucket_sort, "BUCKET_ROWS", bucket)
+        monkeypatch.setattr(bucket_sort, "BATCH_ROWS", deal)
 
     return set_sizes
 
@@ -147,7 +157,13 @@ def test_the_order_of_arrival_does_not_show(tmp_path, small, limit):
     """Not even in the sign of zero, and not where fields stand beside the key."""
     small(7, 11)
     rng = np.random.default_rng(0)
-    fields = [Whole("c0", 0, 3), Whole("c1", 0, 2**40), Whole("c2", 0, 2**40), Single("c3"), Double("c4")]
+    fields = [
+        IntegerField("c0", 0, 3),
+        IntegerField("c1", 0, 2**40),
+        IntegerField("c2", 0, 2**40),
+        FloatField("c3"),
+        DoubleField("c4"),
+    ]
     n = 200
     columns = {
         "c0": rng.integers(3, size=n), "c1": rng.integers(2, size=n), "c2": rng.integers(2, size=n),
@@ -167,7 +183,7 @@ def test_the_order_of_arrival_does_not_show(tmp_path, small, limit):
 
 
 def test_a_single_that_is_too_large_is_infinite(tmp_path):
-    fields = [Whole("c0", 0, 2), Single("c1")]
+    fields = [IntegerField("c0", 0, 2), FloatField("c1")]
     found = run(
         tmp_path, fields, {"c0": np.array([1, 0, 1]), "c1": np.array([1e300, 5.0, -1e300])}, limit=1 << 20, cuts=[]
     )
@@ -177,19 +193,21 @@ def test_a_single_that_is_too_large_is_infinite(tmp_path):
 def test_large_whole_numbers_have_no_place_beside_the_key(tmp_path):
     """There they would be rounded."""
     with pytest.raises(AssertionError):
-        SortedRows([Whole("a", 0, 2**40), Double("b"), Whole("c", 0, 2**60)], 10, Storage(tmp_path, 0))
+        BucketSort(
+            [IntegerField("a", 0, 2**40), DoubleField("b"), IntegerField("c", 0, 2**60)], 10, Storage(tmp_path, 0)
+        )
 
 
 def test_what_is_left_in_the_middle_takes_nothing(tmp_path, small):
     small(5, 10)
     storage = Storage(tmp_path, 200)
-    sorter = SortedRows([Whole("c0", 0, 100)], 100, storage)
+    sorter = BucketSort([IntegerField("c0", 0, 100)], 100, storage)
     for _ in range(5):
         sorter.add({"c0": np.arange(100)})
     buckets = sorter.buckets()
     next(buckets)
     del buckets, sorter
-    assert storage.used == 0
+    assert storage.used_bytes == 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -209,7 +227,7 @@ def test_sorted_rows_are_only_cut(rows, data):
     cuts = sorted(data.draw(st.sets(st.integers(1, max(len(rows) - 1, 1)), max_size=6)) if len(rows) > 1 else [])
     bounds = [0, *cuts, len(rows)] if rows else [0]
     batches = [{n: c[i:j] for n, c in columns.items()} for i, j in itertools.pairwise(bounds)]
-    parts = list(ordered(batches, [Whole("a", 0, 7), Whole("b", 0, 7), Single("c")]))
+    parts = list(chunk_sorted_batches(batches, [IntegerField("a", 0, 7), IntegerField("b", 0, 7), FloatField("c")]))
     firsts = [set(part["a"].tolist()) for part in parts]
     assert sum(map(len, firsts)) == len(set(columns["a"].tolist()))
     for name, values in columns.items():
@@ -223,7 +241,7 @@ def test_rows_that_are_not_sorted_are_refused(rows, width):
     first, second = (np.array(column) for column in zip(*rows, strict=True))
     batches = [{"a": first[k : k + width], "b": second[k : k + width]} for k in range(0, len(rows), width)]
     with pytest.raises(ValueError, match="not sorted"):
-        list(ordered(batches, [Whole("a", 0, 2), Whole("b", 0, 3)]))
+        list(chunk_sorted_batches(batches, [IntegerField("a", 0, 2), IntegerField("b", 0, 3)]))
 
 
 # Memory
@@ -232,8 +250,8 @@ MANY = """
 import sys
 from pathlib import Path
 import numpy as np
-from relcrf.columns.growing import Storage
-from relcrf.columns.sorted_rows import SortedRows, Whole
+from relcrf.columns.storage import Storage
+from relcrf.columns.bucket_sort import BucketSort, Whole
 
 def peak():
     # ru_maxrss would begin with what the parent had
@@ -243,7 +261,7 @@ rows, things = 20_000_000, 5_000_000
 rng = np.random.default_rng(0)
 storage = Storage(Path(sys.argv[1]), 20_000_000)
 before = peak()
-sorter = SortedRows((Whole("a", 0, things), Whole("b", 0, things)), rows, storage)
+sorter = BucketSort((Whole("a", 0, things), Whole("b", 0, things)), rows, storage)
 batch = 100_000
 for _ in range(rows // batch):
     sorter.add({name: rng.integers(things, size=batch, dtype=np.int32) for name in "ab"})

@@ -140,7 +140,7 @@ def test_bad_tables(tmp_path, code, changes, message, place):
     found = problem(tmp_path, **changes)
     assert found.code == code
     assert message in found.message
-    assert str(found.place).endswith(place)
+    assert str(found.location).endswith(place)
 
 
 def test_a_missing_column_is_named_with_a_suggestion(tmp_path):
@@ -155,7 +155,7 @@ def test_the_first_bad_row_is_named_and_the_others_told(tmp_path):
     with pytest.raises(relcrf.DataError) as found:
         bind(model.spec, relcrf.Dataset(write_tables(tmp_path, e=rows)))
     (diagnostic,) = found.value.diagnostics
-    assert (diagnostic.place.row, diagnostic.place.column) == (7, "d")
+    assert (diagnostic.location.row, diagnostic.location.column) == (7, "d")
     assert diagnostic.notes == ("also row 9 ('bad'), row 11 ('bad')",)
 
 

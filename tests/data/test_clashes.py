@@ -9,7 +9,7 @@ import relcrf
 def keys_where(where, tables, declarations):
     text = f"domain C = {{ a, b }}\n{declarations}\ntemplate t(p: Page) where {where} over p.c"
     grounding = relcrf.parse(text).ground(relcrf.Dataset(tables))
-    return [int(grounding.arguments(grounding.blocks[0])[0][v]) for v in grounding.graph.groups[0].scope[0]]
+    return [int(grounding.argument_texts(grounding.blocks[0])[0][v]) for v in grounding.graph.groups[0].scope[0]]
 
 
 def test_attributes_may_be_called_like_internal_columns():

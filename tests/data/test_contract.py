@@ -214,8 +214,8 @@ def faults(model, data):
         relcrf.parse(model).check(relcrf.Dataset(data))
     found = {}
     for error in caught.value.diagnostics:
-        table = error.place.table.rpartition("/")[2].removeprefix("table ").strip("'").partition(".")[0]
-        place = (error.code, table, error.place.row, error.place.column)
+        table = error.location.table.rpartition("/")[2].removeprefix("table ").strip("'").partition(".")[0]
+        place = (error.code, table, error.location.row, error.location.column)
         assert place not in found, "each fault is told once"
         found[place] = " ".join(error.notes)
     return found
@@ -401,4 +401,4 @@ def test_values_of_domains_that_are_numbers_are_compared_as_numbers(kind):
     table.loc[0, "d"] = "1" if kind == "object" else 3
     with pytest.raises(relcrf.DataError) as caught:
         model.check(relcrf.Dataset({"e": table}))
-    assert [(d.code, d.place.row, d.place.column) for d in caught.value.diagnostics] == [("E216", 1, "d")]
+    assert [(d.code, d.location.row, d.location.column) for d in caught.value.diagnostics] == [("E216", 1, "d")]

@@ -6,7 +6,7 @@ import pytest
 from tables import write_tables
 
 import relcrf
-from relcrf.data.splits import SplitPlan
+from relcrf.data.split_plan import SplitPlan
 from relcrf.errors import DataError
 
 PAGES = [{"id": f"p{k}", "label": "xy"[k % 2], "school": f"s{k % 3}"} for k in range(6)]
@@ -36,7 +36,7 @@ def mistakes(folder, text):
 def test_files_with_other_names_of_columns(folder):
     data = dataset(folder, '[tables.page]\nfile = "pages.csv"\ncolumns = { category = "label" }\n')
     assert list(data.tables) == ["page"]
-    assert data.find("page").columns == ("id", "category", "school")
+    assert data.find_table("page").columns == ("id", "category", "school")
     assert rows(data, "page")[1] == ("p1", "y", "s1")
     by_name = relcrf.Dataset(folder / "dataset.toml")
     assert rows(by_name, "page") == rows(data, "page")
@@ -50,7 +50,7 @@ def test_one_file_may_be_two_tables(folder):
     data = dataset(
         folder, text + '[tables.page]\nfile = "pages.csv"\ncolumns = { category = "label", label = "school" }\n'
     )
-    assert len({t.place for t in data.tables.values()}) == 3
+    assert len({t.location for t in data.tables.values()}) == 3
     model = relcrf.parse("domain D = open entity Page { predict category : D } template t(p: Page) over p.category")
     other = relcrf.parse("domain D = open entity One(id) { predict one : D } template t(p: One) over p.one")
     assert model.ground(data).bound.domains["D"] == other.ground(data).bound.domains["D"] == ("x", "y")
@@ -69,7 +69,7 @@ def test_without_tables_the_folder_is_read(folder):
     ("text", "plan"),
     [
         ('column = "school"', SplitPlan("column", "school")),
-        ('column = "school"\nhold = ["s1"]', SplitPlan("column", "school", hold=("s1",))),
+        ('column = "school"\nhold = ["s1"]', SplitPlan("column", "school", holdout=("s1",))),
         ("hide = 0.1", SplitPlan("hide", fraction=0.1)),
         ("hide = 0.25\nseed = 3", SplitPlan("hide", fraction=0.25, seed=3)),
     ],
@@ -105,7 +105,7 @@ sqlite = "web.sqlite"
     assert list(data.tables) == ["third", "second", "page", "author"]
     assert rows(data, "third") == [("p1", "y", "s1", "Ann")]
     assert len(rows(data, "second")) == 3
-    assert data.find("second").place == f"{folder / 'dataset.toml'}, table 'second'"
+    assert data.find_table("second").location == f"{folder / 'dataset.toml'}, table 'second'"
 
 
 def test_a_query_may_be_bound_to_a_model_and_read_by_several(folder):
@@ -238,14 +238,14 @@ def test_an_open_table_leaves_what_is_not_listed_open(tmp_path):
 )
 def test_mistakes_have_their_line(folder, text, code, line, message, hint):
     (problem,) = mistakes(folder, text)
-    assert (problem.code, problem.place.line) == (code, line), problem.render()
+    assert (problem.code, problem.location.line) == (code, line), problem.render()
     assert message in problem.message
     assert (hint or "") in (problem.hint or "")
 
 
 def test_all_mistakes_are_told_at_once(folder):
     found = mistakes(folder, "[tables.a]\nfile = 'a.csv'\n[tables.b]\nfile = 1\n[split]\nfolds = 'x'\nkind = 1\n")
-    assert [(d.code, d.place.line) for d in found] == [("E203", 2), ("E232", 4), ("E232", 6), ("E231", 7)]
+    assert [(d.code, d.location.line) for d in found] == [("E203", 2), ("E232", 4), ("E232", 6), ("E231", 7)]
 
 
 def test_a_link_out_of_the_folder_is_not_followed(folder, tmp_path):
@@ -309,7 +309,7 @@ def test_sql_reaches_the_manifests_tables_alone(folder, tmp_path, sql):
     before = sorted(tmp_path.rglob("*"))
     text = sql.format(secret=tmp_path / "secret.csv", folder=tmp_path)
     (problem,) = mistakes(folder, f"[tables.page]\nfile = 'pages.csv'\n[tables.x]\nsql = '''{text}'''\n")
-    assert (problem.code, problem.place.line) == ("E234", 4), problem.render()
+    assert (problem.code, problem.location.line) == ("E234", 4), problem.render()
     assert "secret\n" not in problem.render()
     assert [p for p in sorted(tmp_path.rglob("*")) if p.name != "dataset.toml"] == before, python_variable
 
@@ -354,7 +354,7 @@ sql = "SELECT a0 AS id FROM friends UNION SELECT a1 FROM friends UNION SELECT a0
         "entity Person relation Friends(a: Person, b: Person) predict relation Smokes(x: Person)\n"
         "template t(a: Person, b: Person) where Friends(a, b) over Smokes(a) == Smokes(b)"
     ).ground(data)
-    assert {grounding.label(v): int(s) for v, s in enumerate(grounding.states)} == {
+    assert {grounding.variable_name(v): int(s) for v, s in enumerate(grounding.states)} == {
         "Smokes(Anna)": 1,
         "Smokes(Bob)": 0,
         "Smokes(Carl)": -1,

@@ -43,9 +43,9 @@ def manifest(folder, text):
 def test_all_tables_of_the_public_schema(url):
     data = relcrf.Dataset(url)
     assert sorted(data.tables) == ["big", "page"]
-    table = data.find("page")
+    table = data.find_table("page")
     assert table.types == ("BIGINT", "VARCHAR", "VARCHAR", "DOUBLE", "BOOLEAN", "VARCHAR", "VARCHAR[]", "BIGINT[]")
-    assert "relcrf@" not in table.place and table.place.endswith(", table public.page")
+    assert "relcrf@" not in table.location and table.location.endswith(", table public.page")
     first, second, third = rows(data, "page")
     text = 'a "quoted", text\nof two lines'
     assert first == (9007199254740993, text, "0.1000000000", 1.5, True, "2024-01-31", ["a", "b, c", None], [1, 2])
@@ -72,7 +72,7 @@ sql = "SELECT a.id AS a, b.id AS b FROM page a, page b WHERE a.id < b.id -- orde
 sql = "SELECT DISTINCT b FROM pairs"
 """,
     )
-    assert data.find("odd").columns == ("id", "a,b")
+    assert data.find_table("odd").columns == ("id", "a,b")
     assert rows(data, "odd") == [(1, "x")]
     assert len(rows(data, "pairs")) == 3
     assert sorted(rows(data, "ends")) == [(3,), (9007199254740993,)]
@@ -99,7 +99,7 @@ def test_nothing_is_written(url, tmp_path, sql):
     with pytest.raises(DataError) as caught:
         manifest(tmp_path, f'[tables.x]\npostgres = "{url}"\nsql = """{text}"""\n')
     (problem,) = caught.value.diagnostics
-    assert (problem.code, problem.place.line) == ("E235", 2)
+    assert (problem.code, problem.location.line) == ("E235", 2)
     assert [p.name for p in tmp_path.iterdir()] == ["dataset.toml"]
     with psycopg.connect(url) as connection:
         assert connection.execute("SELECT count(*) FROM page").fetchone() == (3,)

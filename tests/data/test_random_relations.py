@@ -5,7 +5,7 @@ import pytest
 
 import relcrf
 from relcrf.errors import DataError
-from relcrf.evaluation.splits import split_by
+from relcrf.evaluation.splits import partition_variables
 
 MODEL = """
 domain D = { red, blue }
@@ -77,10 +77,10 @@ def test_what_is_wrong_is_told(tables, code):
 
 
 def test_a_split_is_by_the_first_thing_that_has_the_column():
-    split = split_by(ground(), "side")
-    assert [split.values[f] for f in split.fold] == ["left", "left", "right"] * 2
+    split = partition_variables(ground(), "side")
+    assert [split.fold_names[f] for f in split.fold] == ["left", "left", "right"] * 2
     with pytest.raises(DataError, match="no column 'nothing'"):
-        split_by(ground(), "nothing")
+        partition_variables(ground(), "nothing")
 
 
 def test_predictions_name_the_tuples():

@@ -150,14 +150,14 @@ def test_lists_and_dates_keep_their_form(tmp_path):
         '{"id": 9007199254740993, "words": ["a", "b"], "day": "2024-01-31", "vector": [1, 2.5], "more": {"x": 1}, "mixed": 1}\n'
         '{"id": 2, "words": [], "day": "2024-02-01", "vector": [3, 4], "mixed": "one"}\n'
     )
-    table = relcrf.Dataset(tmp_path).find("t")
+    table = relcrf.Dataset(tmp_path).find_table("t")
     assert dict(zip(table.columns, table.types, strict=True)) == {
         "id": "BIGINT", "words": "VARCHAR[]", "day": "VARCHAR", "vector": "DOUBLE[]", "more": "VARCHAR", "mixed": "VARCHAR",
     }  # fmt: skip
     dataset = relcrf.Dataset(
         {"t": {"words": [["a"], [], None], "vector": np.eye(3), "day": [datetime.date(2024, 1, 31)] * 3}}
     )
-    assert dataset.find("t").types == ("VARCHAR[]", "DOUBLE[]", "DATE")
+    assert dataset.find_table("t").types == ("VARCHAR[]", "DOUBLE[]", "DATE")
 
 
 def test_every_table_of_sqlite_with_the_type_that_its_cells_have(tmp_path, monkeypatch):
@@ -172,12 +172,12 @@ def test_every_table_of_sqlite_with_the_type_that_its_cells_have(tmp_path, monke
     before = (tmp_path / "web.sqlite3").read_bytes()
     dataset = relcrf.Dataset(tmp_path)
     assert sorted(dataset.tables) == ["a", "big", "empty"]
-    table = dataset.find("a")
+    table = dataset.find_table("a")
     assert table.types == ("BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR", "BLOB")
-    assert table.place == f"{tmp_path / 'web.sqlite3'}, table 'a'"
+    assert table.location == f"{tmp_path / 'web.sqlite3'}, table 'a'"
     found = dataset.connection.execute(f"SELECT n, x, t, mixed, missing FROM {table.scan}").fetchall()
     assert found == [(2**62, 0.1, "5", "1", None), (-1, None, "", "one", None), (3, 2.0, "x", "2.5", None)]
-    assert dataset.connection.execute(f"SELECT n FROM {dataset.find('big').scan}").fetchall() == [(2**62,), (3,)]
+    assert dataset.connection.execute(f"SELECT n FROM {dataset.find_table('big').scan}").fetchall() == [(2**62,), (3,)]
     assert (tmp_path / "web.sqlite3").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["web.sqlite3"]
 
@@ -223,7 +223,7 @@ def test_evidence_that_cannot_be_read(tmp_path, line, message):
     with pytest.raises(DataError) as caught:
         relcrf.Dataset(tmp_path)
     (problem,) = caught.value.diagnostics
-    assert (problem.code, problem.place.line) == ("E237", 3)
+    assert (problem.code, problem.location.line) == ("E237", 3)
     assert message in problem.message
     assert line in problem.render()
 
@@ -234,18 +234,21 @@ def test_a_graph_of_networkx():
     graph.add_node("b", size=2)
     graph.add_edge("a", "b", weight=0.5)
     dataset = relcrf.Dataset.from_networkx(graph, nodes="Page", edges="Link")
-    rows = {n: dataset.connection.execute(f"SELECT * FROM {dataset.find(n).scan}").fetchall() for n in ("page", "link")}
+    rows = {
+        n: dataset.connection.execute(f"SELECT * FROM {dataset.find_table(n).scan}").fetchall()
+        for n in ("page", "link")
+    }
     assert rows == {"page": [("a", "x", 1), ("b", None, 2)], "link": [("a", "b", 0.5)]}
-    assert dataset.find("link").columns == ("source", "target", "weight")
+    assert dataset.find_table("link").columns == ("source", "target", "weight")
     assert sorted(t.name for t in relcrf.Dataset({"web": graph}).tables.values()) == ["web_edges", "web_nodes"]
 
 
 def test_other_graphs_of_networkx():
     grid = relcrf.Dataset.from_networkx(nx.grid_2d_graph(2, 2))
-    assert grid.connection.execute(f"SELECT min(id) FROM {grid.find('node').scan}").fetchall() == [("(0, 0)",)]
+    assert grid.connection.execute(f"SELECT min(id) FROM {grid.find_table('node').scan}").fetchall() == [("(0, 0)",)]
     several = nx.MultiDiGraph([(1, 2), (1, 2), (2, 1)])
     dataset = relcrf.Dataset.from_networkx(several)
-    assert dataset.connection.execute(f"SELECT * FROM {dataset.find('edge').scan}").fetchall() == [
+    assert dataset.connection.execute(f"SELECT * FROM {dataset.find_table('edge').scan}").fetchall() == [
         (1, 2, 0),
         (1, 2, 1),
         (2, 1, 0),
@@ -274,7 +277,7 @@ def test_files_that_are_not_what_they_seem(tmp_path, name, content, code):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
         relcrf.Dataset(tmp_path).connection.execute(
-            f"SELECT * FROM {relcrf.Dataset(tmp_path).find('t').scan}"
+            f"SELECT * FROM {relcrf.Dataset(tmp_path).find_table('t').scan}"
         ).fetchall()
     (problem,) = caught.value.diagnostics
     assert problem.code == code
@@ -318,7 +321,9 @@ def test_what_is_written_is_read_again(tmp_path, ending):
     FRAME.write(tmp_path / f"out.{ending}")
     dataset = relcrf.Dataset(tmp_path)
     cells = "CAST(id AS VARCHAR), CAST(p AS DOUBLE), CAST(n AS BIGINT)"
-    assert dataset.connection.execute(f"SELECT {cells} FROM {dataset.find('out').scan}").fetchall() == FRAME.rows()
+    assert (
+        dataset.connection.execute(f"SELECT {cells} FROM {dataset.find_table('out').scan}").fetchall() == FRAME.rows()
+    )
     assert [p.name for p in tmp_path.iterdir()] == [f"out.{ending}"]
     with pytest.raises(UsageError, match="E312"):
         FRAME.write(tmp_path / "out.xlsx")
@@ -343,5 +348,5 @@ def test_rows_stay_out_of_python(tmp_path, monkeypatch):
     monkeypatch.setattr(Store, "append", lambda self, *a: (sizes.append(len(a[2][0])), append(self, *a)))
     dataset = relcrf.Dataset(tmp_path)
     assert sizes == [5000, 5000, 2000]
-    found = f"SELECT count(*), sum(id), count(DISTINCT name) FROM {dataset.find('t').scan}"
+    found = f"SELECT count(*), sum(id), count(DISTINCT name) FROM {dataset.find_table('t').scan}"
     assert dataset.connection.execute(found).fetchall() == [(12_000, 12_000 * 12_001 // 2, 12_000)]

@@ -44,9 +44,9 @@ def web(tmp_path):
 
 def test_the_manifest(web):
     data = relcrf.Dataset(web)
-    assert len(data.connection.execute(f"SELECT * FROM {data.find('cocited').scan}").fetchall()) == 6
+    assert len(data.connection.execute(f"SELECT * FROM {data.find_table('cocited').scan}").fetchall()) == 6
     grounding = relcrf.parse(MODEL).ground(data)
-    spam = [int(s) for v, s in enumerate(grounding.states) if grounding.label(v).startswith("Spam")]
+    spam = [int(s) for v, s in enumerate(grounding.states) if grounding.variable_name(v).startswith("Spam")]
     assert spam == [1] + [-1] * 11
 
 

@@ -12,7 +12,7 @@ from pygments import highlight
 from pygments.formatters import NullFormatter
 from pygments.token import Comment, Error, Keyword, Name, Number, Operator, String
 
-from relcrf.language.words import CLAUSES, DECLARATIONS, LANGUAGE
+from relcrf.language.keywords import CLAUSE_KEYWORDS, DECLARATION_KEYWORDS, KEYWORDS
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 from relcrf.model.types import SCALARS
 from relcrf.text.highlight import RcrfLexer
@@ -142,14 +142,14 @@ def test_every_rule_of_the_grammar_is_there():
 
 def test_the_words_of_the_grammar_are_those_of_the_language():
     connectives = {"and", "or", "not", "in"}
-    assert set(words("declarations")) == set(DECLARATIONS)
-    assert set(words("clauses")) == set(CLAUSES) - connectives
+    assert set(words("declarations")) == set(DECLARATION_KEYWORDS)
+    assert set(words("clauses")) == set(CLAUSE_KEYWORDS) - connectives
     assert set(words("connectives")) == connectives
     assert set(words("types")) == set(SCALARS)
     assert set(words("functions")) == set(FUNCTIONS)
     assert set(words("aggregates")) == set(AGGREGATES)
     together = ("declarations", "clauses", "connectives", "parts", "constants")
-    assert sorted(word for name in together for word in words(name)) == sorted(LANGUAGE)
+    assert sorted(word for name in together for word in words(name)) == sorted(KEYWORDS)
 
 
 def test_the_extension_names_files_that_are_there():

@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relcrf.editor.completion import complete, expected
+from relcrf.editor.completion import complete, expected_words
+from relcrf.editor.diagnostics import locate_diagnostics
 from relcrf.editor.document import Document
 from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.hover import hover
 from relcrf.editor.outline import outline
-from relcrf.editor.positions import Positions
-from relcrf.editor.reports import reports
-from relcrf.editor.sketch import Sketch
-from relcrf.editor.symbols import Space
+from relcrf.editor.partial_declaration import PartialDeclaration
+from relcrf.editor.positions import PositionMap
+from relcrf.editor.symbols import Namespace
+from relcrf.language.keywords import DECLARATION_KEYWORDS, KEYWORDS, is_reserved
 from relcrf.language.tokens import SourceText
-from relcrf.language.words import DECLARATIONS, LANGUAGE, is_reserved
 from relcrf.model.expressions import Atom, Attribute, Name, TupleAttribute
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 from relcrf.model.rules import all_templates
-from relcrf.model.spec import Derived, Gate, Nearest, Rule
+from relcrf.model.spec import DerivedRelation, Gate, NearestNeighbours, Rule
 from relcrf.model.types import SCALARS
-from relcrf.model.typing import Scope
+from relcrf.model.typing import NameScope
 
 HOME = Path(__file__).parents[2]
 RICH = """\
@@ -74,7 +74,7 @@ def test_every_name_is_known(text):
     for token in document.text.tokens:
         if token.kind != "name":
             continue
-        occurrence = document.index.at(document.name, token.start)
+        occurrence = document.index.occurrence_at(document.name, token.start)
         if occurrence is None:
             assert is_reserved(token.text) or token.text in (*AGGREGATES, *keys)
         else:
@@ -82,17 +82,17 @@ def test_every_name_is_known(text):
             assert occurrence.symbol.name == token.text
     # Whatever is used is declared somewhere, but for the weights that templates share.
     for symbol in document.index.symbols:
-        assert symbol.space is Space.WEIGHTS or document.index.declarations(symbol), symbol
+        assert symbol.namespace is Namespace.WEIGHTS or document.index.declarations(symbol), symbol
 
 
 def bodies(spec):
     """The expressions of a model, each with the scope that the checker reads it in."""
     templates = {t.name: t for t in all_templates(spec)}
     for each in spec.declarations:
-        where = each.definition if isinstance(each, Derived) else getattr(each, "where", None)
-        parameters = getattr(each, "parameters", ())
+        where = each.definition if isinstance(each, DerivedRelation) else getattr(each, "key_column", None)
+        parameters = getattr(each, "check_parameters", ())
         items = [*getattr(each, "over", ()), *getattr(each, "per", ()), *getattr(each, "by", ())]
-        if isinstance(where, Nearest):
+        if isinstance(where, NearestNeighbours):
             items, where = [where.measure], None
         elif isinstance(each, Rule):
             items, where = [*items, each.formula], each.formula
@@ -101,7 +101,7 @@ def bodies(spec):
         elif where is not None:
             items.append(where)
         for item in items:
-            yield from Scope(spec, parameters, where).walk(item)
+            yield from NameScope(spec, parameters, where).walk(item)
 
 
 @pytest.mark.parametrize("text", MODELS)
@@ -113,18 +113,18 @@ def test_names_are_what_the_checker_takes_them_for(text):
         if node.span is None or not isinstance(node, Name | Attribute | Atom | TupleAttribute):
             continue
         start, stop = document.text.offsets(node.span)
-        first, last = (document.index.at(document.name, k).symbol for k in (start, stop - 1))
+        first, last = (document.index.occurrence_at(document.name, k).symbol for k in (start, stop - 1))
         match node:
-            case Name(name) | Attribute(name, _) if name in scope.sorts:
-                assert (first.space, first.name) == (Space.BINDER, name)
-                assert document.index.binders[first].sort == scope.sorts[name]
+            case Name(name) | Attribute(name, _) if name in scope.type_names:
+                assert (first.namespace, first.name) == (Namespace.BINDER, name)
+                assert document.index.binders[first].sort == scope.type_names[name]
             case Name(name):
-                assert first.space is Space.VALUE and name in document.spec.domain(first.owner).values
+                assert first.namespace is Namespace.VALUE and name in document.spec.domain(first.owner).values
             case Atom(relation, _):
-                assert (first.space, first.name) == (Space.NAME, relation)
+                assert (first.namespace, first.name) == (Namespace.NAME, relation)
         if isinstance(node, Attribute | TupleAttribute):
-            owner = scope.sorts[node.binder] if isinstance(node, Attribute) else node.atom.relation
-            assert (last.space, last.name, last.owner) == (Space.ATTRIBUTE, node.attribute, owner)
+            owner = scope.type_names[node.binder] if isinstance(node, Attribute) else node.atom.relation
+            assert (last.namespace, last.name, last.owner) == (Namespace.ATTRIBUTE, node.attribute, owner)
         seen += 1
     assert seen or not document.spec.templates
 
@@ -133,8 +133,8 @@ def test_names_are_what_the_checker_takes_them_for(text):
 def test_whatever_was_typed_would_have_been_offered(text):
     document = Document(text, None)
     for token in document.text.tokens:
-        occurrence = document.index.at(document.name, token.start)
-        before = document.text.before(token.start)
+        occurrence = document.index.occurrence_at(document.name, token.start)
+        before = document.text.token_before(token.start)
         is_new = occurrence is not None and occurrence.is_declaration
         is_key = token.text in {e.key for e in document.spec.entities} and occurrence is None
         if token.kind != "name" or is_new or is_key or before is None or before.text == "weights":
@@ -150,7 +150,7 @@ def test_declarations_are_those_of_the_parser(text):
     assert (
         len(document.text.declarations)
         == len(document.spec.declarations)
-        == len({p.start for p, _ in document.declared})
+        == len({p.start for p, _ in document.parsed_declarations})
     )
 
 
@@ -158,10 +158,10 @@ def occurrences(words, text=RICH):
     """All places, as line and column from 1, of what stands at `|` in some words."""
     document = Document(text, None)
     offset = text.index(words.replace("|", "")) + words.index("|")
-    found = document.index.at(document.name, offset)
+    found = document.index.occurrence_at(document.name, offset)
     lines = [
         (text.count("\n", 0, o.start) + 1, o.start - text.rfind("\n", 0, o.start))
-        for o in document.index.of(found.symbol)
+        for o in document.index.occurrences(found.symbol)
     ]
     return lines
 
@@ -195,7 +195,7 @@ def test_the_names_of_a_half_typed_declaration_have_their_sorts():
     text = RICH + "rule: w in p.words and Link(a, p) and Tag(a, "
     document = Document(text, None)
     piece = document.text.declarations[-1]
-    assert Sketch(piece, document.spec).sorts == {"a": "Page", "p": "Page", "w": "Word"}
+    assert PartialDeclaration(piece, document.spec).sorts == {"a": "Page", "p": "Page", "w": "Word"}
     assert [item.label for item in complete(document, len(text)).items][:3] == ["1", "2", "3"]
 
 
@@ -204,7 +204,7 @@ def test_the_names_of_a_half_typed_declaration_have_their_sorts():
 fragments = st.sampled_from(
     [
         *re.findall(r"\w+|\s+|[^\w\s]+", RICH),
-        *sorted(LANGUAGE),
+        *sorted(KEYWORDS),
         '"',
         "{",
         "}",
@@ -232,15 +232,15 @@ texts = st.lists(pieces | fragments | st.text(max_size=3), max_size=30).map("".j
 def test_any_text_is_read(text, data):
     document = Document(text, None)
     assert "".join(token.text for token in document.text.tokens) == text
-    positions = Positions(text)
-    for report in reports(document):
+    positions = PositionMap(text)
+    for report in locate_diagnostics(document):
         assert 0 <= report.start <= report.stop <= len(text)
         assert positions.offset(*positions.position(report.start)) <= report.start
     for heading in outline(document):
         assert heading.start <= heading.name_start <= heading.name_stop <= heading.stop
     for symbol in document.index.symbols:
-        for occurrence in document.index.of(symbol):
-            assert symbol.name in text[occurrence.start : occurrence.stop] or symbol.space is Space.VALUE
+        for occurrence in document.index.occurrences(symbol):
+            assert symbol.name in text[occurrence.start : occurrence.stop] or symbol.namespace is Namespace.VALUE
     for _ in range(3):
         offset = data.draw(st.integers(0, len(text)))
         hover(document, offset, [])
@@ -250,7 +250,7 @@ def test_any_text_is_read(text, data):
 @settings(max_examples=100, deadline=None)
 @given(st.text(st.sampled_from("aé😀\r\n\u2028 "), max_size=12), st.sampled_from(["utf-8", "utf-16", "utf-32"]))
 def test_positions_come_back(text, encoding):
-    positions = Positions(text, encoding)
+    positions = PositionMap(text, encoding)
     for offset in range(len(text) + 1):
         line, character = positions.position(offset)
         before = re.split(r"\r\n|\n|\r", text)[line].encode(encoding if encoding == "utf-8" else f"{encoding}-le")
@@ -262,7 +262,7 @@ def test_positions_come_back(text, encoding):
 
 
 def test_places_beyond_the_text_are_its_end():
-    positions = Positions("ab\ncd")
+    positions = PositionMap("ab\ncd")
     assert positions.offset(0, 99) == 2
     assert positions.offset(9, 0) == 5
 
@@ -271,16 +271,16 @@ def test_places_beyond_the_text_are_its_end():
 
 
 def test_every_word_of_the_language_has_a_line():
-    assert set(GLOSSARY) == LANGUAGE | {*SCALARS, *AGGREGATES}
+    assert set(GLOSSARY) == KEYWORDS | {*SCALARS, *AGGREGATES}
     assert not set(GLOSSARY) & set(FUNCTIONS)
 
 
 def test_the_grammar_tells_what_may_follow():
-    assert expected("").words == set(DECLARATIONS)
-    assert expected("template t(a: A) where R(a)").words == {"and", "or", "in", "over"}
-    assert expected("domain D = ").words == {"open"}
-    assert expected("template t(a: A) over a.x").is_whole
-    assert expected("template t(a: A) where )") is None
+    assert expected_words("").words == set(DECLARATION_KEYWORDS)
+    assert expected_words("template t(a: A) where R(a)").words == {"and", "or", "in", "over"}
+    assert expected_words("domain D = ").words == {"open"}
+    assert expected_words("template t(a: A) over a.x").is_whole
+    assert expected_words("template t(a: A) where )") is None
 
 
 def test_unfinished_texts_end_where_the_parser_ends_them():
@@ -293,7 +293,7 @@ def test_a_failure_of_the_checker_is_shown_and_not_taken_for_a_sound_model(monke
     def broken(*arguments):
         raise RuntimeError("a bug")
 
-    for name in ("read_source", "check"):
+    for name in ("parse_source", "check"):
         with monkeypatch.context() as patched:
             patched.setattr(f"relcrf.editor.document.{name}", broken)
             found = Document("entity E { predict s : bool }\ntemplate t(e: E) over e.s\n", None).diagnostics

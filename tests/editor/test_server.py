@@ -374,7 +374,7 @@ def test_references_reach_other_models_that_include_the_same(editor, site):
         ("= cour|se", ["value 1 of 3 of `Category`"]),
         ("where Link(p|, a)", ["p: Page", "only the condition of `Cited` speaks of"]),
         ("linked(|a", ["a: Page", "binder of `linked`: stands for every Page"]),
-        ("Link(so|urce", ["source: Page", "argument of `Link`"]),
+        ("Link(so|urce", ["source: Page", "argument of `ProposedRelation`"]),
         (
             "template lin|ked",
             [

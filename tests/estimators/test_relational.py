@@ -17,9 +17,9 @@ from tables import small_web
 
 import relcrf
 from relcrf.estimators import ESSCRFClassifier, RelationalCRF
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
-MODEL = shipped("models", "webkb.rcrf")
+MODEL = resource_path("models", "webkb.rcrf")
 
 
 @pytest.fixture(scope="module")

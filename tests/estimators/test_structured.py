@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import relcrf
-from relcrf.backends.registry import make
+from relcrf.backends.registry import make_backend
 from relcrf.estimators import ESSCRFClassifier
 
 SKIPS = {
@@ -109,4 +109,4 @@ def test_settings_are_those_of_the_backend():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(relcrf.UsageError, match="width"):
         ESSCRFClassifier(width=0).fit(X, y)
-    assert make("ess").l2 == ESSCRFClassifier().l2
+    assert make_backend("ess").l2 == ESSCRFClassifier().l2

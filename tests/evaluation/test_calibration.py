@@ -8,7 +8,7 @@ from relcrf import api
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.calibration import SCALES
 from relcrf.evaluation.splits import random_folds
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def web():
         "link": {"source": [ids[k] for k in ends[0]], "target": [ids[k] for k in ends[1]]},
         "page_word": {"page": np.repeat(ids, 8), "word": [f"w{k}" for k in words.ravel()]},
     }
-    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    model = relcrf.load(resource_path("models", "webkb.rcrf"))
     return model, model.ground(relcrf.Dataset(tables))
 
 
@@ -38,7 +38,7 @@ def test_weights_that_are_too_large_are_made_smaller(web, backend):
     assert scale in SCALES and scale < 1.0
     np.testing.assert_allclose(tamed.learned.vectors["weights"], scale * plain.learned.vectors["weights"])
     before, after = (api.predict(fit, grounding, hidden=hidden) for fit in (plain, tamed))
-    assert after.score(among=hidden).log_likelihood > before.score(among=hidden).log_likelihood
+    assert after.score(subset=hidden).log_likelihood > before.score(subset=hidden).log_likelihood
     if backend == "ess":
         np.testing.assert_array_equal(before.inferred.map_states, after.inferred.map_states)
 
@@ -53,7 +53,7 @@ def test_the_scale_is_that_of_a_search_by_hand(web):
         for k, scale in enumerate(SCALES):
             part.learned.vectors["weights"][:] *= scale
             found = api.predict(part, grounding, hidden=fold.test)
-            total[k] += fold.n * found.score(among=fold.test).log_likelihood
+            total[k] += fold.n_test * found.score(subset=fold.test).log_likelihood
             part.learned.vectors["weights"][:] /= scale
     assert fit.summary["calibration"] == SCALES[total.argmax()]
 

@@ -11,14 +11,14 @@ from tables import small_web
 import relcrf
 from relcrf.backends.base import Monitor
 from relcrf.backends.problems import training_problem
-from relcrf.backends.registry import make
+from relcrf.backends.registry import make_backend
 from relcrf.errors import UsageError
 from relcrf.evaluation.evaluations import compare, evaluate
-from relcrf.evaluation.exactness import JOINT_BITS, MOST_VARIABLES, draw_parts, exactness
-from relcrf.graph.adjacency import neighbours
+from relcrf.evaluation.exactness import JOINT_BITS, MAX_VARIABLES, measure_exactness, sample_subgraphs
+from relcrf.graph.adjacency import adjacency_matrix
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.inference.enumeration import Enumeration
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 NAME = "Page.category"
 
@@ -33,7 +33,7 @@ template three(a: E, b: E, c: E) where R(a, b) and R(b, c) over a.d == b.d and b
 
 @pytest.fixture(scope="module")
 def grounding(tmp_path_factory):
-    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    model = relcrf.load(resource_path("models", "webkb.rcrf"))
     return model.ground(relcrf.Dataset(small_web(tmp_path_factory.mktemp("web"))))
 
 
@@ -44,7 +44,7 @@ def found(grounding):
         ["local", "ess", "pseudo"],
         "by=Page.school",
         jobs=2,
-        parts=5,
+        n_subgraphs=5,
         settings={"ess": {"l2": 0.5}},
     )
 
@@ -79,14 +79,14 @@ def test_who_refuses_has_a_row():
     r = pd.DataFrame({"a": range(29), "b": range(1, 30)})
     grounding = relcrf.parse(THREES).ground(relcrf.Dataset({"e": e, "r": r}))
     found = compare(grounding, ["ess", "pseudo"], "random", jobs=2)
-    assert found.results["ess"].problem.code == "E302"
+    assert found.results["ess"].error.code == "E302"
     assert found.results["ess"].status.startswith("E302: backend 'ess' takes factors over at most two")
-    assert found.results["pseudo"].status == "converged" and found.predictions.best("E.d") == "pseudo"
+    assert found.results["pseudo"].status == "converged" and found.predictions.best_system("E.d") == "pseudo"
     assert set(found.predictions.systems) == {"majority", "pseudo"}
     whole = found.resources_as_dict()["backends"]["ess"]
     assert whole["error"]["code"] == "E302" and whole["seconds_learn"] is None
     nobody = compare(grounding, ["ess"], "random")
-    assert nobody.predictions.best("E.d") == "majority"
+    assert nobody.predictions.best_system("E.d") == "majority"
 
 
 def test_who_dies_or_takes_too_long_has_a_row(grounding, tmp_path, monkeypatch):
@@ -103,10 +103,10 @@ def test_who_dies_or_takes_too_long_has_a_row(grounding, tmp_path, monkeypatch):
     (info / "entry_points.txt").write_text("[relcrf.backends]\ndying = strangers:Dying\nendless = strangers:Endless\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = compare(grounding, ["dying", "local"], "random", jobs=2, limit=600.0, parts=0)
-    assert found.results["dying"].problem.code == "E355" and "died" in found.results["dying"].status
+    found = compare(grounding, ["dying", "local"], "random", jobs=2, time_limit=600.0, n_subgraphs=0)
+    assert found.results["dying"].error.code == "E355" and "died" in found.results["dying"].status
     assert found.results["local"].status == "converged"
-    found = compare(grounding, ["endless"], "random", limit=1.0, parts=0)
+    found = compare(grounding, ["endless"], "random", time_limit=1.0, n_subgraphs=0)
     assert found.results["endless"].status == "E355: backend 'endless' was stopped after 1 seconds"
     sys.modules.pop("strangers", None)
 
@@ -125,17 +125,17 @@ def problem(grounding):
 
 
 def test_parts_are_small_connected_and_apart(problem):
-    chosen, parts = draw_parts(problem, 6, 0)
+    chosen, parts = sample_subgraphs(problem, 6, 0)
     labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
     assert parts >= 3 and not (chosen & ~labelled).any()
     roles = np.where(chosen, Role.FREE, Role.CLAMPED).astype(np.int8)
     graph = reduce_graph(problem.graph, roles, problem.states)
     sizes = component_sizes(graph)
-    assert len(sizes) == parts and max(sizes) <= MOST_VARIABLES
+    assert len(sizes) == parts and max(sizes) <= MAX_VARIABLES
     assert max(sizes) * np.log2(5) <= JOINT_BITS
-    other, _ = draw_parts(problem, 6, 1)
+    other, _ = sample_subgraphs(problem, 6, 1)
     assert not np.array_equal(chosen, other)
-    np.testing.assert_array_equal(chosen, draw_parts(problem, 6, 0)[0])
+    np.testing.assert_array_equal(chosen, sample_subgraphs(problem, 6, 0)[0])
 
 
 def component_sizes(graph):
@@ -149,40 +149,40 @@ def component_sizes(graph):
 @pytest.mark.parametrize("backend", ["ess", "chow-liu", "dense", "local"])
 def test_the_judge_is_right(problem, backend):
     """Against enumeration of one part, by hand."""
-    system = make(backend)
+    system = make_backend(backend)
     learned = system.fit(problem, Monitor())
-    chosen, parts = draw_parts(problem, 1, 3)
+    chosen, parts = sample_subgraphs(problem, 1, 3)
     assert parts == 1 and chosen.sum() >= 4
-    found = exactness(system, learned, problem, chosen, parts)
+    found = measure_exactness(system, learned, problem, chosen, parts)
     labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
     roles = np.where(chosen, Role.FREE, np.where(labelled, Role.CLAMPED, Role.ABSENT)).astype(np.int8)
     graph = reduce_graph(problem.graph, roles, problem.states)
     truth = Enumeration(graph.scopes).marginals(graph.potentials(learned.vectors["weights"])).nodes
     said = system.infer(replace(problem, roles=roles), learned.vectors).marginals
-    assert found.largest == pytest.approx(np.abs(truth - said).max(), abs=1e-9)
+    assert found.max_error == pytest.approx(np.abs(truth - said).max(), abs=1e-9)
     assert found.divergence == pytest.approx((truth * np.log(truth / said)).sum() / chosen.sum(), abs=1e-9)
-    assert found.variables == chosen.sum()
+    assert found.n_variables == chosen.sum()
     if backend == "local":
         assert found.divergence < 1e-9, "its weights of pairs are 0"
     if backend == "ess":
-        assert found.largest > 1e-4, "the part has cycles, which a forest leaves out"
+        assert found.max_error > 1e-4, "the part has cycles, which a forest leaves out"
 
 
 def test_repeated_rows_have_a_part_each():
-    model = relcrf.load(shipped("models", "sensors.rcrf"))
+    model = relcrf.load(resource_path("models", "sensors.rcrf"))
     rng = np.random.default_rng(0)
     moments = pd.DataFrame({"id": [f"t{k}" for k in range(6)]})
     reading = pd.DataFrame([(f"t{k}", f"s{s}", int(rng.integers(1, 6))) for k in range(6) for s in range(30)])
     reading.columns = ["m", "s", "value"]
     grounding = model.ground(relcrf.Dataset({"moment": moments, "reading": reading}))
     problem = training_problem(grounding)
-    chosen, parts = draw_parts(problem, 20, 0)
+    chosen, parts = sample_subgraphs(problem, 20, 0)
     assert parts == 6
     assert np.count_nonzero(chosen.reshape(6, 30), axis=1).max() <= JOINT_BITS / np.log2(5)
 
 
 def test_neighbours(grounding):
-    adjacency = neighbours(grounding.graph)
+    adjacency = adjacency_matrix(grounding.graph)
     dense = adjacency.toarray()
     assert (dense == dense.T).all() and not dense.diagonal().any()
     (links,) = [group for group in grounding.graph.groups if len(group.scope) == 2]

@@ -13,18 +13,18 @@ from relcrf.backends import ess
 from relcrf.backends.problems import training_problem
 from relcrf.errors import UsageError
 from relcrf.evaluation.evaluations import evaluate
-from relcrf.evaluation.intervals import over_folds
+from relcrf.evaluation.intervals import fold_interval
 from relcrf.evaluation.runner import predict_fold, predict_frequencies
-from relcrf.evaluation.splits import folds_of
+from relcrf.evaluation.splits import make_folds
 from relcrf.graph.reduction import Role
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 NAME = "Page.category"
 
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory):
-    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    model = relcrf.load(resource_path("models", "webkb.rcrf"))
     return model, model.ground(relcrf.Dataset(small_web(tmp_path_factory.mktemp("web"))))
 
 
@@ -37,10 +37,10 @@ def test_figures_are_those_of_fits_by_hand(web, found):
     model, grounding = web
     assert found.predictions.systems == ("majority", "local", "ess")
     right, log_loss, n = 0.0, 0.0, 0
-    for one, said in zip(found.folds, found.predictions.by_fold("ess", NAME), strict=True):
+    for one, said in zip(found.folds, found.predictions.scored_by_fold("ess", NAME), strict=True):
         fit = api.fit(model, grounding, "ess", hidden=one.test, l2=0.5)
         predicted = api.predict(fit, grounding, hidden=one.test)
-        score = predicted.score(among=one.test)
+        score = predicted.score(subset=one.test)
         n, right, log_loss = n + score.n, right + score.n * score.accuracy, log_loss - score.n * score.log_likelihood
         among = one.test[predicted.variables()]
         np.testing.assert_allclose(said.probabilities, predicted.probabilities()[among])
@@ -61,14 +61,14 @@ def test_the_gain_is_that_of_each_label(found):
     assert gain.high - gain.low < sum(one.high - one.low for one in figures.values())
     rounds = [
         float((one.of_items["log_loss"] - two.of_items["log_loss"]).mean())
-        for one, two in zip(results.by_fold("ess", NAME), results.by_fold("local", NAME), strict=True)
+        for one, two in zip(results.scored_by_fold("ess", NAME), results.scored_by_fold("local", NAME), strict=True)
     ]
-    assert np.mean(gain.over_folds) == pytest.approx(np.mean(rounds))
+    assert np.mean(gain.fold_interval) == pytest.approx(np.mean(rounds))
 
 
 def test_ranks_are_compared_within_a_round(found):
     results = found.predictions
-    rounds = [(len(one.truth), one.measures()["roc_auc"]) for one in results.by_fold("ess", NAME)]
+    rounds = [(len(one.truth), one.measures()["roc_auc"]) for one in results.scored_by_fold("ess", NAME)]
     wanted = sum(n * value for n, value in rounds) / sum(n for n, _ in rounds)
     assert results.estimates("ess", NAME)["roc_auc"].value == pytest.approx(wanted)
     assert results.estimates("majority", NAME)["roc_auc"].value == 0.5
@@ -83,16 +83,19 @@ def test_labels_are_counted_by_attribute():
         "template d(e: E) over e.d template b(e: E) over e.b template both(e: E) over e.d, e.b"
     )
     results = evaluate(model.ground(relcrf.Dataset({"e": table})), ["local"], "folds=5").predictions
-    one, majority = (results.by_fold(name, "E.d") for name in ("local", "majority"))
+    one, majority = (results.scored_by_fold(name, "E.d") for name in ("local", "majority"))
     assert results.n_train[:, 0].tolist() == [60 - len(each.truth) for each in one]
-    gaps = [float((a.of_items["log_loss"] - b.of_items["log_loss"]).mean()) for a, b in zip(one, majority, strict=True)]
-    low, high = over_folds(gaps, 12 / 48)
-    assert results.differences("local", "majority", "E.d")["log_loss"].over_folds == pytest.approx((low, high))
+    gaps = [
+        float((a.item_measures["log_loss"] - b.item_measures["log_loss"]).mean())
+        for a, b in zip(one, majority, strict=True)
+    ]
+    low, high = fold_interval(gaps, 12 / 48)
+    assert results.differences("local", "majority", "E.d")["log_loss"].fold_interval == pytest.approx((low, high))
 
 
 def test_the_majority_counts_what_is_learned_from(web):
     _, grounding = web
-    fold = folds_of(grounding, "random,folds=3")[0]
+    fold = make_folds(grounding, "random,folds=3")[0]
     said = predict_frequencies(grounding, fold)
     known = grounding.states[(grounding.states >= 0) & ~fold.test]
     wanted = np.bincount(known, minlength=5) + 1
@@ -101,7 +104,7 @@ def test_the_majority_counts_what_is_learned_from(web):
 
 def test_hidden_labels_are_not_learned_from(web):
     _, grounding = web
-    fold = folds_of(grounding, "random,folds=3")[0]
+    fold = make_folds(grounding, "random,folds=3")[0]
     turned = replace(grounding, states=np.where(fold.test, 0, grounding.states))
     system = ess.EssBackend()
     said = [predict_fold(training_problem(g), fold, system)[0] for g in (grounding, turned)]
@@ -118,10 +121,10 @@ def test_the_future_is_not_there():
     keys = [f"k{k:02d}" for k in range(40)]
     e = pd.DataFrame({"id": keys, "d": ["x", "x", "y", "y"] * 10, "t": range(40)})
     grounding = model.ground(relcrf.Dataset({"e": e, "next": pd.DataFrame({"a": keys[:-1], "b": keys[1:]})}))
-    first = folds_of(grounding, "folds=3,time=t")[0]
+    first = make_folds(grounding, "folds=3,time=t")[0]
     problem = training_problem(grounding)
-    assert (first.learning(problem).roles[20:] == Role.ABSENT).all()
-    assert (first.querying(problem).roles == np.repeat([Role.CLAMPED, Role.FREE, Role.ABSENT], [10, 10, 20])).all()
+    assert (first.learning_problem(problem).roles[20:] == Role.ABSENT).all()
+    assert (first.query_problem(problem).roles == np.repeat([Role.CLAMPED, Role.FREE, Role.ABSENT], [10, 10, 20])).all()
     later = np.arange(40) >= 20
     turned = replace(grounding, states=np.where(later, 1 - grounding.states, grounding.states))
     said = [predict_fold(training_problem(g), first, ess.EssBackend())[0] for g in (grounding, turned)]
@@ -199,8 +202,8 @@ def test_links_are_predicted():
     found = evaluate(grounding, ["ess"], "hide=0.2,of=Knows")
     figures = {name: found.predictions.estimates(name, "Knows") for name in found.predictions.systems}
     assert figures["ess"]["pr_auc"].value > figures["local"]["pr_auc"].value > figures["majority"]["pr_auc"].value + 0.2
-    assert found.leaks.transductive and found.predictions.clusters("Knows").what == "components"
-    table = found.predictions.table()
+    assert found.leakage.transductive and found.predictions.clusters("Knows").unit == "components"
+    table = found.predictions.measure_table()
     assert len(table) == 3 * 7 and set(table["attribute"]) == {"Knows"}
 
 

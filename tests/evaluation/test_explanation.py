@@ -11,7 +11,7 @@ from graphs import joint_score
 import relcrf
 from relcrf.api import Fit
 from relcrf.errors import UsageError
-from relcrf.evaluation.explanation import Case
+from relcrf.evaluation.explanation import ExplanationCase
 from relcrf.report import neighbourhood
 from relcrf.report.plot import require_drawable
 
@@ -122,7 +122,7 @@ def test_on_a_tree_a_neighbour_contributes_what_its_factors_do():
     for one in found.contributions:
         if not one.neighbours:
             continue
-        other = grounding.variable(one.neighbours[0].name)
+        other = grounding.find_variable(one.neighbours[0].name)
         without = [
             (number, k)
             for number, group in enumerate(grounding.graph.groups)
@@ -226,7 +226,7 @@ def test_what_a_change_does_is_what_other_tables_give(page, backend):
     assert list(found.single) == sorted(found.single, key=lambda flip: flip.log_odds)
     for flip in found.single:
         (change,) = flip.changes
-        kinds.add(change.what.split()[0].split("(")[0])
+        kinds.add(change.subject.split()[0].split("(")[0])
         other = changed(data, page, change)
         again = fit.explain(relcrf.Dataset(other), f"Page/{page}", against=None)
         assert again.answer == flip.answer
@@ -269,8 +269,8 @@ def test_as_many_changes_as_it_takes(prior, changes):
     fit = relcrf.parse(text).fit(data, "local")
     fit = Fit(replace(fit.learned, vectors={"weights": np.array([prior, 1.0, 0.9])}))
     found = fit.flips(data, "E/1")
-    assert (found.answer, found.considered) == ("x", 2)
-    assert (found.nearest and [change.what for change in found.nearest.changes]) == changes
+    assert (found.answer, found.n_candidates) == ("x", 2)
+    assert (found.nearest and [change.subject for change in found.nearest.changes]) == changes
 
 
 def test_predicted_relations_and_cliques():
@@ -290,7 +290,7 @@ def test_predicted_relations_and_cliques():
         found = fit.explain(grounding, name, hidden=hidden, depth=2)
         total = sum(one.amount for one in found.contributions) + found.remainder
         assert total == pytest.approx(found.log_odds, abs=1e-9)
-        exact = enumerated(fit, grounding, grounding.variable(found.variable), hidden=range(3))
+        exact = enumerated(fit, grounding, grounding.find_variable(found.variable), hidden=range(3))
         assert found.log_odds == pytest.approx(abs(exact[1] - exact[0]), abs=1e-9)
 
 
@@ -343,10 +343,10 @@ def test_states_that_cannot_be_compared():
 def test_a_backend_that_does_not_say_what_it_answers_from():
     data = tables()
     fit = trained(data, "local")
-    case = Case.of(fit.learned, fit.ground(relcrf.Dataset(data)), 0)
+    case = ExplanationCase.from_model(fit.learned, fit.ground(relcrf.Dataset(data)), 0)
 
     class Silent(type(case.system)):
-        answers_from = relcrf.backends.base.AbstractBackend.answers_from
+        inference_tasks = relcrf.backends.base.AbstractBackend.inference_tasks
 
     with pytest.raises(UsageError) as raised:
         relcrf.evaluation.explanation.explain(replace(case, system=Silent()))
@@ -363,7 +363,7 @@ def test_pictures_are_the_same_for_the_same_answer(ending, tmp_path):
     data["link"] = pd.DataFrame(names[np.array(TREE)], columns=["x", "y"])
     found = trained(data).explain(relcrf.Dataset(data), "Page/$a$", depth=2)
     for name in ("one", "two"):
-        neighbourhood.save(found, tmp_path / f"{name}{ending}")
+        neighbourhood.save_neighbourhood(found, tmp_path / f"{name}{ending}")
     first = (tmp_path / f"one{ending}").read_bytes()
     assert first == (tmp_path / f"two{ending}").read_bytes()
     assert len(first) > 5000

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.evaluation.leaks import leaks_of
-from relcrf.evaluation.splits import Fold, folds_of
+from relcrf.evaluation.leakage import measure_leakage
+from relcrf.evaluation.splits import Fold, make_folds
 
 MODEL = """
 domain D = { red, blue }
@@ -35,62 +35,64 @@ def held(grounding, *variables):
 def test_what_crosses_is_counted():
     near = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
     grounding = ground(["red", "blue", "red", None, "blue", "red"], ["a"] * 6, near)
-    found = leaks_of(grounding, [held(grounding, 1, 2)])
+    found = measure_leakage(grounding, [held(grounding, 1, 2)])
     # (0, 1) crosses; (1, 2) is within; (2, 3) goes to what has no label
     assert found.crossings.rows() == [("near", 3, 1)]
-    assert (found.held, found.beside, found.transductive) == (2, 1, True)
-    assert "50% of what is held out has a labelled neighbour" in found.sentences[0]
-    assert "--split snowball" in found.sentences[1], "there is but one component"
-    both = leaks_of(grounding, [held(grounding, 1, 2), held(grounding, 4)])
-    assert both.crossings.rows() == [("near", 5, 2)] and both.held == 3
+    assert (found.held_out, found.labelled_neighbours, found.transductive) == (2, 1, True)
+    assert "50% of what is held out has a labelled neighbour" in found.interpretation[0]
+    assert "--split snowball" in found.interpretation[1], "there is but one component"
+    both = measure_leakage(grounding, [held(grounding, 1, 2), held(grounding, 4)])
+    assert both.crossings.rows() == [("near", 5, 2)] and both.held_out == 3
 
 
 def test_what_is_not_used_joins_nothing():
     grounding = ground(["red", "blue", "red"], ["a"] * 3, [(0, 1), (1, 2)])
     one = held(grounding, 1)
     one.excluded[2] = True
-    assert leaks_of(grounding, [one]).crossings.rows() == [("near", 1, 1)]
+    assert measure_leakage(grounding, [one]).crossings.rows() == [("near", 1, 1)]
 
 
 def test_components_are_inductive():
     near = [(2 * k, 2 * k + 1) for k in range(10)]
     grounding = ground(["red", "blue"] * 10, ["a"] * 20, near)
-    found = leaks_of(grounding, folds_of(grounding, "component,folds=5"))
+    found = measure_leakage(grounding, make_folds(grounding, "component,folds=5"))
     assert found.crossings.rows() == [("near", 10, 0)]
-    assert not found.transductive and found.beside == 0 and "inductive" in found.sentences[0]
-    mixed = leaks_of(grounding, folds_of(grounding, "random,folds=5"))
-    assert mixed.transductive and "--split component" in mixed.sentences[1]
+    assert not found.transductive and found.labelled_neighbours == 0 and "inductive" in found.interpretation[0]
+    mixed = measure_leakage(grounding, make_folds(grounding, "random,folds=5"))
+    assert mixed.transductive and "--split component" in mixed.interpretation[1]
 
 
 def test_what_nothing_joins_is_told():
     grounding = ground(["red", "blue"] * 4, ["a"] * 8, [(0, 0)])
-    (sentence,) = leaks_of(grounding, folds_of(grounding, "random,folds=2")).sentences
+    (sentence,) = measure_leakage(grounding, make_folds(grounding, "random,folds=2")).interpretation
     assert sentence.startswith("no factor joins two labels")
 
 
 def test_a_giant_component_is_told():
     near = [(k, k + 1) for k in range(12)]
     grounding = ground(["red", "blue"] * 8, ["a"] * 16, near)
-    found = leaks_of(grounding, folds_of(grounding, "component,folds=2"))
-    assert found.largest == pytest.approx(13 / 16)
-    assert "81% of the labels" in found.sentences[1]
+    found = measure_leakage(grounding, make_folds(grounding, "component,folds=2"))
+    assert found.largest_component == pytest.approx(13 / 16)
+    assert "81% of the labels" in found.interpretation[1]
 
 
 def test_keys_that_were_never_learned_from():
     grounding = ground(["red", "blue", "red", "blue"], ["a b", "a", "c d e", "a e"], [(0, 1)])
-    found = leaks_of(grounding, [held(grounding, 2)])
+    found = measure_leakage(grounding, [held(grounding, 2)])
     assert found.keys.rows() == [("word", 3, 1)]
-    assert "2 of 3 keys of 'word'" in found.sentences[-1]
+    assert "2 of 3 keys of 'word'" in found.interpretation[-1]
 
 
 def test_twins_have_all_features_in_common():
     words = ["a b c d e", "a b c d e", "a b c d", "a b c d", "f g h i j", "f g h i k"]
     grounding = ground(["red", "red", "red", "red", "blue", "blue"], words, [(0, 1)])
-    found = leaks_of(grounding, [held(grounding, 1, 3, 5)])
-    assert (found.distinctive, found.twins, found.alike) == (2, 1, 1), "four words are too few to tell"
-    assert any("have a twin" in sentence for sentence in found.sentences)
+    found = measure_leakage(grounding, [held(grounding, 1, 3, 5)])
+    assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (2, 1, 1), (
+        "four words are too few to tell"
+    )
+    assert any("have a twin" in sentence for sentence in found.interpretation)
     other = ground(["red", "blue", "red", "red", "blue", "blue"], words, [(0, 1)])
-    assert leaks_of(other, [held(other, 1, 3, 5)]).alike == 0
+    assert measure_leakage(other, [held(other, 1, 3, 5)]).duplicates_same_label == 0
 
 
 def test_vectors_tell_twins():
@@ -99,8 +101,8 @@ def test_vectors_tell_twins():
     values[3] = values[0]
     table = pd.DataFrame({"id": range(6), "d": list("xyxxyy"), **{f"v_{k}": values[:, k] for k in range(8)}})
     grounding = model.ground(relcrf.Dataset({"e": table}))
-    found = leaks_of(grounding, [held(grounding, 0, 1)])
-    assert (found.distinctive, found.twins, found.alike) == (2, 1, 1)
+    found = measure_leakage(grounding, [held(grounding, 0, 1)])
+    assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (2, 1, 1)
 
 
 def test_repeated_structure_is_counted_as_any_other():
@@ -113,7 +115,7 @@ def test_repeated_structure_is_counted_as_any_other():
         [(k, s, (k + i) % 2 == 0) for k in range(4) for i, s in enumerate("abc")], columns=["row", "s", "value"]
     )
     grounding = model.ground(relcrf.Dataset({"row": pd.DataFrame({"id": range(4)}), "on": on}))
-    found = leaks_of(grounding, [held(grounding, 0, 3, 4, 5)])
+    found = measure_leakage(grounding, [held(grounding, 0, 3, 4, 5)])
     # of the first row two of three factors touch what is held out and cross; of the second row all three, which none crosses
     assert found.crossings.rows() == [("pair", 5, 2)]
     assert found.keys.rows() == [("pair", 3, 3)]
@@ -139,13 +141,15 @@ def test_what_candidates_may_join_is_connected():
             }
         )
     )
-    whole = folds_of(grounding, "component,folds=3")
+    whole = make_folds(grounding, "component,folds=3")
     for one in whole:
         assert set(np.bincount(np.flatnonzero(one.test) // 3)) <= {0, 3}, "an animal is held out whole, or not at all"
-    found = leaks_of(grounding, whole)
-    assert not found.transductive and found.beside == 0 and found.largest == pytest.approx(3 / 21)
-    mixed = leaks_of(grounding, [held(grounding, 0, 3, 4, 5)])
-    assert mixed.transductive and (mixed.held, mixed.beside) == (4, 1)
+    found = measure_leakage(grounding, whole)
+    assert (
+        not found.transductive and found.labelled_neighbours == 0 and found.largest_component == pytest.approx(3 / 21)
+    )
+    mixed = measure_leakage(grounding, [held(grounding, 0, 3, 4, 5)])
+    assert mixed.transductive and (mixed.held_out, mixed.labelled_neighbours) == (4, 1)
     model = relcrf.parse(TRAITS.replace("candidates", "# "))
     alone = model.ground(grounding.bound.dataset)
     assert len(set(alone.component)) == 21 and len(set(grounding.component)) == 7

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.evaluation import near_twins
-from relcrf.evaluation.leaks import leaks_of
-from relcrf.evaluation.near_twins import near_pairs
-from relcrf.evaluation.own_evidence import OwnEvidence
+from relcrf.evaluation import near_duplicates
+from relcrf.evaluation.leakage import measure_leakage
+from relcrf.evaluation.local_evidence import LocalEvidence
+from relcrf.evaluation.near_duplicates import find_near_duplicates
 from relcrf.evaluation.splits import Fold
 
 MODEL = """
@@ -68,20 +68,20 @@ def near_sets(words):
     for row, bag in enumerate(words):
         there[row, bag] = 1.0
     both, sizes = there @ there.T, there.sum(axis=1)
-    return both >= near_twins.COMMON * (sizes[:, None] + sizes - both)
+    return both >= near_duplicates.MIN_JACCARD * (sizes[:, None] + sizes - both)
 
 
 def near_numbers(numbers):
     scaled = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
     squares = ((scaled[:, None] - scaled) ** 2).sum(axis=2)
-    return squares <= near_twins.APART**2 * 2.0 * numbers.shape[1]
+    return squares <= near_duplicates.MAX_DISTANCE**2 * 2.0 * numbers.shape[1]
 
 
 def test_sets_beside_all_pairs():
     words = bags(600, np.random.default_rng(0))
     grounding = ground(WORDS, words=words)
     truth = among(near_sets(words))
-    found = as_set(near_pairs(OwnEvidence(grounding), np.arange(600)))
+    found = as_set(find_near_duplicates(LocalEvidence(grounding), np.arange(600)))
     assert found <= truth and len(truth) > 100
     assert len(found) > 0.98 * len(truth)
 
@@ -91,7 +91,7 @@ def test_numbers_beside_all_pairs(width):
     numbers = vectors(600, width, np.random.default_rng(1))
     grounding = ground(VECTOR, numbers=numbers)
     truth = among(near_numbers(numbers))
-    found = as_set(near_pairs(OwnEvidence(grounding), np.arange(600)))
+    found = as_set(find_near_duplicates(LocalEvidence(grounding), np.arange(600)))
     assert found <= truth and len(truth) > 50
     assert len(found) > 0.98 * len(truth)
 
@@ -101,7 +101,7 @@ def test_sets_and_numbers_together_beside_all_pairs():
     words, numbers = bags(600, rng), vectors(600, 6, rng)
     grounding = ground(WORDS, VECTOR, words=words, numbers=numbers)
     truth = among(near_sets(words) & near_numbers(numbers))
-    found = as_set(near_pairs(OwnEvidence(grounding), np.arange(600)))
+    found = as_set(find_near_duplicates(LocalEvidence(grounding), np.arange(600)))
     assert found <= truth and len(truth) > 20
     assert len(found) > 0.98 * len(truth)
 
@@ -112,12 +112,12 @@ def test_what_all_is_alike_is_not_compared_with_all(monkeypatch):
     words = [np.delete(same, rng.choice(80, 3, replace=False)) for _ in range(1000)]
     compared = []
     monkeypatch.setattr(
-        near_twins,
-        "are_near",
+        near_duplicates,
+        "are_near_duplicates",
         lambda values, numbers, pairs: compared.append(len(pairs)) or np.ones(len(pairs), dtype=bool),
     )
-    near_pairs(OwnEvidence(ground(WORDS, words=words)), np.arange(1000))
-    assert 1000 < compared[0] <= 1000 * near_twins.WINDOW * near_twins.BANDS < 1000 * 999 / 2
+    find_near_duplicates(LocalEvidence(ground(WORDS, words=words)), np.arange(1000))
+    assert 1000 < compared[0] <= 1000 * near_duplicates.BUCKET_WINDOW * near_duplicates.BANDS < 1000 * 999 / 2
 
 
 def test_the_report_tells_of_near_duplicates():
@@ -125,13 +125,13 @@ def test_the_report_tells_of_near_duplicates():
     words = [first, first[:-1], second, np.append(second, 99), third, third]
     grounding = ground(WORDS, words=words, labels=["x", "x", "y", "x", "x", "y"])
     held = np.array([False, True, False, True, False, True])
-    found = leaks_of(grounding, [Fold("1", held, np.zeros(6, dtype=bool))])
-    assert (found.distinctive, found.twins, found.alike) == (3, 1, 0)
-    assert (found.near, found.near_alike) == (2, 1), "a twin is not counted again"
+    found = measure_leakage(grounding, [Fold("1", held, np.zeros(6, dtype=bool))])
+    assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (3, 1, 0)
+    assert (found.near_duplicates, found.near_same_label) == (2, 1), "a twin is not counted again"
     assert any(
-        "2 of 3 held-out things are nearly the same as one in the training (1 with" in s for s in found.sentences
+        "2 of 3 held-out things are nearly the same as one in the training (1 with" in s for s in found.interpretation
     )
-    apart = leaks_of(
+    apart = measure_leakage(
         grounding, [Fold("1", np.array([True, True, False, False, False, False]), np.zeros(6, dtype=bool))]
     )
-    assert (apart.near, apart.twins) == (0, 0), "those that are near are held out together"
+    assert (apart.near_duplicates, apart.duplicates) == (0, 0), "those that are near are held out together"

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from relcrf.evaluation.partitions import balanced, hidden_share, periods, snowball, stratified
+from relcrf.evaluation.partitions import (
+    balanced_folds,
+    snowball_folds,
+    stratified_folds,
+    stratified_sample,
+    time_periods,
+)
 
 
 def rng(seed=0):
@@ -27,20 +33,20 @@ def crossing(adjacency, fold):
 
 def test_every_stratum_has_its_share_in_every_fold():
     stratum = np.repeat([-1, 0, 1, 2], [7, 50, 23, 4])
-    fold = stratified(stratum, 5, rng())
+    fold = stratified_folds(stratum, 5, rng())
     assert (fold[:7] == -1).all() and (fold[7:] >= 0).all()
     for number, size in ((0, 50), (1, 23), (2, 4)):
         counts = np.bincount(fold[stratum == number], minlength=5)
         assert counts.sum() == size and counts.max() - counts.min() <= 1
     counts = np.bincount(fold[7:])
     assert counts.max() - counts.min() <= 1
-    assert not np.array_equal(fold, stratified(stratum, 5, rng(1)))
-    np.testing.assert_array_equal(fold, stratified(stratum, 5, rng()))
+    assert not np.array_equal(fold, stratified_folds(stratum, 5, rng(1)))
+    np.testing.assert_array_equal(fold, stratified_folds(stratum, 5, rng()))
 
 
 def test_a_share_of_every_stratum_is_hidden():
     stratum = rng().permutation(np.repeat([-1, 0, 1], [10, 900, 40]))
-    hidden = hidden_share(stratum, 0.1, rng())
+    hidden = stratified_sample(stratum, 0.1, rng())
     assert [int(hidden[stratum == k].sum()) for k in (-1, 0, 1)] == [0, 90, 4]
 
 
@@ -48,29 +54,29 @@ def test_whole_groups_in_folds_of_like_size():
     sizes = np.array([40, 30, 20, 20, 10, 10, 5, 5, 1, 1])
     group = np.repeat(np.arange(10), sizes)
     labelled = np.ones(len(group), dtype=bool)
-    fold = balanced(group, labelled, 3, rng())
+    fold = balanced_folds(group, labelled, 3, rng())
     for number in range(10):
         assert len(set(fold[group == number])) == 1
     assert max(np.bincount(fold)) - min(np.bincount(fold)) <= 5
     labelled[group == 0] = False  # no labels, no weight
-    assert np.bincount(balanced(group, labelled, 3, rng())[labelled]).max() <= 37
-    assert (balanced(np.where(group == 1, -1, group), labelled, 3, rng())[group == 1] == -1).all()
+    assert np.bincount(balanced_folds(group, labelled, 3, rng())[labelled]).max() <= 37
+    assert (balanced_folds(np.where(group == 1, -1, group), labelled, 3, rng())[group == 1] == -1).all()
 
 
 def test_a_snowball_cuts_fewer_links_than_chance():
     adjacency, labelled = grid(20), np.ones(400, dtype=bool)
     labelled[::7] = False
-    fold = snowball(adjacency, labelled, 4, rng())
+    fold = snowball_folds(adjacency, labelled, 4, rng())
     assert (fold[~labelled] == -1).all()
     counts = np.bincount(fold[labelled])
     assert counts.sum() == labelled.sum() and counts.max() - counts.min() <= 1
-    everything = snowball(adjacency, np.ones(400, dtype=bool), 4, rng())
-    chance = stratified(np.zeros(400, dtype=np.int64), 4, rng())
+    everything = snowball_folds(adjacency, np.ones(400, dtype=bool), 4, rng())
+    chance = stratified_folds(np.zeros(400, dtype=np.int64), 4, rng())
     assert crossing(adjacency, everything) < 0.4 * crossing(adjacency, chance)
 
 
 def test_a_snowball_begins_anew_where_a_component_ends():
-    fold = snowball(csr_array((6, 6), dtype=bool), np.ones(6, dtype=bool), 3, rng())
+    fold = snowball_folds(csr_array((6, 6), dtype=bool), np.ones(6, dtype=bool), 3, rng())
     assert np.bincount(fold).tolist() == [2, 2, 2]
 
 
@@ -78,7 +84,7 @@ def test_a_snowball_begins_anew_where_a_component_ends():
 def test_periods_are_one_after_the_other(kind):
     time = rng().permutation(np.repeat(np.arange(10), 10)).astype("int64").astype(kind)
     labelled = np.ones(100, dtype=bool)
-    period = periods(time, labelled, 4)
+    period = time_periods(time, labelled, 4)
     assert set(period) == {0, 1, 2, 3}
     for number in range(3):
         assert time[period == number].max() < time[period == number + 1].min()
@@ -88,4 +94,4 @@ def test_periods_are_one_after_the_other(kind):
 def test_what_has_no_label_or_no_time_in_periods():
     time = np.array([np.nan, 1.0, 1.0, 2.0, 3.0, 0.0, 9.0])
     labelled = np.array([False, True, True, True, True, False, False])
-    assert periods(time, labelled, 3).tolist() == [-1, 0, 0, 1, 2, 0, 2]
+    assert time_periods(time, labelled, 3).tolist() == [-1, 0, 0, 1, 2, 0, 2]

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.data.splits import EVERY, SplitPlan, read_hidden, read_split
+from relcrf.data.split_plan import ALL_ATTRIBUTES, SplitPlan, parse_hide, parse_split
 from relcrf.errors import DataError, UsageError
-from relcrf.evaluation.splits import folds_of, split_by
+from relcrf.evaluation.splits import make_folds, partition_variables
 
 MODEL = """
 domain D = { red, blue }
@@ -59,7 +59,7 @@ def block(grounding, name):
     ],
 )
 def test_what_a_split_is(text, folds, plan):
-    assert read_split(text, folds, 3) == plan
+    assert parse_split(text, folds, 3) == plan
 
 
 @pytest.mark.parametrize(
@@ -68,20 +68,20 @@ def test_what_a_split_is(text, folds, plan):
 )
 def test_what_is_not_a_split(text, folds):
     with pytest.raises(UsageError, match="E349"):
-        read_split(text, folds)
+        parse_split(text, folds)
 
 
 def test_what_hide_takes():
-    assert read_hidden("0.1", 2) == SplitPlan("hide", fraction=0.1, attribute=EVERY, seed=2)
-    assert read_hidden("Likes = 0.25") == SplitPlan("hide", fraction=0.25, attribute="Likes")
+    assert parse_hide("0.1", 2) == SplitPlan("hide", fraction=0.1, attribute=ALL_ATTRIBUTES, seed=2)
+    assert parse_hide("Likes = 0.25") == SplitPlan("hide", fraction=0.25, attribute="Likes")
     for text in ("all", "1", "0", "=0.1", "nan"):
         with pytest.raises(UsageError, match="E349"):
-            read_hidden(text)
+            parse_hide(text)
 
 
 @pytest.mark.parametrize("text", ["random", "snowball", "component"])
 def test_every_label_is_held_out_once(grounding, text):
-    rounds = folds_of(grounding, read_split(text, 3))
+    rounds = make_folds(grounding, parse_split(text, 3))
     labelled = grounding.states >= 0
     assert len(rounds) == 3
     np.testing.assert_array_equal(np.sum([one.test for one in rounds], axis=0), labelled)
@@ -91,36 +91,36 @@ def test_every_label_is_held_out_once(grounding, text):
 
 
 def test_components_stay_whole(grounding):
-    split = split_by(grounding, "component,folds=3")
+    split = partition_variables(grounding, "component,folds=3")
     colours = block(grounding, "E.colour")
     for chain in np.split(split.fold[colours], 10):
         assert len(set(chain)) == 1
 
 
 def test_links_are_hidden_and_no_links_as_often(grounding):
-    (one,) = folds_of(grounding, read_hidden("Likes=0.2"))
+    (one,) = make_folds(grounding, parse_hide("Likes=0.2"))
     likes = block(grounding, "Likes")
     assert not np.delete(one.test, likes).any()
     for state in (0, 1):
         of_state = grounding.states[likes] == state
         assert one.test[likes][of_state].mean() == pytest.approx(0.2)
-    (every,) = folds_of(grounding, read_hidden("0.2"))
+    (every,) = make_folds(grounding, parse_hide("0.2"))
     assert every.test[block(grounding, "E.colour")].any()
 
 
 def test_by_the_column_of_one_entity_the_others_stay_in_training(grounding):
-    rounds = folds_of(grounding, read_split("by=E.town"))
+    rounds = make_folds(grounding, parse_split("by=E.town"))
     assert [one.name for one in rounds] == ["t0", "t1", "t2", "t3"]
     assert not any(one.test[block(grounding, "F.shade")].any() for one in rounds)
     assert rounds[0].test[block(grounding, "Likes")].sum() == 15 * 3  # of a tuple the thing at its argument
-    assert len(folds_of(grounding, read_split("by=E.town", 2))) == 2
+    assert len(make_folds(grounding, parse_split("by=E.town", 2))) == 2
     with pytest.raises(DataError, match="E212"):
-        folds_of(grounding, read_split("by=town"))  # F has none
+        make_folds(grounding, parse_split("by=town"))  # F has none
 
 
 @pytest.mark.parametrize("column", ["E.year", "E.day"])
 def test_the_past_tells_the_future(grounding, column):
-    rounds = folds_of(grounding, f"folds=3,time={column}")
+    rounds = make_folds(grounding, f"folds=3,time={column}")
     colours, others = block(grounding, "E.colour"), block(grounding, "F.shade")
     labelled = grounding.states >= 0
     assert len(rounds) == 3
@@ -136,12 +136,12 @@ def test_the_past_tells_the_future(grounding, column):
 
 
 def test_repeats_are_other_divisions(grounding):
-    rounds = folds_of(grounding, "random,folds=2,repeats=2")
+    rounds = make_folds(grounding, "random,folds=2,repeats=2")
     assert [one.name for one in rounds] == ["1.1", "1.2", "2.1", "2.2"]
     assert not np.array_equal(rounds[0].test, rounds[2].test)
     for plan in ("repeats=2,folds=2,time=E.year", "repeats=2,by=E.town"):
         with pytest.raises(UsageError, match="E352"):
-            folds_of(grounding, plan)
+            make_folds(grounding, plan)
 
 
 @pytest.mark.parametrize(
@@ -160,19 +160,19 @@ def test_repeats_are_other_divisions(grounding):
 )
 def test_what_cannot_be_divided(grounding, plan, code):
     with pytest.raises(DataError, match=code):
-        folds_of(grounding, plan)
+        make_folds(grounding, plan)
 
 
 def test_of_one_label_no_folds_are_made():
     model = relcrf.parse("entity E { predict d : bool } template t(e: E) over e.d")
     one = model.ground(relcrf.Dataset({"e": {"id": [1, 2], "d": [True, None]}}))
     with pytest.raises(DataError, match="label more things"):
-        folds_of(one, "random,folds=2")
+        make_folds(one, "random,folds=2")
 
 
 def test_an_attribute_that_is_not_predicted(grounding):
     with pytest.raises(UsageError, match="E310"):
-        folds_of(grounding, "hide=0.1,of=Colours")
+        make_folds(grounding, "hide=0.1,of=Colours")
 
 
 def test_labels_without_a_time():
@@ -180,7 +180,7 @@ def test_labels_without_a_time():
     data = pd.DataFrame({"id": [1, 2, 3], "d": ["x", "y", "x"], "year": ["2001", None, "2003"]})
     grounding = model.ground(relcrf.Dataset({"e": data}))
     with pytest.raises(DataError, match=r"E352.*1 labels have no time"):
-        folds_of(grounding, "folds=2,time=year")
+        make_folds(grounding, "folds=2,time=year")
 
 
 def test_a_group_with_all_labels_leaves_nothing_to_learn_from():
@@ -188,7 +188,7 @@ def test_a_group_with_all_labels_leaves_nothing_to_learn_from():
     data = pd.DataFrame({"id": [1, 2, 3], "d": ["x", "y", None], "part": ["a", "a", "b"]})
     grounding = model.ground(relcrf.Dataset({"e": data}))
     with pytest.raises(DataError, match="E226"):
-        folds_of(grounding, "part")
+        make_folds(grounding, "part")
 
 
 def test_nothing_predicted_is_about_that_thing():
@@ -197,4 +197,4 @@ def test_nothing_predicted_is_about_that_thing():
     )
     data = {"e": pd.DataFrame({"id": [1, 2], "d": ["x", "y"]}), "f": pd.DataFrame({"id": [1], "size": [1]})}
     with pytest.raises(DataError, match="E342"):
-        folds_of(model.ground(relcrf.Dataset(data)), "by=F.size")
+        make_folds(model.ground(relcrf.Dataset(data)), "by=F.size")

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.evaluation.run_differences import differences, jaccard
+from relcrf.evaluation.run_differences import compare_runs, jaccard
 
 TEXT = "domain D = { x, y } domain C = open entity E { predict d : D c : C } template t(e: E) over e.d per e.c"
 
@@ -19,33 +19,35 @@ def fitted(text=TEXT, keys="abab", backend="local", **settings):
 
 def test_a_run_does_not_differ_from_itself():
     one = fitted()
-    found = differences(one, one)
-    assert not any((found.settings, found.summary, found.bindings, found.values, found.model, *found.only))
+    found = compare_runs(one, one)
+    assert not any(
+        (found.settings, found.summary, found.bindings, found.vocabulary_sizes, found.model, *found.unique_weights)
+    )
     np.testing.assert_array_equal(found.weights["first"], found.weights["second"])
     assert found.correlation == pytest.approx(1.0)
-    assert found.structure is None
+    assert found.candidate_jaccard is None
 
 
 def test_weights_are_matched_by_their_names():
     """Key b has another place among the weights of the other run."""
     one, other = fitted(), fitted(keys="bcbc")
     shifted = replace(other, vectors={"weights": other.vectors["weights"] + np.array([0.0, 5.0, 0.0, 0.0])})
-    found = differences(one, shifted)
+    found = compare_runs(one, shifted)
     assert set(found.weights["key"]) == {"b"}
     assert found.weights.rows(1)[0][:4] == ("t", "b", "1", "y")
-    assert [set(alone["key"]) for alone in found.only] == [{"a"}, {"c"}]
+    assert [set(alone["key"]) for alone in found.unique_weights] == [{"a"}, {"c"}]
 
 
 def test_settings_models_and_data():
     changed = TEXT + "\ntemplate more(e: E) over e.d"
     table = pd.DataFrame({"id": range(5), "d": list("xyxyx"), "c": list("ababc")})
     other = relcrf.parse(changed).fit(relcrf.Dataset({"e": table}), "ess", l2=2.0).learned
-    found = differences(fitted(), other, ("one", "two"))
+    found = compare_runs(fitted(), other, ("one", "two"))
     assert found.settings["backend"] == ("local", "ess")
     assert found.settings["l2"] == (1.0, 2.0)
     assert found.settings["width"] == (None, 1)
     assert found.bindings == {"t": (4, 5), "more": (None, 5)}
-    assert found.values == {"C": (2, 3)}
+    assert found.vocabulary_sizes == {"C": (2, 3)}
     assert found.model[:2] == ("--- one", "+++ two")
     assert "+template more(e: E) over e.d" in found.model
 
@@ -62,5 +64,5 @@ def test_structure_in_common():
     data = relcrf.Dataset({"e": pd.DataFrame({"id": range(60)}), "has": pd.DataFrame(rows, columns=["e", "w"])})
     one, other = (relcrf.parse(text).fit(data, "trmrf", l1=l1).learned for l1 in (0.5, 20.0))
     chosen = [{key for t in each.templates if t.name == "both" for key in t.keys.values} for each in (one, other)]
-    assert differences(one, other).structure == len(chosen[0] & chosen[1]) / len(chosen[0] | chosen[1])
+    assert compare_runs(one, other).candidate_jaccard == len(chosen[0] & chosen[1]) / len(chosen[0] | chosen[1])
     assert ("a", "b") in chosen[0]

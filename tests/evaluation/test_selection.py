@@ -10,13 +10,13 @@ import relcrf
 from relcrf import api
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.splits import random_fold
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory):
     folder = small_web(tmp_path_factory.mktemp("web"), pages=60)
-    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    model = relcrf.load(resource_path("models", "webkb.rcrf"))
     return model, model.ground(relcrf.Dataset(folder)), folder
 
 
@@ -27,12 +27,12 @@ def likelihoods(selection):
 def test_the_best_is_what_a_search_by_hand_finds(web):
     model, grounding, _ = web
     found = api.select(grounding, "ess", {"l2": (0.1, 1.0, 100.0)}, seed=3)
-    assert not found.whole
+    assert not found.whole_components
     assert found.n == round(0.2 * (grounding.states >= 0).sum())
     held = random_fold(api.training_problem(grounding), 0.2, 3).test
     for row in found.rows:
         fit = api.fit(model, grounding, "ess", hidden=held, **{name: row[name] for name in found.settings})
-        score = api.predict(fit, grounding, hidden=held).score(among=held)
+        score = api.predict(fit, grounding, hidden=held).score(subset=held)
         assert row["log_likelihood"] == pytest.approx(score.log_likelihood, abs=1e-12)
         assert row["accuracy"] == score.accuracy
     again = api.select(grounding, "ess", {"l2": (0.1, 1.0, 100.0)}, held=held)
@@ -64,12 +64,12 @@ def test_whole_components_are_held_out_where_there_are_many():
     columns = dict(zip(("m", "s", "value"), map(list, zip(*rows, strict=True)), strict=True))
     model = relcrf.parse(text)
     grounding = model.ground(relcrf.Dataset({"m": {"id": [f"m{m}" for m in range(40)]}, "on": columns}))
-    grid = {"l2": (0.1, 10.0), "least_share": (0.0, 0.5)}
+    grid = {"l2": (0.1, 10.0), "min_fraction": (0.0, 0.5)}
     found = api.select(grounding, "ess", grid, hold=0.25)
-    assert found.whole and found.n == 10 * 3 and len(found.rows) == 4
+    assert found.whole_components and found.n == 10 * 3 and len(found.rows) == 4
     held = random_fold(api.training_problem(grounding), 0.25, 0).test
     again = api.select(grounding, "ess", grid, held=held)
-    assert again.whole and likelihoods(again) == likelihoods(found)
+    assert again.whole_components and likelihoods(again) == likelihoods(found)
     for row in found.rows:
         fit = api.fit(model, grounding, "ess", hidden=held, **{name: row[name] for name in found.settings})
         joint = api.joint_log_likelihood(fit, grounding, hidden=held)
@@ -97,7 +97,7 @@ def test_the_command_says_what_it_chose(web, tmp_path, capsys, monkeypatch):
     from command import json_command, relcrf_command
 
     _, _, folder = web
-    model = shipped("models", "webkb.rcrf")
+    model = resource_path("models", "webkb.rcrf")
     common = ("train", model, "--data", folder, "--select", "l2=0.1,10", "--select", "width=1, 2")
     code, answer = json_command(capsys, monkeypatch, *common, "--out", tmp_path / "run")
     assert code == 0 and len(answer["selection"]) == 4

@@ -4,7 +4,7 @@ import pytest
 
 import relcrf
 from relcrf.errors import RelcrfError
-from relcrf.evaluation.spelling import variable_of
+from relcrf.evaluation.variable_names import resolve_variable
 
 
 def grounding(keys, more=""):
@@ -15,19 +15,19 @@ def grounding(keys, more=""):
 
 def test_a_key_that_ends_like_the_attribute():
     found = grounding(["x.topic", "y", "y.topic", "a/b"])
-    assert found.label(variable_of(found, "Page/x.topic")) == "Page(x.topic).topic"
-    assert found.label(variable_of(found, "Page/y.topic")) == "Page(y).topic"
-    assert found.label(variable_of(found, "Page/y.topic.topic")) == "Page(y.topic).topic"
-    assert found.label(variable_of(found, "Page/a/b")) == "Page(a/b).topic"
+    assert found.variable_name(resolve_variable(found, "Page/x.topic")) == "Page(x.topic).topic"
+    assert found.variable_name(resolve_variable(found, "Page/y.topic")) == "Page(y).topic"
+    assert found.variable_name(resolve_variable(found, "Page/y.topic.topic")) == "Page(y.topic).topic"
+    assert found.variable_name(resolve_variable(found, "Page/a/b")) == "Page(a/b).topic"
     for name in ("Page/nobody", "Page/nobody.topic"):
         with pytest.raises(RelcrfError, match="nobody"):
-            variable_of(found, name)
+            resolve_variable(found, name)
 
 
 def test_of_several_attributes_one_is_named():
     found = grounding(["x.topic", "y"], "predict kind : bool")
-    assert found.label(variable_of(found, "Page/y.kind")) == "Page(y).kind"
+    assert found.variable_name(resolve_variable(found, "Page/y.kind")) == "Page(y).kind"
     for name in ("Page/x.topic", "Page/y"):
         with pytest.raises(RelcrfError):
-            variable_of(found, name)
-    assert found.label(variable_of(found, "Page/x.topic.kind")) == "Page(x.topic).kind"
+            resolve_variable(found, name)
+    assert found.variable_name(resolve_variable(found, "Page/x.topic.kind")) == "Page(x.topic).kind"

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tables import small_web, write_tables
 
 import relcrf
-from relcrf.data.splits import DRAWN, SplitPlan, read_split
+from relcrf.data.split_plan import RANDOM_KINDS, SplitPlan, parse_split
 from relcrf.errors import UsageError
-from relcrf.evaluation.splits import split_by
-from relcrf.resources import shipped
+from relcrf.evaluation.splits import partition_variables
+from relcrf.resources import resource_path
 
 MODEL = """
 domain D = { red, blue }
@@ -26,7 +26,7 @@ template c(e: E) over e.colour
 template o(e: E) over e.other
 template p(x: E, y: E) over P(x, y)
 """
-WEBKB = shipped("models", "webkb.rcrf")
+WEBKB = resource_path("models", "webkb.rcrf")
 
 
 def ground(keys):
@@ -37,9 +37,9 @@ def ground(keys):
 
 def folds(grounding, plan):
     """The fold of each variable by its name."""
-    split = split_by(grounding, plan)
+    split = partition_variables(grounding, plan)
     names = grounding.labels(np.arange(len(split.fold)))
-    return {name: split.values[f] for name, f in zip(names, split.fold, strict=True)}
+    return {name: split.fold_names[f] for name, f in zip(names, split.fold, strict=True)}
 
 
 KEYS = [f"k{i}" for i in range(300)]
@@ -97,10 +97,10 @@ def test_hashes_do_not_change_between_versions():
 )
 def test_what_split_takes(text, plan):
     if plan is not None:
-        assert read_split(text) == plan
+        assert parse_split(text) == plan
         return
     with pytest.raises(UsageError) as caught:
-        read_split(text)
+        parse_split(text)
     (problem,) = caught.value.diagnostics
     assert problem.code == "E349" and problem.hint
 
@@ -170,7 +170,7 @@ def test_mistakes(web, tmp_path, capsys, monkeypatch, arguments, code):
 def test_a_relation_about_no_things_may_be_split_by_folds(tmp_path):
     model = relcrf.parse("predict relation Rain(day: 1..9) template t(d: 1..9) over Rain(d)")
     data = relcrf.Dataset(write_tables(tmp_path, rain=[{"day": 1}]))
-    assert len(np.unique(split_by(model.ground(data), "folds=3").fold)) == 3
+    assert len(np.unique(partition_variables(model.ground(data), "folds=3").fold)) == 3
 
 
 COLUMNS = st.text() | st.sampled_from(["a=b", "=", "column=", "folds=2", "hide=0.1,seed=1", "column", "random"])
@@ -181,7 +181,7 @@ PLANS = st.one_of(
     st.builds(SplitPlan, st.just("column"), COLUMNS, folds=FOLDS, seed=SEEDS, repeats=REPEATS),
     st.builds(SplitPlan, st.just("time"), st.just("Page.year"), folds=FOLDS),
     st.builds(SplitPlan, st.just("folds"), folds=FOLDS, seed=st.integers(), repeats=REPEATS),
-    st.builds(SplitPlan, st.sampled_from(DRAWN), folds=FOLDS, seed=SEEDS, repeats=REPEATS),
+    st.builds(SplitPlan, st.sampled_from(RANDOM_KINDS), folds=FOLDS, seed=SEEDS, repeats=REPEATS),
     st.builds(SplitPlan, st.just("hide"), fraction=FRACTIONS, seed=st.integers()),
     st.builds(
         SplitPlan, st.just("hide"), fraction=FRACTIONS, attribute=st.sampled_from(["*", "Page.topic"]), seed=SEEDS
@@ -192,4 +192,4 @@ PLANS = st.one_of(
 @generated(200)
 @given(PLANS)
 def test_the_text_of_a_plan_is_read_as_that_plan(plan):
-    assert read_split(plan.text) == plan
+    assert parse_split(plan.text) == plan

@@ -9,10 +9,10 @@ import pytest
 import relcrf
 from relcrf import api
 from relcrf.backends.problems import training_problem
-from relcrf.backends.pseudo import Blankets
+from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.errors import UsageError
 from relcrf.evaluation import standard_errors as module
-from relcrf.evaluation.named_weights import errors_on
+from relcrf.evaluation.named_weights import standard_errors_from_data
 
 LOGISTIC = """domain D = { no, yes }
 entity E { predict d : D x : real z : real }
@@ -102,12 +102,15 @@ def test_pseudo_likelihood_beside_a_bootstrap(backend, settings):
     data = {"e": pd.DataFrame({"id": range(states.size), "d": np.array(["x", "y"])[states.ravel()]})}
     grounding = model.ground(relcrf.Dataset({**data, "r": links(150, 6)}))
     fit = api.fit(model, grounding, backend, **settings)
-    errors = errors_on(fit.learned, grounding)
+    errors = standard_errors_from_data(fit.learned, grounding)
     again = estimates(model, grounding, [states[rng.integers(150, size=150)] for _ in range(100)], "pseudo")
     spread = again.std(axis=0, ddof=1)
     np.testing.assert_allclose(errors.values, spread, rtol=0.25)
     assert "sandwich" in errors.source and errors.is_maximum
-    objective, weights = training_problem(grounding).sum_of(Blankets()), fit.learned.vectors["weights"]
+    objective, weights = (
+        training_problem(grounding).total_likelihood(PseudoLikelihoodSpec()),
+        fit.learned.vectors["weights"],
+    )
     information = module.hessian(lambda at: objective(at)[1], weights, np.arange(2))
     bias, same = spread / np.sqrt(np.linalg.inv(information).diagonal())
     assert bias < 0.7 and same > 1.25
@@ -124,7 +127,7 @@ def test_pseudo_likelihood_on_one_connected_graph():
     found = []
     for states in samples[:20]:
         labelled = replace(grounding, states=states.ravel())
-        found.append(errors_on(api.fit(model, labelled, "pseudo").learned, labelled).values)
+        found.append(standard_errors_from_data(api.fit(model, labelled, "pseudo").learned, labelled).values)
     np.testing.assert_allclose(np.sqrt(np.mean(np.square(found), axis=0)), spread, rtol=0.25)
 
 
@@ -152,11 +155,11 @@ def test_conjugate_gradients_give_what_the_inverse_gives(monkeypatch):
     data = relcrf.Dataset(tables)
     fit = relcrf.parse(text).fit(data, "local")
     grounding = fit.ground(data)
-    whole = errors_on(fit.learned, grounding)
+    whole = standard_errors_from_data(fit.learned, grounding)
     monkeypatch.setattr(module, "MOST_WEIGHTS", 5)
-    np.testing.assert_allclose(errors_on(fit.learned, grounding).values, whole.values, rtol=1e-5)
+    np.testing.assert_allclose(standard_errors_from_data(fit.learned, grounding).values, whole.values, rtol=1e-5)
     asked = np.arange(len(whole.values)) % 2 == 0
-    some = errors_on(fit.learned, grounding, asked=asked).values
+    some = standard_errors_from_data(fit.learned, grounding, requested=asked).values
     np.testing.assert_allclose(some[asked], whole.values[asked], rtol=1e-5)
     assert np.isnan(some[~asked]).all()
 
@@ -175,9 +178,9 @@ def test_other_tables_are_told():
     _, tables = logistic()
     data = relcrf.Dataset(tables)
     fit = relcrf.parse(LOGISTIC).fit(data, "local")
-    assert errors_on(fit.learned, fit.ground(data)).is_maximum
+    assert standard_errors_from_data(fit.learned, fit.ground(data)).is_maximum
     _, other = logistic(seed=5, beta=(-1.0, -1.0, 1.0))
-    assert not errors_on(fit.learned, fit.ground(relcrf.Dataset(other))).is_maximum
+    assert not standard_errors_from_data(fit.learned, fit.ground(relcrf.Dataset(other))).is_maximum
 
 
 @pytest.mark.parametrize(("backend", "settings"), [("dense", {}), ("ess", {"objective": "margin"})])

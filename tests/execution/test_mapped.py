@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 
-from relcrf.execution.mapped import PAGE, Mapped
+from relcrf.execution.mapped_value import PAGE, MappedValue
 
 
 def test_what_is_loaded_is_what_was_written(tmp_path):
@@ -17,7 +17,7 @@ def test_what_is_loaded_is_what_was_written(tmp_path):
         "text": np.array(["a", "ö"], dtype=object),
         "plain": ("x", 1),
     }
-    written = Mapped.written(value, tmp_path / "value")
+    written = MappedValue.save(value, tmp_path / "value")
     assert len(pickle.dumps(written)) < 500, "arrays do not travel"
     found = pickle.loads(pickle.dumps(written)).load()
     assert list(found) == list(value) and found["plain"] == ("x", 1)
@@ -28,7 +28,7 @@ def test_what_is_loaded_is_what_was_written(tmp_path):
 
 def test_arrays_are_pages_of_the_file(tmp_path):
     """What one writes to its array stays its own, and what stands in the file is what a new reader sees."""
-    written = Mapped.written(np.zeros(2 * PAGE, dtype=np.int8), tmp_path / "value")
+    written = MappedValue.save(np.zeros(2 * PAGE, dtype=np.int8), tmp_path / "value")
     first = written.load()
     first[:] = 1
     assert not written.load().any() and not first.flags.owndata
@@ -38,4 +38,4 @@ def test_arrays_are_pages_of_the_file(tmp_path):
 
 
 def test_a_value_without_arrays(tmp_path):
-    assert Mapped.written("text", tmp_path / "value").load() == "text"
+    assert MappedValue.save("text", tmp_path / "value").load() == "text"

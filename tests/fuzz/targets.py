@@ -18,7 +18,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
-from promise import EXIT_CODES, kept, require_harmless
+from promise import EXIT_CODES, kept, url_problem
 from pyarrow import feather, parquet
 
 import relcrf
@@ -26,22 +26,22 @@ from relcrf.backends import run_folder
 from relcrf.cli.main import run as run_command
 from relcrf.data.dataset import Dataset
 from relcrf.editor.completion import complete
+from relcrf.editor.diagnostics import locate_diagnostics
 from relcrf.editor.hover import hover
 from relcrf.editor.outline import outline
-from relcrf.editor.positions import Positions
-from relcrf.editor.rename import RenameRefused, renameable, require_free
-from relcrf.editor.reports import reports
+from relcrf.editor.positions import PositionMap
+from relcrf.editor.rename import RenameError, find_renameable, require_available_name
 from relcrf.editor.workspace import Workspace
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.conditioning import condition
 from relcrf.graph.uai import read_evidence, read_model
-from relcrf.grounding.saved import SavedBlocks
+from relcrf.grounding.block_cache import BlockCache
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.language.check import check
 from relcrf.language.format import format_text
-from relcrf.language.parse import read
+from relcrf.language.parse import parse_with_errors
 from relcrf.language.render import render
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,19 @@ def language(data: bytes) -> None:
     """Reading, checking, writing and formatting a model."""
     text = data.decode("utf-8", errors="surrogateescape")
     with kept():
-        spec, problems = read(text, "fuzzed.rcrf")
+        spec, problems = parse_with_errors(text, "fuzzed.rcrf")
         found = [*problems, *check(spec, problems)]
         for diagnostic in found:
-            require_harmless(diagnostic.render())
+            url_problem(diagnostic.render())
         if not any(d.is_error for d in found):
             again = render(spec)
-            assert not read(again)[1], again
+            assert not parse_with_errors(again)[1], again
             assert format_text(format_text(text)) == format_text(text)
 
 
 def _models() -> list[bytes]:
     here = Path(__file__).parents[1] / "models" / "good"
-    models = (shipped("models", "webkb.rcrf").parent, here)
+    models = (resource_path("models", "webkb.rcrf").parent, here)
     return [path.read_bytes() for folder in models for path in sorted(folder.glob("*.rcrf"))]
 
 
@@ -111,25 +111,25 @@ def editor(data: bytes) -> None:
     place, text = data[:2], data[2:].decode("utf-8", errors="surrogateescape")
     with _folder() as folder, kept():
         beside = Workspace()
-        beside.put("main", 'include "open.rcrf"\ntemplate t(x: Page) over x.category', folder / "main.rcrf")
-        document = beside.put("open", text, folder / "open.rcrf")
+        beside.open_document("main", 'include "open.rcrf"\ntemplate t(x: Page) over x.category', folder / "main.rcrf")
+        document = beside.open_document("open", text, folder / "open.rcrf")
         beside.roots = [folder]
-        positions = Positions(text)
+        positions = PositionMap(text)
         offset = min(positions.offset(int.from_bytes(place[:1], "big"), int.from_bytes(place[1:], "big")), len(text))
         assert positions.offset(*positions.position(offset)) == offset
-        for opened in beside.open.values():
-            for report in reports(opened):
+        for opened in beside.open_documents.values():
+            for report in locate_diagnostics(opened):
                 assert report.message and 0 <= report.start <= report.stop
         assert all(0 <= h.start <= h.name_start <= h.name_stop <= h.stop <= len(text) for h in outline(document))
         hover(document, offset, beside.roots)
         for after_space in (False, True):
             if found := complete(document, offset, after_space=after_space):
                 assert 0 <= found.start <= found.stop <= len(text)
-        document.included_at(offset)
-        with contextlib.suppress(RenameRefused):
-            occurrence = renameable(document, offset)
+        document.included_path_at(offset)
+        with contextlib.suppress(RenameError):
+            occurrence = find_renameable(document, offset)
             assert beside.occurrences(document, occurrence.symbol)
-            require_free(document, occurrence.symbol, "another")
+            require_available_name(document, occurrence.symbol, "another")
 
 
 def _edited() -> list[bytes]:
@@ -352,7 +352,7 @@ def _trained() -> tuple[Path, relcrf.Model, dict[str, object]]:
     model = relcrf.parse(MODEL)
     tables: dict[str, object] = {"thing": COLUMNS, "next": NEXT}
     data = Dataset(tables)
-    fit = relcrf.api.fit(model, model.ground(data, keep=folder / "blocks"), "ess")
+    fit = relcrf.api.fit(model, model.ground(data, cache=folder / "blocks"), "ess")
     fit.save(folder / "run")
     return folder, model, tables
 
@@ -395,7 +395,7 @@ def blocks(data: bytes) -> None:
     with kept():
         folder = _spoilt("blocks", data or b"\0")
         _, model, tables = _trained()
-        grounding = model.ground(Dataset(tables), keep=SavedBlocks(folder))
+        grounding = model.ground(Dataset(tables), cache=BlockCache(folder))
         relcrf.api.fit(model, grounding, "ess", max_iterations=2)
 
 
@@ -427,7 +427,7 @@ def command(data: bytes) -> None:
         code, said = _called(folder, arguments)
         assert code in EXIT_CODES, (arguments, code, said)
         assert "Traceback" not in said, said
-        require_harmless(said)
+        url_problem(said)
 
 
 def _called(folder: Path, arguments: list[str]) -> tuple[int, str]:
@@ -438,7 +438,7 @@ def _called(folder: Path, arguments: list[str]) -> tuple[int, str]:
         stack.enter_context(contextlib.chdir(folder))
         # Their work takes minutes, and none of it depends on what is asked.
         stack.enter_context(mock.patch("relcrf.cli.demo.run_split", side_effect=UsageError(Diagnostic("E300", "late"))))
-        stack.enter_context(mock.patch("relcrf.cli.warmup.compile_all", return_value=()))
+        stack.enter_context(mock.patch("relcrf.cli.warmup.compile_kernels", return_value=()))
         stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO("entity A")))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))

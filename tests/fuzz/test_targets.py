@@ -14,11 +14,11 @@ from generated import generated
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.lark import from_lark
-from promise import Overdue, kept, require_harmless
+from promise import Overdue, kept, url_problem
 from targets import TARGETS
 
-from relcrf.errors import DataError, DataPlace, Diagnostic
-from relcrf.resources import shipped
+from relcrf.errors import DataError, DataLocation, Diagnostic
+from relcrf.resources import resource_path
 
 FOUND = sorted(path for path in (Path(__file__).parent / "found").glob("*/*") if path.is_file())
 
@@ -86,7 +86,7 @@ def test_mutations_keep_the_promise(name):
 
 
 def texts() -> st.SearchStrategy[str]:
-    return from_lark(lark.Lark(shipped("grammar", "rcrf.lark").read_text(encoding="utf-8")))
+    return from_lark(lark.Lark(resource_path("grammar", "rcrf.lark").read_text(encoding="utf-8")))
 
 
 @generated(40)
@@ -101,9 +101,9 @@ def test_a_broken_promise_is_noticed(monkeypatch):
     with pytest.raises(AssertionError), kept():
         raise DataError(())
     with pytest.raises(AssertionError, match="x1b"):
-        require_harmless("\x1b[31m")
+        url_problem("\x1b[31m")
     with kept():
-        raise DataError(Diagnostic("E204", "\x1b[31m", DataPlace("\u202e.csv"), "[red]", ("\x07",)))
+        raise DataError(Diagnostic("E204", "\x1b[31m", DataLocation("\u202e.csv"), "[red]", ("\x07",)))
     monkeypatch.setattr("promise.SECONDS", 0.01)
     with pytest.raises(Overdue), kept():
         while True:

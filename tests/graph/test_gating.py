@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import Dense, Keyed, Ones, Sparse, Tiled
 from relcrf.graph.gated_graph import GatedGraph
-from relcrf.graph.gates import ASKED, HIDDEN, GateGroup, Gates, block_for
+from relcrf.graph.gates import HIDDEN, QUERY, GateGroup, Gates, gate_weight_block
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
@@ -54,7 +54,7 @@ def one_group(scope, features, by):
     group = FactorGroup(scope, (3, 3), features, None, 0)
     layout = WeightLayout((WeightBlock("t", features.n_features, 9),))
     graph = FactorGraph(np.full(6, 3, dtype=np.int32), (group,), layout)
-    return graph, Gates({0: GateGroup(0, by)}, WeightLayout((block_for(group, by, "gate"),)))
+    return graph, Gates({0: GateGroup(0, by)}, WeightLayout((gate_weight_block(group, by, "gate"),)))
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -65,10 +65,10 @@ def test_log_odds_are_what_plain_loops_add_up(scope, features, by):
     rng = np.random.default_rng(4)
     roles = np.array([Role.FREE, Role.CLAMPED, Role.FREE, Role.FREE, Role.CLAMPED, Role.FREE])
     states, asked = rng.integers(0, 3, size=6), np.array([True, False, False, True, True, False])
-    status = np.where(roles == Role.FREE, 3 + np.where(asked, ASKED, HIDDEN), states)
+    status = np.where(roles == Role.FREE, 3 + np.where(asked, QUERY, HIDDEN), states)
     gates = rng.normal(size=gating.layout.size)
     for factors in (np.arange(6), np.array([4, 1, 1]), np.empty(0, dtype=np.int64)):
-        rows = gating.rows(graph, ((0, factors),), status)
+        rows = gating.gate_features(graph, ((0, factors),), status)
         assert (len(rows), rows.n_weights) == (len(factors), gating.layout.size)
         expected = [log_odds(graph, gating, 0, int(one), roles, states, asked, gates) for one in factors]
         np.testing.assert_allclose(rows.log_odds(gates), expected, atol=1e-6)
@@ -85,7 +85,7 @@ def test_rows_of_several_groups_follow_each_other(seed):
     roles = rng.choice([Role.FREE, Role.CLAMPED], size=8)
     states = np.array([rng.integers(k) for k in graph.cardinality])
     asked = rng.random(8) < 0.5
-    status = np.where(roles == Role.FREE, graph.cardinality + np.where(asked, ASKED, HIDDEN), states)
+    status = np.where(roles == Role.FREE, graph.cardinality + np.where(asked, QUERY, HIDDEN), states)
     gates = rng.normal(size=gating.layout.size)
     factors = tuple(
         (number, rng.integers(group.n_factors, size=3))
@@ -107,17 +107,17 @@ def test_which_weights_are_of_features_and_which_of_keys(features, by):
     graph, gating = one_group(SCOPES["expanded"], FEATURES[features], BY[by])
     rng = np.random.default_rng(5)
     gates = rng.normal(size=gating.layout.size)
-    of_features, of_keys = gating.of_features(graph), gating.of_keys(graph)
+    feature_weight_mask, of_keys = gating.feature_weight_mask(graph), gating.key_weight_mask(graph)
     factors = ((0, np.arange(6)),)
-    found = [gating.rows(graph, factors, rng.integers(0, 5, size=6)) for _ in range(5)]
+    found = [gating.gate_features(graph, factors, rng.integers(0, 5, size=6)) for _ in range(5)]
     key = FEATURES[features].block_of(np.arange(6))
     for rows in found:
-        bases = rows.log_odds(np.where(of_features, 0.0, gates))
+        bases = rows.log_odds(np.where(feature_weight_mask, 0.0, gates))
         assert all(len(np.unique(bases[key == k])) == 1 for k in key)
-        assert len(np.unique(rows.log_odds(np.where(of_features | of_keys, 0.0, gates)).round(12))) == 1
+        assert len(np.unique(rows.log_odds(np.where(feature_weight_mask | of_keys, 0.0, gates)).round(12))) == 1
     n_bases = 1 + (FEATURES[features].n_blocks if "key" in features else 0)
-    assert (~of_features).sum() == n_bases
-    assert (~of_features & ~of_keys).sum() == 1
+    assert (~feature_weight_mask).sum() == n_bases
+    assert (~feature_weight_mask & ~of_keys).sum() == 1
 
 
 # Pairs that are alike
@@ -186,10 +186,10 @@ def signature(graph, edge):
 def test_single_pairs_are_of_one_kind_where_their_tables_are_equal(graph, seed):
     """Under random weights of whole tables no two kinds have equal tables by chance."""
     roles = np.full(graph.n_variables, Role.FREE, dtype=np.int8)
-    gated = GatedGraph.of(reduce_graph(graph, roles, np.full(graph.n_variables, -1)))
+    gated = GatedGraph.from_reduced(reduce_graph(graph, roles, np.full(graph.n_variables, -1)))
     weights = np.random.default_rng(seed).normal(size=graph.layout.size)
-    tables, kinds = tables_of(gated.pairs, weights), tables_of(gated.kinds, weights)
-    for table, k in zip(tables, gated.kind, strict=True):
+    tables, kinds = tables_of(gated.pairs, weights), tables_of(gated.distinct_pairs, weights)
+    for table, k in zip(tables, gated.pair_class, strict=True):
         np.testing.assert_allclose(table, kinds[k], atol=1e-12)
     if all(group.patterns is None for group in graph.groups):
         assert len(kinds) == distinct(tables)
@@ -199,9 +199,9 @@ def test_features_of_their_own_have_no_classes():
     graph, _ = one_group(SCOPES["expanded"], FEATURES["keys and numbers"], None)
     reduced = reduce_graph(graph, np.full(6, Role.FREE, dtype=np.int8), np.full(6, -1))
     assert reduced.edge_classes() is None
-    gated = GatedGraph.of(reduced)
-    assert gated.kinds is gated.pairs
-    np.testing.assert_array_equal(gated.kind, np.arange(6))
+    gated = GatedGraph.from_reduced(reduced)
+    assert gated.distinct_pairs is gated.pairs
+    np.testing.assert_array_equal(gated.pair_class, np.arange(6))
 
 
 def test_repeated_rows_are_as_many_kinds_as_their_patterns():
@@ -216,6 +216,6 @@ def test_repeated_rows_are_as_many_kinds_as_their_patterns():
         np.full(n_rows * n_columns, 2, dtype=np.int32), (group,), WeightLayout((WeightBlock("t", 6, 4),))
     )
     roles = np.full(graph.n_variables, Role.FREE, dtype=np.int8)
-    gated = GatedGraph.of(reduce_graph(graph, roles, np.full(graph.n_variables, -1)))
-    assert gated.n_pairs == 300 and gated.kinds.n_edges == 6
-    assert dense_features(features)[gated.factors[0][1]].argmax(axis=1).tolist() == gated.kind.tolist()
+    gated = GatedGraph.from_reduced(reduce_graph(graph, roles, np.full(graph.n_variables, -1)))
+    assert gated.n_pairs == 300 and gated.distinct_pairs.n_edges == 6
+    assert dense_features(features)[gated.factors[0][1]].argmax(axis=1).tolist() == gated.pair_class.tolist()

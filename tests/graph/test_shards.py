@@ -6,11 +6,11 @@ from graphs import random_graph
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from relcrf.graph.components import components
+from relcrf.graph.components import label_components
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import Keyed, Ones, Tiled
 from relcrf.graph.reduction import Role
-from relcrf.graph.shards import cut, load_shard
+from relcrf.graph.shards import cut_into_shards, load_shard
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 
@@ -39,7 +39,7 @@ def test_shards_are_the_graph(seed, size, tmp_path_factory):
     roles = roles.astype(np.int8)
     states = (rng.random(graph.n_variables) * graph.cardinality).astype(np.int32)
     weights = rng.normal(size=graph.layout.size)
-    folders = cut(graph, roles, states, tmp_path_factory.mktemp("shards"), size)
+    folders = cut_into_shards(graph, roles, states, tmp_path_factory.mktemp("shards"), size)
     found, free = [], []
     for folder in folders:
         shard = load_shard(folder)
@@ -71,7 +71,7 @@ def test_repeated_structure_is_cut_by_rows(tmp_path):
     graph, rng = ratings(7, 5), np.random.default_rng(0)
     roles = rng.choice([Role.FREE, Role.ABSENT], p=[0.8, 0.2], size=35).astype(np.int8)
     states, weights = np.zeros(35, dtype=np.int32), rng.normal(size=graph.layout.size)
-    folders = cut(graph, roles, states, tmp_path, 20)
+    folders = cut_into_shards(graph, roles, states, tmp_path, 20)
     assert len(folders) > 2
     found = []
     for folder in folders:
@@ -85,15 +85,15 @@ def test_clamped_variables_cut_components():
     layout = WeightLayout((WeightBlock("pair", 1, 4),))
     graph = FactorGraph(np.full(5, 2, dtype=np.int32), (FactorGroup(pairs, (2, 2), Ones(4), None, 0),), layout)
     roles = np.full(5, Role.FREE, dtype=np.int8)
-    assert components(graph, roles).tolist() == [0, 0, 0, 0, 0]
+    assert label_components(graph, roles).tolist() == [0, 0, 0, 0, 0]
     for role in (Role.CLAMPED, Role.ABSENT):
         roles[2] = role
-        assert components(graph, roles).tolist() == [0, 0, 2, 3, 3]
+        assert label_components(graph, roles).tolist() == [0, 0, 2, 3, 3]
 
 
 def test_a_damaged_shard_is_refused(tmp_path):
     graph = ratings(3, 4)
-    (folder,) = cut(graph, np.zeros(12, dtype=np.int8), np.zeros(12, dtype=np.int32), tmp_path)
+    (folder,) = cut_into_shards(graph, np.zeros(12, dtype=np.int8), np.zeros(12, dtype=np.int32), tmp_path)
     (folder / "roles.npy").unlink()
     with pytest.raises(OSError, match="roles"):
         load_shard(folder)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from graphs import joint_score, random_graph
 
+from relcrf.graph.local_factors import bundle_factors
 from relcrf.graph.reduction import Role, reduce_graph
-from relcrf.graph.surroundings import surroundings
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -20,13 +20,14 @@ def test_bundles_are_all_that_depends_on_a_node(seed):
     reduced = reduce_graph(graph, roles, states)
     for node, variable in enumerate(reduced.variables):
         told = np.zeros(reduced.cardinality[node])
-        for bundle in surroundings(reduced, node):
+        for bundle in bundle_factors(reduced, node):
             cell = 0
             for other in bundle.others:
                 cell = cell * reduced.cardinality[other] + states[reduced.variables[other]]
             table = bundle.log_potentials(reduced.graph, weights)
             each = [
-                np.einsum("stp,p->st", piece.patterns(graph), _scores(graph, weights, piece)) for piece in bundle.pieces
+                np.einsum("stp,p->st", piece.patterns(graph), _scores(graph, weights, piece))
+                for piece in bundle.factors
             ]
             np.testing.assert_allclose(table, sum(each), atol=1e-9)
             told += table[:, cell]

@@ -9,12 +9,12 @@ from networks import CLIQUES, FORESTS, LOOPS
 from relcrf.errors import DataError
 from relcrf.graph.uai import (
     UaiModel,
-    marginals_text,
-    model_text,
-    partition_text,
+    format_marginals,
+    format_model,
+    format_partition,
+    format_states,
     read_evidence,
     read_model,
-    states_text,
 )
 from relcrf.inference.enumeration import Enumeration
 
@@ -65,7 +65,7 @@ def test_a_bayesian_network_sums_to_one(tmp_path):
 @pytest.mark.parametrize("name", [n for n in {**FORESTS, **LOOPS, **CLIQUES} if "1e4" not in n and "300" not in n])
 def test_what_is_written_reads_back(tmp_path, name):
     scopes, potentials = {**FORESTS, **LOOPS, **CLIQUES}[name](np.random.default_rng(3))
-    again = read(tmp_path, model_text(UaiModel(scopes, potentials, 0.25)))
+    again = read(tmp_path, format_model(UaiModel(scopes, potentials, 0.25)))
     assert again.constant == pytest.approx(0.25)
     full, tables = scopes.full(potentials)
     for column in ("cardinality", "start", "node"):
@@ -77,7 +77,7 @@ def test_what_is_written_reads_back(tmp_path, name):
 def test_what_no_number_can_hold_is_not_written():
     scopes, potentials = FORESTS["forest with weights of 1e4"](np.random.default_rng(0))
     with pytest.raises(ValueError, match="without a logarithm"):
-        model_text(UaiModel(scopes, potentials, 0.0))
+        format_model(UaiModel(scopes, potentials, 0.0))
 
 
 def test_comments_and_windows_line_ends(tmp_path):
@@ -170,12 +170,12 @@ def test_bad_evidence(tmp_path, text, message):
 
 
 def test_answers_as_the_competition_writes_them():
-    assert partition_text(-0.2008 * math.log(10)) == "PR\n-0.2008\n"
-    assert partition_text(-math.inf) == "PR\n-inf\n"
+    assert format_partition(-0.2008 * math.log(10)) == "PR\n-0.2008\n"
+    assert format_partition(-math.inf) == "PR\n-inf\n"
     nodes = np.array([0.1, 0.9, 0.3, 0.7, 0.2, 0.2, 0.6])
-    assert marginals_text(np.array([2, 2, 3]), nodes) == "MAR\n3 2 0.1 0.9 2 0.3 0.7 3 0.2 0.2 0.6\n"
-    assert states_text(np.array([0, 1, 0])) == "MPE\n3 0 1 0\n"
-    assert marginals_text(np.array([], dtype=int), np.array([])) == "MAR\n0\n"
+    assert format_marginals(np.array([2, 2, 3]), nodes) == "MAR\n3 2 0.1 0.9 2 0.3 0.7 3 0.2 0.2 0.6\n"
+    assert format_states(np.array([0, 1, 0])) == "MPE\n3 0 1 0\n"
+    assert format_marginals(np.array([], dtype=int), np.array([])) == "MAR\n0\n"
 
 
 def test_mutated_files_are_read_or_refused(tmp_path):

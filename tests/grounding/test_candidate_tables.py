@@ -38,11 +38,11 @@ def test_an_edge_is_the_template_for_its_keys(data, text, draw):
     grounding = ground(bind(model.spec, relcrf.Dataset(frames(*data))))
     (space,) = grounding.candidates
     assert isinstance(space.pairs, TableSpace)
-    every = space.texts(space.pairs.every_pair())
+    every = space.pair_texts(space.pairs.all_pairs())
     assert len(set(every)) == len(every) == space.pairs.n_pairs
     chosen = draw.draw(st.lists(st.sampled_from(every), unique=True)) if every else []
     keys = (*chosen, tuple("stranger" for _ in model.spec.templates[-1].per))
-    placed = grounding.with_chosen({"c": keys})
+    placed = grounding.with_candidates({"c": keys})
     (template,) = (t for t in model.spec.templates if t.is_candidate)
     expected = sorted((key[0], scope) for scope, _, *key, _ in naive.factors(template) if key[0] in chosen)
     info, found = placed.templates[-1], []
@@ -73,11 +73,11 @@ def test_what_the_weights_of_an_edge_speak_of():
     assert full.patterns[:4] == ("1, 1", "1, 2", "1, 3", "2, 1")
     assert full.pairs.relation == KeyRelation.ASCENDING and full.pairs.l1 == 2.0
     assert [side.truth.shape for side in full.pairs.sides] == [(3,), (3,)]
-    assert full.texts(full.pairs.every_pair()) == (("n1", "n10"), ("n1", "n2"), ("n10", "n2"))
+    assert full.pair_texts(full.pairs.all_pairs()) == (("n1", "n10"), ("n1", "n2"), ("n10", "n2"))
     (tied,) = grounded(over.format("symmetric"), ROWS, **WORLD)
     assert tied.patterns == ("1, 1", "1, 2", "1, 3", "2, 2", "2, 3", "3, 3")
     assert tied.pairs.patterns.shape == (9, 6) and (tied.pairs.patterns.sum(axis=1) == 1).all()
-    assert tied.block((("n1", "n2"),)).weights.size == 6
+    assert tied.make_block((("n1", "n2"),)).weights.size == 6
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,11 @@ def factors(grounding, name):
 def test_every_pair_is_what_the_template_grounds_into(ground, name):
     grounding, expanded = ground
     space = next(s for s in grounding.candidates if s.pairs.name == name)
-    pairs = space.pairs.every_pair()
+    pairs = space.pairs.all_pairs()
     assert len(pairs) == space.pairs.n_pairs
     texts = space.texts(pairs)
     assert len(set(texts)) == len(texts)
-    assert factors(grounding.with_chosen({name: texts}), name) == factors(expanded, name)
+    assert factors(grounding.with_candidates({name: texts}), name) == factors(expanded, name)
 
 
 def test_the_plan_tells_the_cells(ground):
@@ -58,7 +58,7 @@ def test_the_plan_tells_the_cells(ground):
 def test_some_pairs_keep_their_order_and_strangers_their_place(ground):
     grounding, expanded = ground
     keys = (("rich", "aids"), ("nowhere", "trades"), ("big", "visits"))
-    placed = grounding.with_chosen({"subject": keys})
+    placed = grounding.with_candidates({"subject": keys})
     assert placed.templates[-1].keys.values == keys and placed.graph.layout.blocks[-1].size == 3
     everything = factors(expanded, "subject")
     assert factors(placed, "subject") == {k: everything[k] for k in keys if k in everything}
@@ -77,7 +77,7 @@ def test_pairs_of_one_literal_with_itself_are_none():
     grounding = relcrf.parse(text).ground(relcrf.Dataset(traits_world()))
     space = grounding.candidates[-1]
     assert space.pairs.relation == KeyRelation.DISTINCT
-    assert all(a != b for a, b in space.texts(space.pairs.every_pair()))
+    assert all(a != b for a, b in space.pair_texts(space.pairs.all_pairs()))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_every_triple_is_what_the_template_grounds_into(triples, name):
     wanted = factors(expanded, name)
     if name == "loose":  # a template may speak of one variable twice; that is no candidate
         wanted = {key: found for key, found in wanted.items() if len(set(key)) == 3}
-    assert factors(grounding.with_chosen({name: texts}), name) == wanted and len(wanted) > 3
+    assert factors(grounding.with_candidates({name: texts}), name) == wanted and len(wanted) > 3
 
 
 def test_a_relation_follows_from_two(triples):

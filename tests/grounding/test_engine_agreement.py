@@ -13,11 +13,11 @@ from random_models import DATA, DECLARATIONS, PARTS, frames, tables, templates
 
 import relcrf
 from relcrf.data.binding import bind
-from relcrf.grounding.derive import facts_of
+from relcrf.grounding.derive import make_lowering_context
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.engines.postgres import PostgresEngine
 from relcrf.grounding.engines.spark import SparkEngine
-from relcrf.grounding.ground import prepare
+from relcrf.grounding.ground import create_relation_tables
 from relcrf.grounding.lower import lower_template
 
 WEB = """
@@ -66,8 +66,8 @@ def web(pages, links, seed=0):
 def plans(text, data):
     """The bound tables of a model, and the plan of each of its templates."""
     bound = bind(relcrf.parse(text).spec, relcrf.Dataset(data))
-    prepare(bound)
-    facts = facts_of(bound)
+    create_relation_tables(bound)
+    facts = make_lowering_context(bound)
     return bound, {t.name: lower_template(t, facts).plan for t in facts.spec.templates}
 
 
@@ -121,7 +121,7 @@ def test_every_part_of_the_language_on_spark(spark, part):
     with closing(SparkEngine(spark, bound.cursor)) as there:
         for plan in list(found.values())[::3]:
             agree(here, there, plan)
-    assert not list(bound.dataset.store.folder().parent.glob("spark-*")), "nothing is left"
+    assert not list(bound.dataset.store.new_folder().parent.glob("spark-*")), "nothing is left"
 
 
 @generated(20)

@@ -15,7 +15,7 @@ from relcrf.errors import UsageError
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.engines.postgres import PostgresEngine
 from relcrf.grounding.engines.spark import SparkEngine
-from relcrf.grounding.lower import Facts, lower_template
+from relcrf.grounding.lower import LoweringContext, lower_template
 
 MODEL = """
 entity E {
@@ -67,7 +67,7 @@ def source():
 
 def plan_of(body):
     spec = relcrf.parse(f"{MODEL}\ntemplate t(a: E) {body}").spec
-    return lower_template(spec.templates[0], Facts(spec, {}, {("E", "v"): 3, ("E", "u"): 3})).plan
+    return lower_template(spec.templates[0], LoweringContext(spec, {}, {("E", "v"): 3, ("E", "u"): 3})).plan
 
 
 def values(engine, plan):

@@ -109,7 +109,7 @@ def test_postgres_goes_on_after_rows_left_unread_and_leaves_nothing(connection, 
         assert other.execute(kept).fetchone() == (0,)
 
 
-def problem_of(call):
+def find_problem(call):
     with pytest.raises(DataError) as caught:
         call()
     (problem,) = caught.value.diagnostics
@@ -118,7 +118,7 @@ def problem_of(call):
 
 
 def test_a_server_that_does_not_answer_is_a_diagnostic(connection):
-    problem = problem_of(lambda: PostgresEngine("postgresql://nobody@127.0.0.1:1/none", beside(connection)))
+    problem = find_problem(lambda: PostgresEngine("postgresql://nobody@127.0.0.1:1/none", beside(connection)))
     assert "postgres" in problem.message and "refused" in problem.notes[0]
 
 
@@ -126,13 +126,13 @@ def test_a_database_that_is_not_utf8_is_a_diagnostic(connection, postgres):
     psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(postgres.url(), autocommit=True) as other:
         other.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
-    assert "LATIN1" in problem_of(lambda: PostgresEngine(postgres.url("latin"), beside(connection))).message
+    assert "LATIN1" in find_problem(lambda: PostgresEngine(postgres.url("latin"), beside(connection))).message
 
 
 def test_what_the_server_refuses_is_a_diagnostic(connection, postgres):
     connection.execute("""UPDATE "ent.E" SET "x.s" = chr(0)""")
     with closing(PostgresEngine(postgres.new_database(), beside(connection))) as engine:
-        assert "0x00" in problem_of(lambda: list(engine.rows(plan_of(*OUTPUTS)))).notes[0]
+        assert "0x00" in find_problem(lambda: list(engine.rows(plan_of(*OUTPUTS)))).notes[0]
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_what_spark_refuses_is_a_diagnostic(connection, spark, tmp_path, monkeyp
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with closing(SparkEngine(spark, beside(connection))) as engine:
         wrong = Compare("==", Column("t0", "vid"), Call("date", (Constant("no date"),)))
-        problem = problem_of(lambda: list(engine.rows(plan_of(*OUTPUTS, filters=(wrong,)))))
+        problem = find_problem(lambda: list(engine.rows(plan_of(*OUTPUTS, filters=(wrong,)))))
         assert "spark" in problem.message and problem.notes
         assert sum(len(batch["v0"]) for batch in engine.rows(plan_of(*OUTPUTS))) == 300_000
     assert list(tmp_path.iterdir()) == [], "nothing is left"

@@ -65,7 +65,7 @@ def rows(grounding, template=0):
 
 def test_labels_are_states_in_the_order_of_the_keys():
     found = ground("template prior(p: Page) over p.category")
-    assert [found.label(k) for k in range(4)] == [f"Page({k}).category" for k in (2, 4, 10, 30)]
+    assert [found.variable_name(k) for k in range(4)] == [f"Page({k}).category" for k in (2, 4, 10, 30)]
     assert found.states.tolist() == [-1, 1, 0, 2]
     assert found.graph.cardinality.tolist() == [3, 3, 3, 3]
     assert scopes(found) == [(0,), (1,), (2,), (3,)]
@@ -220,4 +220,4 @@ def test_the_order_of_conjuncts_does_not_matter():
     link = pd.DataFrame({"a": ["a", "b", "a"], "b": ["b", "c", "c"]})
     grounding = relcrf.parse(model).ground(relcrf.Dataset({"e": page, "link": link}))
     for group in grounding.graph.groups:
-        assert [grounding.label(int(v)) for v in group.scope[0]] == ["E(c).s"]
+        assert [grounding.variable_name(int(v)) for v in group.scope[0]] == ["E(c).s"]

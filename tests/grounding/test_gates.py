@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from random_models import DATA, DECLARATIONS, NUMBERS, PARTS, frames, naive_model, tables, templates
 
 import relcrf
-from relcrf.columns.growing import file_of
+from relcrf.columns.storage import find_mapped_file
 from relcrf.data.binding import bind
 from relcrf.errors import DataError, ModelError
 from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.graph.features import Dense, Ones, Sparse, Tiled
 from relcrf.grounding import ground as grounding_module
+from relcrf.grounding.block_cache import BlockCache
 from relcrf.grounding.engines.postgres import PostgresEngine
 from relcrf.grounding.engines.spark import SparkEngine
 from relcrf.grounding.ground import ground
-from relcrf.grounding.saved import SavedBlocks
 
 OF_A = [number for number in NUMBERS if not re.search(r"\bb\b", number)]
 
@@ -341,21 +341,21 @@ gate linked by 1, L(a, b).score, count { w where w in a.w and w in b.w }
 def test_kept_gates_are_those_that_were_made(tmp_path):
     text = TIED + GATED
     expected = gated(text, TABLES)
-    made, found = SavedBlocks(tmp_path), SavedBlocks(tmp_path)
+    made, found = BlockCache(tmp_path), BlockCache(tmp_path)
     for store in (made, found):
         grounding = gated(text, TABLES, saved=store)
         assert_equal_groundings(grounding, expected)
         assert_equal_gates(grounding, expected)
     templates, gates = ["prior", "words", "both", "linked", "near", "tied"], ["gate tied", "gate both", "gate linked"]
-    assert made.made == found.found == [*templates, *gates]
-    assert made.found == found.made == []
+    assert made.misses == found.hits == [*templates, *gates]
+    assert made.hits == found.misses == []
 
 
 def again(folder, text, tables=TABLES):
     """The blocks that are made although others were cached."""
-    store = SavedBlocks(folder)
+    store = BlockCache(folder)
     assert gated(text, tables, saved=store).gates.groups
-    return store.made
+    return store.misses
 
 
 def test_the_features_of_a_gate_are_made_anew_where_it_is_another(tmp_path):
@@ -400,7 +400,7 @@ def test_a_gate_alone_may_read_a_table(tmp_path):
 @pytest.mark.parametrize("harm", ["short", "wide", "gone", "fewer"])
 def test_damaged_gates_are_refused(tmp_path, harm):
     text = WEB + "gate linked by a.n, b.n"
-    assert gated(text, TABLES, saved=SavedBlocks(tmp_path)).gates.groups
+    assert gated(text, TABLES, saved=BlockCache(tmp_path)).gates.groups
     found = {path: json.loads(path.read_text()) for path in tmp_path.glob("*/block.json")}
     ((path, facts),) = ((path, facts) for path, facts in found.items() if facts["info"]["name"] == "gate linked")
     (group,) = facts["groups"]
@@ -414,7 +414,7 @@ def test_damaged_gates_are_refused(tmp_path, harm):
     else:
         facts["groups"] = []
         path.write_text(json.dumps(facts))
-    grounding = gated(text, TABLES, saved=SavedBlocks(tmp_path))
+    grounding = gated(text, TABLES, saved=BlockCache(tmp_path))
     with pytest.raises(DataError) as raised:
         _ = grounding.gates
     assert [d.code for d in raised.value.diagnostics] == ["E227"]
@@ -424,7 +424,7 @@ def test_chosen_candidates_leave_the_gates_where_they_are():
     pairs = "candidates pairs(p: P, v: W, w: W) where v < w over trait(p, v) and trait(p, w) per v, w"
     text = TIED + "predict relation trait(p: P, w: W)\n" + pairs + GATED
     grounding = gated(text, TABLES)
-    chosen = grounding.with_chosen({"pairs": (("u", "z"),)})
+    chosen = grounding.with_candidates({"pairs": (("u", "z"),)})
     assert chosen.group_names == (*grounding.group_names, "pairs")
     assert by_template(chosen).keys() == by_template(grounding).keys()
     assert chosen.gates.layout.blocks[:-1] == grounding.gates.layout.blocks
@@ -467,10 +467,10 @@ def test_many_rows_in_files_keep_their_gates():
     small = ground(bind(spec, relcrf.Dataset(tables, memory="150MB")))
     assert_equal_groundings(small, plain)
     assert_equal_gates(small, plain)
-    assert any(file_of(column) for gates in small.gates.groups.values() for column in gates.by.arrays())
+    assert any(find_mapped_file(column) for gates in small.gates.groups.values() for column in gates.features.arrays())
     # The keys of pages are their variables: so the tables tell what each gate looks at.
     r, n, link = tables["P"]["r"].to_numpy(), tables["P"]["n"].to_numpy(), tables["L"]
-    gates = {number: one.by for number, one in plain.gates.groups.items()}
+    gates = {number: one.features for number, one in plain.gates.groups.items()}
     for k, name in enumerate(plain.group_names):
         scope = plain.graph.groups[k].scope
         if name == "linked":
@@ -540,7 +540,7 @@ def test_gates_of_repeated_structure(monkeypatch, gate, is_repeated):
     bound = bind(relcrf.parse(f"{READINGS}gate {gate}").spec, relcrf.Dataset(ROWS))
     repeated = ground(bound)
     with monkeypatch.context() as patch:
-        patch.setattr(grounding_module, "on_one_row", lambda bound, facts, lowered: (lowered, None))
+        patch.setattr(grounding_module, "reduce_to_one_row", lambda bound, facts, lowered: (lowered, None))
         expanded = ground(bound)
     assert repeated.gate_templates == expanded.gate_templates
     ((group, features, _),) = by_template(repeated)[gate.split()[0]]

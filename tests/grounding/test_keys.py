@@ -27,5 +27,5 @@ def test_more_are_a_diagnostic():
     with pytest.raises(relcrf.UsageError) as caught:
         relcrf.parse(MODEL).ground(visits(50_000))  # 6.25e18: beyond 2^62, where numbers would meet
     (found,) = caught.value.diagnostics
-    assert found.code == "E420" and found.place.line == 4
+    assert found.code == "E420" and found.location.line == 4
     assert "50,000 x 50,000 x 50,000 x 50,000" in found.notes[0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from relcrf.grounding import nearest
-from relcrf.grounding.nearest import nearest_neighbours
+from relcrf.grounding.nearest import find_nearest_neighbours
 
 
 def naive(vectors, count, measure):
@@ -34,15 +34,15 @@ def test_neighbours(measure, block, monkeypatch):
         vectors = rng.normal(size=(30, 4))  # cosines of equal directions differ by rounding
         vectors[3] = 0.0
     for count in (1, 5, 29, 50):
-        a, b = nearest_neighbours(vectors, count, measure)
+        a, b = find_nearest_neighbours(vectors, count, measure)
         assert list(zip(a.tolist(), b.tolist(), strict=True)) == naive(vectors, count, measure)
 
 
 def test_one_thing_has_no_neighbour():
-    assert len(nearest_neighbours(np.ones((1, 3)), 4, "dot")[0]) == 0
+    assert len(find_nearest_neighbours(np.ones((1, 3)), 4, "dot")[0]) == 0
 
 
 def test_distances_far_from_the_origin():
     vectors = np.random.default_rng(1).integers(-3, 4, size=(30, 4)).astype(float)
-    near, far = nearest_neighbours(vectors, 5, "distance"), nearest_neighbours(vectors + 1e9, 5, "distance")
+    near, far = find_nearest_neighbours(vectors, 5, "distance"), find_nearest_neighbours(vectors + 1e9, 5, "distance")
     np.testing.assert_array_equal(near, far)

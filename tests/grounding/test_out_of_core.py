@@ -12,12 +12,12 @@ from tables import small_web
 
 import relcrf
 from relcrf import api
-from relcrf.columns import sorted_rows
-from relcrf.columns.growing import file_of
+from relcrf.columns import bucket_sort
+from relcrf.columns.storage import find_mapped_file
 from relcrf.data.binding import bind
 from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.grounding.ground import ground
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 LITTLE, MUCH = "160MB", "4GB"
 
@@ -25,7 +25,7 @@ LITTLE, MUCH = "160MB", "4GB"
 def in_files(source):
     """A dataset whose columns are all files, however short."""
     dataset = relcrf.Dataset(source, memory=LITTLE)
-    dataset.storage.limit = 0
+    dataset.storage.max_bytes = 0
     return dataset
 
 
@@ -43,7 +43,7 @@ def compare(text, source):
     found = ground(bind(spec, dataset), 10**7)
     expected = ground(bind(spec, relcrf.Dataset(source, memory=MUCH)), 10**7)
     assert_equal_groundings(found, expected)
-    assert dataset.storage.used == 0
+    assert dataset.storage.used_bytes == 0
     return found, expected
 
 
@@ -59,8 +59,8 @@ def test_files_hold_what_memory_holds(data, bodies, bucket, deal):
     if not any(row["w"] or row["q"] for row in data[0]["E"].values()) and not data[-1]["U"]:
         return  # the open domain has no value
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sorted_rows, "BUCKET_ROWS", bucket)
-        patch.setattr(sorted_rows, "DEAL_ROWS", deal)
+        patch.setattr(bucket_sort, "BUCKET_ROWS", bucket)
+        patch.setattr(bucket_sort, "BATCH_ROWS", deal)
         compare(DECLARATIONS + "\n".join(texts), frames(*data))
 
 
@@ -104,10 +104,10 @@ def test_large_columns_go_to_files_by_themselves():
     expected = ground(bind(spec, relcrf.Dataset(source, memory=MUCH)))
     assert_equal_groundings(found, expected)
     assert found.graph.nbytes > 10_000_000
-    assert dataset.storage.used <= dataset.storage.limit < expected.bound.dataset.storage.used
-    is_file = [file_of(column) is not None for column in columns_of(found)]
+    assert dataset.storage.used_bytes <= dataset.storage.max_bytes < expected.bound.dataset.storage.used_bytes
+    is_file = [find_mapped_file(column) is not None for column in columns_of(found)]
     assert any(is_file)
-    assert not any(file_of(column) is not None for column in columns_of(expected))
+    assert not any(find_mapped_file(column) is not None for column in columns_of(expected))
 
 
 def test_two_groundings_of_one_dataset_do_not_meet_in_files():
@@ -121,9 +121,9 @@ def test_two_groundings_of_one_dataset_do_not_meet_in_files():
 
 @pytest.mark.parametrize("backend", ["ess", "local", "pseudo"])
 def test_what_is_learnt_from_files_is_what_is_learnt_from_memory(tmp_path, backend):
-    folder, model = small_web(tmp_path), relcrf.load(shipped("models", "webkb.rcrf"))
+    folder, model = small_web(tmp_path), relcrf.load(resource_path("models", "webkb.rcrf"))
     mapped, held = model.ground(in_files(folder)), model.ground(relcrf.Dataset(folder))
-    assert all(file_of(column) is not None for column in columns_of(mapped) if column.size)
+    assert all(find_mapped_file(column) is not None for column in columns_of(mapped) if column.size)
     fits = [api.fit(model, grounding, backend) for grounding in (mapped, held)]
     first, second = (fit.learned.vectors for fit in fits)
     assert first.keys() == second.keys()

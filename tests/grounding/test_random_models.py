@@ -12,9 +12,9 @@ from random_models import DATA, DECLARATIONS, PARTS, frames, naive_model, tables
 
 import relcrf
 from relcrf.data.binding import bind
-from relcrf.grounding.blocks import HARD
+from relcrf.grounding.blocks import HARD_WEIGHT
 from relcrf.grounding.ground import ground
-from relcrf.grounding.preview import plan
+from relcrf.grounding.preview import plan_templates
 
 
 def summed(factors):
@@ -63,7 +63,7 @@ def compare(data, declarations):
             truth = expected_state(listed, block, variable(grounding, v)[1], things)
             state = grounding.states[v]
             assert (block.values[state] if state >= 0 else None) == (None if truth is None else spelt(truth))
-    told = {t.name: t for t in plan(bound)}
+    told = {t.name: t for t in plan_templates(bound)}
     unnamed = iter(range(1, 99))
     for declared in (d for d in spec.declarations if d in spec.templates or d in spec.rules):
         name = declared.name or f"rule {next(unnamed)}"
@@ -90,7 +90,7 @@ def compare(data, declarations):
 
 def weight(declared):
     if getattr(declared, "is_hard", False):
-        return HARD, True
+        return HARD_WEIGHT, True
     fixed = getattr(declared, "weight", None)
     return (0.0, False) if fixed is None else (fixed, True)
 

@@ -8,7 +8,7 @@ import pytest
 import relcrf
 from relcrf.data.binding import bind
 from relcrf.errors import BudgetError
-from relcrf.grounding.ground import prepare
+from relcrf.grounding.ground import create_relation_tables
 
 MODEL = """
 entity E { predict s : bool }
@@ -28,7 +28,7 @@ def dataset(edges, n):
 def test_transitive_closure_is_networkx_s():
     graph = nx.gnp_random_graph(60, 0.03, seed=1, directed=True)
     bound = bind(relcrf.parse(MODEL).spec, dataset(list(graph.edges), 60))
-    prepare(bound)
+    create_relation_tables(bound)
     found = set(bound.connection.execute('SELECT a0, a1 FROM "rel.Reach"').fetchall())
     closure = nx.transitive_closure(graph, reflexive=None)
     assert found == {(a, b) for a in graph for b in closure[a]} | {
@@ -39,7 +39,7 @@ def test_transitive_closure_is_networkx_s():
 def test_long_chains_and_many_things():
     chains = [(100 * k + j, 100 * k + j + 1) for k in range(300) for j in range(20)]
     bound = bind(relcrf.parse(MODEL).spec, dataset(chains, 30_000))
-    prepare(bound)
+    create_relation_tables(bound)
     ((n,),) = bound.connection.execute('SELECT count(*) FROM "rel.Reach"').fetchall()
     assert n == 300 * 20 * 21 // 2
     ((n,),) = bound.connection.execute('SELECT count(*) FROM "rel.Both"').fetchall()
@@ -50,7 +50,7 @@ def test_a_closure_over_the_budget_is_refused():
     ring = [(k, (k + 1) % 400) for k in range(400)]
     bound = bind(relcrf.parse(MODEL).spec, dataset(ring, 400))
     with pytest.raises(BudgetError, match="'Reach' would ground into"):
-        prepare(bound, budget=5_000)
+        create_relation_tables(bound, budget=5_000)
 
 
 def test_an_or_of_links_costs_its_links():

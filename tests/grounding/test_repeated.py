@@ -18,7 +18,7 @@ from relcrf.data.binding import bind
 from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.grounding import ground as grounding_module
 from relcrf.grounding.ground import ground
-from relcrf.grounding.preview import plan
+from relcrf.grounding.preview import plan_templates
 
 DECLARATIONS = """
 domain C = { red, blue }
@@ -142,7 +142,7 @@ def log_potentials(grounding, weights):
 def both_ways(monkeypatch, bound):
     repeated = ground(bound)
     with monkeypatch.context() as patch:
-        patch.setattr(grounding_module, "on_one_row", lambda bound, facts, lowered: (lowered, None))
+        patch.setattr(grounding_module, "reduce_to_one_row", lambda bound, facts, lowered: (lowered, None))
         expanded = ground(bound)
     assert all(not isinstance(group.scope, RepeatedScope) for group in expanded.graph.groups)
     return repeated, expanded
@@ -171,12 +171,13 @@ def compare(monkeypatch, texts, data):
         told = list(naive.factors(template))
         is_unary = all(len(scope) == 1 for scope, _, _, _ in told)
         names = Counter(
-            tuple(repeated.label(v) for v in scope) for scope, _ in found.get(template.name, Counter()).elements()
+            tuple(repeated.variable_name(v) for v in scope)
+            for scope, _ in found.get(template.name, Counter()).elements()
         )
         expected = Counter(tuple(f"{owner}({', '.join(a)})" for owner, a, _ in scope) for scope, _, _, _ in told)
         assert set(names) == set(expected)
         assert is_unary or names == expected
-    for one in plan(bound):
+    for one in plan_templates(bound):
         groups = [g for g, n in zip(repeated.graph.groups, repeated.group_names, strict=True) if n == one.name]
         assert one.bindings == repeated.bindings[one.name]
         assert one.factors == sum(g.n_factors for g in groups)

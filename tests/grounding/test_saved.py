@@ -20,16 +20,16 @@ from tables import write_tables
 import relcrf
 from relcrf.data.binding import bind
 from relcrf.errors import DataError
-from relcrf.files import locked
+from relcrf.files import file_lock
+from relcrf.grounding.block_cache import BlockCache
 from relcrf.grounding.ground import ground
-from relcrf.grounding.saved import SavedBlocks
 
 
 def saved_grounding(text, source, folder):
     """The grounding, and the names of the blocks that were made and found."""
-    store = SavedBlocks(folder)
+    store = BlockCache(folder)
     grounding = ground(bind(relcrf.parse(text).spec, relcrf.Dataset(source)), saved=store)
-    return grounding, store.made, store.found
+    return grounding, store.misses, store.hits
 
 
 def fresh(text, source):
@@ -38,9 +38,9 @@ def fresh(text, source):
 
 def made_again(expected, folder):
     """The names of the blocks that were made; with those that were found they are a grounding that had no store."""
-    store = SavedBlocks(folder)
+    store = BlockCache(folder)
     assert_equal_groundings(ground(expected.bound, saved=store), expected)
-    return store.made
+    return store.misses
 
 
 # A small model in which every kind of table is read by some templates and not by others
@@ -308,7 +308,7 @@ def test_equal_hashes_of_unequal_types_are_noticed(tmp_path):
 def test_a_table_that_changes_under_its_dataset_is_noticed(tmp_path):
     text = "domain D = { x, y } entity E { predict d : D  r : real }\ntemplate t(e: E) over e.d by e.r"
     rows = {"e": [{"id": 1, "d": "x", "r": 1.0}]}
-    dataset, store = relcrf.Dataset(write_tables(tmp_path / "data", **rows)), SavedBlocks(tmp_path / "kept")
+    dataset, store = relcrf.Dataset(write_tables(tmp_path / "data", **rows)), BlockCache(tmp_path / "kept")
     spec = relcrf.parse(text).spec
     for value in (1.0, 2.0):
         rows["e"][0]["r"] = value
@@ -337,9 +337,9 @@ def test_a_table_that_changes_while_it_is_read_is_not_kept(tmp_path, by_another_
     one_table(tmp_path / "data", 2.0)
     if replaced:
         os.utime(tmp_path / "data" / "e.csv", ns=(times.st_atime_ns, times.st_mtime_ns))
-    store = SavedBlocks(tmp_path / "kept")
+    store = BlockCache(tmp_path / "kept")
     (group,) = ground(bound, saved=store).graph.groups
-    assert (group.features.values.tolist(), store.made, list(store.folder.iterdir())) == ([[1.0]], [], [])
+    assert (group.features.values.tolist(), store.misses, list(store.folder.iterdir())) == ([[1.0]], [], [])
     assert any("e.csv changed after" in note for note in bound.notes)
     for expected in (["t"], []):
         found, made, _ = saved_grounding(OF_ONE, tmp_path / "data", tmp_path / "kept")
@@ -350,9 +350,9 @@ def test_a_table_that_has_become_one_that_is_kept_is_not_taken_for_it(tmp_path):
     saved_grounding(OF_ONE, one_table(tmp_path / "data", 2.0), tmp_path / "kept")
     bound = bind(relcrf.parse(OF_ONE).spec, relcrf.Dataset(one_table(tmp_path / "data", 1.0)))
     one_table(tmp_path / "data", 2.0)
-    store = SavedBlocks(tmp_path / "kept")
+    store = BlockCache(tmp_path / "kept")
     (group,) = ground(bound, saved=store).graph.groups
-    assert (group.features.values.tolist(), store.found) == ([[1.0]], [])
+    assert (group.features.values.tolist(), store.hits) == ([[1.0]], [])
 
 
 def test_a_vocabulary_of_a_trained_model_is_another_grounding(tmp_path):
@@ -360,7 +360,7 @@ def test_a_vocabulary_of_a_trained_model_is_another_grounding(tmp_path):
     source = {"e": pd.DataFrame({"id": [1], "d": ["b"]}), "e_w": pd.DataFrame({"e": [1, 1], "w": ["a", "b"]})}
     spec = relcrf.parse(text).spec
     for vocabulary in (None, {"W": ("b", "a")}, {"W": ("c",)}):
-        found = ground(bind(spec, relcrf.Dataset(source), vocabulary), saved=SavedBlocks(tmp_path))
+        found = ground(bind(spec, relcrf.Dataset(source), vocabulary), saved=BlockCache(tmp_path))
         assert_equal_groundings(found, ground(bind(spec, relcrf.Dataset(source), vocabulary)))
 
 
@@ -407,7 +407,7 @@ def test_the_same_inputs_give_the_same_bytes_whatever_their_order_and_the_number
     for k, (threads, order) in enumerate([(1, 0), (4, 0), (1, 1), (4, 2)]):
         dataset = relcrf.Dataset(large_tables(order))
         dataset.connection.execute(f"SET threads = {threads}")
-        store = SavedBlocks(tmp_path / str(k))
+        store = BlockCache(tmp_path / str(k))
         ground(bind(relcrf.parse(LARGE).spec, dataset), saved=store)
         found.append(folder_bytes(tmp_path / str(k)))
     for other in found[1:]:
@@ -470,7 +470,7 @@ def test_damaged_files_are_refused_and_named(tmp_path):
         for k in range(len(list(damages(tmp_path / name)))):
             list(damages(tmp_path / name))[k]()
             with pytest.raises(DataError) as caught:
-                ground(bound, saved=SavedBlocks(tmp_path))
+                ground(bound, saved=BlockCache(tmp_path))
             (diagnostic,) = caught.value.diagnostics
             assert diagnostic.code == "E227"
             folder = tmp_path / name.split("/")[0]
@@ -523,12 +523,12 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import relcrf
-from relcrf.columns import growing
+from relcrf.columns import storage
 from relcrf.data.binding import bind
 from relcrf.grounding.ground import ground
-from relcrf.grounding.saved import SavedBlocks
+from relcrf.grounding.block_cache import BlockCache
 
-finish = growing.GrowingColumn.finish
+finish = storage.ColumnBuilder.finish
 left = int(sys.argv[3])
 
 def dying(column):
@@ -539,9 +539,9 @@ def dying(column):
             os.kill(os.getpid(), signal.SIGKILL)
     return finish(column)
 
-growing.GrowingColumn.finish = dying
+storage.ColumnBuilder.finish = dying
 spec = relcrf.load(sys.argv[1]).spec
-ground(bind(spec, relcrf.Dataset(sys.argv[2])), saved=SavedBlocks(Path(sys.argv[2]) / "kept"))
+ground(bind(spec, relcrf.Dataset(sys.argv[2])), saved=BlockCache(Path(sys.argv[2]) / "kept"))
 """
 
 
@@ -565,11 +565,11 @@ def test_locks_that_killed_processes_left_are_removed(tmp_path):
     for left in (".lock", f"{name}1.lock", f"{name}2.lock"):
         (tmp_path / left).touch()
     (tmp_path / f"{name}2").mkdir()
-    with locked(tmp_path / f"{name}3.lock"):
+    with file_lock(tmp_path / f"{name}3.lock"):
         (tmp_path / f"{name}3").mkdir()
-        SavedBlocks(tmp_path)
+        BlockCache(tmp_path)
         assert {path.name for path in tmp_path.iterdir()} == {f"{name}3", f"{name}3.lock"}
-    SavedBlocks(tmp_path)
+    BlockCache(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -580,12 +580,12 @@ def test_what_is_called_like_an_abandoned_block_and_is_none_stays(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / f"{name}link").symlink_to(tmp_path / "mine")
     (tmp_path / f"{name}folder").mkdir()
-    SavedBlocks(tmp_path)
+    BlockCache(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"{name}fifo", f"{name}file", f"{name}link", "mine"]
 
 
 def test_two_groundings_at_once_do_not_disturb_each_other(tmp_path):
-    first = SavedBlocks(tmp_path)
+    first = BlockCache(tmp_path)
     spec = relcrf.parse(TINY).spec
     inner = []
 

@@ -9,12 +9,12 @@ import pytest
 import relcrf
 from relcrf.data.binding import bind
 from relcrf.errors import BudgetError
-from relcrf.grounding.degrees import Degrees
-from relcrf.grounding.derive import derive_all, facts_of
-from relcrf.grounding.estimate import count, measure
-from relcrf.grounding.ground import ground, prepare
+from relcrf.grounding.degrees import DegreeCache
+from relcrf.grounding.derive import create_derived_tables, make_lowering_context
+from relcrf.grounding.estimate import count_exact_size, estimate_size
+from relcrf.grounding.ground import create_relation_tables, ground
 from relcrf.grounding.lower import lower_template
-from relcrf.grounding.preview import plan
+from relcrf.grounding.preview import plan_templates
 
 DECLARATIONS = """
 domain D = { x, y, z }
@@ -84,8 +84,8 @@ def test_the_plan_is_what_is_grounded(datasets, name):
     for data in datasets:
         spec = relcrf.parse(f"{DECLARATIONS}\ntemplate {name}{TEMPLATES[name]}").spec
         bound = bind(spec, data)
-        prepare(bound)
-        (told,) = plan(bound)
+        create_relation_tables(bound)
+        (told,) = plan_templates(bound)
         grounding = ground(bound)
         (group,), (info,) = grounding.graph.groups, grounding.templates
         assert told.is_exact
@@ -93,10 +93,10 @@ def test_the_plan_is_what_is_grounded(datasets, name):
         assert told.factors == group.n_factors
         assert told.weights == grounding.graph.layout.size
         assert told.bytes == group.nbytes
-        lowered = lower_template(spec.templates[0], facts_of(bound))
-        size = measure(Degrees(bound), lowered.plan)
-        assert size.rows >= told.bindings
-        assert count(bound.connection, lowered.plan, replace(size, is_exact=False)).bindings == told.bindings
+        lowered = lower_template(spec.templates[0], make_lowering_context(bound))
+        size = estimate_size(DegreeCache(bound), lowered.plan)
+        assert size.join_rows >= told.bindings
+        assert count_exact_size(bound.connection, lowered.plan, replace(size, is_exact=False)).bindings == told.bindings
         assert not size.is_exact or size.bindings == told.bindings
 
 
@@ -125,7 +125,7 @@ def test_the_budget_stops_a_derived_relation():
     text = DECLARATIONS + "\nderive Any(a: E, b: E) where a.g < b.g\ntemplate t(e: E) where Any(e, e) over e.d"
     bound = bind(relcrf.parse(text).spec, dataset(0))
     with pytest.raises(BudgetError, match="'Any' would ground into"):
-        derive_all(bound, budget=20)
+        create_derived_tables(bound, budget=20)
 
 
 def test_an_enormous_cross_product_is_refused_without_being_counted():
@@ -135,7 +135,7 @@ def test_an_enormous_cross_product_is_refused_without_being_counted():
         "domain D = { x } entity E { predict d : D }\ntemplate t(a: E, b: E) where a != b over a.d, b.d"
     ).spec
     bound = bind(spec, relcrf.Dataset({"e": table}))
-    (told,) = plan(bound)
+    (told,) = plan_templates(bound)
     assert (told.bindings, told.is_exact) == (n * (n - 1), True)  # from degrees alone
     with pytest.raises(BudgetError, match="39,999,800,000 bindings"):
         ground(bound)

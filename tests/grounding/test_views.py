@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import relcrf
-from relcrf.grounding import views
-from relcrf.grounding.saved import SavedBlocks
-from relcrf.language.render import expression
+from relcrf.grounding import bindings
+from relcrf.grounding.block_cache import BlockCache
+from relcrf.language.render import render_expression
 
 MODEL = """
 domain D = { x, y, z }
@@ -71,9 +71,9 @@ def grounding(model, request, tmp_path_factory):
         return model.ground(data)
     folder = tmp_path_factory.mktemp("blocks")
     model.ground(data, keep=folder)
-    blocks = SavedBlocks(folder)
+    blocks = BlockCache(folder)
     found = model.ground(data, keep=blocks)
-    assert not blocks.made
+    assert not blocks.misses
     return found
 
 
@@ -120,10 +120,10 @@ def test_instances_are_the_factors_seen_from_the_other_side(grounding):
         for k in range(len(frame)):
             row = {name: column[k] for name, column in frame.columns.items()}
             scope = tuple(
-                grounding.variable(block.spell(tuple(row[a] for a in arguments)))
+                grounding.variable(block.format_name(tuple(row[a] for a in arguments)))
                 for block, arguments in grounding._places(lowered)
             )
-            keys = ["W"] if template == "words" else [expression(p) for p in lowered.template.per]
+            keys = ["W"] if template == "words" else [render_expression(p) for p in lowered.template.per]
             found += [(scope, tuple(row[key] for key in keys), name, row[name]) for name in names if row[name] != 0]
             assert len(keys) == per
         assert sorted(found) == sorted(rows), template
@@ -163,7 +163,7 @@ def test_what_the_columns_are(model, grounding):
 
 def test_a_long_column_is_looked_through_in_parts(grounding, monkeypatch):
     wanted = [grounding.factors(v).rows() for v in range(grounding.graph.n_variables)]
-    monkeypatch.setattr(views, "PART", 3)
+    monkeypatch.setattr(bindings, "CHUNK_FACTORS", 3)
     assert [grounding.factors(v).rows() for v in range(grounding.graph.n_variables)] == wanted
 
 
@@ -208,16 +208,18 @@ def test_keys_with_commas_quotes_and_brackets():
     ambiguous = []
     for variable in range(grounding.graph.n_variables):
         try:
-            assert grounding.variable(grounding.label(variable)) == variable
+            assert grounding.find_variable(grounding.variable_name(variable)) == variable
         except relcrf.UsageError as error:
-            ambiguous.append(grounding.label(variable))
+            ambiguous.append(grounding.variable_name(variable))
             assert "names 2 variables" in error.diagnostics[0].message
     assert ambiguous == ["S(a, b, c)"] * 2
-    one, other = grounding.variable('S("a", "b, c")'), grounding.variable("S('a, b', 'c')")
-    assert grounding.label(one) == grounding.label(other) == "S(a, b, c)" and one != other
-    assert grounding.variable('E("c").d') == grounding.variable('E( "c" ).d')
-    assert grounding.label(grounding.variable('E("c").d')) == 'E("c").d', "a key that has quotes itself comes first"
-    assert grounding.variable("S( a, b ,'q')") == grounding.variable("S(a, b, 'q')")
+    one, other = grounding.find_variable('S("a", "b, c")'), grounding.find_variable("S('a, b', 'c')")
+    assert grounding.variable_name(one) == grounding.variable_name(other) == "S(a, b, c)" and one != other
+    assert grounding.find_variable('E("c").d') == grounding.find_variable('E( "c" ).d')
+    assert grounding.variable_name(grounding.find_variable('E("c").d')) == 'E("c").d', (
+        "a key that has quotes itself comes first"
+    )
+    assert grounding.find_variable("S( a, b ,'q')") == grounding.find_variable("S(a, b, 'q')")
 
 
 def test_millions_of_factors_are_looked_at_without_a_loop(tmp_path):
@@ -232,7 +234,7 @@ def test_millions_of_factors_are_looked_at_without_a_loop(tmp_path):
         "domain D = { x, y }\nentity E { predict d : D }\nrelation R(a: E, b: E)\n"
         "template r(a: E, b: E) where R(a, b) over a.d, b.d"
     )
-    grounding = model.ground(data, keep=tmp_path)
+    grounding = model.ground(data, cache=tmp_path)
     total = grounding.count_instances("r")
     middle = grounding.instances("r", total // 2, 5)
     assert len(middle) == 5 and middle["a.d"].tolist() == ["x" if int(a) % 2 else "y" for a in middle["a"]]

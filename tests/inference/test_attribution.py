@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from relcrf.inference.attribution import Message, odds
+from relcrf.inference.attribution import FactorMessage, log_odds_direction
 
 
 @pytest.mark.parametrize("scale", [0.1, 3.0, 1000.0])
@@ -11,31 +11,33 @@ from relcrf.inference.attribution import Message, odds
 def test_shares_and_sources_add_up(scale, is_expected):
     rng = np.random.default_rng(1)
     potential, beliefs = scale * rng.normal(size=(3, 4)), rng.dirichlet(np.ones(4))
-    message, direction = Message(potential, beliefs, is_expected), odds(3, 2, 0)
-    whole = message.along(direction)
-    assert (message.shares(direction) * potential).sum() == pytest.approx(whole, abs=1e-9)
-    start, inner = message.opened(direction)
+    message, direction = FactorMessage(potential, beliefs, is_expected), log_odds_direction(3, 2, 0)
+    whole = message.project(direction)
+    assert (message.cell_contributions(direction) * potential).sum() == pytest.approx(whole, abs=1e-9)
+    start, inner = message.belief_contributions(direction)
     assert start + inner @ np.log(beliefs) == pytest.approx(whole, abs=1e-9)
     assert inner.sum() == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_message_is_the_log_of_a_mean():
     potential, beliefs = np.log([[1.0, 4.0], [3.0, 2.0]]), np.array([0.25, 0.75])
-    found = Message(potential, beliefs).along(odds(2, 0, 1))
+    found = FactorMessage(potential, beliefs).project(log_odds_direction(2, 0, 1))
     assert found == pytest.approx(np.log((0.25 * 1 + 0.75 * 4) / (0.25 * 3 + 0.75 * 2)))
-    mean = Message(potential, beliefs, is_expected=True).along(odds(2, 0, 1))
+    mean = FactorMessage(potential, beliefs, is_expected=True).project(log_odds_direction(2, 0, 1))
     assert mean == pytest.approx(0.25 * np.log(1 / 3) + 0.75 * np.log(4 / 2))
 
 
 def test_equal_factors_have_equal_shares():
     rng = np.random.default_rng(2)
     table = rng.normal(size=(2, 3))
-    shares = Message(2 * table, rng.dirichlet(np.ones(3))).shares(odds(2, 0, 1))
+    shares = FactorMessage(2 * table, rng.dirichlet(np.ones(3))).cell_contributions(log_odds_direction(2, 0, 1))
     assert (shares * table).sum() == pytest.approx((shares * 2 * table).sum() / 2)
 
 
 def test_a_known_neighbour_gives_its_cells():
     table = np.array([[1.0, 5.0, 2.0], [0.5, -1.0, 7.0]])
-    message = Message(table, np.array([0.0, 1.0, 0.0]))
-    assert message.along(odds(2, 0, 1)) == pytest.approx(6.0)
-    np.testing.assert_allclose(message.shares(odds(2, 0, 1)), [[0, 1, 0], [0, -1, 0]], atol=1e-12)
+    message = FactorMessage(table, np.array([0.0, 1.0, 0.0]))
+    assert message.project(log_odds_direction(2, 0, 1)) == pytest.approx(6.0)
+    np.testing.assert_allclose(
+        message.cell_contributions(log_odds_direction(2, 0, 1)), [[0, 1, 0], [0, -1, 0]], atol=1e-12
+    )

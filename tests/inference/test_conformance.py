@@ -18,7 +18,7 @@ from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.auto import Auto
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.dual_decomposition import DualDecomposition
-from relcrf.inference.enumeration import LIMIT, Enumeration
+from relcrf.inference.enumeration import MAX_JOINT_STATES, Enumeration
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.gibbs import Gibbs
 from relcrf.inference.junction_tree import JunctionTree
@@ -65,7 +65,7 @@ def exact(make, networks):
 METHODS = {
     "auto": exact(Auto, NETWORKS),
     "forest": exact(ForestInference, FORESTS),
-    "forest, cut into small blocks": exact(lambda scopes: ForestInference(scopes, block=12), FORESTS),
+    "forest, cut into small blocks": exact(lambda scopes: ForestInference(scopes, block_size=12), FORESTS),
     "jt": exact(JunctionTree, NETWORKS),
     "mean field": Method(
         MeanField,
@@ -240,7 +240,7 @@ def test_enumeration_by_the_definition():
     np.testing.assert_allclose(found.factors, [p[0], p[2], p[1], p[3]])
     assert tuple(best.states) == (1, 1) and best.score == pytest.approx(np.log(56.0))
     large = Scopes(np.full(21, 2, dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
-    with pytest.raises(ValueError, match=str(LIMIT)):
+    with pytest.raises(ValueError, match=str(MAX_JOINT_STATES)):
         Enumeration(large).marginals(Potentials(np.zeros(42), np.empty(0)))
 
 
@@ -254,5 +254,5 @@ def test_an_impossible_tree_leaves_no_marginals_of_another():
 
 def test_a_block_of_any_size():
     scopes, potentials = FORESTS["chain"](np.random.default_rng(0))
-    one, two = (ForestInference(scopes, block=n).marginals(potentials).log_partition for n in (1 << 16, 10**30))
+    one, two = (ForestInference(scopes, block_size=n).marginals(potentials).log_partition for n in (1 << 16, 10**30))
     assert one == two

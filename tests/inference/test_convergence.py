@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from relcrf.inference.convergence import APART, Series
+from relcrf.inference.chain_convergence import MAX_R_HAT, ChainStatistics
 
 
 def fed(chains, n_batches=20):
     """Series of shape (n_chains, n_samples, n_series), as a sampler would give them."""
-    out = Series.empty(chains.shape[2])
+    out = ChainStatistics.empty(chains.shape[2])
     for chain in chains:
         for k, batch in enumerate(np.split(chain, n_batches)):
             out = out.with_batch(len(batch), batch.sum(axis=0), (batch**2).sum(axis=0))
             if k + 1 in (n_batches // 2, n_batches):
-                out = out.with_half()
+                out = out.close_half()
     return out
 
 
@@ -41,16 +41,19 @@ def test_effective_samples_of_what_is_known(share):
     series = fed(autoregressive(np.random.default_rng(1), share))
     expected = 16000 * (1 - share) / (1 + share)
     assert series.n == 16000
-    assert 0.6 * expected < np.median(series.effective()) < 1.1 * expected
+    assert 0.6 * expected < np.median(series.effective_sample_size()) < 1.1 * expected
 
 
 def test_what_does_not_vary():
     """Constant everywhere is agreement; constant in each chain and different between them is none."""
     same, apart = np.full((4, 40, 1), 0.3), np.repeat([[0.0], [0.0], [1.0], [0.0]], 40, axis=1)[:, :, None]
     series = fed(np.concatenate((same, apart), axis=2))
-    np.testing.assert_array_equal(series.r_hat(), [1.0, APART])
-    assert series.effective()[0] == 160 and series.effective()[1] < 10
-    assert np.isnan(Series.empty(2).r_hat()).all() and np.isnan(Series.empty(2).effective()).all()
+    np.testing.assert_array_equal(series.r_hat(), [1.0, MAX_R_HAT])
+    assert series.effective_sample_size()[0] == 160 and series.effective_sample_size()[1] < 10
+    assert (
+        np.isnan(ChainStatistics.empty(2).r_hat()).all()
+        and np.isnan(ChainStatistics.empty(2).effective_sample_size()).all()
+    )
 
 
 def test_a_drift_within_one_chain_is_told():

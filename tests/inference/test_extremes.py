@@ -7,8 +7,8 @@ import pytest
 from networks import network
 
 from relcrf.graph.scopes import Potentials
-from relcrf.inference.choice import METHODS, make
 from relcrf.inference.enumeration import Enumeration
+from relcrf.inference.methods import METHODS, create_inference
 
 EXACT_ON_TREES = ("auto", "bp", "enumeration", "forest", "jt")
 WITHOUT_MARGINALS = ("dual",)
@@ -58,7 +58,7 @@ POSSIBLE = {
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in WITHOUT_MARGINALS])
 def test_marginals_are_probabilities_and_right_on_trees(name, shape):
     scopes, potentials = POSSIBLE[shape]()
-    found = make(name, scopes, {}).marginals(potentials)
+    found = create_inference(name, scopes, {}).marginals(potentials)
     assert np.isfinite(found.nodes).all() and (found.nodes >= 0).all()
     np.testing.assert_allclose(np.add.reduceat(found.nodes, scopes.state_start[:-1]), 1.0, atol=1e-9)
     if name in EXACT_ON_TREES:
@@ -72,7 +72,7 @@ def test_marginals_are_probabilities_and_right_on_trees(name, shape):
 @pytest.mark.parametrize("name", [*EXACT_ON_TREES, *WITHOUT_MARGINALS])
 def test_most_probable_states_on_trees(name, shape):
     scopes, potentials = POSSIBLE[shape]()
-    found = make(name, scopes, {}).map_states(potentials)
+    found = create_inference(name, scopes, {}).map_states(potentials)
     truth = Enumeration(scopes).map_states(potentials)
     assert found.score == pytest.approx(truth.score, rel=1e-12)
     assert scopes.score(potentials, found.states) == pytest.approx(found.score, rel=1e-12)
@@ -102,7 +102,7 @@ BLIND = ("bp", "trw")
 def test_a_contradiction_has_no_answer_that_looks_good(name, made):
     scopes, potentials = made()
     try:
-        found = make(name, scopes, {}).marginals(potentials)
+        found = create_inference(name, scopes, {}).marginals(potentials)
     except ValueError:
         return
     is_told = found.log_partition == -np.inf or not found.verdict.is_good

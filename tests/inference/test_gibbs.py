@@ -28,7 +28,7 @@ def test_a_forest_is_drawn_as_a_whole():
     assert sizes == 9
     found = Gibbs(scopes, blocks="tree", sweeps=20, chains=1).marginals(potentials)
     np.testing.assert_allclose(found.nodes, Enumeration(scopes).marginals(potentials).nodes, atol=1e-9)
-    assert found.verdict.status == "converged" and found.r_hat.max() == 1.0 and found.effective.min() == 20
+    assert found.verdict.status == "converged" and found.r_hat.max() == 1.0 and found.effective_sample_size.min() == 20
 
 
 def test_trees_mix_where_single_nodes_do_not():
@@ -41,7 +41,7 @@ def test_trees_mix_where_single_nodes_do_not():
     assert trees.verdict.status == "converged"
     np.testing.assert_allclose(trees.nodes, exact.nodes, atol=0.05)
     assert single.verdict.status == "not converged"
-    assert trees.effective.min() > 4 * single.effective.min()
+    assert trees.effective_sample_size.min() > 4 * single.effective_sample_size.min()
     assert trees.summary()["r_hat_worst"] == trees.r_hat.max() < 1.05 < single.summary()["r_hat_worst"]
     assert single.verdict.residual == pytest.approx(single.r_hat.max() - 1.0)
 
@@ -73,7 +73,7 @@ def test_one_possible_state_is_no_disagreement():
     clamped = potentials.given(scopes, np.array([0, -1, 1, -1, 0, -1, 1, -1, -1]))
     found = Gibbs(scopes, sweeps=600).marginals(clamped)
     assert found.verdict.status == "converged"
-    assert found.r_hat[0] == 1.0 and found.effective[0] == 4 * 600
+    assert found.r_hat[0] == 1.0 and found.effective_sample_size[0] == 4 * 600
 
 
 def test_a_possible_start_is_found():
@@ -99,8 +99,8 @@ def test_a_possible_start_is_found():
 def test_few_effective_samples_are_told():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     assert Gibbs(scopes, sweeps=600).marginals(potentials).verdict.status == "converged"
-    found = Gibbs(scopes, sweeps=600, least=2300).marginals(potentials)
-    assert found.verdict.status == "not converged" and found.effective.min() < 2300
+    found = Gibbs(scopes, sweeps=600, min_effective=2300).marginals(potentials)
+    assert found.verdict.status == "not converged" and found.effective_sample_size.min() < 2300
 
 
 def test_ctrl_c_gives_what_there_is():

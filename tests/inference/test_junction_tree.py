@@ -11,11 +11,11 @@ from relcrf.errors import UsageError
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.auto import Auto
 from relcrf.inference.belief_propagation import BeliefPropagation
-from relcrf.inference.choice import METHODS, make, settings_of
-from relcrf.inference.clique_tree import CliqueTooLarge
+from relcrf.inference.clique_tree import CliqueTooLargeError
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.methods import METHODS, create_inference, setting_names
 
 
 def joined(*networks):
@@ -66,16 +66,16 @@ def test_too_large_is_told_before_anything_is_made():
     scopes, potentials = grid(60)
     tree = JunctionTree(scopes, memory=1 << 20)
     tracemalloc.start()
-    with pytest.raises(CliqueTooLarge) as caught:
+    with pytest.raises(CliqueTooLargeError) as caught:
         tree.marginals(potentials)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     error = caught.value
     assert isinstance(error, ValueError)
-    assert 1 << 20 < error.n_cells * 8 <= error.needed
+    assert 1 << 20 < error.n_cells * 8 <= error.required_bytes
     assert error.n_cells == math.prod(scopes.cardinality[error.nodes].tolist())
     assert str(error.nodes[0]) in str(error) and peak < 20e6
-    assert np.isinf(tree.cliques.needed[0])
+    assert np.isinf(tree.clique_tree.component_bytes[0])
 
 
 def test_a_dense_graph_is_refused_without_elimination():
@@ -87,14 +87,14 @@ def test_a_dense_graph_is_refused_without_elimination():
         np.arange(0, 2 * len(i) + 1, 2),
         np.stack([i, j], axis=1).ravel().astype(np.int32),
     )
-    with pytest.raises(CliqueTooLarge) as caught:
-        JunctionTree(scopes).cliques.require_memory()
+    with pytest.raises(CliqueTooLargeError) as caught:
+        JunctionTree(scopes).clique_tree.check_memory()
     assert caught.value.n_cells == 2**n and "1e451 cells" in str(caught.value)
 
 
 def test_one_factor_may_be_too_large_alone():
     scopes = Scopes(np.full(40, 2, dtype=np.int32), np.array([0, 40]), np.arange(40, dtype=np.int32), np.array([True]))
-    with pytest.raises(CliqueTooLarge) as caught:
+    with pytest.raises(CliqueTooLargeError) as caught:
         JunctionTree(scopes).marginals(Potentials(np.zeros(80), np.ones(1)))
     assert caught.value.nodes == list(range(40))
 
@@ -102,7 +102,7 @@ def test_one_factor_may_be_too_large_alone():
 def test_cliques_may_be_too_many_together():
     scopes, potentials = network(np.random.default_rng(0), np.full(100, 4), [(v, v + 1) for v in range(99)])
     assert JunctionTree(scopes, memory=99 * 16 * 8).marginals(potentials).verdict.status == "exact"
-    with pytest.raises(CliqueTooLarge, match="need 12,672 bytes"):
+    with pytest.raises(CliqueTooLargeError, match="need 12,672 bytes"):
         JunctionTree(scopes, memory=99 * 16 * 8 - 1).marginals(potentials)
 
 
@@ -135,14 +135,14 @@ def test_auto_takes_each_component_by_the_method_that_suits_it():
     tree, loop, large = FORESTS["forest, k = 3"](rng), LOOPS["one loop"](rng), grid(8)
     scopes, potentials = joined(large, tree, loop)
     auto, seen = Auto(scopes, memory=2000, observe=lambda verdict: seen.append(verdict)), []
-    kinds = {type(share.sums): share.part.nodes.tolist() for share in auto.shares}
+    kinds = {type(share.marginal_method): share.subset.nodes.tolist() for share in auto.assignments}
     n = large[0].n_nodes
     assert kinds == {
         BeliefPropagation: list(range(n)),
         ForestInference: list(range(n, n + 7)),
         JunctionTree: list(range(n + 7, n + 12)),
     }
-    assert auto.exact_nodes == 12
+    assert auto.n_exact_nodes == 12
     found = auto.marginals(potentials)
     parts = [Enumeration(s).marginals(p) for s, p in (tree, loop)]
     left = BeliefPropagation(large[0]).marginals(large[1])
@@ -162,15 +162,15 @@ def test_auto_keeps_the_memory_in_sum():
     """Four equal loops of which two fit together."""
     one = network(np.random.default_rng(0), np.full(4, 3), [(0, 1), (1, 2), (2, 3), (3, 0)])
     scopes, _ = joined(one, one, one, one)
-    assert Auto(scopes, memory=2 * 2 * 27 * 8).exact_nodes == 8
-    assert Auto(scopes, memory=4 * 2 * 27 * 8).exact_nodes == 16
+    assert Auto(scopes, memory=2 * 2 * 27 * 8).n_exact_nodes == 8
+    assert Auto(scopes, memory=4 * 2 * 27 * 8).n_exact_nodes == 16
 
 
 def test_methods_by_name():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     assert set(METHODS) == {"auto", "bp", "dual", "enumeration", "forest", "gibbs", "jt", "mf", "trw"}
-    assert settings_of(JunctionTree) == ["memory"]
-    method = make("jt", scopes, {"memory": "4096"})
+    assert setting_names(JunctionTree) == ["memory"]
+    method = create_inference("jt", scopes, {"memory": "4096"})
     assert isinstance(method, JunctionTree) and method.memory == 4096
     assert method.marginals(potentials).verdict.status == "exact"
     for name, settings, code in [
@@ -184,4 +184,4 @@ def test_methods_by_name():
         ("enumeration", {"memory": "1"}, "E304"),
     ]:
         with pytest.raises(UsageError, match=code):
-            make(name, scopes, settings)
+            create_inference(name, scopes, settings)

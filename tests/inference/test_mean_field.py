@@ -69,7 +69,7 @@ def test_agreements_are_as_their_tables():
             blocks = random_blocks(rng, scopes)
             one, other = (MeanField(s, blocks=blocks).marginals(p) for s, p in ((scopes, potentials), (full, tables)))
             np.testing.assert_allclose(one.nodes, other.nodes, atol=1e-5)
-            np.testing.assert_allclose(one.factors, scopes.of_full(other.factors), atol=1e-5)
+            np.testing.assert_allclose(one.factors, scopes.collapse_agreements(other.factors), atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -81,10 +81,10 @@ def test_a_large_block_is_as_its_enumeration(seed, monkeypatch):
     blocks = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     kept = MeanField(scopes, blocks=blocks, tolerance=1e-10)
     enumerated, map_states = kept.marginals(potentials), kept.map_states(potentials)
-    monkeypatch.setattr(mean_field, "SMALL", 0)
+    monkeypatch.setattr(mean_field, "MAX_ENUMERATED_STATES", 0)
     swept = MeanField(scopes, blocks=blocks, tolerance=1e-10)
     found = swept.marginals(potentials)
-    assert all(isinstance(run, mean_field._LargeBlock) for run in swept._runs)
+    assert all(isinstance(run, mean_field._JunctionTreeBlock) for run in swept._update_steps)
     assert found.log_partition == pytest.approx(enumerated.log_partition)
     np.testing.assert_allclose(found.nodes, enumerated.nodes, atol=1e-7)
     np.testing.assert_allclose(found.factors, enumerated.factors, atol=1e-7)

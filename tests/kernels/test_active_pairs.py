@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from relcrf.kernels import threads
 from relcrf.kernels.active_pairs import add_scores, gradient
-from relcrf.kernels.cells import KeyedCells
+from relcrf.kernels.keyed_cells import KeyedCells
 
 N_VARIABLES = 40
 
@@ -24,7 +24,7 @@ def make_side(rng, n_samples, n_keys, share):
     variable = full[sample, key]
     hidden = rng.random(len(variable)) < 0.1 * (share < 1.0)  # a cell of no variable is no cell
     full[sample[hidden], key[hidden]] = -1
-    return KeyedCells.of(start, sample, np.where(hidden, -1, variable)), full
+    return KeyedCells.from_arrays(start, sample, np.where(hidden, -1, variable)), full
 
 
 def twin(first, second, a, b, weight, residual, holds):
@@ -72,7 +72,7 @@ def test_the_same_bits_on_any_number_of_threads(share, monkeypatch):
     side, _ = make_side(rng, 200, 30, share)
     a, b = rng.integers(30, size=(2, 500)).astype(np.int32)
     residual, holds, weight = rng.normal(size=N_VARIABLES), rng.random(N_VARIABLES), rng.normal(size=500)
-    monkeypatch.setattr(threads, "LEAST_WORK", 0)
+    monkeypatch.setattr(threads, "MIN_PARALLEL_COST", 0)
     found = []
     for n_threads in (1, 2, 3):
         monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
@@ -94,7 +94,7 @@ def test_the_gradient_is_the_derivative_of_scores():
 
 
 def test_what_does_not_go_together_is_refused():
-    side, keys = KeyedCells.of(np.array([0, 1]), np.zeros(1), np.zeros(1)), np.zeros(1, np.int32)
+    side, keys = KeyedCells.from_arrays(np.array([0, 1]), np.zeros(1), np.zeros(1)), np.zeros(1, np.int32)
     for score in (np.zeros(2, np.float32), np.zeros(3), np.zeros(4)[::2]):
         with pytest.raises(ValueError, match=r"contiguous, of shape \(2,\) and type float64"):
             add_scores(side, side, 1, keys, keys, np.ones(1), np.ones(2), score)

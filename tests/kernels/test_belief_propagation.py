@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.belief_propagation import BeliefPropagation
-from relcrf.kernels import lanes
+from relcrf.kernels import pair_flooding
 
 
 class Twin:
@@ -122,7 +122,7 @@ def test_rounds(kind, schedule, damping):
         found = method.marginals(potentials)
         nodes, factors, value = twin.beliefs()
         np.testing.assert_allclose(found.nodes, nodes, atol=1e-9)
-        np.testing.assert_allclose(found.factors, scopes.of_full(factors), atol=1e-9)
+        np.testing.assert_allclose(found.factors, scopes.collapse_agreements(factors), atol=1e-9)
         assert found.log_partition == pytest.approx(value, rel=1e-9, abs=1e-9)
 
 
@@ -136,7 +136,7 @@ def test_maxima(kind, schedule):
         for k in range(3):
             twin.flood() if schedule == "flooding" else twin.sweep(k % 2 == 1)
         method = BeliefPropagation(scopes, schedule=schedule, max_iterations=3, tolerance=0.0)
-        _, state, _ = method._run(potentials, maximum=True)
+        _, state, _ = method._propagate(potentials, maximum=True)
         expected = np.concatenate([twin.product(v) for v in range(scopes.n_nodes)])
         found = np.where(state.barred > 0, -np.inf, state.product)
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
@@ -151,14 +151,18 @@ def test_lanes(first, second, agreement, maximum):
         second = first
     rng = np.random.default_rng(0)
     width, n_blocks, n_states, keep = first + second, 2, 40, 0.2
-    tables = rng.random((n_blocks, 2 if agreement else first * second, lanes.LANES))
-    ends = rng.integers(n_states - 5, size=(n_blocks, 2, lanes.LANES))
-    message, product, start = rng.random((n_blocks, width, lanes.LANES)), rng.random(n_states), rng.random(n_states)
+    tables = rng.random((n_blocks, 2 if agreement else first * second, pair_flooding.LANES))
+    ends = rng.integers(n_states - 5, size=(n_blocks, 2, pair_flooding.LANES))
+    message, product, start = (
+        rng.random((n_blocks, width, pair_flooding.LANES)),
+        rng.random(n_states),
+        rng.random(n_states),
+    )
     old, found = message.copy(), start.copy()
-    most = lanes.flood(first, second, agreement, maximum, keep, tables, ends, message, product, found)
+    most = pair_flooding.flood(first, second, agreement, maximum, keep, tables, ends, message, product, found)
     expected, change = start.copy(), 1.0
     for block in range(n_blocks):
-        for lane in range(lanes.LANES):
+        for lane in range(pair_flooding.LANES):
             i, j = (ends[block, side, lane] + np.arange(k) for side, k in enumerate((first, second)))
             m = np.split(old[block, :, lane], [first])
             table = tables[block, :, lane]

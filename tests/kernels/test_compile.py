@@ -42,7 +42,7 @@ def test_the_user_says_where(place, monkeypatch):
     monkeypatch.setattr(config, "CACHE_DIR", str(place / "mine"))
     assert chosen().path.parent == place / "mine"
     assert not chosen().note
-    monkeypatch.setattr(config, "CACHE_DIR", str(place / "file"))
+    monkeypatch.setattr(config, "CACHE_DIR", str(place / "file_literal"))
     assert chosen().path == place / "kernels" / "__pycache__"
     assert f"NUMBA_CACHE_DIR is {place / 'file'}" in chosen().note
 
@@ -66,7 +66,7 @@ def test_a_temporary_folder_is_the_last(place, monkeypatch):
     assert found.path.parent == place / "temporary"
     assert found.path.stat().st_mode & 0o777 == 0o700
     assert f"kept in {found.path} only" in found.note
-    monkeypatch.setattr(subject.tempfile, "tempdir", str(place / "file"))
+    monkeypatch.setattr(subject.tempfile, "tempdir", str(place / "file_literal"))
     assert chosen().path is None
     assert "every process compiles its own" in chosen().note
 
@@ -136,7 +136,7 @@ def test_numba_has_the_private_parts_that_the_cache_is_made_of():
 def test_without_a_folder_kernels_are_compiled_each_time(monkeypatch):
     function = kept_in(None, monkeypatch)
     assert function(4) == 8
-    assert not subject.DECLARED[f"{__name__.rpartition('.')[2]}.twice"].is_kept()
+    assert not subject.KERNELS[f"{__name__.rpartition('.')[2]}.twice"].is_cached()
 
 
 def test_a_kept_kernel_is_not_compiled_again(tmp_path, monkeypatch):
@@ -206,7 +206,7 @@ def test_any_kernel_file_counts(place):
 def test_whoever_holds_the_folder_is_waited_for(tmp_path, monkeypatch):
     function = kept_in(tmp_path, monkeypatch)
     other = threading.Thread(target=function, args=(4,))
-    with subject._locked(tmp_path):
+    with subject._lock_folder(tmp_path):
         other.start()
         other.join(timeout=2)
         assert other.is_alive()
@@ -235,7 +235,7 @@ if sys.argv[1] == "compile":
     for signature in signatures:
         cache.save_overload(signature, twice.overloads[signature])
 else:
-    assert declared.is_kept()
+    assert declared.is_cached()
     declared.compile()
     assert twice.signatures == signatures and not twice.stats.cache_misses
 """

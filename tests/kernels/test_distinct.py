@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from relcrf.kernels.distinct import distinct, distinct_rows, numbered
+from relcrf.kernels.distinct import distinct, distinct_rows, number_rows
 
 
 @given(hnp.arrays(st.sampled_from([np.int32, np.int64, np.float64]), hnp.array_shapes(max_dims=2, min_side=0)))
@@ -28,4 +28,4 @@ def test_distinct_rows_are_those_of_numpy(rows):
 def test_rows_have_the_numbers_that_numpy_gives(rows, scale):
     """With wide columns, too, whose rows are more than numbers can tell apart at once."""
     expected = np.unique(rows, axis=0, return_inverse=True)[1]
-    np.testing.assert_array_equal(numbered(*(scale * rows).T), expected.reshape(-1))
+    np.testing.assert_array_equal(number_rows(*(scale * rows).T), expected.reshape(-1))

@@ -12,8 +12,8 @@ from scipy.special import logsumexp, softmax
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.enumeration import Enumeration
 from relcrf.kernels import gated_layout, gated_losses, threads
-from relcrf.kernels.gated_binary import WIDEST32, WIDEST64
-from relcrf.kernels.gated_pairs import Layout, adjoint, arithmetic, lay_out, propagate
+from relcrf.kernels.gated_binary import MAX_RANGE32, MAX_RANGE64
+from relcrf.kernels.gated_pairs import GatedLayout, build_layout, choose_arithmetic, compute_loss_gradient, propagate
 
 
 class Problem:
@@ -40,13 +40,17 @@ class Problem:
         self.slope = rng.normal(size=self.state_start[-1])
 
     @property
-    def layout(self) -> Layout:
-        return lay_out(self.state_start, self.ends, self.table_of, self.table_start)
+    def layout(self) -> GatedLayout:
+        return build_layout(self.state_start, self.ends, self.table_of, self.table_start)
 
     @property
     def losses(self):
-        squared = gated_losses.squared_error(self.observed, self.weight)
-        return squared, gated_losses.cross_entropy(self.observed, self.weight), gated_losses.linear(self.slope)
+        squared = gated_losses.squared_error_loss(self.observed, self.weight)
+        return (
+            squared,
+            gated_losses.cross_entropy_loss(self.observed, self.weight),
+            gated_losses.linear_loss(self.slope),
+        )
 
     def table(self, tables, p):
         k, n = self.cardinality[self.ends[p]]
@@ -116,7 +120,7 @@ def check_adjoint(problem, n_iterations, real, tolerance):
     layout = problem.layout
     np.testing.assert_allclose(propagate(layout, *given_arrays, n_iterations, real), expected, atol=tolerance)
     for loss in problem.losses:
-        found = adjoint(layout, *given_arrays, loss, n_iterations, real)
+        found = compute_loss_gradient(layout, *given_arrays, loss, n_iterations, real)
         assert found.value == pytest.approx(problem.loss(loss.kind, *given_arrays, n_iterations), abs=tolerance)
         np.testing.assert_allclose(found.beliefs, expected, atol=tolerance)
         derivatives = problem.derivatives(loss.kind, n_iterations)
@@ -135,7 +139,7 @@ def test_nodes_of_mixed_cardinalities(problem, n_iterations):
 @settings(max_examples=25, deadline=None)
 @given(problems(st.just(2)), st.integers(0, 4))
 def test_binary_nodes(problem, n_iterations):
-    assert arithmetic(problem.layout, problem.tables, problem.gate) == "binary float32"
+    assert choose_arithmetic(problem.layout, problem.tables, problem.gate) == "binary float32"
     check_adjoint(problem, n_iterations, "float64", 1e-10)
     check_adjoint(problem, n_iterations, "float32", 2e-5)
 
@@ -161,19 +165,21 @@ def same(left, right, **tolerance):
         np.testing.assert_allclose(getattr(left, name), getattr(right, name), err_msg=name, **tolerance)
 
 
-@pytest.mark.parametrize("block", [1, 200, gated_layout.BLOCK])
+@pytest.mark.parametrize("block", [1, 200, gated_layout.BLOCK_SIZE])
 def test_fast_kernels_equal_the_general_one(block, monkeypatch):
     monkeypatch.setattr(gated_layout, "BLOCK", block)
     problem = examples(np.random.default_rng(0), 70)
     layout = problem.layout
     assert layout.slots.in_step.any() and not layout.slots.in_step.all()
     assert layout.slots.one_table.any() and not layout.slots.one_table.all()
-    general = Layout(layout.state_start, layout.table_start, layout.slots, layout.runs, layout.reach, binary=False)
+    general = GatedLayout(
+        layout.state_start, layout.table_start, layout.slots, layout.run_start, layout.table_range, is_binary=False
+    )
     given_arrays = problem.nodes, problem.tables, problem.gate
     for loss in problem.losses:
-        expected = adjoint(general, *given_arrays, loss)
-        same(adjoint(layout, *given_arrays, loss, real="float64"), expected, atol=1e-12)
-        same(adjoint(layout, *given_arrays, loss), expected, atol=2e-5)
+        expected = compute_loss_gradient(general, *given_arrays, loss)
+        same(compute_loss_gradient(layout, *given_arrays, loss, precision="float64"), expected, atol=1e-12)
+        same(compute_loss_gradient(layout, *given_arrays, loss), expected, atol=2e-5)
     beliefs = propagate(layout, *given_arrays)
     assert beliefs.dtype == np.float32
     np.testing.assert_allclose(beliefs, propagate(general, *given_arrays), atol=1e-6)
@@ -182,7 +188,7 @@ def test_fast_kernels_equal_the_general_one(block, monkeypatch):
 @pytest.mark.parametrize("real", ["float32", "float64"])
 @pytest.mark.parametrize("binary", [True, False])
 def test_no_bit_depends_on_the_number_of_threads(real, binary, monkeypatch):
-    monkeypatch.setattr(threads, "LEAST_WORK", 0)
+    monkeypatch.setattr(threads, "MIN_PARALLEL_COST", 0)
     monkeypatch.setattr(gated_layout, "BLOCK", 100)
     problem = examples(np.random.default_rng(1), 90)
     if not binary:
@@ -190,10 +196,14 @@ def test_no_bit_depends_on_the_number_of_threads(real, binary, monkeypatch):
         problem.state_start[-1] += 1
         problem.nodes = np.append(problem.nodes, 0.3)
     layout, found = problem.layout, []
-    assert layout.binary == binary and len(layout.runs) > 4
+    assert layout.is_binary == binary and len(layout.run_start) > 4
     for n_threads in (1, 2, 3):
         monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
-        found.append(adjoint(layout, problem.nodes, problem.tables, problem.gate, problem.losses[0], real=real))
+        found.append(
+            compute_loss_gradient(
+                layout, problem.nodes, problem.tables, problem.gate, problem.losses[0], precision=real
+            )
+        )
     for other in found[1:]:
         assert other.value == found[0].value
         for left, right in zip(other[1:], found[0][1:], strict=True):
@@ -219,7 +229,9 @@ def test_closed_gates_let_nothing_through(cardinality):
     problem = Problem(np.random.default_rng(3), [cardinality] * 5, [(0, 1), (1, 2), (2, 0), (3, 1)], scale=3.0)
     problem.gate[:] = 0.0
     for real in ("float32", "float64"):
-        found = adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0], real=real)
+        found = compute_loss_gradient(
+            problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0], precision=real
+        )
         alone = softmax(problem.nodes.reshape(5, cardinality), axis=1).ravel()
         np.testing.assert_allclose(found.beliefs, alone, atol=1e-6)
         assert not found.tables.any() and found.gate.any()
@@ -232,17 +244,17 @@ def test_each_arithmetic_up_to_its_range():
     width = max(np.abs(t[:, 0] - t[:, 1]).max(), np.abs(t[:, :, 0] - t[:, :, 1]).max()) * np.abs(problem.gate).max()
     layout, own = problem.layout, problem.tables
     for most, within, real, beyond in (
-        (WIDEST32, "binary float32", "float32", "binary float64"),
-        (WIDEST64, "binary float64", "float64", "tables float64"),
+        (MAX_RANGE32, "binary float32", "float32", "binary float64"),
+        (MAX_RANGE64, "binary float64", "float64", "tables float64"),
     ):
         for scale, name in ((0.999 * most / width, within), (1.001 * most / width, beyond)):
             problem.tables = scale * own
-            assert arithmetic(layout, problem.tables, problem.gate, real) == name
+            assert choose_arithmetic(layout, problem.tables, problem.gate, real) == name
             given_arrays = problem.nodes, problem.tables, problem.gate
             expected = np.concatenate(problem.beliefs(*given_arrays, 3)[0])
             tolerance = 5e-5 if name == "binary float32" else 1e-10
             for loss in problem.losses:
-                found = adjoint(layout, *given_arrays, loss, real=real)
+                found = compute_loss_gradient(layout, *given_arrays, loss, precision=real)
                 np.testing.assert_allclose(found.beliefs, expected, atol=tolerance)
                 for derivative, differences in zip(found[1:4], problem.derivatives(loss.kind, 3), strict=True):
                     size = 1.0 + np.abs(differences).max()
@@ -259,7 +271,7 @@ def test_huge_tables_and_impossible_states(cardinality, scale):
     problem.nodes *= scale
     problem.nodes[0] = problem.nodes[cardinality + 1] = -np.inf
     for loss in problem.losses:
-        found = adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, loss)
+        found = compute_loss_gradient(problem.layout, problem.nodes, problem.tables, problem.gate, loss)
         for numbers in found[1:]:
             assert np.isfinite(numbers).all()
         assert not np.isnan(found.value)
@@ -272,8 +284,8 @@ def test_huge_tables_and_impossible_states(cardinality, scale):
 
 
 def test_nothing_at_all():
-    layout = lay_out(np.zeros(1), np.empty((0, 2)), np.empty(0, dtype=np.int32), np.zeros(1))
-    found = adjoint(layout, *(np.empty(0),) * 3, gated_losses.linear(np.empty(0)))
+    layout = build_layout(np.zeros(1), np.empty((0, 2)), np.empty(0, dtype=np.int32), np.zeros(1))
+    found = compute_loss_gradient(layout, *(np.empty(0),) * 3, gated_losses.linear_loss(np.empty(0)))
     assert found.value == 0.0 and all(len(numbers) == 0 for numbers in found[1:])
 
 
@@ -299,13 +311,15 @@ def test_what_does_not_fit_is_told(message):
     problem = Problem(np.random.default_rng(6), [2, 2, 2], [(0, 1), (1, 2)])
     WRONG[message](problem)
     with pytest.raises(ValueError, match=message):
-        adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0])
+        compute_loss_gradient(problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0])
 
 
 def test_slopes_that_do_not_fit():
     problem = Problem(np.random.default_rng(6), [2, 2, 2], [(0, 1), (1, 2)])
     with pytest.raises(ValueError, match="slopes"):
-        adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, gated_losses.linear(np.ones(5)))
+        compute_loss_gradient(
+            problem.layout, problem.nodes, problem.tables, problem.gate, gated_losses.linear_loss(np.ones(5))
+        )
 
 
 def test_gradient_of_pytorch():
@@ -326,7 +340,9 @@ def test_gradient_of_pytorch():
     belief = torch.softmax(total, dim=1)[torch.arange(len(own)), torch.tensor(problem.observed.astype(np.int64))]
     loss = (torch.tensor(problem.weight) * (1.0 - belief) ** 2).sum()
     loss.backward()
-    found = adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0], real="float64")
+    found = compute_loss_gradient(
+        problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0], precision="float64"
+    )
     assert found.value == pytest.approx(loss.item(), rel=1e-12)
     for ours, theirs in zip(found[1:4], arguments, strict=True):
         np.testing.assert_allclose(ours, theirs.grad.numpy(), atol=1e-12)

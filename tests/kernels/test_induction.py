@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from relcrf.kernels import induction, threads
-from relcrf.kernels.induction import ALL, ASCENDING, DIFFERENT, all_products, top_products
+from relcrf.kernels.induction import ALL, ASCENDING, DIFFERENT, top_products, top_products_dense
 
 RELATIONS = (ALL, ASCENDING, DIFFERENT)
 
@@ -61,7 +61,7 @@ def sides(draw):
 def test_the_best_of_all_pairs(matrices, relation, least, n_best):
     expected = twin(*matrices, relation, least, n_best)
     assert_same(top_products(*sparse_arguments(*matrices), relation, least, n_best), expected)
-    assert_same(all_products(*matrices, relation, least, n_best), expected)
+    assert_same(top_products_dense(*matrices, relation, least, n_best), expected)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -84,7 +84,7 @@ def test_the_same_bits_on_any_number_of_threads(relation, n_keys, monkeypatch):
     sample = np.repeat(np.arange(200), 20)
     error, signal, *second = (csr_matrix((rng.normal(size=4000), (sample, k)), shape=(200, n_keys)) for k in key)
     arguments = (*(tables(m.T) for m in (error, signal)), *(tables(m) for m in second))
-    monkeypatch.setattr(threads, "LEAST_WORK", 0)
+    monkeypatch.setattr(threads, "MIN_PARALLEL_COST", 0)
     found = []
     for n_threads in (1, 2, 3):
         monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
@@ -107,7 +107,7 @@ def test_many_blocks_of_dense_products(monkeypatch):
     matrices = [rng.integers(-3, 4, size=(9, n)) * 1.0 for n in (30, 30, 45, 45)]
     for relation in RELATIONS:
         for n_best in (0, 5, 10_000):
-            assert_same(all_products(*matrices, relation, 2.0, n_best), twin(*matrices, relation, 2.0, n_best))
+            assert_same(top_products_dense(*matrices, relation, 2.0, n_best), twin(*matrices, relation, 2.0, n_best))
 
 
 def test_what_does_not_fit_is_refused():
@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_refused():
         top_products(*sparse_arguments(small, large[:4], small, small), ALL, 0.0, 1)
     with pytest.raises(ValueError, match="different shapes"):
         top_products(*sparse_arguments(small, small, small, large), ALL, 0.0, 1)
-    for products, matrices in ((top_products, sparse_arguments(*[small] * 4)), (all_products, [small] * 4)):
+    for products, matrices in ((top_products, sparse_arguments(*[small] * 4)), (top_products_dense, [small] * 4)):
         with pytest.raises(ValueError, match="not be negative"):
             products(*matrices, ALL, -1.0, 1)
 

@@ -42,7 +42,7 @@ def test_conditional(name):
     arrays = scopes.kernel_factors
     found, broken = np.empty(5), np.empty(5, dtype=np.int64)
     for v in range(scopes.n_nodes):
-        factors.conditional(arrays, *potentials, v, states, found, broken)
+        factors.compute_conditional(arrays, *potentials, v, states, found, broken)
         touching = [f for f in range(scopes.n_factors) if v in joint_states(scopes, f)[0]]
         for x in range(scopes.cardinality[v]):
             changed = np.where(np.arange(scopes.n_nodes) == v, x, states)
@@ -60,7 +60,7 @@ def test_fields_of_the_mean_field(name, n_blocks):
     block_of = np.arange(scopes.n_nodes) if n_blocks is None else rng.integers(n_blocks, size=scopes.n_nodes)
     block_of = np.unique(block_of, return_inverse=True)[1]
     method = MeanField(scopes, blocks=block_of)
-    arrays, parts, q = scopes.kernel_factors, method._parts, np.zeros(method._size)
+    arrays, parts, q = scopes.kernel_factors, method._parts, np.zeros(method._q_size)
     joint = {}  # of each block: its nodes, and a probability for each of their states
     for b in range(block_of.max() + 1):
         nodes = np.flatnonzero(block_of == b)
@@ -77,8 +77,8 @@ def test_fields_of_the_mean_field(name, n_blocks):
                 q[parts.table_start[part] + np.array(state)[np.searchsorted(nodes, mine)] @ parts.stride[places]] += p
     field, broken = np.full(len(q), np.nan), np.full(len(q), np.nan)
     for b in joint:
-        scratch = np.empty((2, mean_field.most_nodes(arrays)), dtype=np.int64)
-        mean_field.fields(arrays, parts, *potentials, b, q, *scratch, field, broken)
+        scratch = np.empty((2, mean_field.max_arity(arrays)), dtype=np.int64)
+        mean_field.compute_fields(arrays, parts, *potentials, b, q, *scratch, field, broken)
         for state in joint[b][1]:
             wanted = wanted_broken = got = got_broken = 0.0
             own = dict(zip(joint[b][0], state, strict=True))
@@ -137,7 +137,9 @@ def test_pull(name):
                     given -= message[message_start[p] + x] if alive[scopes.state_start[v] + x] else np.inf
             mine = cell[place - scopes.start[f]]
             wanted[mine] = max(wanted[mine], given)
-        dual_decomposition.pull(arrays, potentials.factors, place, message_start, message, alive, state, out)
+        dual_decomposition.compute_max_marginals(
+            arrays, potentials.factors, place, message_start, message, alive, state, out
+        )
         np.testing.assert_allclose(out[: len(wanted)], wanted)
 
 
@@ -156,11 +158,11 @@ def test_induced_forests(seed):
         return max(map(len, inside)) <= 2 and (not graph or nx.is_forest(graph))
 
     arrays, inside, order = scopes.kernel_factors, np.empty(n, dtype=bool), rng.permutation(n)
-    induced_forests.grow(arrays, order, inside)
+    induced_forests.grow_node_set(arrays, order, inside)
     chosen = set(np.flatnonzero(inside).tolist())
     assert is_forest(chosen)
     assert not any(is_forest(chosen | {v}) for v in range(n) if v not in chosen)
-    node, parent, entry_start, place, other = induced_forests.rooted(arrays, order, inside)
+    node, parent, entry_start, place, other = induced_forests.root_trees(arrays, order, inside)
     assert sorted(node) == sorted(chosen)
     seen = set()
     for k, v in enumerate(node):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from relcrf.kernels import packed_counts
-from relcrf.kernels.cells import KeyedCells
-from relcrf.kernels.threads import frozen
+from relcrf.kernels.keyed_cells import KeyedCells
+from relcrf.kernels.threads import freeze
 
 
 def packed(labels, n_states):
@@ -17,9 +17,9 @@ def packed(labels, n_states):
         np.zeros((len(labels), n_states, n_words), dtype=np.uint64),
         np.zeros((len(labels), n_states), dtype=np.int64),
     )
-    cells = KeyedCells.of(start, sample, np.arange(len(key)))
-    packed_counts.pack(cells, frozen(labels[key, sample], np.int16), planes, totals)
-    return frozen(planes, np.uint64), frozen(totals, np.int64)
+    cells = KeyedCells.from_arrays(start, sample, np.arange(len(key)))
+    packed_counts.pack(cells, freeze(labels[key, sample], np.int16), planes, totals)
+    return freeze(planes, np.uint64), freeze(totals, np.int64)
 
 
 @pytest.mark.parametrize("n_samples", [1, 64, 65, 300])
@@ -31,7 +31,7 @@ def test_counts_are_those_of_samples(n_samples, share):
     second[2:][rng.random((4, n_samples)) > share] = -1
     pairs = np.stack(np.indices((4, 6)).reshape(2, -1))
     out = np.empty((24, 3, 5), dtype=np.int64)
-    a, b = (frozen(key, np.int64) for key in pairs)
+    a, b = (freeze(key, np.int64) for key in pairs)
     packed_counts.count_pairs(a, b, n_samples, *packed(first, 3), *packed(second, 5), out)
     for place, (mine, its) in enumerate(pairs.T):
         for x in range(3):

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from relcrf.kernels import threads
-from relcrf.kernels.threads import in_runs, scratch
+from relcrf.kernels.threads import map_key_ranges, thread_scratch
 
 
 @pytest.fixture
 def two_threads(monkeypatch):
-    monkeypatch.setattr(threads, "LEAST_WORK", 0)
+    monkeypatch.setattr(threads, "MIN_PARALLEL_COST", 0)
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 2)
 
 
 def test_runs_come_in_their_order_and_cover_all_keys(two_threads):
     for n in (0, 1, 7, 100):
-        found = list(in_runs(np.ones(n), lambda lo, hi: (lo, hi)))
+        found = list(map_key_ranges(np.ones(n), lambda lo, hi: (lo, hi)))
         assert [k for lo, hi in found for k in range(lo, hi)] == list(range(n))
 
 
@@ -29,17 +29,17 @@ def test_what_a_run_raises_comes_through_and_the_threads_go_on(two_threads):
         raise ValueError(f"{lo} to {hi}")
 
     with pytest.raises(ValueError, match="0 to"):
-        list(in_runs(np.ones(10), refuse))
-    assert sum(in_runs(np.ones(10), lambda lo, hi: hi - lo)) == 10
+        list(map_key_ranges(np.ones(10), refuse))
+    assert sum(map_key_ranges(np.ones(10), lambda lo, hi: hi - lo)) == 10
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own(two_threads):
-    assert sum(in_runs(np.ones(10), lambda lo, hi: hi - lo)) == 10
+    assert sum(map_key_ranges(np.ones(10), lambda lo, hi: hi - lo)) == 10
     child = os.fork()
     if child == 0:
-        os._exit(sum(in_runs(np.ones(10), lambda lo, hi: hi - lo)))
+        os._exit(sum(map_key_ranges(np.ones(10), lambda lo, hi: hi - lo)))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10
 
 
@@ -47,16 +47,16 @@ def test_a_thread_keeps_its_scratch_and_shares_it_with_no_other():
     both = Barrier(2)
 
     def ask(_):
-        first, second = scratch(10, "float32"), scratch(5, "float32")
+        first, second = thread_scratch(10, "float32"), thread_scratch(5, "float32")
         both.wait()
         return first, second
 
     with ThreadPoolExecutor(2) as pool:
         (a, b), (c, d) = pool.map(ask, range(2))
     assert np.shares_memory(a, b) and np.shares_memory(c, d) and not np.shares_memory(a, c)
-    assert not np.shares_memory(scratch(10, "float32"), scratch(10, "float64"))
+    assert not np.shares_memory(thread_scratch(10, "float32"), thread_scratch(10, "float64"))
 
 
 def test_large_scratch_is_not_kept():
-    large = threads.MOST_KEPT // 8 + 1
-    assert not np.shares_memory(scratch(large, "float64"), scratch(large, "float64"))
+    large = threads.MAX_CACHED_BYTES // 8 + 1
+    assert not np.shares_memory(thread_scratch(large, "float64"), thread_scratch(large, "float64"))

@@ -7,8 +7,8 @@ from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.forest import BLOCK, ForestInference, ForestPlan
-from relcrf.kernels import pairs, sparse, tables, vector_math
+from relcrf.inference.forest import BLOCK_SIZE, ForestInference, ForestPlan
+from relcrf.kernels import pairs, score_tables, sparse, vector_math
 from relcrf.kernels.compile import kernel
 
 
@@ -70,10 +70,10 @@ def test_tables(identity, shared):
     stride_row, stride_column = np.where(flip, 1, 3).astype(np.int32), np.where(flip, 2, 1).astype(np.int32)
     start = 6 * rng.integers(4, size=n_terms).astype(np.int64)
     out, expected = np.zeros(24), np.zeros(24)
-    tables.add_tables(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, out)
+    score_tables.add_tables(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, out)
     weights = rng.normal(size=24)
     residual, adjoint = np.zeros_like(scores), np.zeros_like(scores)
-    tables.collect_tables(residual, patterns, base, stride_row, stride_column, n_rows, n_columns, start, weights)
+    score_tables.collect_tables(residual, patterns, base, stride_row, stride_column, n_rows, n_columns, start, weights)
     for t in range(n_terms):
         joint = full @ scores[0 if shared else t]
         for x in range(2):
@@ -114,7 +114,7 @@ def test_forest_of_mixed_cardinalities(seed):
     edge = [rng.normal(size=(cardinality[i], cardinality[j])) * 3 for i, j in edges]
     scopes = Scopes(cardinality, 2 * np.arange(len(edges) + 1), edges.ravel())
     potentials = Potentials(np.concatenate(node), np.concatenate([np.empty(0), *(t.ravel() for t in edge)]))
-    found = ForestInference(scopes, block=int(rng.choice([1, 30, 200, BLOCK]))).marginals(potentials)
+    found = ForestInference(scopes, block_size=int(rng.choice([1, 30, 200, BLOCK_SIZE]))).marginals(potentials)
     expected, totals = twin_sum_product(n, edges, node, edge)
     np.testing.assert_allclose(found.nodes, np.concatenate(expected), atol=1e-12)
     below = set(edges[:, 1].tolist())  # each edge hangs a node on an earlier one
@@ -126,7 +126,7 @@ def test_forest_of_mixed_cardinalities(seed):
         np.testing.assert_allclose(table.sum(axis=0), expected[j], atol=1e-12)
 
 
-@pytest.mark.parametrize("size", [1, 40, 400, BLOCK])
+@pytest.mark.parametrize("size", [1, 40, 400, BLOCK_SIZE])
 def test_a_plan_is_a_forest_in_order(size):
     """Children before parents, blocks that follow each other and cost no more than they may, parents within or in a spine."""
     rng = np.random.default_rng(size)
@@ -134,7 +134,7 @@ def test_a_plan_is_a_forest_in_order(size):
     cardinality = rng.integers(1, 5, size=n).astype(np.int32)
     edges = np.array([(rng.integers(max(0, v - 9), v), v) for v in range(1, n) if v % 60], dtype=np.int32)
     edges[::2] = edges[::2, ::-1]
-    plan = ForestPlan.of(Scopes(cardinality, 2 * np.arange(len(edges) + 1), edges.ravel()), size)
+    plan = ForestPlan.from_scopes(Scopes(cardinality, 2 * np.arange(len(edges) + 1), edges.ravel()), size)
     assert sorted(plan.order) == list(range(n))
     joined = np.flatnonzero(plan.edge >= 0)
     assert sorted(plan.edge[joined]) == list(range(len(edges)))
@@ -142,17 +142,17 @@ def test_a_plan_is_a_forest_in_order(size):
     for v in joined:
         ends = (plan.order[v], plan.order[plan.forest.parent[v]])
         assert tuple(edges[plan.edge[v]]) == (ends[::-1] if plan.forest.parent_first[v] else ends)
-    blocks = (*plan.whole, *plan.hanging, *plan.spine)
+    blocks = (*plan.whole_trees, *plan.subtrees, *plan.spines)
     assert [a for a, _ in blocks] == [0, *(b for _, b in blocks[:-1])] and blocks[-1][1] == n
-    for lo, hi in plan.whole:
+    for lo, hi in plan.whole_trees:
         assert (plan.forest.parent[lo:hi] < hi).all()
         assert plan.forest.cell[hi] - plan.forest.cell[lo] <= size
-    spine = plan.spine[0][0] if plan.spine else n
-    for lo, hi in plan.hanging:
+    spine = plan.spines[0][0] if plan.spines else n
+    for lo, hi in plan.subtrees:
         assert ((plan.forest.parent[lo:hi] < hi) | (plan.forest.parent[lo:hi] >= spine)).all()
         assert plan.forest.cell[hi] - plan.forest.cell[lo] <= size
     hanging = [v for v in joined if v < spine <= plan.forest.parent[v]]
-    assert hanging == plan.roots.tolist()
+    assert hanging == plan.subtree_roots.tolist()
 
 
 def test_a_long_chain_and_a_star_do_not_exhaust_the_stack():
@@ -234,7 +234,7 @@ def test_pairs():
     pairs.pair_marginals(edges, cardinality, state_start, start, node, found, log_partition)
     pairs.mutual_information(edges, cardinality, start, found, information)
     sums = np.zeros(9)
-    pairs.add_to_ends(edges, cardinality, state_start, start, found, sums)
+    pairs.add_to_nodes(edges, cardinality, state_start, start, found, sums)
     expected_sums = np.zeros(9)
     for e, (i, j) in enumerate(edges):
         table = edge[start[e] : start[e] + cardinality[i] * cardinality[j]].reshape(cardinality[i], cardinality[j])

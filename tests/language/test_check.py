@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from relcrf.errors import Diagnostic, ModelError
 from relcrf.language.check import check, require_valid
-from relcrf.language.parse import parse, read
+from relcrf.language.parse import parse, parse_with_errors
 
 ROOT = Path(__file__).parents[2]
 BAD = sorted((ROOT / "tests" / "models" / "bad").glob("*.rcrf"))
@@ -20,8 +20,8 @@ GOOD = sorted((ROOT / "models").glob("*.rcrf"))
 
 
 def diagnose(text: str, name: str, folder: Path | None = None) -> list[Diagnostic]:
-    spec, problems = read(text, name, folder)
-    return sorted([*problems, *check(spec, problems)], key=lambda d: (d.place.line, d.place.column))
+    spec, problems = parse_with_errors(text, name, folder)
+    return sorted([*problems, *check(spec, problems)], key=lambda d: (d.location.line, d.location.column))
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
@@ -199,7 +199,7 @@ def test_a_broken_declaration_brings_no_second_diagnostic() -> None:
     ],
 )  # fmt: skip
 def test_a_broken_declaration_excuses_only_what_it_would_have_declared(text: str, codes: list[str]) -> None:
-    spec, problems = read(BASE + text)
+    spec, problems = parse_with_errors(BASE + text)
     assert len(problems) == 1
     assert [d.code for d in check(spec, problems)] == codes
 
@@ -234,13 +234,13 @@ phrases = st.recursive(
 @given(phrases, phrases, phrases, phrases)
 def test_no_expression_brings_a_traceback(where: str, over: str, per: str, by: str) -> None:
     text = f"template t(p: Page)\nwhere {where}\nover {over}\nper {per}\nby {by}"
-    spec, problems = read(BASE + text)
+    spec, problems = parse_with_errors(BASE + text)
     for diagnostic in [*problems, *check(spec, problems)]:
-        assert diagnostic.render() and diagnostic.place is not None
+        assert diagnostic.render() and diagnostic.location is not None
 
 
 def test_require_valid_raises_all_errors_and_returns_warnings() -> None:
-    spec, problems = read(BASE + "template a(p: Page) over\ntemplate b(p: Page) over p.lvl")
+    spec, problems = parse_with_errors(BASE + "template a(p: Page) over\ntemplate b(p: Page) over p.lvl")
     with pytest.raises(ModelError) as caught:
         require_valid(spec, problems)
     assert [d.code for d in caught.value.diagnostics] == ["E001", "E101"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from relcrf.language.check import check
-from relcrf.language.parse import read
+from relcrf.language.parse import parse_with_errors
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "errors"
@@ -31,7 +31,7 @@ def example(code: str, heading: str) -> str:
 
 def diagnosed(text: str) -> list[str]:
     """The diagnostics of a model, as a user reads them."""
-    spec, problems = read(text, "model.rcrf")
+    spec, problems = parse_with_errors(text, "model.rcrf")
     return [d.render() for d in [*problems, *check(spec, problems)]]
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from specs import specs
 
 from relcrf.errors import ModelError
-from relcrf.language.format import WIDTH, format_text
-from relcrf.language.parse import parse, read
+from relcrf.language.format import MAX_LINE_WIDTH, format_text
+from relcrf.language.parse import parse, parse_with_errors
 from relcrf.language.render import render
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def without_commas(text: str) -> list[str]:
 def check(text: str) -> str:
     formatted = format_text(text)
     assert format_text(formatted) == formatted
-    assert read(formatted)[0] == read(text)[0]
+    assert parse_with_errors(formatted)[0] == parse_with_errors(text)[0]
     assert comments(formatted) == comments(text)
     assert without_commas(formatted) == without_commas(text)
     return formatted
@@ -67,7 +67,7 @@ def strewn(text: str, rng: random.Random) -> str:
 )
 def test_a_rule_before_a_predicted_relation_is_kept(text: str) -> None:
     formatted = check(text)
-    assert len(read(formatted)[0].declarations) == (1 if text.startswith("entity") else 2)
+    assert len(parse_with_errors(formatted)[0].declarations) == (1 if text.startswith("entity") else 2)
 
 
 @settings(max_examples=200, deadline=None)
@@ -76,7 +76,7 @@ def test_any_model_keeps_its_meaning_and_its_comments(spec, seed) -> None:
     text = render(spec)
     check(text)
     changed = strewn(text, random.Random(seed))
-    if not read(changed)[1]:  # a declaration's word at the start of a line may cut it
+    if not parse_with_errors(changed)[1]:  # a declaration's word at the start of a line may cut it
         check(changed)
 
 
@@ -143,7 +143,7 @@ candidates long(a: Page, b: Page)
     over  a.k
 """
     )
-    assert all(len(line) <= WIDTH for line in check(text).splitlines())
+    assert all(len(line) <= MAX_LINE_WIDTH for line in check(text).splitlines())
 
 
 def test_a_text_that_does_not_parse_is_refused() -> None:

@@ -10,7 +10,7 @@ from unread import unread_pipe
 
 import relcrf
 from relcrf.editor.document import Document
-from relcrf.editor.workspace import _files
+from relcrf.editor.workspace import _find_models
 from relcrf.errors import ModelError
 
 COMMON = "entity Page { predict spam : bool }\nrelation Link(a: Page, b: Page)\n"
@@ -54,7 +54,7 @@ def test_files_include_files_and_each_counts_once(tmp_path: Path) -> None:
     )
     main = MAIN.replace("common", "parts/a").replace("\n\n", '\ninclude "parts/b.rcrf"\n\n', 1)
     model = relcrf.load(write(tmp_path, main=main))
-    assert len(model.spec.everything) == 3
+    assert len(model.spec.all_declarations) == 3
 
 
 @pytest.mark.parametrize("path", ["../secret.rcrf", "/etc/passwd", "link.rcrf"])
@@ -74,7 +74,7 @@ def test_mistakes_are_told_in_their_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         relcrf.load(path)
     (found,) = caught.value.diagnostics
-    assert found.code == "E120" and found.place.source.name == "common.rcrf" and found.place.line == 1
+    assert found.code == "E120" and found.location.source.name == "common.rcrf" and found.location.line == 1
     path = write(tmp_path, common=COMMON.replace("entity", "entty"), main=MAIN)
     assert codes(path) == ["E002"]
     assert codes(write(tmp_path, common="\x00\n", main=MAIN))[0] in ("E001", "E002")
@@ -90,11 +90,11 @@ def test_a_pipe_and_a_link_to_itself_are_not_waited_for(tmp_path: Path) -> None:
     main = write(tmp_path, main=MAIN)
     with unread_pipe(tmp_path / "common.rcrf"):
         assert codes(main) == ["E005"]
-        assert list(_files([tmp_path])) == [main]
+        assert list(_find_models([tmp_path])) == [main]
     (tmp_path / "common.rcrf").symlink_to("common.rcrf")
     assert codes(main) == ["E005"]
     document = Document(MAIN, main)
-    assert [d.code for d in document.problems] == ["E005"] and document.included == {tmp_path / "common.rcrf"}
+    assert [d.code for d in document.problems] == ["E005"] and document.included_paths == {tmp_path / "common.rcrf"}
 
 
 def test_a_missing_file_and_a_text_without_a_folder(tmp_path: Path) -> None:

@@ -11,37 +11,37 @@ from hypothesis import strategies as st
 
 from relcrf.errors import ModelError, Span
 from relcrf.language.check import check
-from relcrf.language.parse import parse, read
+from relcrf.language.parse import parse, parse_with_errors
 from relcrf.model.expressions import (
     Arithmetic,
     Atom,
     Attribute,
+    Boolean,
     Comparison,
     Connective,
     Expression,
-    Function,
-    Member,
+    FunctionCall,
+    Membership,
     Name,
-    Negative,
     Not,
     Number,
     Text,
-    Truth,
     TupleAttribute,
+    UnaryMinus,
 )
 from relcrf.model.spec import (
     AttributeDeclaration,
     Declaration,
-    Derived,
+    DerivedRelation,
     Entity,
     EnumeratedDomain,
-    Nearest,
+    NearestNeighbours,
     OpenDomain,
-    Options,
     Parameter,
     RangeDomain,
     Relation,
     Template,
+    WeightOptions,
 )
 from relcrf.model.types import Bag, Bool, DomainType, Real, Vector
 
@@ -81,14 +81,14 @@ MODELS = Path(__file__).parents[2] / "models"
         ),
         (
             "derive R(x: E) where S(x, y)",
-            Derived("R", (Parameter("x", "E"),), Atom("S", (Name("x"), Name("y")))),
+            DerivedRelation("R", (Parameter("x", "E"),), Atom("S", (Name("x"), Name("y")))),
         ),
         (
             "derive R(a: E, b: E) = nearest 5 by cosine(a.v, b.v)",
-            Derived(
+            DerivedRelation(
                 "R",
                 (Parameter("a", "E"), Parameter("b", "E")),
-                Nearest(5, Function("cosine", (Attribute("a", "v"), Attribute("b", "v")))),
+                NearestNeighbours(5, FunctionCall("cosine", (Attribute("a", "v"), Attribute("b", "v")))),
             ),
         ),
         (
@@ -100,13 +100,16 @@ MODELS = Path(__file__).parents[2] / "models"
                 Atom("R", (Name("a"),)),
                 (Name("a"), Attribute("a", "z")),
                 (Number(1), Attribute("a", "l")),
-                Options(init=-0.5, fixed=True, l1=0.0, l2=0.001),
+                WeightOptions(init=-0.5, fixed=True, l1=0.0, l2=0.001),
             ),
         ),
         (
             "template t(a: E) over a.x init 0.5, -1, 2e-3 l2 1.0",
             Template(
-                "t", (Parameter("a", "E"),), (Attribute("a", "x"),), options=Options(init=(0.5, -1.0, 0.002), l2=1.0)
+                "t",
+                (Parameter("a", "E"),),
+                (Attribute("a", "x"),),
+                options=WeightOptions(init=(0.5, -1.0, 0.002), l2=1.0),
             ),
         ),
     ],
@@ -130,13 +133,13 @@ X, Y, Z = Name("x"), Name("y"), Name("z")
         ("x + y * z < 1", Comparison("<", Arithmetic("+", X, Arithmetic("*", Y, Z)), Number(1))),
         ("x - y - z", Arithmetic("-", Arithmetic("-", X, Y), Z)),
         ("x-1", Arithmetic("-", X, Number(1))),
-        ("-x * 2.0", Arithmetic("*", Negative(X), Number(2.0))),
-        ("x / --y", Arithmetic("/", X, Negative(Negative(Y)))),
+        ("-x * 2.0", Arithmetic("*", UnaryMinus(X), Number(2.0))),
+        ("x / --y", Arithmetic("/", X, UnaryMinus(UnaryMinus(Y)))),
         ("x <= 1e3", Comparison("<=", X, Number(1000.0))),
-        ('"a \\"#\\u00e9" in x.words', Member(Text('a "#é'), Attribute("x", "words"))),
+        ('"a \\"#\\u00e9" in x.words', Membership(Text('a "#é'), Attribute("x", "words"))),
         ("R(x, 1).score >= log(y.l)", Comparison(">=", TupleAttribute(Atom("R", (X, Number(1))), "score"),
-                                                  Function("log", (Attribute("y", "l"),)))),
-        ("true != x.where", Comparison("!=", Truth(True), Attribute("x", "where"))),
+                                                  FunctionCall("log", (Attribute("y", "l"),)))),
+        ("true != x.where", Comparison("!=", Boolean(True), Attribute("x", "where"))),
     ],
 )  # fmt: skip
 def test_expression(text: str, expression: Expression) -> None:
@@ -169,7 +172,7 @@ def _text(text: str, span: Span | None) -> str:
 
 def test_mistakes_are_placed_where_the_declaration_begins_inside_a_line() -> None:
     text = "domain D = open entity E { a b }\nentity F domain G = {\n"
-    places = [d.place for d in read(text)[1]]
+    places = [d.location for d in parse_with_errors(text)[1]]
     assert [(p.line, p.column) for p in places if isinstance(p, Span)] == [(1, 30), (2, 22)]
 
 
@@ -183,7 +186,7 @@ def test_every_part_of_a_chain_has_its_own_span() -> None:
 def test_parse_raises_all_syntax_errors() -> None:
     with pytest.raises(ModelError) as caught:
         parse("domain D = \n\nentity E {\n\nrelation R(a b)\ntemplate t(a: E) over a.x")
-    assert [d.place.line for d in caught.value.diagnostics if isinstance(d.place, Span)] == [1, 3, 5]
+    assert [d.location.line for d in caught.value.diagnostics if isinstance(d.location, Span)] == [1, 3, 5]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +210,7 @@ def test_parse_raises_all_syntax_errors() -> None:
     ids=lambda text: repr(text[:40]),
 )
 def test_hostile_text_gives_one_diagnostic(text: str) -> None:
-    _, problems = read(text)
+    _, problems = parse_with_errors(text)
     assert len(problems) == 1
     assert problems[0].render()
 
@@ -221,7 +224,7 @@ latent D a.x ( ) { } = == , : .. . - + " # 1 -2 3.5 => <=> é
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from([*WORDS.split(), "\n", "\0"]), max_size=40))
 def test_no_text_brings_a_traceback(words: list[str]) -> None:
-    spec, problems = read(" ".join(words))
+    spec, problems = parse_with_errors(" ".join(words))
     for diagnostic in [*problems, *check(spec, problems)]:
         assert diagnostic.render()
 
@@ -244,7 +247,7 @@ def calls(text: str) -> int:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        read(text)
+        parse_with_errors(text)
     finally:
         sys.setprofile(before)
     return n_calls

@@ -10,13 +10,13 @@ from mutations import KINDS, Slip
 
 from relcrf.errors import Diagnostic, Span
 from relcrf.language.check import check
-from relcrf.language.parse import read
+from relcrf.language.parse import parse_with_errors
 
 MODELS = sorted((Path(__file__).parents[2] / "models").glob("*.rcrf"))
 
 
 def diagnose(text: str) -> list[Diagnostic]:
-    spec, problems = read(text)
+    spec, problems = parse_with_errors(text)
     found = [*problems, *check(spec, problems)]
     for diagnostic in found:
         assert diagnostic.render()
@@ -24,7 +24,7 @@ def diagnose(text: str) -> list[Diagnostic]:
 
 
 def is_right(found: list[Diagnostic], slip: Slip) -> bool:
-    return len(found) == 1 and isinstance(found[0].place, Span) and found[0].place.line in slip.lines
+    return len(found) == 1 and isinstance(found[0].location, Span) and found[0].location.line in slip.lines
 
 
 @pytest.mark.parametrize("slips", KINDS)

@@ -10,7 +10,7 @@ from specs import specs, trees
 
 from relcrf.errors import ModelError
 from relcrf.language.parse import parse
-from relcrf.language.render import expression, render
+from relcrf.language.render import render, render_expression
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 
@@ -28,7 +28,7 @@ def test_round_trip(spec: s.ModelSpec) -> None:
 @settings(max_examples=200, deadline=None)
 @given(trees)
 def test_no_bracket_can_be_left_out(tree: e.Expression) -> None:
-    text = expression(tree)
+    text = render_expression(tree)
     pairs, opened, is_quoted = [], [], False
     for k, c in enumerate(text):
         is_quoted ^= c == '"' and (len(text[:k]) - len(text[:k].rstrip("\\"))) % 2 == 0

@@ -11,7 +11,7 @@ from command import json_command, relcrf_command
 
 import relcrf
 from relcrf import api
-from relcrf.backends.whole_graph import WholeGraph
+from relcrf.backends.whole_graph import WholeGraphSpec
 
 PAGE = (Path(relcrf.__file__).parent.parent / "docs" / "classical.md").read_text()
 LINES = re.findall(r"^\| .* \| `(--backend .*)` \| (.*) \|$", PAGE, re.MULTILINE)
@@ -28,7 +28,7 @@ def worlds(tmp_path_factory):
         for table, frame in data.items():
             frame.to_csv(folder / f"{table}.csv", index=False)
         grounding = relcrf.parse(MARKOV).ground(relcrf.Dataset(data))
-        found[name] = folder, WholeGraph("dense", "jt").likelihood(api.training_problem(grounding))
+        found[name] = folder, WholeGraphSpec("dense", "jt").likelihood(api.training_problem(grounding))
     return found
 
 

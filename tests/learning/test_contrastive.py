@@ -19,8 +19,8 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.mean_field import MeanField
-from relcrf.learning.contrastive import ContrastiveDivergence, Forces, blocks_by_key
-from relcrf.learning.induced import InducedLikelihood
+from relcrf.learning.contrastive_divergence import ContrastiveDivergence, MeanFieldUpdater, blocks_by_key
+from relcrf.learning.literal_likelihood import LiteralLikelihood
 
 
 class World:
@@ -45,8 +45,10 @@ class World:
         free = np.flatnonzero(self.problem.roles == Role.FREE)
         states[free[rng.random(len(free)) < hidden]] = -1
         self.problem = replace(self.problem, states=states)
-        self.spaces = tuple(space.only(self.problem.roles == Role.FREE) for space in self.problem.candidates)
-        self.base = self.problem.reduced("a test")
+        self.spaces = tuple(
+            space.restrict_to_variables(self.problem.roles == Role.FREE) for space in self.problem.candidates
+        )
+        self.base = self.problem.reduced_graph("a test")
         self.states = states[self.base.variables]
         everything = every_candidate(self.spaces)
         self.chosen = everything.only(np.sort(rng.permutation(len(everything))[: int(len(everything) * share)]))
@@ -54,7 +56,7 @@ class World:
         self.point = rng.normal(scale=0.4, size=n_base + len(self.chosen))
 
     def model(self, **settings):
-        return ContrastiveDivergence.of(self.base, self.states, self.spaces, **settings).with_candidates(self.chosen)
+        return ContrastiveDivergence.build(self.base, self.states, self.spaces, **settings).with_candidates(self.chosen)
 
     def factors(self):
         """Each factor of the expanded graph over free variables: its nodes, its table, and its counts by weight and cell."""
@@ -191,7 +193,7 @@ def test_the_value_is_the_difference_of_two_divergences():
 def test_one_parallel_step_with_all_labels_is_each_variable_given_the_others(seed):
     world = World(seed, 0.0)
     blankets = blanket_graph(world.problem.graph, world.problem.roles, world.problem.states)
-    likelihood = InducedLikelihood.of(blankets, world.states, world.spaces).with_candidates(world.chosen)
+    likelihood = LiteralLikelihood.build(blankets, world.states, world.spaces).with_candidates(world.chosen)
     model = world.model()
     np.testing.assert_allclose(
         model.errors_and_signals(world.point)[0], likelihood.errors_and_signals(world.point)[0], atol=1e-10
@@ -209,18 +211,18 @@ def test_many_steps_end_at_the_fixed_point_of_mean_field():
     rng = np.random.default_rng(3)
     graph = random_graph(rng, n_variables=8, forest=True, max_arity=2)
     states = np.array([rng.integers(k) for k in graph.cardinality])
-    base = Problem(graph, np.full(8, Role.FREE, dtype=np.int8), states).reduced("a test")
+    base = Problem(graph, np.full(8, Role.FREE, dtype=np.int8), states).reduced_graph("a test")
     point = rng.normal(scale=0.3, size=graph.layout.size)
     found = MeanField(base.scopes, tolerance=1e-12).marginals(base.potentials(point))
     distances = []
     for blocks in (None, blocks_by_key(base, ())):
         for steps in (1, 3, 60):
-            _, _, after = ContrastiveDivergence.of(base, states, (), steps, blocks).contrast(point)
+            _, _, after = ContrastiveDivergence.build(base, states, (), steps, blocks).contrast(point)
             distances.append(np.abs(after - found.nodes).max())
     assert distances[2] < 1e-9 and distances[5] < 1e-9
     assert distances[0] > distances[1] > 1e-7
     # There the gradient is that of an approximate likelihood.
-    model = ContrastiveDivergence.of(base, states, (), 60)
+    model = ContrastiveDivergence.build(base, states, (), 60)
     expected = base.counts(Potentials(found.nodes, found.factors))
     np.testing.assert_allclose(model(point)[1], expected - base.state_counts(states), atol=1e-7)
 
@@ -233,7 +235,7 @@ def test_blocks_are_apart_and_of_one_key():
     at = np.searchsorted(world.base.variables, first.variable)
     assert len({(b, k) for b, k in zip(blocks[at], first.key, strict=True)}) == len(set(blocks[at]))
     np.testing.assert_array_equal(np.unique(blocks), np.arange(blocks.max() + 1))
-    model = ContrastiveDivergence.of(world.base, world.states, world.spaces, 4, blocks).with_candidates(world.chosen)
+    model = ContrastiveDivergence.build(world.base, world.states, world.spaces, 4, blocks).with_candidates(world.chosen)
     # Coordinate ascent: as no two of a block act on each other, no sweep makes the product worse.
     values = [replace(model, steps=k).contrast(world.point)[0] for k in (1, 2, 3, 4)]
     assert values[0] > 0.0 and (np.diff(values) > -1e-9).all()
@@ -243,9 +245,9 @@ def test_blocks_are_apart_and_of_one_key():
 def test_the_scorer_finds_the_gradients_of_what_is_not_chosen(settings):
     world = World(3, 0.3)
     model = world.model(**settings)
-    everything = CandidateSet.everything(world.spaces)
+    everything = CandidateSet.from_spaces(world.spaces)
     keys = {tuple(row) for row in world.chosen.rows.T.tolist()}
-    rest = everything.only(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
+    rest = everything.select(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
     _, gradient = model.with_candidates(world.chosen.joined(rest))(np.concatenate((world.point, np.zeros(len(rest)))))
     wanted = dict(zip(map(tuple, rest.rows.T.tolist()), gradient[len(world.point) :], strict=True))
     found, slopes = induced(model, world.point, [0.02] * len(world.spaces), 10_000, exhaustive=True)
@@ -296,10 +298,10 @@ template unlike(x: A, y: A) where R(x, y) over x.k == y.k
 """)
     data = {"a": {"id": [1, 2], "b": [True, False]}, "r": {"x": [1], "y": [2]}}
     problem = api.training_problem(world.ground(relcrf.Dataset(data)))
-    base = problem.reduced("a test")
-    model = ContrastiveDivergence.of(base, problem.states[base.variables], ())
+    base = problem.reduced_graph("a test")
+    model = ContrastiveDivergence.build(base, problem.states[base.variables], ())
     point = np.array([0.1, 0.1, 0.0, 0.0, -8.0])
     _, before, _ = model.contrast(point)
     again = before.copy()
-    Forces(model, point).sweep(np.repeat(model.states < 0, base.cardinality), again)
+    MeanFieldUpdater(model, point).sweep(np.repeat(model.states < 0, base.cardinality), again)
     np.testing.assert_allclose(again, before, atol=1e-5)

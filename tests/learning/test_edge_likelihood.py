@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from relcrf.backends.base import Problem
-from relcrf.backends.pseudo import Blankets
+from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace, Side, TableSpace
+from relcrf.graph.candidates import CandidateSet, CandidateSide, KeyRelation, PairSpace, TableSpace
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Dense, Keyed, Ones
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
-from relcrf.learning.edge_cells import CellConditionals
-from relcrf.learning.edge_columns import ColumnConditionals
+from relcrf.learning.column_conditionals import ColumnConditionals
+from relcrf.learning.edge_conditionals import CellConditionals
 from relcrf.learning.edge_counts import EdgeCounts
 from relcrf.learning.edge_likelihood import EdgeLikelihood
-from relcrf.learning.induced import InducedLikelihood
+from relcrf.learning.literal_likelihood import LiteralLikelihood
 
 N_SAMPLES, N_KEYS = 37, 6
 
@@ -30,7 +30,7 @@ def grid(rng, n_keys, k, first=0, share=1.0, n_samples=N_SAMPLES):
     order = np.lexsort((key, sample))
     variable = np.empty(len(key), dtype=int)
     variable[order] = first + np.arange(len(key))
-    return Side.of(n_keys, key, sample, variable, np.ones(k))
+    return CandidateSide.from_cells(n_keys, key, sample, variable, np.ones(k))
 
 
 def table_space(name, first, second, relation, n_samples=N_SAMPLES):
@@ -74,7 +74,7 @@ def in_many_cells(rng):
     cells = rng.permutation(N_KEYS * N_SAMPLES)[:150]
     key, sample = np.divmod(cells, N_SAMPLES)
     variable = (key + sample) % N_KEYS * 10 + rng.integers(0, 10, len(cells))
-    side = Side.of(N_KEYS, key, sample, variable, np.ones(3))
+    side = CandidateSide.from_cells(N_KEYS, key, sample, variable, np.ones(3))
     return [3] * 10 * N_KEYS, [table_space("edge", side, side, KeyRelation.ASCENDING)], False
 
 
@@ -111,10 +111,10 @@ class World:
         roles = np.full(n, Role.FREE, dtype=np.int8)
         self.problem = Problem(graph, roles, self.states, candidates=tuple(spaces))
         self.base = blanket_graph(graph, roles, self.states)
-        self.empty = EdgeLikelihood.of(self.base, self.states, tuple(spaces))
-        everything = CandidateSet.everything(spaces)
+        self.empty = EdgeLikelihood.build(self.base, self.states, tuple(spaces))
+        everything = CandidateSet.from_spaces(spaces)
         order = rng.permutation(len(everything))
-        self.chosen, self.rest = (everything.only(part) for part in np.split(order, [len(everything) // 2]))
+        self.chosen, self.rest = (everything.select(part) for part in np.split(order, [len(everything) // 2]))
         self.model = self.empty.with_candidates(self.chosen)
         self.point = rng.normal(scale=0.5, size=self.model.n_base + self.n_weights(self.chosen))
         self.trained = rng.random(n) < 0.6
@@ -126,13 +126,13 @@ class World:
         """The pseudo-likelihood of the graph with its chosen edges as factors, and our places of its weights."""
         model, pairs, order = self.model, {}, [np.arange(self.model.n_base)]
         starts = model.n_base + np.concatenate(
-            ([0], np.cumsum([self.n_weights(self.chosen.only([i])) for i in range(len(self.chosen))]))
+            ([0], np.cumsum([self.n_weights(self.chosen.select([i])) for i in range(len(self.chosen))]))
         )
         for number, space in enumerate(self.problem.candidates):
-            places = self.chosen.places(number)
+            places = self.chosen.indices_in_space(number)
             pairs[space.name] = self.chosen.pairs(places)
             order += [starts[place] + np.arange(space.patterns.shape[1]) for place in places]
-        return self.problem.having(pairs).sum_of(Blankets()), np.concatenate(order)
+        return self.problem.with_candidates(pairs).total_likelihood(PseudoLikelihoodSpec()), np.concatenate(order)
 
 
 @pytest.fixture(
@@ -156,7 +156,7 @@ def test_the_layout_is_that_of_the_data(make, layout, shared):
     world = World(make)
     found = world.model.conditionals
     assert type(found) is layout
-    assert (getattr(found, "shared", None) is not None) == shared
+    assert (getattr(found, "shared_tables", None) is not None) == shared
 
 
 @pytest.mark.parametrize("make", [missing, evidence, two_sorts, of_many_samples], ids=lambda f: f.__name__)
@@ -174,7 +174,7 @@ def test_both_layouts_give_the_same(make, scale):
     wanted, wanted_gradient = slow(scale * world.point)
     assert value == pytest.approx(wanted, rel=1e-12)
     np.testing.assert_allclose(gradient, wanted_gradient, atol=1e-9)
-    pairs = world.rest.pairs(world.rest.places(0))
+    pairs = world.rest.pairs(world.rest.indices_in_space(0))
     found = fast.edge_gradients(scale * world.point, 0, pairs)
     np.testing.assert_allclose(found, slow.edge_gradients(scale * world.point, 0, pairs), atol=1e-9)
 
@@ -234,7 +234,7 @@ def test_gradients_of_edges_that_are_not_chosen_are_those_at_0(world, part):
 def test_counts_are_those_of_samples_that_meet(world, part):
     model = world.model.trained_on(world.trained) if part else world.model
     for number, space in enumerate(world.problem.candidates):
-        pairs = space.every_pair()
+        pairs = space.all_pairs()
         found = model.edge_counts(number, pairs)
         first, second, place = space.cells(pairs)
         a, b = space.first.variable[first], space.second.variable[second]
@@ -249,12 +249,12 @@ def test_few_cells_are_not_packed():
     """As of 500 keys of which each has a cell in 10,000 samples."""
     rng = np.random.default_rng(4)
     n, n_samples = 500, 10_000
-    side = Side.of(n, np.arange(n), rng.integers(0, 3, n), np.arange(n), np.ones(2))
+    side = CandidateSide.from_cells(n, np.arange(n), rng.integers(0, 3, n), np.arange(n), np.ones(2))
     space = table_space("edge", side, side, KeyRelation.ASCENDING, n_samples)
     states = rng.integers(0, 2, n)
     counts = EdgeCounts(space, states, np.ones(n, dtype=bool))
     assert counts.packed is None
-    pairs = space.every_pair()
+    pairs = space.all_pairs()
     meet = side.sample[pairs[:, 0]] == side.sample[pairs[:, 1]]
     wanted = np.zeros((len(pairs), 2, 2))
     wanted[np.arange(len(pairs)), states[pairs[:, 0]], states[pairs[:, 1]]] = meet
@@ -263,7 +263,7 @@ def test_few_cells_are_not_packed():
 
 def test_without_edges_it_is_the_base(world):
     value, gradient = world.empty(world.point[: world.model.n_base])
-    objective = Problem(world.problem.graph, world.problem.roles, world.states).sum_of(Blankets())
+    objective = Problem(world.problem.graph, world.problem.roles, world.states).total_likelihood(PseudoLikelihoodSpec())
     wanted, wanted_gradient = objective(world.point[: world.model.n_base])
     assert value == pytest.approx(wanted, rel=1e-12)
     np.testing.assert_allclose(gradient, wanted_gradient, atol=1e-9)
@@ -271,7 +271,7 @@ def test_without_edges_it_is_the_base(world):
 
 def test_literals_are_as_of_the_induced_likelihood():
     world = World(literals)
-    induced = InducedLikelihood.of(world.base, world.states, world.problem.candidates).with_candidates(world.chosen)
+    induced = LiteralLikelihood.build(world.base, world.states, world.problem.candidates).with_candidates(world.chosen)
     value, gradient = induced(world.point)
     found, found_gradient = world.model(world.point)
     assert found == pytest.approx(value, rel=1e-12)

@@ -16,18 +16,18 @@ from relcrf.graph.scopes import Potentials
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
-from relcrf.inference.forest import BLOCK, ForestPlan
+from relcrf.inference.forest import BLOCK_SIZE, ForestPlan
 from relcrf.inference.junction_tree import JunctionTree
 from relcrf.learning.likelihood import (
     ForestLikelihood,
     InferredLikelihood,
     PairLikelihood,
-    penalised,
+    add_l2_penalty,
 )
 
 
 def make(kind, graph, states):
-    return kind.of(graph, states) if kind is ForestLikelihood else kind(graph, states)
+    return kind.build(graph, states) if kind is ForestLikelihood else kind(graph, states)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -36,7 +36,7 @@ def test_gradient(kind, seed):
     graph, states, weights = problem(seed, forest=kind is ForestLikelihood)
     size = graph.graph.layout.size
     rng = np.random.default_rng(seed)
-    objective = penalised(make(kind, graph, states), rng.random(size), rng.random(size) < 0.9)
+    objective = add_l2_penalty(make(kind, graph, states), rng.random(size), rng.random(size) < 0.9)
     _, gradient = objective(weights)
     free = gradient != 0
     np.testing.assert_allclose(gradient[free], finite_differences(objective, weights)[free], rtol=1e-5, atol=1e-6)
@@ -61,7 +61,7 @@ def test_latent_states_are_summed_out(seed):
     potentials = graph.potentials(weights)
     joint = np.logaddexp.reduce([graph.scopes.score(potentials, np.array(s)) for s in every])
     exact = joint - Enumeration(graph.scopes).marginals(potentials).log_partition
-    assert ForestLikelihood.of(graph, np.where(latent, -1, states))(weights)[0] == pytest.approx(-exact)
+    assert ForestLikelihood.build(graph, np.where(latent, -1, states))(weights)[0] == pytest.approx(-exact)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -80,7 +80,7 @@ def test_pseudo_likelihood_is_the_sum_of_conditionals(seed):
             scores.append(joint_score(without_absent(graph, roles), weights, changed))
         expected += scores[states[v]] - np.logaddexp.reduce(scores)
     blanket = blanket_graph(graph, roles, states)
-    objective = ForestLikelihood.of(blanket, states[blanket.variables])
+    objective = ForestLikelihood.build(blanket, states[blanket.variables])
     assert objective(weights)[0] == pytest.approx(-expected)
     np.testing.assert_allclose(objective(weights)[1], finite_differences(objective, weights), rtol=1e-5, atol=1e-6)
 
@@ -100,7 +100,7 @@ def test_forest_likelihood_is_the_likelihood(seed):
     graph, states, weights = problem(seed, forest=True)
     potentials = graph.potentials(weights)
     exact = graph.scopes.score(potentials, states) - Enumeration(graph.scopes).marginals(potentials).log_partition
-    assert ForestLikelihood.of(graph, states)(weights)[0] == pytest.approx(-exact)
+    assert ForestLikelihood.build(graph, states)(weights)[0] == pytest.approx(-exact)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -146,7 +146,7 @@ def linked_forest(rng, features):
     return FactorGraph(cardinality, tuple(groups), WeightLayout(tuple(layout)))
 
 
-@pytest.mark.parametrize("block", [30, BLOCK])
+@pytest.mark.parametrize("block", [30, BLOCK_SIZE])
 @pytest.mark.parametrize("scale", [1.0, 400.0, 1e4])
 @pytest.mark.parametrize("latent", [0.0, 0.3])
 def test_edges_that_share_a_table_give_what_they_give_apart(block, scale, latent):
@@ -156,11 +156,11 @@ def test_edges_that_share_a_table_give_what_they_give_apart(block, scale, latent
         graph = linked_forest(rng, features)
         states = np.where(rng.random(900) < latent, -1, rng.integers(2, size=900))
         reduced = reduce_graph(graph, np.zeros(900, dtype=np.int8), states)
-        plan = ForestPlan.of(reduced.scopes, block)
-        arranged = reduced.arranged(plan.order, plan.edge[plan.edge >= 0])
+        plan = ForestPlan.from_scopes(reduced.scopes, block)
+        arranged = reduced.reordered(plan.order, plan.edge[plan.edge >= 0])
         objective = ForestLikelihood(plan, arranged, states[plan.order])
         found.append(objective(scale * np.random.default_rng(4).normal(size=graph.layout.size)))
-        assert (objective._classes is None) == (features is not Ones)
+        assert (objective._edge_classes is None) == (features is not Ones)
     (value, gradient), (other_value, other_gradient) = found
     assert value == pytest.approx(other_value, rel=1e-12)
     np.testing.assert_allclose(gradient, other_gradient, atol=1e-8)

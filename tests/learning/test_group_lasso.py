@@ -7,7 +7,7 @@ import pytest
 from objectives import through_a_run_folder
 from scipy.special import expit
 
-from relcrf.learning.group_lasso import GroupLasso, Groups
+from relcrf.learning.group_lasso import GroupLasso, WeightGroups
 
 
 def logistic(seed, sizes, n_rows=300, shared=0.5):
@@ -24,7 +24,7 @@ def logistic(seed, sizes, n_rows=300, shared=0.5):
 
     strength = 20.0 * np.sqrt(np.array(sizes, dtype=float))
     strength[0] = 0.0
-    return objective, Groups(start, strength), 0.25 * (x**2).sum(axis=0)
+    return objective, WeightGroups(start, strength), 0.25 * (x**2).sum(axis=0)
 
 
 SIZES = [1, 3, 5, 5, 25, 1, 4, 9]
@@ -35,7 +35,7 @@ def plain_descent(objective, groups, rate, steps=20_000):
     point = np.zeros(groups.start[-1])
     rates = np.full(len(groups.sizes), rate)
     for _ in range(steps):
-        point = groups.shrunk(point - rate * objective(point)[1], rates)
+        point = groups.shrink(point - rate * objective(point)[1], rates)
     return point
 
 
@@ -81,7 +81,7 @@ def test_it_says_so_where_it_has_not_converged():
 
 def test_weights_of_infinite_strength_stay_zero():
     objective, groups, diagonal = logistic(1, SIZES)
-    shut = Groups(groups.start, np.where(np.arange(len(SIZES)) == 3, np.inf, groups.strength))
+    shut = WeightGroups(groups.start, np.where(np.arange(len(SIZES)) == 3, np.inf, groups.strength))
     found = GroupLasso(groups=shut, diagonal=diagonal, scale=1.0)
     state = found.minimise(objective, found.start(objective, np.zeros(len(diagonal))))
     assert state.status == "converged" and not state.point[groups.start[3] : groups.start[4]].any()
@@ -109,12 +109,12 @@ def test_grown_goes_on_with_more_groups():
         return value, gradient[:few]
 
     part = GroupLasso(
-        groups=Groups(groups.start[:6], groups.strength[:5]), diagonal=diagonal[:few], scale=1.0, tolerance=1e-7
+        groups=WeightGroups(groups.start[:6], groups.strength[:5]), diagonal=diagonal[:few], scale=1.0, tolerance=1e-7
     )
     state = part.minimise(first, part.start(first, np.zeros(few)))
     whole = GroupLasso(groups=groups, diagonal=diagonal, scale=1.0, tolerance=1e-7)
     longer = np.concatenate((state.point, np.zeros(len(diagonal) - few)))
-    grown = whole.grown(state, objective(longer)[1][few:])
+    grown = whole.extend_state(state, objective(longer)[1][few:])
     assert len(grown.steps) == len(state.steps) and grown.status == "running"
     anew = whole.minimise(objective, whole.start(objective, np.zeros(len(diagonal))))
     np.testing.assert_allclose(whole.minimise(objective, replace(grown)).point, anew.point, atol=1e-5)

@@ -9,12 +9,12 @@ from traits import TEXT, traits_world
 
 import relcrf
 from relcrf import api
-from relcrf.backends.pseudo import Blankets
+from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet
 from relcrf.graph.reduction import Role
-from relcrf.learning.induced import InducedLikelihood, NodeTables
-from relcrf.structure.gains import worth
+from relcrf.learning.literal_likelihood import LiteralLikelihood, NodeTables
+from relcrf.structure.gains import candidate_gains
 
 
 class World:
@@ -24,12 +24,14 @@ class World:
         rng = np.random.default_rng(seed)
         grounding = relcrf.parse(TEXT).ground(relcrf.Dataset(traits_world(seed)))
         self.problem = api.training_problem(grounding, with_candidates=True)
-        self.spaces = tuple(space.only(self.problem.roles == Role.FREE) for space in self.problem.candidates)
+        self.spaces = tuple(
+            space.restrict_to_variables(self.problem.roles == Role.FREE) for space in self.problem.candidates
+        )
         base = blanket_graph(self.problem.graph, self.problem.roles, self.problem.states)
         self.states = self.problem.states[base.variables]
-        everything = CandidateSet.everything(self.spaces)
-        self.chosen = everything.only(np.sort(rng.permutation(len(everything))[: len(everything) // 2]))
-        self.empty = InducedLikelihood.of(base, self.states, self.spaces)
+        everything = CandidateSet.from_spaces(self.spaces)
+        self.chosen = everything.select(np.sort(rng.permutation(len(everything))[: len(everything) // 2]))
+        self.empty = LiteralLikelihood.build(base, self.states, self.spaces)
         self.model = self.empty.with_candidates(self.chosen)
         self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
 
@@ -42,7 +44,7 @@ class World:
                 pairs[space.name] = chosen.pairs(places)
                 order.append(self.model.n_base + places)
         order = np.concatenate(order)
-        return self.problem.having(pairs).sum_of(Blankets()), point[order], order
+        return self.problem.with_candidates(pairs).total_likelihood(PseudoLikelihoodSpec()), point[order], order
 
 
 @pytest.fixture(scope="module", params=[0, 1])
@@ -91,11 +93,13 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
 
     def model(tables):
         filled = NodeTables(outside, 2 * np.arange(len(outside) + 1), tables.ravel())
-        return InducedLikelihood.of(base, problem.states[base.variables], spaces, filled).with_candidates(world.chosen)
+        return LiteralLikelihood.build(base, problem.states[base.variables], spaces, filled).with_candidates(
+            world.chosen
+        )
 
     clamped = replace(problem, roles=np.where(out, Role.CLAMPED, problem.roles).astype(np.int8), candidates=spaces)
     pairs = {s.name: world.chosen.pairs(world.chosen.places(k)) for k, s in enumerate(spaces)}
-    value, gradient = clamped.having(pairs).sum_of(Blankets())(world.point)
+    value, gradient = clamped.having(pairs).total_likelihood(PseudoLikelihoodSpec())(world.point)
     found, found_gradient = model(labels)(world.point)
     assert found == pytest.approx(value, rel=1e-12)
     order = world.expanded(world.chosen, world.point)[2]
@@ -107,14 +111,14 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
     assert soft(world.point)[1][-1] == pytest.approx(slope, abs=1e-5)
     without = world.point.copy()
     without[-1] = 0.0
-    gain = worth(soft, world.point).gain[-1]
+    gain = candidate_gains(soft, world.point).gain[-1]
     assert gain == pytest.approx(soft(without)[0] - soft(world.point)[0], abs=1e-8)
 
 
 def test_dense_products_are_the_gradients_of_what_is_not_chosen(world):
-    everything = CandidateSet.everything(world.spaces)
+    everything = CandidateSet.from_spaces(world.spaces)
     keys = {tuple(row) for row in world.chosen.rows.T.tolist()}
-    rest = everything.only(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
+    rest = everything.select(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
     longer = np.concatenate((world.point, np.zeros(len(rest))))
     _, gradient = world.model.with_candidates(world.chosen.joined(rest))(longer)
     wanted = dict(zip(map(tuple, rest.rows.T.tolist()), gradient[len(world.point) :], strict=True))
@@ -158,7 +162,7 @@ def products(world, key, errors, least_error, least_signal):
 
 
 def test_worth_is_what_taking_each_out_costs(world):
-    found = worth(world.model, world.point)
+    found = candidate_gains(world.model, world.point)
     value, _ = world.model(world.point)
     for at in range(0, len(world.chosen), 5):
         without = world.point.copy()
@@ -171,5 +175,5 @@ def test_worth_is_what_taking_each_out_costs(world):
 
 
 def test_worth_of_weights_that_leave_no_doubt(world):
-    found = worth(world.model, 300.0 * world.point)
+    found = candidate_gains(world.model, 300.0 * world.point)
     assert np.isfinite(found.gain).all()

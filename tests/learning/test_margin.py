@@ -22,7 +22,7 @@ def margins(graph, weights, states):
 
 def losses(graph, states, sharpness):
     return [
-        MarginLoss(ForestLikelihood.of(graph, states), sharpness),
+        MarginLoss(ForestLikelihood.build(graph, states), sharpness),
         MarginLoss(InferredLikelihood(graph, states, Enumeration), sharpness),
     ]
 
@@ -45,7 +45,7 @@ def test_the_smoothed_hinge(seed, sharpness):
 def test_the_gradient_of_a_mixture(seed):
     graph, states, weights = problem(seed, forest=True)
     parts = [graph.with_edges(np.arange(n)) for n in (graph.n_edges, graph.n_edges // 2)]
-    loss = MixtureLikelihood(tuple(ForestLikelihood.of(part, states) for part in parts))
+    loss = MixtureLikelihood(tuple(ForestLikelihood.build(part, states) for part in parts))
     value, gradient = loss(weights)
-    assert np.exp(-value) == pytest.approx(np.mean([np.exp(-part(weights)[0]) for part in loss.parts]))
+    assert np.exp(-value) == pytest.approx(np.mean([np.exp(-part(weights)[0]) for part in loss.components]))
     np.testing.assert_allclose(gradient, finite_differences(loss, weights), rtol=1e-5, atol=1e-6)

@@ -15,14 +15,14 @@ from relcrf.backends import run_folder, sharded
 from relcrf.errors import DataError, UsageError
 from relcrf.execution.serial import SerialExecutor
 from relcrf.learning.moments import Moments
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 FLAT = "domain D = { x, y } entity E { predict d : D a : real }\ntemplate t(e: E) over e.d by 1, e.a"
 
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory):
-    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    model = relcrf.load(resource_path("models", "webkb.rcrf"))
     return model, model.ground(relcrf.Dataset(small_web(tmp_path_factory.mktemp("web"))))
 
 

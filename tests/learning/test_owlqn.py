@@ -101,7 +101,7 @@ def test_logistic_regression(seed, kind, share):
     objective, l1 = logistic(x, y), strengths(x, y, share)
     state = minimum(Owlqn(**EXACT, l1=l1), objective, np.zeros(len(l1)))
     assert state.status == "converged"
-    assert state.gradient_norm <= 1e-9 * state.first_gradient
+    assert state.gradient_norm <= 1e-9 * state.initial_gradient_norm
     assert violation(objective, state.point, l1) < 1e-6
     zeros = np.count_nonzero(state.point == 0.0)
     assert 0 < zeros < len(l1)
@@ -243,11 +243,11 @@ def test_grows_to_the_same_minimum():
         optimiser = replace(few, l1=l1[:n])
         objective = logistic(x[:, :n], y)
         value, gradient = objective(np.pad(before.point, (0, n - old)))
-        state = replace(optimiser.grown(before, gradient[old:]), iteration=0)
+        state = replace(optimiser.extend_state(before, gradient[old:]), iteration=0)
         assert state.status == "running"
         assert state.value == pytest.approx(value + l1[:old] @ np.abs(before.point), rel=1e-12)
         np.testing.assert_allclose(state.gradient, gradient, rtol=1e-9, atol=1e-12)
-        assert state.first_gradient >= before.first_gradient
+        assert state.initial_gradient_norm >= before.initial_gradient_norm
         assert len(state.steps) == len(before.steps) > 0
         for short, long in zip((*before.steps, *before.changes), (*state.steps, *state.changes), strict=True):
             np.testing.assert_array_equal(long[:old], short)
@@ -267,7 +267,7 @@ def grow_by_tens(x, y, l1, keep):
         optimiser = Owlqn(tolerance=1e-6, value_tolerance=0.0, max_iterations=most, l1=l1[:n])
         grows = keep and state is not None
         if grows:
-            state = replace(optimiser.grown(state, objective(point)[1][n - 10 :]), iteration=0, evaluations=1)
+            state = replace(optimiser.extend_state(state, objective(point)[1][n - 10 :]), iteration=0, evaluations=1)
         else:
             state = optimiser.start(objective, point)
         state = optimiser.minimise(objective, state)
@@ -347,7 +347,7 @@ def test_diagonal_quadratics_have_a_closed_form(data, n):
 
     state = minimum(Owlqn(**EXACT, l1=l1), objective, start)
     assert state.status == "converged"
-    exact = 1e-9 * state.first_gradient + 1e-12
+    exact = 1e-9 * state.initial_gradient_norm + 1e-12
     assert violation(objective, state.point, l1) <= exact
     expected = np.sign(target) * np.maximum(np.abs(target) - l1, 0.0) / scale
     np.testing.assert_allclose(state.point, expected, rtol=0.0, atol=2.0 * exact / scale.min())

@@ -10,7 +10,12 @@ from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.inference.auto import Auto
 from relcrf.learning import proportional_fitting
 from relcrf.learning.likelihood import InferredLikelihood
-from relcrf.learning.proportional_fitting import ProportionalFitting, WeightTables, is_counted, is_table
+from relcrf.learning.proportional_fitting import (
+    ProportionalFitting,
+    WeightTables,
+    has_count_features,
+    has_disjoint_patterns,
+)
 
 
 def graph_of(cardinality, *groups):
@@ -46,7 +51,7 @@ def fitted(graph, states, *, together=False, clamped=(), max_iterations=300, smo
         values.append(log_partition - float(target @ weights))
         return values[-1], expected - target
 
-    tables = WeightTables.of(reduced, together=together)
+    tables = WeightTables.build(reduced, simultaneous=together)
     fitting = ProportionalFitting(tables, target, 1e-9, max_iterations)
     return fitting, fitting.minimise(evaluate, fitting.start(evaluate, start)), values
 
@@ -104,7 +109,7 @@ def test_the_likelihood_never_falls_and_the_moments_match(seed, together, monkey
     clamped = np.flatnonzero(rng.random(len(states)) < 0.2)
     settings = {"together": together, "clamped": clamped, "smoothing": 0.4}
     with monkeypatch.context() as patch:
-        patch.setattr(proportional_fitting, "GROWTH", 1.0)  # the careful step alone
+        patch.setattr(proportional_fitting, "STEP_GROWTH", 1.0)  # the careful step alone
         _, state, values = fitted(graph, states, **settings, max_iterations=25)
         assert (np.diff(values) <= 1e-10).all()
     _, grown, tried = fitted(graph, states, **settings, max_iterations=4000)
@@ -128,10 +133,10 @@ def test_tables_that_never_meet_move_together():
     graph = graph_of([2] * 6, (pairs, keyed([0, 1, 0]), None), ([[0], [2], [4]], keyed([0, 1, 2]), None))
     roles, states = np.full(6, Role.FREE, dtype=np.int8), np.zeros(6, dtype=np.int32)
     reduced = reduce_graph(graph, roles, states)
-    tables = WeightTables.of(reduced, together=False)
+    tables = WeightTables.build(reduced, simultaneous=False)
     assert [found.tolist() for found, _ in tables.rounds] == [[0, 1], [2, 3, 4]]
     assert tables.n_factors.tolist() == [2, 1, 1, 1, 1]
-    ((every, most),) = WeightTables.of(reduced, together=True).rounds
+    ((every, most),) = WeightTables.build(reduced, simultaneous=True).rounds
     assert every.tolist() == [0, 1, 2, 3, 4] and most.tolist() == [2.0] * 5
 
 
@@ -140,12 +145,12 @@ def test_what_is_a_table():
         return graph_of([2, 2], ([[0, 1]], features, patterns)).groups[0]
 
     disjoint = np.array([[1.0, 0], [0, 1], [0, 0], [0, 1]])
-    assert is_table(group(Ones(1), None)) and is_table(group(Ones(1), disjoint))
-    assert not is_table(group(Ones(1), np.array([[1.0, 1], [0, 1], [0, 0], [0, 1]])))
-    assert not is_table(group(Ones(1), -disjoint))
-    assert is_counted(group(Dense(np.array([[0.0, 2.0]])), None))
-    assert not is_counted(group(Dense(np.array([[0.5]])), None))
-    assert not is_counted(group(Dense(np.array([[-1.0]])), None))
+    assert has_disjoint_patterns(group(Ones(1), None)) and has_disjoint_patterns(group(Ones(1), disjoint))
+    assert not has_disjoint_patterns(group(Ones(1), np.array([[1.0, 1], [0, 1], [0, 0], [0, 1]])))
+    assert not has_disjoint_patterns(group(Ones(1), -disjoint))
+    assert has_count_features(group(Dense(np.array([[0.0, 2.0]])), None))
+    assert not has_count_features(group(Dense(np.array([[0.5]])), None))
+    assert not has_count_features(group(Dense(np.array([[-1.0]])), None))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +171,7 @@ def test_entries_are_those_of_the_rows(features, times):
     rows = np.array([3, 0, 2, 4 * times - 1])
     found = features.entries(rows)
     dense, wanted = (np.zeros((len(rows), features.n_features)) for _ in range(2))
-    np.add.at(dense, (found.place, found.feature), found.value)
+    np.add.at(dense, (found.row, found.feature), found.value)
     for place, row in enumerate(rows):
         for feature, value in features.row(int(row)):
             wanted[place, feature] += value

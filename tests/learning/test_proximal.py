@@ -8,7 +8,7 @@ from objectives import through_a_run_folder
 from scipy.special import expit
 
 from relcrf.learning.owlqn import Owlqn, pseudo_gradient
-from relcrf.learning.proximal import Proximal
+from relcrf.learning.proximal import ProximalAdaGrad
 
 EXACT = {"tolerance": 1e-7, "max_iterations": 5000}
 
@@ -37,7 +37,7 @@ def minimum(optimiser, objective, start):
 def test_the_same_optimum_as_owlqn(seed, shared):
     objective, l1 = problem(seed, shared=shared)
     wanted = minimum(Owlqn(1e-9, 0.0, 2000, l1=l1), objective, np.zeros(30))
-    state = minimum(Proximal(**EXACT, l1=l1), objective, np.linspace(-1.0, 1.0, 30))
+    state = minimum(ProximalAdaGrad(**EXACT, l1=l1), objective, np.linspace(-1.0, 1.0, 30))
     assert state.status == "converged"
     np.testing.assert_allclose(state.point, wanted.point, rtol=0.0, atol=1e-4)
     assert state.value == pytest.approx(wanted.value, rel=1e-9)
@@ -54,9 +54,9 @@ def test_a_field_that_turns_is_no_derivative_and_has_a_zero_all_the_same():
         return 0.0, turn @ (w - target)
 
     np.testing.assert_allclose(
-        minimum(Proximal(**EXACT, l1=np.zeros(2)), objective, np.zeros(2)).point, target, atol=1e-6
+        minimum(ProximalAdaGrad(**EXACT, l1=np.zeros(2)), objective, np.zeros(2)).point, target, atol=1e-6
     )
-    state = minimum(Proximal(**EXACT, l1=np.array([0.0, 50.0])), objective, np.ones(2))
+    state = minimum(ProximalAdaGrad(**EXACT, l1=np.array([0.0, 50.0])), objective, np.ones(2))
     assert state.status == "converged"
     np.testing.assert_allclose(state.point, [1.0 - 0.9 * 2.0, 0.0], atol=1e-4)
 
@@ -69,7 +69,7 @@ def test_weights_that_are_not_learned_stay():
         value, gradient = whole(w)
         return value, np.where(learned, gradient, 0.0)
 
-    state = minimum(Proximal(**EXACT, l1=np.where(learned, l1, 0.0)), objective, np.where(learned, 0.0, 0.7))
+    state = minimum(ProximalAdaGrad(**EXACT, l1=np.where(learned, l1, 0.0)), objective, np.where(learned, 0.0, 0.7))
     assert state.status == "converged"
     np.testing.assert_array_equal(state.point[~learned], 0.7)
     assert state.point[learned].any()
@@ -78,7 +78,7 @@ def test_weights_that_are_not_learned_stay():
 @pytest.mark.parametrize("after", [1, 20])
 def test_resumes_from_a_run_folder_bit_for_bit(after, tmp_path):
     objective, l1 = problem(4)
-    optimiser = Proximal(**EXACT, l1=l1)
+    optimiser = ProximalAdaGrad(**EXACT, l1=l1)
     at_once = minimum(optimiser, objective, np.zeros(30))
     assert at_once.iteration > 20
     state = optimiser.start(objective, np.zeros(30))
@@ -93,17 +93,17 @@ def test_resumes_from_a_run_folder_bit_for_bit(after, tmp_path):
 
 def test_grows_to_the_same_minimum():
     objective, l1 = problem(5)
-    few = Proximal(max_iterations=6, l1=l1[:10])
+    few = ProximalAdaGrad(max_iterations=6, l1=l1[:10])
     state = minimum(few, objective, np.zeros(10))
     for n in (11, 30):
         before, old = state, len(state.point)
         optimiser = replace(few, l1=l1[:n])
         value, gradient = objective(np.pad(before.point, (0, n - old)))
-        state = replace(optimiser.grown(before, gradient[old:]), iteration=0)
+        state = replace(optimiser.extend_state(before, gradient[old:]), iteration=0)
         assert state.status == "running"
         assert state.value == pytest.approx(value + l1[:old] @ np.abs(before.point), rel=1e-12)
         np.testing.assert_allclose(state.gradient, gradient, rtol=1e-9, atol=1e-12)
-        assert state.first_gradient >= before.first_gradient
+        assert state.initial_gradient_norm >= before.initial_gradient_norm
         for short, long in zip(before.steps, state.steps, strict=True):
             np.testing.assert_array_equal(long, np.pad(short, (0, n - old)))
         state = optimiser.minimise(objective, state)
@@ -115,9 +115,11 @@ def test_grows_to_the_same_minimum():
 
 def test_says_how_it_ended():
     objective, l1 = problem(6)
-    assert minimum(Proximal(max_iterations=3, l1=l1), objective, np.zeros(30)).status == "not converged"
-    strong = minimum(Proximal(l1=np.full(30, 1e3)), objective, np.zeros(30))
+    assert minimum(ProximalAdaGrad(max_iterations=3, l1=l1), objective, np.zeros(30)).status == "not converged"
+    strong = minimum(ProximalAdaGrad(l1=np.full(30, 1e3)), objective, np.zeros(30))
     assert (strong.status, strong.iteration) == ("converged", 0)
     for value, slope in ((np.nan, 1.0), (1.0, np.inf)):
-        state = minimum(Proximal(l1=np.ones(2)), lambda w, v=value, s=slope: (v, np.array([s, 2.0])), np.zeros(2))
+        state = minimum(
+            ProximalAdaGrad(l1=np.ones(2)), lambda w, v=value, s=slope: (v, np.array([s, 2.0])), np.zeros(2)
+        )
         assert (state.status, state.iteration) == ("diverged", 0)

@@ -11,11 +11,11 @@ from objectives import finite_differences
 from scipy.special import expit, logit
 
 from relcrf.backends.base import Problem
-from relcrf.backends.risks import risk_of
+from relcrf.backends.gated_risks import build_risk
 from relcrf.graph.gates import LazyGates
 from relcrf.graph.reduction import Role
-from relcrf.learning.penalties import CORNER, Penalties
-from relcrf.learning.risk import LOSSES, Settings
+from relcrf.learning.penalties import SMOOTHING_NORM, Penalties
+from relcrf.learning.risk import LOSSES, RiskSettings
 
 
 def world(seed):
@@ -28,10 +28,10 @@ def world(seed):
     wanted = rng.random(8) < 0.7
     wanted[0] = True
     gates = random_gating(rng, graph)
-    problem = Problem(graph, roles, states, lazy_gates=LazyGates(lambda: gates), asked=wanted)
+    problem = Problem(graph, roles, states, lazy_gates=LazyGates(lambda: gates), queries=wanted)
     asked = wanted & (roles == Role.FREE)
     point = rng.normal(size=graph.layout.size + problem.gates.layout.size)
-    settings = Settings("squared", 0.1 * rng.random(), int(rng.integers(1, 4)), 0.4)
+    settings = RiskSettings("squared", 0.1 * rng.random(), int(rng.integers(1, 4)), 0.4)
     return problem, asked, point, settings
 
 
@@ -57,11 +57,11 @@ def loss_of(kind, beliefs, problem, asked):
 @pytest.mark.parametrize("seed", range(12))
 def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
     problem, asked, point, settings = world(seed)
-    risk = partial(risk_of(problem, asked, replace(settings, loss=loss), "gated"), steepness=1.5)
+    risk = partial(build_risk(problem, asked, replace(settings, loss=loss), "gated"), steepness=1.5)
     size = problem.graph.layout.size
     factors, messages = [], 0.0
     known = gated_factors(
-        problem.graph, problem.gates, problem.roles, problem.states, problem.asked, point[:size], point[size:]
+        problem.graph, problem.gates, problem.roles, problem.states, problem.queries, point[:size], point[size:]
     )
     for free, table, z in known:
         if z is None:
@@ -71,7 +71,7 @@ def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
         factors.append((free, expit(z) * counted * table))
         messages += settings.iterations * len(free) * counted
     beliefs = propagated(problem.graph, problem.roles, factors, settings.iterations)
-    expected = loss_of(loss, beliefs, problem, asked) + settings.price * messages / asked.sum()
+    expected = loss_of(loss, beliefs, problem, asked) + settings.message_cost * messages / asked.sum()
     value, gradient = risk(point)
     assert value == pytest.approx(expected, rel=1e-9)
     np.testing.assert_allclose(gradient, finite_differences(risk, point), rtol=1e-5, atol=1e-8)
@@ -80,11 +80,11 @@ def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
 @pytest.mark.parametrize("seed", range(12))
 def test_hard_gates_leave_factors_out(seed):
     problem, asked, point, settings = world(seed)
-    risk = risk_of(problem, asked, settings, "gated")
+    risk = build_risk(problem, asked, settings, "gated")
     size = problem.graph.layout.size
     factors, messages = [], 0
     known = gated_factors(
-        problem.graph, problem.gates, problem.roles, problem.states, problem.asked, point[:size], point[size:]
+        problem.graph, problem.gates, problem.roles, problem.states, problem.queries, point[:size], point[size:]
     )
     for free, table, z in known:
         if z is None:
@@ -94,22 +94,22 @@ def test_hard_gates_leave_factors_out(seed):
             messages += settings.iterations * len(free)
     beliefs = propagated(problem.graph, problem.roles, factors, settings.iterations)
     for skip in (True, False):
-        found = risk.hard(point, 0.45, skip=skip)
-        flat = np.concatenate([beliefs[v] for v in risk.graph.alone.variables])
+        found = risk.infer_with_hard_gates(point, 0.45, skip_closed=skip)
+        flat = np.concatenate([beliefs[v] for v in risk.graph.ungated.variables])
         np.testing.assert_allclose(found.beliefs, flat, atol=1e-9)
-        assert found.messages == messages
+        assert found.n_messages == messages
     for loss in LOSSES:
-        value, each = risk_of(problem, asked, replace(settings, loss=loss), "gated").judged(found)
+        value, each = build_risk(problem, asked, replace(settings, loss=loss), "gated").evaluate(found)
         assert value == pytest.approx(loss_of(loss, beliefs, problem, asked), rel=1e-9)
         assert each == pytest.approx(messages / asked.sum())
 
 
 def test_without_gates_all_are_open():
     problem, asked, point, settings = world(3)
-    risk = risk_of(problem, asked, replace(settings, gated=False, price=0.0), "gated")
+    risk = build_risk(problem, asked, replace(settings, gated=False, price=0.0), "gated")
     value, gradient = risk(point)
     assert (gradient[problem.graph.layout.size :] == 0.0).all()
-    assert risk.judged(risk.hard(point, 0.3))[0] == pytest.approx(value, rel=1e-9)
+    assert risk.evaluate(risk.infer_with_hard_gates(point, 0.3))[0] == pytest.approx(value, rel=1e-9)
     np.testing.assert_allclose(gradient, finite_differences(risk, point), rtol=1e-5, atol=1e-8)
 
 
@@ -122,8 +122,8 @@ def test_penalties():
     np.testing.assert_allclose(gradient, finite_differences(penalties, point), atol=1e-8)
     norms = [np.linalg.norm(point[rows], axis=1) * np.sqrt(rows.shape[1]) for rows in groups]
     exact = 0.1 * (0.5 * (penalties.l2 * point**2).sum() + 2.0 * np.concatenate(norms).sum())
-    assert exact - 0.1 * 2.0 * 4 * 2 * CORNER < value < exact
-    np.testing.assert_allclose(penalties.corners, np.where(penalties.learned & (np.arange(10) < 9), 0.07, 0.0))
-    point[2:4] = CORNER
+    assert exact - 0.1 * 2.0 * 4 * 2 * SMOOTHING_NORM < value < exact
+    np.testing.assert_allclose(penalties.l1_strengths, np.where(penalties.learned & (np.arange(10) < 9), 0.07, 0.0))
+    point[2:4] = SMOOTHING_NORM
     pruned = np.where(penalties.learned[:5], [*point[:2], 0.0, 0.0, point[4]], point[:5])
-    np.testing.assert_array_equal(penalties.pruned(point)[:5], pruned)
+    np.testing.assert_array_equal(penalties.prune_groups(point)[:5], pruned)

@@ -7,11 +7,14 @@ import pytest
 from objectives import through_a_run_folder
 from scipy.special import expit
 
-from relcrf.learning.early_stopping import EarlyStoppingState, stopped_early
+from relcrf.learning.early_stopping import EarlyStoppingState, update_early_stopping
 from relcrf.learning.lbfgs import Lbfgs
-from relcrf.learning.stochastic import Adam, MetaDescent, curved
+from relcrf.learning.stochastic import Adam, MetaDescent, hessian_vector_product
 
-METHODS = [Adam(300, 30, rate=0.05, max_iterations=60), MetaDescent(300, 30, rate=0.5, max_iterations=60)]
+METHODS = [
+    Adam(300, 30, learning_rate=0.05, max_iterations=60),
+    MetaDescent(300, 30, learning_rate=0.5, max_iterations=60),
+]
 named = pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 
 
@@ -85,8 +88,8 @@ def test_resumes_from_a_run_folder_bit_for_bit(method, falls, after, tmp_path):
     method = replace(method, batch_size=37, falls=falls, max_iterations=15)
 
     def judge(state):
-        state = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.of(state)
-        return stopped_early(state, state.value, 1000)
+        state = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.from_state(state)
+        return update_early_stopping(state, state.value, 1000)
 
     at_once = minimum(method, evaluate, np.zeros(12), judge)
     assert (at_once.status, at_once.iteration) == ("not converged", 15)
@@ -114,7 +117,7 @@ def test_a_pass_has_each_example_once_in_an_order_of_its_own():
 def test_what_a_pass_tells_is_of_all_examples():
     """Where nothing moves the means over the batches, unequal as they are, are those over all examples."""
     evaluate, _, _ = bowls(2, n=103)
-    still = MetaDescent(103, 20, rate=1e-300)
+    still = MetaDescent(103, 20, learning_rate=1e-300)
     state = still.start(evaluate, np.ones(6))
     after = still.step(evaluate, state)
     value, gradient = evaluate(np.ones(6), np.arange(103))
@@ -128,7 +131,7 @@ def test_what_a_pass_tells_is_of_all_examples():
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_adam_does_not_see_the_scale(scale):
     evaluate, _, _ = bowls(3)
-    method = Adam(300, 300, rate=0.1, falls=False, floor=0.0)
+    method = Adam(300, 300, learning_rate=0.1, cosine_decay=False, epsilon=0.0)
 
     def scaled(w, batch):
         value, gradient = evaluate(w, batch)
@@ -147,10 +150,10 @@ def test_adam_does_not_see_the_scale(scale):
 
 def test_adam_is_the_mean_over_the_root_of_squares():
     gradients = [np.array([1.0, -2.0]), np.array([3.0, 0.5])]
-    method = Adam(2, 1, rate=0.1, falls=False, mean=0.5, square=0.75, floor=0.0)
-    point, memory = np.zeros(2), method.remember(np.zeros(2))
+    method = Adam(2, 1, learning_rate=0.1, cosine_decay=False, beta1=0.5, beta2=0.75, epsilon=0.0)
+    point, memory = np.zeros(2), method.initial_memory(np.zeros(2))
     for t, gradient in enumerate(gradients):
-        point, memory, more = method.move(lambda w: (0.0, w), point, gradient, memory, t)
+        point, memory, more = method.update(lambda w: (0.0, w), point, gradient, memory, t)
         assert more == 0
     # After the first step the means are the gradient itself; after the second they weigh 1 to 2, and 3 to 4.
     mean, square = (gradients[0] + 2 * gradients[1]) / 3, (3 * gradients[0] ** 2 + 4 * gradients[1] ** 2) / 7
@@ -162,14 +165,14 @@ def test_curvature_is_that_of_the_hessian():
     rng = np.random.default_rng(0)
     for scale in (1e-8, 1.0, 1e8):
         v = scale * rng.normal(size=6)
-        found = curved(lambda w: evaluate(w, np.arange(40)), rng.normal(size=6), v)
+        found = hessian_vector_product(lambda w: evaluate(w, np.arange(40)), rng.normal(size=6), v)
         np.testing.assert_allclose(found, hessian @ v, rtol=1e-8, atol=1e-8 * scale)
 
 
 def test_curvature_of_what_is_no_bowl():
     slope = logistic(5)
     w, v = np.linspace(-1.0, 1.0, 12), np.linspace(2.0, -1.0, 12)
-    found = curved(lambda w: slope(w, np.arange(300)), w, v)
+    found = hessian_vector_product(lambda w: slope(w, np.arange(300)), w, v)
     step = 1e-4 * np.eye(12)
     hessian = [(slope(w + e, np.arange(300))[1] - slope(w - e, np.arange(300))[1]) / 2e-4 for e in step]
     np.testing.assert_allclose(found, np.array(hessian) @ v, atol=1e-7)
@@ -177,7 +180,7 @@ def test_curvature_of_what_is_no_bowl():
 
 def test_meta_descent_is_the_recursion_with_the_exact_hessian():
     evaluate, hessian, _ = bowls(5, scales=0.3)
-    method = MetaDescent(300, 50, rate=0.05, falls=False, meta_rate=0.4, memory=0.9, max_iterations=4)
+    method = MetaDescent(300, 50, learning_rate=0.05, cosine_decay=False, meta_rate=0.4, memory=0.9, max_iterations=4)
     state = minimum(method, evaluate, np.full(6, 2.0))
     w, gain, v = np.full(6, 2.0), np.full(6, 0.05), np.zeros(6)
     for iteration in range(4):
@@ -195,13 +198,13 @@ def test_gains_repair_a_rate_that_is_too_small():
     evaluate, _, centre = bowls(6, scales=0.1)
     apart = {}
     for meta_rate in (0.0, 0.5):
-        method = MetaDescent(300, 30, rate=0.01, falls=False, meta_rate=meta_rate, max_iterations=20)
+        method = MetaDescent(300, 30, learning_rate=0.01, cosine_decay=False, meta_rate=meta_rate, max_iterations=20)
         apart[meta_rate] = np.abs(minimum(method, evaluate, np.full(6, 3.0)).point - centre).max()
     assert apart[0.5] < 0.1 * apart[0.0]
 
 
 def test_the_rate_falls_as_it_is_told():
-    method = Adam(100, 10, rate=0.5, max_iterations=40)
+    method = Adam(100, 10, learning_rate=0.5, max_iterations=40)
     assert [method.rate_at(t) for t in (0, 200, 400)] == pytest.approx([0.5, 0.25, 0.0])
     assert replace(method, falls=False).rate_at(399) == 0.5
 
@@ -229,8 +232,8 @@ def test_stops_early_when_it_is_told(method):
 
     def judge(state):
         seen.append(evaluate(state.point, held)[0])
-        state = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.of(state)
-        return stopped_early(state, seen[-1], 3)
+        state = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.from_state(state)
+        return update_early_stopping(state, seen[-1], 3)
 
     method = replace(method, n_examples=100, max_iterations=500, rate=1.0, falls=False)
     state = minimum(method, evaluate, np.zeros(12), judge)
@@ -269,7 +272,7 @@ def test_a_rate_that_is_too_large_blows_up_and_says_so():
             value, gradient = evaluate(w, batch)
             return 100.0 * value, 100.0 * gradient
 
-    state = minimum(MetaDescent(300, 30, rate=1.0, falls=False, meta_rate=0.0), steep, np.zeros(6))
+    state = minimum(MetaDescent(300, 30, learning_rate=1.0, cosine_decay=False, meta_rate=0.0), steep, np.zeros(6))
     assert state.status == "diverged"
     assert np.isfinite(state.point).all()
 

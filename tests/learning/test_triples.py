@@ -10,13 +10,13 @@ from triples import TEXT, every_candidate, proposed
 
 import relcrf
 from relcrf import api
-from relcrf.backends.pseudo import Blankets
+from relcrf.backends.pseudo import PseudoLikelihoodSpec
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import CandidateSet
 from relcrf.graph.reduction import Role
 from relcrf.graph.triples import TripleSpace
-from relcrf.learning.induced import InducedLikelihood, NodeTables
-from relcrf.structure.gains import worth
+from relcrf.learning.literal_likelihood import LiteralLikelihood, NodeTables
+from relcrf.structure.gains import candidate_gains
 
 
 class World:
@@ -26,12 +26,14 @@ class World:
         rng = np.random.default_rng(seed)
         grounding = relcrf.parse(TEXT).ground(relcrf.Dataset(traits_world(seed)))
         self.problem = api.training_problem(grounding, with_candidates=True)
-        self.spaces = tuple(space.only(self.problem.roles == Role.FREE) for space in self.problem.candidates)
+        self.spaces = tuple(
+            space.restrict_to_variables(self.problem.roles == Role.FREE) for space in self.problem.candidates
+        )
         base = blanket_graph(self.problem.graph, self.problem.roles, self.problem.states)
         everything = every_candidate(self.spaces)
         n = len(everything)
         self.chosen = everything.only(np.sort(rng.permutation(n)[: n // 3]))
-        self.empty = InducedLikelihood.of(base, self.problem.states[base.variables], self.spaces)
+        self.empty = LiteralLikelihood.build(base, self.problem.states[base.variables], self.spaces)
         self.model = self.empty.with_candidates(self.chosen)
         self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
         self.point[self.model.n_base :: 7] = 0.0
@@ -53,7 +55,7 @@ def test_value_and_gradient_are_those_of_the_expanded_graph(world):
     pairs, order = world.pairs(world.chosen)
     graph = world.problem.having(pairs)
     assert {len(group.scope) for group in graph.graph.groups} >= {1, 2, 3}
-    value, gradient = graph.sum_of(Blankets())(world.point[order])
+    value, gradient = graph.total_likelihood(PseudoLikelihoodSpec())(world.point[order])
     found, found_gradient = world.model(world.point)
     assert found == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(found_gradient[order], gradient, atol=1e-9)
@@ -62,8 +64,8 @@ def test_value_and_gradient_are_those_of_the_expanded_graph(world):
 def test_the_gradient_is_that_of_finite_differences(world):
     _, gradient = world.model(world.point)
     rng = np.random.default_rng(5)
-    of_triples = world.model.n_base + np.flatnonzero(world.triples[world.chosen.space])
-    for at in rng.permutation(of_triples)[:12]:
+    triple_factor = world.model.n_base + np.flatnonzero(world.triples[world.chosen.space])
+    for at in rng.permutation(triple_factor)[:12]:
         step = np.zeros(len(world.point))
         step[at] = 1e-5
         slope = (world.model(world.point + step)[0] - world.model(world.point - step)[0]) / 2e-5
@@ -95,11 +97,11 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
     base = blanket_graph(problem.graph, roles, problem.states)
     tables = np.column_stack((1 - (p := rng.random(len(out))), p)).ravel()
     filled = NodeTables(out, 2 * np.arange(len(out) + 1), tables)
-    model = InducedLikelihood.of(base, problem.states[base.variables], world.spaces, filled).with_candidates(
+    model = LiteralLikelihood.build(base, problem.states[base.variables], world.spaces, filled).with_candidates(
         world.chosen
     )
     value, gradient = model(world.point)
-    found = worth(model, world.point)
+    found = candidate_gains(model, world.point)
     at = model.n_base + np.flatnonzero(world.triples[world.chosen.space])
     assert (found.support[at - model.n_base] % 1).any()
     for place in rng.permutation(at)[:12]:
@@ -162,7 +164,7 @@ def equation_14(world, row, errors, left_out):
 
 
 def test_worth_is_what_taking_each_out_costs(world):
-    found = worth(world.model, world.point)
+    found = candidate_gains(world.model, world.point)
     value, _ = world.model(world.point)
     for at in range(0, len(world.chosen), 3):
         without = world.point.copy()
@@ -173,4 +175,4 @@ def test_worth_is_what_taking_each_out_costs(world):
     group = world.spaces[number].group(np.array([pair]), np.zeros(1, dtype=int), 1, 0)
     joint = np.ravel_multi_index([world.problem.states[place] for place in group.scope], group.cardinalities)
     assert found.support[at] == group.patterns[joint, 0].sum()
-    assert replace(world.model, chosen=CandidateSet.none()).curvature().shape == (world.model.n_base,)
+    assert replace(world.model, chosen=CandidateSet.empty()).curvature().shape == (world.model.n_base,)

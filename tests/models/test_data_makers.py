@@ -19,7 +19,7 @@ import switching
 
 @pytest.fixture(scope="module")
 def world():
-    return switching.make_world(np.random.default_rng(0))
+    return switching.make_switching_trees(np.random.default_rng(0))
 
 
 def test_each_level_has_a_spanning_tree_of_its_own(world):
@@ -37,7 +37,7 @@ def test_each_level_has_a_spanning_tree_of_its_own(world):
 
 def test_likelihoods_of_all_states_of_three_variables_sum_to_one(monkeypatch):
     monkeypatch.setattr(switching, "VARIABLES", 3)
-    world = switching.make_world(np.random.default_rng(1))
+    world = switching.make_switching_trees(np.random.default_rng(1))
     every = np.array(list(itertools.product(range(switching.STATES), repeat=3)))
     for levels in ([0, 0, 0, 0, 0], [1, 1, 0, 1, 0], [2, 0, 1, 1, 1]):
         rows = [switching.Rows(np.array([levels]), states[None]) for states in every]
@@ -47,7 +47,7 @@ def test_likelihoods_of_all_states_of_three_variables_sum_to_one(monkeypatch):
 def test_rows_are_drawn_as_often_as_they_are_likely(monkeypatch):
     monkeypatch.setattr(switching, "VARIABLES", 3)
     monkeypatch.setattr(switching, "ATTRIBUTES", (3,))
-    world = switching.make_world(np.random.default_rng(1))
+    world = switching.make_switching_trees(np.random.default_rng(1))
     drawn = switching.draw(world, 60_000, np.random.default_rng(2))
     for level in range(switching.LEVELS):
         here = drawn.states[drawn.levels[:, 0] == level]

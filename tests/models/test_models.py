@@ -14,15 +14,15 @@ from tables import small_web
 
 import relcrf
 from relcrf import api
-from relcrf.evaluation.splits import split_by
-from relcrf.resources import shipped
+from relcrf.evaluation.splits import partition_variables
+from relcrf.resources import resource_path
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "models").glob("*.rcrf"))
 
 
 def load(name):
-    return relcrf.load(shipped("models", f"{name}.rcrf"))
+    return relcrf.load(resource_path("models", f"{name}.rcrf"))
 
 
 def smokers(rng):
@@ -250,7 +250,7 @@ def test_it_learns_and_predicts_what_was_hidden(name, tmp_path):
     hidden = rng.random(grounding.graph.n_variables) < 0.25
     fit = api.fit(model, grounding, backend, hidden=hidden)
     found = api.predict(fit, grounding, hidden=hidden)
-    score = found.score(judged, among=hidden)
+    score = found.score(judged, subset=hidden)
     assert score.n > 5
     assert score.accuracy >= least, f"{score.accuracy:.3f} of {score.n}"
     fit.save(tmp_path / "run")
@@ -273,7 +273,9 @@ def test_a_latent_attribute_helps():
     scores = {}
     for backend in ("local", "ess"):
         fit = api.fit(model, grounding, backend, hidden=hidden)
-        scores[backend] = api.predict(fit, grounding, hidden=hidden).score("Page.category", among=hidden).log_likelihood
+        scores[backend] = (
+            api.predict(fit, grounding, hidden=hidden).score("Page.category", subset=hidden).log_likelihood
+        )
     assert scores["ess"] > scores["local"] + 0.1, scores
 
 
@@ -316,7 +318,7 @@ def test_citations_help_on_cora(real):
     grounding = model.ground(relcrf.Dataset(real.cora()))
     hidden = np.random.default_rng(0).random(grounding.graph.n_variables) < 0.2
     found = api.predict(api.fit(model, grounding, "ess", hidden=hidden), grounding, hidden=hidden)
-    assert found.score(among=hidden).accuracy > 0.87  # the words alone: 0.75
+    assert found.score(subset=hidden).accuracy > 0.87  # the words alone: 0.75
 
 
 @needs_data
@@ -325,9 +327,9 @@ def test_likeness_helps_on_olivetti(monkeypatch):
     faces = importlib.import_module("faces")
     model = load("faces")
     grounding = model.ground(relcrf.Dataset(faces.olivetti(0)))
-    hidden = split_by(grounding, "part").held_out(["rest"])
+    hidden = partition_variables(grounding, "part").holdout_mask(["rest"])
     found = {
         b: api.predict(api.fit(model, grounding, b, hidden=hidden), grounding, hidden=hidden) for b in ("local", "ess")
     }
-    accuracy = {backend: p.score(among=hidden).accuracy for backend, p in found.items()}
+    accuracy = {backend: p.score(subset=hidden).accuracy for backend, p in found.items()}
     assert accuracy["ess"] > accuracy["local"] + 0.01 > 0.8, accuracy

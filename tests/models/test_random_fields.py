@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
 import random_fields
@@ -101,14 +101,14 @@ def test_the_reference_is_the_error_of_exact_predictions(field):
     rows = random_fields.make_rows(field, 2000, np.random.default_rng(8), sweeps=15)
     exact = given(field, rows)
     found = random_fields.bayes(field, rows, np.random.default_rng(9), sweeps=10)
-    wanted = random_fields.squared_error(rows, exact)
+    wanted = random_fields.squared_error_loss(rows, exact)
     assert found.noise > 0.004
     assert found.error == pytest.approx(wanted, abs=0.002)
     assert found.expected == pytest.approx(wanted, abs=3 * found.standard_error)
     asked = rows.statuses == OUTPUT
-    of_rows = [((p - v)[a] ** 2).mean() for p, v, a in zip(exact, rows.values, asked, strict=True) if a.any()]
-    assert wanted == pytest.approx(np.mean(of_rows))
-    assert found.standard_error == pytest.approx(np.std(of_rows) / np.sqrt(len(of_rows)), rel=0.15)
+    from_rows = [((p - v)[a] ** 2).mean() for p, v, a in zip(exact, rows.values, asked, strict=True) if a.any()]
+    assert wanted == pytest.approx(np.mean(from_rows))
+    assert found.standard_error == pytest.approx(np.std(from_rows) / np.sqrt(len(from_rows)), rel=0.15)
 
 
 def test_a_third_of_the_variables_is_of_each_status(field):
@@ -123,7 +123,7 @@ def test_the_constant_looks_at_what_is_known_alone():
     statuses = np.array([[INPUT, HIDDEN, HIDDEN], [OUTPUT, INPUT, HIDDEN], [HIDDEN, OUTPUT, HIDDEN]], dtype=np.int8)
     rows = Rows(values, statuses)
     assert random_fields.constant(rows) == pytest.approx([0.5, 0.5, 0.5])
-    assert random_fields.squared_error(rows, np.array([0.1, 0.8, 0.3])) == pytest.approx((0.01 + 0.64) / 2)
+    assert random_fields.squared_error_loss(rows, np.array([0.1, 0.8, 0.3])) == pytest.approx((0.01 + 0.64) / 2)
 
 
 @pytest.mark.parametrize("answered", [False, True])
@@ -131,7 +131,7 @@ def test_tables_ground_in_the_order_of_the_arrays(answered):
     rng = np.random.default_rng(11)
     values = rng.random((13, 11)) < 0.5
     rows = Rows(values, rng.integers(3, size=values.shape, dtype=np.int8))
-    model = relcrf.load(shipped("models", "random_field.rcrf"))
+    model = relcrf.load(resource_path("models", "random_field.rcrf"))
     data = relcrf.Dataset(random_fields.tables(rows, answered=answered))
     assert {t.name: (t.bindings, t.weights) for t in model.plan(data)} == {
         "alone": (13 * 11, 11),
@@ -148,7 +148,7 @@ def test_the_program_writes_what_relcrf_reads(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", ["random_fields.py", *arguments])
     random_fields.main()
     assert "20 rows" in capsys.readouterr().out
-    model = relcrf.load(shipped("models", "random_field.rcrf"))
+    model = relcrf.load(resource_path("models", "random_field.rcrf"))
     for part, told in (("training", ("input", "output")), ("test", ("input",))):
         grounding = model.ground(relcrf.Dataset(tmp_path / "fields" / part))
         truth = pd.read_parquet(tmp_path / "fields" / f"{part}_truth.parquet")

@@ -12,11 +12,11 @@ import relcrf
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import UsageError
 from relcrf.proposal import draft
-from relcrf.proposal.project import propose
+from relcrf.proposal.proposal import write_proposal
 
 
 def proposed(folder, out, predicted=None, *, force=False):
-    return propose(str(folder), out, predicted, DEFAULT_MEMORY, force=force)
+    return write_proposal(str(folder), out, predicted, DEFAULT_MEMORY, force=force)
 
 
 @pytest.fixture
@@ -29,16 +29,16 @@ def names(project):
 
 
 def taken(project):
-    return {f.table: f.taken_for for f in project.draft.idea.scheme.findings}
+    return {f.table: f.role for f in project.draft.idea.scheme.findings}
 
 
 def test_a_web(tmp_path, out):
     project = proposed(small_web(tmp_path / "web"), out)
-    assert project.draft.idea.target.name == "Page.category" and project.manifest is None
-    assert "missing for 12 of 60" in project.draft.idea.target.reason
+    assert project.draft.analysis.target.name == "Page.category" and project.manifest is None
+    assert "missing for 12 of 60" in project.draft.analysis.target.reason
     assert taken(project) == {"page": "entity Page", "page_words": "bag Page.words", "link": "relation Link"}
     assert names(project)[:2] == ["prior", "word"] and {"link", "co_link"} <= set(names(project))
-    assert (project.draft.variables, project.draft.labelled) == (60, 48)
+    assert (project.draft.n_variables, project.draft.n_labelled) == (60, 48)
     model = relcrf.load(out)
     assert model.warnings == () and out.read_text() == project.draft.text
     found = model.fit(relcrf.Dataset(project.data)).predict(relcrf.Dataset(project.data))
@@ -49,10 +49,10 @@ def test_a_web(tmp_path, out):
 def test_nothing_is_written_of_tables_in_memory(tmp_path):
     folder = small_web(tmp_path / "web")
     before = sorted(tmp_path.rglob("*"))
-    found = draft.proposed(relcrf.Dataset({path.stem: path for path in folder.glob("*.csv")}))
+    found = draft.propose_model(relcrf.Dataset({path.stem: path for path in folder.glob("*.csv")}))
     assert str(found).startswith("predicts Page.category (5 values, ") and sorted(tmp_path.rglob("*")) == before
     assert "# Next" not in found.text and found.model.to_rcrf() == relcrf.parse(found.text).to_rcrf()
-    link = draft.proposed(relcrf.Dataset(folder), "Link")
+    link = draft.propose_model(relcrf.Dataset(folder), "Link")
     assert str(link).startswith("predicts Link (which tuples it lists); templates prior, ")
 
 
@@ -60,9 +60,9 @@ def test_nothing_is_written_of_tables_in_memory(tmp_path):
 def test_columns_called_as_words_of_the_language(tmp_path, out):
     rows = [{"id": k, "label": "xy"[k % 2], "predict": "pq"[k % 2], "where": k / 3, "latent": k % 2} for k in range(12)]
     project = proposed(write_tables(tmp_path / "d", thing=rows), out)
-    assert names(project) == ["prior", "predict_", "where_", "latent_"] and project.draft.variables == 12
+    assert names(project) == ["prior", "predict_", "where_", "latent_"] and project.draft.n_variables == 12
     data = relcrf.Dataset({"thing": {name: [row[name] for row in rows] for name in rows[0]}})
-    assert draft.proposed(data, "thing.label").plans[1].bindings == 12
+    assert draft.propose_model(data, "thing.label").plans[1].bindings == 12
 
 
 def test_numbers_refer_only_by_name(tmp_path, out):
@@ -73,7 +73,7 @@ def test_numbers_refer_only_by_name(tmp_path, out):
     link = [{"src": int(rng.integers(40)), "dst": int(rng.integers(40))} for _ in range(60)]
     project = proposed(write_tables(tmp_path / "d", page=page, page_word=word, link=link), out)
     assert taken(project)["page_word"] == "bag Page.words"
-    assert [a.name for a in project.draft.idea.scheme.entities[0].attributes] == ["label", "visits"]
+    assert [a.name for a in project.draft.analysis.schema.entities[0].attributes] == ["label", "visits"]
     assert "log1p(p.visits)" in project.draft.text
 
 
@@ -88,7 +88,7 @@ def test_a_side_table_of_numbers_and_a_sequence(tmp_path, out):
     assert not (folder / ".model.partial.toml").exists()
     assert {p.name: p.bindings for p in project.draft.plans} == {"prior": 48, "pixel": 48, "step": 36}
     assert any("--split fold" in command for command in project.commands)
-    assert ("letter.fold", "divides the rows: use it with --split") in project.draft.idea.scheme.left_out
+    assert ("letter.fold", "divides the rows: use it with --split") in project.draft.analysis.schema.excluded_columns
     # What the folder is to others has not changed: the manifest has a name of its own.
     assert set(relcrf.Dataset(folder).tables) == {"letter", "pixelwide"}
 
@@ -98,13 +98,15 @@ def test_rows_without_a_key(tmp_path, out):
     rows = [{"sentence": k // 5, "position": k % 5, "word": f"w{k % 7}", "tag": "NV"[k % 2]} for k in range(60)]
     project = proposed(write_tables(tmp_path / "d", train=rows, test=rows[:20]), out)
     assert (
-        project.draft.idea.target.name == "Train.tag" and "step" in names(project) and "before_word" in names(project)
+        project.draft.analysis.target.name == "Train.tag"
+        and "step" in names(project)
+        and "before_word" in names(project)
     )
     assert taken(project)["test"] == "left out"
     flat = [{"height": k / 3, "colour": "rgb"[k % 3], "class": "uv"[k % 2]} for k in range(30)]
     project = proposed(write_tables(tmp_path / "flat", iris=flat), tmp_path / "flat.rcrf")
-    assert project.draft.idea.target.name == "Iris.class" and names(project) == ["prior", "height", "colour"]
-    assert project.draft.variables == 30
+    assert project.draft.analysis.target.name == "Iris.class" and names(project) == ["prior", "height", "colour"]
+    assert project.draft.n_variables == 30
 
 
 @pytest.mark.slow
@@ -120,11 +122,11 @@ def test_things_that_no_table_lists(tmp_path, out):
     }
     folder = write_tables(tmp_path / "d", **tables)
     project = proposed(folder, out)
-    assert project.draft.idea.target.name == "Person.stage" and project.draft.variables == 20
+    assert project.draft.analysis.target.name == "Person.stage" and project.draft.n_variables == 20
     assert taken(project)["sameperson"] == "left out" and taken(project)["student"] == "relation Student"
     other = proposed(folder, tmp_path / "advises.rcrf", "advises")
     # Only teachers advise, and only students are advised.
-    assert other.draft.variables == 8 * 12 and other.draft.labelled == 8 * 12
+    assert other.draft.n_variables == 8 * 12 and other.draft.n_labelled == 8 * 12
     assert "common_wrote" in names(other)
     with pytest.raises(UsageError, match="E373"):
         proposed(folder, tmp_path / "x.rcrf", "person.name")
@@ -135,8 +137,8 @@ def test_tuples_with_truth_values(tmp_path, out):
     trait = [{"id": k, "name": f"t{k}"} for k in range(4)]
     has = [{"nation": n, "trait": t, "value": (n + t) % 2} for n in range(5) for t in range(4) if (n, t) != (0, 0)]
     project = proposed(write_tables(tmp_path / "d", nation=nation, trait=trait, has=has), out)
-    assert project.draft.idea.target.name == "Has" and names(project) == ["prior", "together"]
-    assert (project.draft.variables, project.draft.labelled) == (20, 19)  # what is not listed is asked
+    assert project.draft.analysis.target.name == "Has" and names(project) == ["prior", "together"]
+    assert (project.draft.n_variables, project.draft.n_labelled) == (20, 19)  # what is not listed is asked
 
 
 def test_columns_with_gaps_are_levels(tmp_path, out):
@@ -146,7 +148,7 @@ def test_columns_with_gaps_are_levels(tmp_path, out):
         for u in range(30)
     ]
     project = proposed(write_tables(tmp_path / "d", rating=rating), out)
-    assert project.draft.variables == 120 and 0 < project.draft.labelled < 120
+    assert project.draft.n_variables == 120 and 0 < project.draft.n_labelled < 120
     assert "predict relation RatingValue(user: Rating, item: Item) : 1..5" in project.draft.text
 
 
@@ -156,10 +158,10 @@ def test_members_of_other_things(tmp_path, out):
     atom = [{"atom": f"a{k}", "molecule": k // 4, "element": "cho"[k % 3]} for k in range(32)]
     bond = [{"molecule": k // 4, "src": f"a{k}", "dst": f"a{k + 1}", "kind": 1 + k % 2} for k in range(31) if k % 4 < 3]
     project = proposed(write_tables(tmp_path / "d", molecule=molecule, atom=atom, bond=bond), out)
-    assert project.draft.idea.target.name == "Molecule.active" and "atom_molecule_element" in names(project)
+    assert project.draft.analysis.target.name == "Molecule.active" and "atom_molecule_element" in names(project)
     bonded = proposed(tmp_path / "d", tmp_path / "m.rcrf", "atom.element")
     assert "Bond(a, b).kind" in bonded.draft.text
-    assert ("bond.molecule", "src and dst tell it") in bonded.draft.idea.scheme.left_out
+    assert ("bond.molecule", "src and dst tell it") in bonded.draft.analysis.schema.excluded_columns
 
 
 def test_nothing_of_a_table_becomes_code(tmp_path, out):
@@ -178,7 +180,7 @@ def test_nothing_of_a_table_becomes_code(tmp_path, out):
     folder = write_tables(tmp_path / "d", **{"the person's; DROP": person})
     project = proposed(folder, out)
     spec = relcrf.load(out).spec
-    assert [e.name for e in spec.entities] == ["ThePersonSDrop"] and project.draft.variables == 20
+    assert [e.name for e in spec.entities] == ["ThePersonSDrop"] and project.draft.n_variables == 20
     attributes = {a.name for a in spec.entities[0].attributes}
     assert {"per", "t", "emile_2"} <= attributes and "y" not in attributes
 
@@ -191,7 +193,7 @@ def test_a_database_takes_no_manifest(tmp_path, out):
     connection.close()
     project = proposed(path, out, "page.label")
     assert project.manifest is None and names(project) == ["prior"]
-    assert project.draft.idea.scheme.left_out[0][0] == "page.odd name"
+    assert project.draft.analysis.schema.excluded_columns[0][0] == "page.odd name"
 
 
 @pytest.mark.slow

@@ -15,11 +15,11 @@ import relcrf
 from relcrf import api
 from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
-from relcrf.evaluation.learned_graph import EDGE, NODE, LearnedGraph, learned_graph, require_edges
-from relcrf.printable import printable
-from relcrf.report import graph_files, network, node_places
-from relcrf.report.node_places import places
-from relcrf.report.plot import ENDINGS
+from relcrf.evaluation.learned_graph import EDGE_COLUMNS, NODE_COLUMNS, LearnedGraph, build_learned_graph, require_edges
+from relcrf.printable import escape_unprintable
+from relcrf.report import graph_files, network, node_positions
+from relcrf.report.node_positions import position_nodes
+from relcrf.report.plot import PICTURE_EXTENSIONS
 
 HOSTILE = (
     "</data><x>&\"'",
@@ -39,7 +39,9 @@ def graph_of(names, pairs, weights, kind="has"):
         (a, b, "t", abs(w), w, np.nan)
         for (a, b), w in sorted(zip(pairs, weights, strict=True), key=lambda each: -abs(each[1]))
     ]
-    return LearnedGraph(Frame.of_rows(NODE, [(kind, name) for name in names]), Frame.of_rows(EDGE, edges))
+    return LearnedGraph(
+        Frame.from_rows(NODE_COLUMNS, [(kind, name) for name in names]), Frame.from_rows(EDGE_COLUMNS, edges)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def hostile():
 
 
 def test_it_is_what_was_chosen(traits):
-    found = learned_graph(traits)
+    found = build_learned_graph(traits)
     assert sum(found.degrees) == 2 * len(found.edges) == 2 * traits.summary["chosen"]
     nodes = found.nodes.rows()
     assert set(found.nodes["kind"]) == {"trait", "verb"} and len(set(nodes)) == len(nodes)
@@ -88,9 +90,9 @@ def test_tables_have_a_strength_and_no_sign():
         "row": {"id": list(range(20))},
         "value": {"r": [k // 3 for k in range(60)], "n": list("abc") * 20, "value": values},
     }
-    grounding = model.ground(relcrf.Dataset(data)).with_chosen({"edge": (("a", "c"), ("b", "c"))})
+    grounding = model.ground(relcrf.Dataset(data)).with_candidates({"edge": (("a", "c"), ("b", "c"))})
     learned = api.fit(model, grounding, "pseudo").learned
-    found = learned_graph(learned)
+    found = build_learned_graph(learned)
     assert found.nodes.rows() == [("value", name) for name in "acb"]
     norms = np.linalg.norm(learned.layout.matrix(learned.vectors["weights"], 0), axis=1)
     assert {(first, second, strength) for first, second, _, strength, *_ in found.edges.rows()} == {
@@ -98,12 +100,12 @@ def test_tables_have_a_strength_and_no_sign():
         (2, 1, norms[1]),
     }
     assert np.isnan(found.edges["weight"]).all() and np.isnan(found.edges["gain"]).all()
-    assert [text for _, text in network.drawing(found).legend] == ["edges", "value"]
+    assert [text for _, text in network.lay_out_graph(found).legend] == ["edges", "value"]
     learned.vectors["weights"][:9] = 0.0
-    assert len(learned_graph(learned).edges) == 1
+    assert len(build_learned_graph(learned).edges) == 1
     learned.vectors["weights"][:] = 0.0
     with pytest.raises(UsageError, match="E398"):
-        require_edges(learned_graph(learned))
+        require_edges(build_learned_graph(learned))
 
 
 @generated(40)
@@ -111,55 +113,55 @@ def test_tables_have_a_strength_and_no_sign():
 def test_no_box_meets_another(n, pairs, seed):
     boxes = np.random.default_rng(seed).uniform(4, 90, (n, 2)) * [1.0, 0.3]
     pairs = np.array([(a % n, b % n) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
-    at = places(pairs, boxes)
-    np.testing.assert_array_equal(at, places(pairs, boxes))
+    at = position_nodes(pairs, boxes)
+    np.testing.assert_array_equal(at, position_nodes(pairs, boxes))
     first, second = np.triu_indices(n, 1)
     apart = np.abs(at[first] - at[second]) - (boxes[first] + boxes[second]) / 2
     assert (apart.max(axis=1) > 0).all() and (at - boxes / 2).min() >= -1e-9
 
 
 def test_large_components_are_laid_out_by_forces(monkeypatch):
-    monkeypatch.setattr(node_places, "MOST_EXACT", 5)
+    monkeypatch.setattr(node_positions, "MAX_EXACT_NODES", 5)
     pairs = np.array([(0, k) for k in range(1, 9)] + [(8, k) for k in range(9, 16)] + [(16, 17)])
     boxes = np.full((18, 2), 10.0)
-    at = places(pairs, boxes)
-    np.testing.assert_array_equal(at, places(pairs, boxes))
+    at = position_nodes(pairs, boxes)
+    np.testing.assert_array_equal(at, position_nodes(pairs, boxes))
     far = np.linalg.norm(at[8] - at[1:8], axis=1).mean()
     assert np.linalg.norm(at[0] - at[1:8], axis=1).mean() < far > np.linalg.norm(at[8] - at[9:16], axis=1).mean()
 
 
 def test_the_least_connected_of_many_have_no_label(monkeypatch):
-    monkeypatch.setattr(network, "MOST_LABELS", 3)
+    monkeypatch.setattr(network, "MAX_LABELS", 3)
     star = graph_of("abcdef", [(0, k) for k in range(1, 6)] + [(3, 5)], [1.0, 2.0, 3.0, 5.0, 4.0, 1.0])
-    made = network.drawing(star)
+    made = network.lay_out_graph(star)
     assert made.labels == ("a", "", "", "d", "", "f")
-    assert made.discs.argmax() == 0 and made.discs[3] > made.discs[1]
-    monkeypatch.setattr(network, "MOST_LABELS", 150)
-    assert network.drawing(graph_of(["x" * 99, "y"], [(0, 1)], [1.0])).labels == ("x" * 25 + "…", "y")
+    assert made.diameters.argmax() == 0 and made.diameters[3] > made.diameters[1]
+    monkeypatch.setattr(network, "MAX_LABELS", 150)
+    assert network.lay_out_graph(graph_of(["x" * 99, "y"], [(0, 1)], [1.0])).labels == ("x" * 25 + "…", "y")
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", PICTURE_EXTENSIONS)
 def test_the_same_graph_is_the_same_picture(hostile, tmp_path, ending):
     for name in ("one", "two"):
-        network.save(hostile, tmp_path / f"{name}{ending}")
+        network.save_graph(hostile, tmp_path / f"{name}{ending}")
     one, two = ((tmp_path / f"{name}{ending}").read_bytes() for name in ("one", "two"))
     assert one == two and len(one) > 4000 and len(list(tmp_path.iterdir())) == 2
-    network.save(graph_of(HOSTILE, [(0, 1), (3, 4)], [1.0, -2.0]), tmp_path / f"one{ending}")
+    network.save_graph(graph_of(HOSTILE, [(0, 1), (3, 4)], [1.0, -2.0]), tmp_path / f"one{ending}")
     assert (tmp_path / f"one{ending}").read_bytes() != two
 
 
 def test_the_picture_of_a_page_has_the_words_and_the_page_the_colours(hostile):
-    made = network.plot(hostile, "the graph")
+    made = network.plot_graph(hostile, "the graph")
     texts = [node.text for node in ElementTree.fromstring(made.svg).iter() if node.tag.endswith("text")]
-    assert set(texts) == {printable(name) for name in HOSTILE if name}
+    assert set(texts) == {escape_unprintable(name) for name in HOSTILE if name}
     assert made.legend == (("--first", "more often together"), ("--second", "less often together"), ("--ink", "has"))
     assert all(f"var({name})" in made.svg for name in ("--first", "--second", "--ink", "--paper"))
     assert "aa01" not in made.svg and "aa06" not in made.svg
 
 
 def test_printable():
-    assert printable("a\x00\x1b\n\u202e\ud800\\") == "a\\x00\\x1b\\n\\u202e\\ud800\\"
-    assert printable("été 右 \u00a0x") == "été 右 \u00a0x"
+    assert escape_unprintable("a\x00\x1b\n\u202e\ud800\\") == "a\\x00\\x1b\\n\\u202e\\ud800\\"
+    assert escape_unprintable("été 右 \u00a0x") == "été 右 \u00a0x"
 
 
 def test_graphml_reads_back(hostile, traits, tmp_path):
@@ -167,14 +169,14 @@ def test_graphml_reads_back(hostile, traits, tmp_path):
     graph_files.write_graphml(hostile, path)
     assert [p.name for p in path.parent.iterdir()] == ["g.graphml"]
     read = nx.read_graphml(path, force_multigraph=True)
-    assert [name or "" for _, name in read.nodes(data="name")] == [printable(name) for name in HOSTILE]
+    assert [name or "" for _, name in read.nodes(data="name")] == [escape_unprintable(name) for name in HOSTILE]
     found = {(min(a, b), max(a, b)): facts for a, b, facts in read.edges(data=True)}
     assert len(found) == len(hostile.edges)
     for first, second, _, strength, weight, _ in hostile.edges.rows():
         ends = tuple(sorted((f"n{first}", f"n{second}")))
         sign = 1 if weight > 0 else -1
         assert found[ends] == {"template": "t", "strength": strength, "weight": weight, "sign": sign}
-    whole = learned_graph(traits)
+    whole = build_learned_graph(traits)
     graph_files.write_graphml(whole, path)
     read = nx.read_graphml(path, force_multigraph=True)
     assert dict(read.degree()) == dict(read.nodes(data="degree"))
@@ -186,5 +188,5 @@ def test_dot_quotes_its_names(hostile):
     assert lines[0] == "graph learned {" and lines[-1] == "}" and len(lines) == 3 + len(HOSTILE) + len(hostile.edges)
     labels = [line.partition("label=")[2].removesuffix("]") for line in lines if "label=" in line]
     # DOT's strings are JSON's here: a quote and a backslash have a backslash before them.
-    assert [json.loads(label) for label in labels] == [printable(name) for name in HOSTILE]
+    assert [json.loads(label) for label in labels] == [escape_unprintable(name) for name in HOSTILE]
     assert sum("dashed" in line for line in lines) == sum(hostile.edges["weight"] < 0)

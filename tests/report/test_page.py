@@ -14,8 +14,8 @@ from relcrf import api
 from relcrf.backends import checkpoints, run_folder
 from relcrf.errors import DataError, UsageError
 from relcrf.report import page
-from relcrf.report.weights import MOST_WEIGHTS
-from relcrf.resources import shipped
+from relcrf.report.weights import MAX_WEIGHTS
+from relcrf.resources import resource_path
 
 UNSIGNED = shutil.ignore_patterns("manifest.json")
 """For copies that are changed: without hashes, whoever reads them has to look himself."""
@@ -23,7 +23,7 @@ UNSIGNED = shutil.ignore_patterns("manifest.json")
 
 def train(folder, model, data, backend, **settings):
     """A run folder as the command writes it."""
-    monitor = checkpoints.Checkpoints(run_folder.prepare(folder, resume=False), "test")
+    monitor = checkpoints.CheckpointMonitor(run_folder.prepare_partial_folder(folder, resume=False), "test")
     fit = api.fit(model, model.ground(relcrf.Dataset(data)), backend, monitor=monitor, **settings)
     run_folder.save(fit.learned, folder, {"learn": fit.seconds}, monitor.seconds)
     return folder
@@ -32,7 +32,7 @@ def train(folder, model, data, backend, **settings):
 @pytest.fixture(scope="module")
 def ess(tmp_path_factory):
     place = tmp_path_factory.mktemp("ess")
-    return train(place / "web", relcrf.load(shipped("models", "webkb.rcrf")), small_web(place / "data"), "ess")
+    return train(place / "web", relcrf.load(resource_path("models", "webkb.rcrf")), small_web(place / "data"), "ess")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def rows(html):
 
 
 def test_the_report_of_an_ess_run(ess):
-    made = page.report(ess)
+    made = page.render_report(ess)
     html = Page(made.html)
     html.require_closed()
     assert html.text("h1") == ["web"] and html.text("title") == ["web: ess"]
@@ -84,7 +84,7 @@ def test_the_report_of_an_ess_run(ess):
     assert ["prior", "60", "5", "5"] in table
     values = sorted((abs(v) for v in api.load_fit(ess).weights()["weight"]), reverse=True)
     shown = [abs(float(row[0])) for row in table if row[0][0] in "+-"]
-    assert shown == pytest.approx(values[:MOST_WEIGHTS], abs=1e-4)
+    assert shown == pytest.approx(values[:MAX_WEIGHTS], abs=1e-4)
     moments = api.load_fit(ess).moments()
     farthest = np.argsort(-np.abs(moments["standard_errors"]), kind="stable")[0]
     names = [moments[name][farthest] for name in ("template", "key", "feature", "pattern")]
@@ -95,7 +95,7 @@ def test_the_report_of_an_ess_run(ess):
 
 
 def test_the_report_of_a_trmrf_run(trmrf):
-    made = page.report(trmrf)
+    made = page.render_report(trmrf)
     html = Page(made.html)
     html.require_closed()
     assert {"errors", "signals", "induction: weights other than 0 over iterations"} <= set(made.plots)
@@ -103,7 +103,7 @@ def test_the_report_of_a_trmrf_run(trmrf):
     legend = html.text("li")
     for figure in ("errors", "signals"):
         for name, found in learned.histograms[figure].items():
-            share = f"{found.beyond / found.total:.1%}"
+            share = f"{found.n_beyond / found.total:.1%}"
             assert f"{name}: {share} of {found.total:,} cells are beyond ±0.1" in legend
     assert legend.count("the threshold") == 2
     assert {"Learned graph", "Strongest candidates"} <= {*html.text("h2")} and made.plots[-1].endswith(" edges")
@@ -125,7 +125,7 @@ def test_the_report_of_a_trmrf_run(trmrf):
 def test_the_policy_allows_no_script(ess):
     policies = [
         attributes["content"]
-        for tag, attributes in Page(page.report(ess).html).elements
+        for tag, attributes in Page(page.render_report(ess).html).elements
         if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
     ]
     (policy,) = policies
@@ -152,7 +152,7 @@ def test_whatever_a_run_says_is_text(tmp_path):
     }.items():
         path = run / name
         path.write_text(change(path.read_text() if path.exists() else ""))
-    made = page.write(run, tmp_path / "report.html")
+    made = page.write_report(run, tmp_path / "report.html")
     read = (tmp_path / "report.html").read_text()
     assert read == made.html
     html = Page(read)
@@ -169,19 +169,19 @@ def test_the_same_bytes_twice(tmp_path, trmrf):
     assert (again / "histograms.json").read_bytes() == (trmrf / "histograms.json").read_bytes()
     assert "seconds" not in (again / "log.jsonl").read_text()
     shutil.copy(trmrf / "timings.json", again)
-    assert page.report(again).html == page.report(trmrf).html
+    assert page.render_report(again).html == page.render_report(trmrf).html
 
 
 def test_old_runs_have_a_report_without_what_they_lack(tmp_path, trmrf):
     run = shutil.copytree(trmrf, tmp_path / "old", ignore=UNSIGNED)
     (run / "histograms.json").unlink()
     (run / "timings.json").write_text('{"ground": 0.5, "learn": 1.5}')
-    made = page.report(run)
+    made = page.render_report(run)
     assert made.plots and not [title for title in made.plots if "seconds" in title]
     html = Page(made.html)
     assert "Distributions" not in html.text("h2") and "1.5" in html.text("dd")
     (run / "log.jsonl").write_text("")
-    assert page.report(run).plots == ("7 keys, 24 edges",)
+    assert page.render_report(run).plots == ("7 keys, 24 edges",)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_damaged_files(tmp_path, trmrf, name, text):
     run = shutil.copytree(trmrf, tmp_path / "run", ignore=UNSIGNED)
     (run / name).write_text(text)
     with pytest.raises(DataError, match="E336") as caught:
-        page.report(run)
+        page.render_report(run)
     assert len(caught.value.diagnostics) == 1 and name in caught.value.diagnostics[0].message
 
 
@@ -218,7 +218,7 @@ def test_an_optimiser_that_came_to_no_numbers(tmp_path, ess):
         for k, value in enumerate(values)
     ]
     (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    made = page.report(run)
+    made = page.render_report(run)
     assert len(made.plots) == 4
     Page(made.html).require_closed()
 
@@ -229,12 +229,12 @@ def test_templates_that_do_not_fit_their_weights(tmp_path, trmrf):
     facts["templates"][0]["patterns"].append("one more")
     (run / "run.json").write_text(json.dumps(facts))
     with pytest.raises(DataError, match="E336"):
-        page.report(run)
+        page.render_report(run)
 
 
 @pytest.mark.parametrize("name", ["report", "report.txt", "folder.html"])
 def test_places_for_a_page(tmp_path, ess, name):
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(UsageError, match="E312"):
-        page.write(ess, tmp_path / name)
+        page.write_report(ess, tmp_path / name)
     assert [p.name for p in tmp_path.iterdir()] == ["folder.html"]

@@ -13,14 +13,14 @@ from tables import small_web
 import relcrf
 from relcrf import api
 from relcrf.backends import checkpoints, run_folder
-from relcrf.cli.options import HoldOptions
+from relcrf.cli.options import HoldoutOptions
 from relcrf.evaluation.intervals import Clusters
 from relcrf.evaluation.measures import ScoredLabels
 from relcrf.report import page
-from relcrf.report.calibration import calibration
-from relcrf.report.confusion import MOST_STATES, confusion
-from relcrf.report.trial import hold_trial
-from relcrf.resources import shipped
+from relcrf.report.calibration import measure_calibration
+from relcrf.report.confusion import MAX_STATES, count_confusions
+from relcrf.report.holdout import evaluate_holdout
+from relcrf.resources import resource_path
 
 HELD = ("school", ["s1"])
 OPTIONS = ("--data", "data", "--split", "school", "--hold", "s1")
@@ -28,14 +28,14 @@ OPTIONS = ("--data", "data", "--split", "school", "--hold", "s1")
 
 def hidden_labels(grounding, held):
     """The variables whose labels a split and its folds hold out."""
-    return HoldOptions(split=held[0], hold=held[1]).hidden(grounding) if held else None
+    return HoldoutOptions(split=held[0], holdout=held[1]).hidden(grounding) if held else None
 
 
 def trained(folder, model, data, backend="ess", held=HELD, **settings):
     """A run folder of what is not held out, and its trial."""
     grounding = model.ground(relcrf.Dataset(data))
     hidden = hidden_labels(grounding, held)
-    monitor = checkpoints.Checkpoints(run_folder.prepare(folder, resume=False), "test")
+    monitor = checkpoints.CheckpointMonitor(run_folder.prepare_partial_folder(folder, resume=False), "test")
     fit = api.fit(model, grounding, backend, hidden=hidden, monitor=monitor, **settings)
     run_folder.save(fit.learned, folder, {"learn": 1.0})
     return folder
@@ -45,7 +45,7 @@ def tried(folder, data, held=HELD, **options):
     """The trial of a run folder."""
     fit = api.load_fit(folder)
     grounding = fit.ground(relcrf.Dataset(data))
-    return hold_trial(fit, grounding, hidden_labels(grounding, held), options=OPTIONS, **options)
+    return evaluate_holdout(fit, grounding, hidden_labels(grounding, held), options=OPTIONS, **options)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def web(place):
 
 @pytest.fixture(scope="module")
 def run(place, web):
-    return trained(place / "web", relcrf.load(shipped("models", "webkb.rcrf")), web)
+    return trained(place / "web", relcrf.load(resource_path("models", "webkb.rcrf")), web)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_trial_asks_as_predict_does(run, web, trial):
     fit = api.load_fit(run)
     grounding = fit.ground(relcrf.Dataset(web))
     held = hidden_labels(grounding, HELD)
-    score = api.predict(fit, grounding, hidden=held).score(among=held)
+    score = api.predict(fit, grounding, hidden=held).score(subset=held)
     assert list(trial.predictions.systems) == ["majority", "local", "ess"]
     figures = trial.predictions.estimates("ess", "Page.category")
     assert figures["accuracy"].value == pytest.approx(score.accuracy)
@@ -86,14 +86,14 @@ def test_a_trial_asks_as_predict_does(run, web, trial):
     assert (labels.things, labels.known, labels.held) == (150, labels.known, score.n)
     assert sum(labels.values.values()) == labels.known == (grounding.states >= 0).sum()
     assert trial.tables == {"page": 150, "page_words": 900, "link": 300}
-    assert trial.learned_from == labels.known - score.n == fit.summary["variables"]
+    assert trial.n_training_labels == labels.known - score.n == fit.summary["variables"]
     points = trial.curve["Page.category"]
-    assert points["labels"].tolist() == [round(share * trial.learned_from) for share in (0.125, 0.25, 0.5, 1)]
+    assert points["labels"].tolist() == [round(share * trial.n_training_labels) for share in (0.125, 0.25, 0.5, 1)]
     assert points["log_loss"][-1] == pytest.approx(-score.log_likelihood)
 
 
 def test_the_report_with_data(run, trial):
-    made = page.report(run, trial)
+    made = page.render_report(run, trial)
     html = Page(made.html)
     html.require_closed()
     assert {f"Page.category: {what}" for what in ("accuracy", "log-loss, nats", "reliability", "learning curve")} <= {
@@ -115,7 +115,7 @@ def test_the_report_with_data(run, trial):
     (sentence,) = [text for text in html.text("p") if "against the local model" in text]
     assert f"accuracy by {100 * gain:+.1f} (95 %:" in sentence
     assert "standard error" in html.text("th") and "Surest mistakes" in html.text("h4")
-    assert page.report(run, trial).html == made.html
+    assert page.render_report(run, trial).html == made.html
     # Commands name what was given.
     (again,) = [text for text in html.text("pre") if text.startswith("relcrf train web/model.rcrf \\")]
     assert "--split school \\\n" in again and "--hold s1" in again
@@ -124,7 +124,7 @@ def test_the_report_with_data(run, trial):
 
 def test_the_command_of_a_report_trains_the_same(run, web, trial, place, monkeypatch, capsys):
     monkeypatch.chdir(place)
-    (again,) = [text for text in Page(page.report(run, trial).html).text("pre") if "web-again" in text]
+    (again,) = [text for text in Page(page.render_report(run, trial).html).text("pre") if "web-again" in text]
     words = shlex.split(again.replace("\\\n", ""))
     assert words[0] == "relcrf" and relcrf_command(capsys, monkeypatch, *words[1:])[0] == 0
     np.testing.assert_array_equal(np.load(place / "web-again" / "weights.npy"), np.load(run / "weights.npy"))
@@ -133,8 +133,8 @@ def test_the_command_of_a_report_trains_the_same(run, web, trial, place, monkeyp
 def test_the_commands_of_the_next_steps_work(place, web, monkeypatch, capsys):
     """Of a run that has settings of its own, did not converge, and is not sure enough."""
     settings = {"max_iterations": 3, "l2": 30.0}
-    run = trained(place / "a run", relcrf.load(shipped("models", "webkb.rcrf")), web, **settings)
-    found = Page(page.report(run, tried(run, web)).html).text("pre")
+    run = trained(place / "a run", relcrf.load(resource_path("models", "webkb.rcrf")), web, **settings)
+    found = Page(page.render_report(run, tried(run, web)).html).text("pre")
     steps = [shlex.split(text) for text in found if text.startswith("relcrf ") and "\\\n" not in text]
     assert [step[1] for step in steps] == ["train", "train", "explain", "cv", "weights"]
     longer, calibrated = steps[:2]
@@ -148,7 +148,7 @@ def test_the_commands_of_the_next_steps_work(place, web, monkeypatch, capsys):
 
 
 def test_nothing_held_out(run, web):
-    html = Page(page.report(run, tried(run, web, held=None)).html)
+    html = Page(page.render_report(run, tried(run, web, held=None)).html)
     html.require_closed()
     assert [text for text in html.text("p") if text.startswith("Nothing is held out of these data")]
     assert "standard error" not in html.text("th") and "--errors" in html.text("code")
@@ -156,26 +156,28 @@ def test_nothing_held_out(run, web):
 
 
 def test_labels_that_training_saw_are_told(place, web):
-    run = trained(place / "seen", relcrf.load(shipped("models", "webkb.rcrf")), web, held=None)
-    assert [text for text in page.report(run, tried(run, web)).warnings if "probably seen" in text]
+    run = trained(place / "seen", relcrf.load(resource_path("models", "webkb.rcrf")), web, held=None)
+    assert [text for text in page.render_report(run, tried(run, web)).warnings if "probably seen" in text]
     assert not [
-        text for text in page.report(place / "web", tried(place / "web", web)).warnings if "probably seen" in text
+        text
+        for text in page.render_report(place / "web", tried(place / "web", web)).warnings
+        if "probably seen" in text
     ]
 
 
 def test_all_labels_held_out(run, web):
     found = tried(run, web, held=("school", ["s0", "s1", "s2"]))
     assert list(found.predictions.systems) == ["ess"]
-    made = page.report(run, found)
+    made = page.render_report(run, found)
     Page(made.html).require_closed()
     assert [text for text in made.warnings if "no local model" in text]
 
 
 def test_a_local_run_has_no_gain(place, web):
-    run = trained(place / "alone", relcrf.load(shipped("models", "webkb.rcrf")), web, "local")
+    run = trained(place / "alone", relcrf.load(resource_path("models", "webkb.rcrf")), web, "local")
     found = tried(run, web)
     assert list(found.predictions.systems) == ["majority", "local"]
-    made = page.report(run, found)
+    made = page.render_report(run, found)
     assert "against the local model" not in made.html and not [text for text in made.warnings if "no local" in text]
 
 
@@ -188,7 +190,7 @@ def test_what_data_say_is_text(place):
     names = [f"{k}<img src=x>\x1b'" for k in range(90)]
     table = pd.DataFrame({"id": names, "d": [values[k % 7 % 3] for k in range(90)], "g": [k % 2 for k in range(90)]})
     run = trained(place / "<i>hostile", model, {"e": table}, held=("g", ["1"]))
-    made = page.report(run, tried(run, {"e": table}, held=("g", ["1"])))
+    made = page.render_report(run, tried(run, {"e": table}, held=("g", ["1"])))
     html = Page(made.html)
     html.require_closed()
     assert not {"script", "img", "i"} & {tag for tag, _ in html.elements}
@@ -197,10 +199,12 @@ def test_what_data_say_is_text(place):
 
 def test_many_states_are_pairs():
     rng = np.random.default_rng(0)
-    k = MOST_STATES + 1
+    k = MAX_STATES + 1
     truth = rng.integers(k, size=500)
     probabilities = rng.dirichlet(np.ones(k), size=500)
-    found = confusion(ScoredLabels(probabilities, truth), [f"v{s}" for s in range(k)], [str(n) for n in range(500)])
+    found = count_confusions(
+        ScoredLabels(probabilities, truth), [f"v{s}" for s in range(k)], [str(n) for n in range(500)]
+    )
     modes = probabilities.argmax(axis=1)
     counts = {
         (f"v{t}", f"v{m}"): int(((truth == t) & (modes == m)).sum()) for t in range(k) for m in range(k) if t != m
@@ -209,7 +213,7 @@ def test_many_states_are_pairs():
     assert all(counts[truth, answer] == count for truth, answer, count, _ in found.pairs.rows())
     surest = np.flatnonzero(modes != truth)[probabilities.max(axis=1)[modes != truth].argmax()]
     assert found.mistakes["name"][0] == str(surest)
-    few = confusion(ScoredLabels(probabilities[:, :2], truth % 2), "ab", [str(n) for n in range(500)])
+    few = count_confusions(ScoredLabels(probabilities[:, :2], truth % 2), "ab", [str(n) for n in range(500)])
     modes = probabilities[:, :2].argmax(axis=1)
     pairs = [(truth % 2 == label) & (modes == answer) for label in range(2) for answer in range(2)]
     assert [count for row in few.counts for count in row] == [int(pair.sum()) for pair in pairs]
@@ -223,7 +227,7 @@ def test_advice_on_calibration(said, happens, words):
     n = 600
     truth = (np.arange(n) >= happens * n).astype(np.int64)
     judged = ScoredLabels(np.tile([said, 1 - said], (n, 1)), truth)
-    found = calibration("E.d", judged, Clusters.of_items(np.arange(n), np.arange(n)))
+    found = measure_calibration("E.d", judged, Clusters.from_variables(np.arange(n), np.arange(n)))
     assert words in found.advice and ("--calibrate 5" in found.advice) == (said != happens)
     assert f"{said:.1%}" in found.advice and f"{happens:.1%}" in found.advice
     assert found.interval[0] <= said - happens <= found.interval[1]
@@ -232,7 +236,7 @@ def test_advice_on_calibration(said, happens, words):
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
 def test_the_page_in_a_browser(run, trial, tmp_path):
     """No width of a window makes the page itself scroll sideways, and letters stand out from their paper."""
-    page.write(run, tmp_path / "report.html", trial)
+    page.write_report(run, tmp_path / "report.html", trial)
     with browser(tmp_path / "profile") as shown:
         papers = []
         for width in (320, 1600):

@@ -12,7 +12,7 @@ import pytest
 from tables import small_web
 
 import relcrf
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 from relcrf.serving import Predictor
 
 NEW = {
@@ -25,7 +25,7 @@ NEW = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("web")
-    fit = relcrf.load(shipped("models", "webkb.rcrf")).fit(relcrf.Dataset(small_web(folder)))
+    fit = relcrf.load(resource_path("models", "webkb.rcrf")).fit(relcrf.Dataset(small_web(folder)))
     fit.save(folder / "run")
     return folder / "run"
 
@@ -43,7 +43,7 @@ def quickly(predictor, tables):
     """An answer, which must not have gone the ordinary way."""
     before = predictor.report()
     found = predictor.predict(tables)
-    assert predictor.report().ordinary == before.ordinary, predictor.report().reasons
+    assert predictor.report().slow_path == before.slow_path, predictor.report().reasons
     return found.rows()
 
 
@@ -87,7 +87,7 @@ def test_what_is_not_spelt_plainly_goes_the_ordinary_way(run):
     plain = {"page": [{"id": "new"}, {"id": "p1", "category": "course"}], "link": [{"source": "new", "target": "p1"}]}
     assert predictor.predict(blanks).rows() == predictor.predict(plain).rows()
     report = predictor.report()
-    assert (report.requests, report.ordinary) == (2, 1)
+    assert (report.requests, report.slow_path) == (2, 1)
     assert list(report.reasons) == ["blanks around a text in 'id'"]
     assert 0 < report.p50 <= report.p95 <= report.p99 <= report.slowest
     assert "2 requests" in repr(report) and "blanks" in report._repr_html_()
@@ -165,7 +165,7 @@ def test_attributes_of_every_type_and_random_relations():
     asked["Near"] = [{"a": "e0", "b": "e1"}, {"a": "e1", "b": "e2", "value": None}, {"a": "e2", "b": "e3"}]
     asked["Near"] = [{"value": True, **row} for row in asked["Near"]]
     found = predictor.predict(asked, "E.d")
-    assert predictor.report().ordinary == 0, predictor.report().reasons
+    assert predictor.report().slow_path == 0, predictor.report().reasons
     columns = {n: {c: [row.get(c) for row in t] for c in t[0]} for n, t in asked.items()}
     columns["E"]["v"] = [v.tolist() for v in columns["E"]["v"]]
     expected = fit.predict(relcrf.Dataset(columns), inference="enumeration")
@@ -249,7 +249,7 @@ def test_models_for_the_database(case):
     for _ in range(2):
         found = predictor.predict({"e": asked, "r": near})
         np.testing.assert_allclose(found["p_x"], expected["p_x"], rtol=1e-9)
-    assert predictor.report().ordinary == 0, predictor.report().reasons
+    assert predictor.report().slow_path == 0, predictor.report().reasons
 
 
 def test_large_requests_are_for_the_database_and_larger_ones_for_the_ordinary_way():
@@ -263,7 +263,7 @@ def test_large_requests_are_for_the_database_and_larger_ones_for_the_ordinary_wa
     rows[0]["t"] = None
     small, large = (predictor.predict({"e": rows[:n]})["p_true"] for n in (20, 1200))
     np.testing.assert_allclose(small, large, rtol=1e-9)
-    assert predictor.report().ordinary == 0
+    assert predictor.report().slow_path == 0
     rows += [{"id": k, "t": True, "r": k / 10} for k in range(1200, 11_000)]
     np.testing.assert_allclose(predictor.predict({"e": rows})["p_true"], large, rtol=1e-9)
     assert predictor.report().reasons == {"it is large": 1}

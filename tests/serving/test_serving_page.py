@@ -30,7 +30,7 @@ def examples(tmp_path_factory):
 def test_the_first_example(examples):
     found = examples[0]["found"]
     assert found["id"].tolist() == ["new"] and found["category"].tolist() == ["course"]
-    assert examples[0]["predictor"].report().ordinary == 0
+    assert examples[0]["predictor"].report().slow_path == 0
 
 
 def test_the_server(examples, monkeypatch):

@@ -13,9 +13,9 @@ from random_models import DATA, DECLARATIONS, PARTS, frames, tables, templates
 import relcrf
 from relcrf.data.binding import bind
 from relcrf.grounding.ground import ground
-from relcrf.serving.cells import NotPlain
-from relcrf.serving.request import Form
-from relcrf.serving.workplace import Workplace
+from relcrf.serving.cells import FastPathUnavailable
+from relcrf.serving.request import RequestSchema
+from relcrf.serving.request_grounder import RequestGrounder
 
 RANDOM = re.compile(r"\b[PQTU]\(")
 """What speaks of a random relation."""
@@ -28,12 +28,12 @@ def both(declarations, bodies, data):
     """Return the ground graphs of the quick way and of the ordinary one."""
     spec = relcrf.parse(declarations + "\n".join(dict.fromkeys(bodies))).spec
     given_tables = frames(*data)
-    request = Form(spec).read({n: t for n, t in given_tables.items() if spec.relation(n) or n[0] in "EF"})
+    request = RequestSchema(spec).read({n: t for n, t in given_tables.items() if spec.relation(n) or n[0] in "EF"})
     known = {"W": ("v", "unseen")}
-    place = Workplace(spec, known)
+    place = RequestGrounder(spec, known)
     try:
         quick = place.ground(request)
-    except NotPlain as why:
+    except FastPathUnavailable as why:
         pytest.fail(f"not ground quickly: {why}")
     return quick, ground(bind(spec, relcrf.Dataset(given_tables), known))
 

@@ -6,7 +6,7 @@ import pytest
 from graphs import random_graph
 
 from relcrf.graph.reduction import reduce_graph
-from relcrf.structure.conditional_chow_liu import EdgeRule, edge_information
+from relcrf.structure.conditional_chow_liu import EdgeSelector, edge_information
 from relcrf.structure.spanning_forest import maximum_spanning_forest
 
 
@@ -45,4 +45,4 @@ def test_information(seed):
         p /= p.sum()
         independent = p.sum(axis=1, keepdims=True) * p.sum(axis=0, keepdims=True)
         assert found[e] == pytest.approx((p * np.log(p / independent)).sum(), abs=1e-12)
-    assert EdgeRule().chosen(reduced, found)[0].n_edges <= reduced.n_nodes - 1
+    assert EdgeSelector().select(reduced, found)[0].n_edges <= reduced.n_nodes - 1

@@ -4,11 +4,11 @@ import numpy as np
 from induction import induced
 
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import KeyRelation, PairSpace, Side
+from relcrf.graph.candidates import CandidateSide, KeyRelation, PairSpace
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightLayout
-from relcrf.learning.induced import InducedLikelihood
+from relcrf.learning.literal_likelihood import LiteralLikelihood
 
 
 def test_what_is_chosen_is_not_chosen_again_among_billions():
@@ -16,12 +16,12 @@ def test_what_is_chosen_is_not_chosen_again_among_billions():
     n_keys, n_samples, n_rare = 60_000, 8, 2
     key = np.repeat(np.arange(n_keys - n_rare, n_keys), n_samples)
     sample, variable = np.tile(np.arange(n_samples), n_rare), np.arange(n_rare * n_samples)
-    side = Side.of(n_keys, key, sample, variable, np.array([0.0, 1.0]))
+    side = CandidateSide.from_cells(n_keys, key, sample, variable, np.array([0.0, 1.0]))
     space = PairSpace("pairs", side, side, KeyRelation.ASCENDING, n_samples)
     graph = FactorGraph(np.full(len(variable), 2, dtype=np.int32), (), WeightLayout(()))
     labels = (sample < 4).astype(np.int32)
     base = blanket_graph(graph, np.full(len(variable), Role.FREE, dtype=np.int8), labels)
-    model = InducedLikelihood.of(base, labels, (space,))
+    model = LiteralLikelihood.build(base, labels, (space,))
     first, _ = induced(model, np.empty(0), [1.5], 1, least_error=0.4, least_signal=0.4)
     assert first.rows.T.tolist() == [[0, 59_998, 59_999]]
     known = model.with_candidates(first)

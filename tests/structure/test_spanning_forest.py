@@ -58,7 +58,7 @@ def test_thresholds_change_nothing(graph, thresholds):
 @given(st.lists(weights, max_size=200))
 def test_the_sort_is_stable(values):
     weight = np.array(values)
-    order = spanning._heaviest_first(weight, np.arange(len(weight), dtype=np.int32))
+    order = spanning._sort_by_weight(weight, np.arange(len(weight), dtype=np.int32))
     assert order.tolist() == np.argsort(-weight, kind="stable").tolist()
 
 
@@ -68,7 +68,7 @@ def test_many_edges(seed, kind):
     """More edges than are sampled, so that there are thresholds: dense, sparse, and of several components."""
     rng = np.random.default_rng(seed)
     n_edges = 12_000
-    assert n_edges > spanning_forest.SAMPLE
+    assert n_edges > spanning_forest.THRESHOLD_SAMPLE
     n_nodes = int(rng.choice([3, 50, 400]))
     edges = rng.integers(n_nodes, size=(n_edges, 2)).astype(np.int32)
     edges[edges[:, 0] % 5 == 0, 1] //= 5  # some ends are met more often than others

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relcrf.kernels import thin
+from relcrf.kernels import bounded_treewidth
 from relcrf.structure.spanning_forest import maximum_spanning_forest
 from relcrf.structure.thin_graph import thin_graph
 
@@ -101,7 +101,7 @@ def test_hubs_and_many_nodes():
     others = np.unique(np.sort(rng.integers(1, n, size=(4 * n, 2)).astype(np.int32), axis=1), axis=0)
     others = others[others[:, 0] < others[:, 1]]
     edges = np.concatenate((spokes, others))
-    assert n > 10 * thin.MOST_BAGS
+    assert n > 10 * bounded_treewidth.MAX_BAGS
     chosen = thin_graph(n, edges, rng.random(len(edges)) + 0.1, 2)
     graph = nx.Graph(edges[chosen].tolist())
     assert nx.is_connected(graph) and len(graph) == n

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from relcrf.execution.apart import memory
+from relcrf.execution.isolated import memory_usage
 
 
 def identity() -> tuple[int, str | None]:
@@ -22,6 +22,6 @@ def sleep_for(seconds: float) -> int:
 
 def take_memory(n_bytes: int) -> tuple[int, int]:
     """What there was before some bytes were taken, and the peak."""
-    before, _ = memory()
+    before, _ = memory_usage()
     np.ones(n_bytes, dtype=np.int8)
-    return before, memory()[1]
+    return before, memory_usage()[1]

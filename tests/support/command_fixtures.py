@@ -30,7 +30,7 @@ def interrupted_training():
 
     @contextmanager
     def interrupted():
-        step = checkpoints.Checkpoints.step
+        step = checkpoints.CheckpointMonitor.step
 
         def interrupt(self, stage, state, most):
             step(self, stage, state, most)
@@ -38,7 +38,7 @@ def interrupted_training():
                 raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(checkpoints.Checkpoints, "step", interrupt)
+            patch.setattr(checkpoints.CheckpointMonitor, "step", interrupt)
             yield
 
     return interrupted

@@ -11,7 +11,7 @@ import math
 
 from relcrf.model import expressions as e
 from relcrf.model.nodes import children, walk
-from relcrf.model.spec import EnumeratedDomain, Nearest, RandomRelation, RangeDomain, Rule, Template
+from relcrf.model.spec import EnumeratedDomain, NearestNeighbours, RandomRelation, RangeDomain, Rule, Template
 from relcrf.model.types import Bag, Bool, DomainType
 
 
@@ -44,7 +44,7 @@ class Evaluator:
         level = {d.name: 0 for d in self.spec.derived}
         for _ in range(len(level) ** 2):
             for derived in self.spec.derived:
-                assert not isinstance(derived.definition, Nearest)
+                assert not isinstance(derived.definition, NearestNeighbours)
                 for node in walk(derived.definition):
                     if isinstance(node, e.Atom) and node.relation in level:
                         plain = node.relation == derived.name or node in positive(derived.definition)
@@ -72,7 +72,7 @@ class Evaluator:
         if isinstance(node, e.Atom):
             for argument, parameter in zip(node.arguments, self.spec.relation(node.relation).parameters, strict=True):
                 found |= self.free_name(argument, parameter.sort, env)
-        elif isinstance(node, e.Member):
+        elif isinstance(node, e.Membership):
             found |= self.free_name(node.element, self.kind(node.bag, env).domain, env)
         else:
             for child in children(node):
@@ -86,7 +86,7 @@ class Evaluator:
             size = len(found)
             known = env | {name: (sort, None) for name, sort in found.items()}
             for node in nodes:
-                if isinstance(node, e.Atom) or (isinstance(node, e.Member) and node.bag.binder in known):
+                if isinstance(node, e.Atom) or (isinstance(node, e.Membership) and node.bag.binder in known):
                     found |= self.free(node, known)
         return found
 
@@ -116,11 +116,11 @@ class Evaluator:
                 return self.holds(left, env) == self.holds(right, env)
             case e.Not(operand):
                 return not self.holds(operand, env)
-            case e.Truth(value):
+            case e.Boolean(value):
                 return value
             case e.Atom():
                 return any(self.is_tuple(node, more) for more in self.choices(self.free(node, env), env))
-            case e.Member(element, bag):
+            case e.Membership(element, bag):
                 words = self.value(bag, env)
                 names = self.free(node, env)
                 return any(self.value(element, more) in words for more in self.choices(names, env))
@@ -128,7 +128,7 @@ class Evaluator:
                 return self.compare(operator, left, right, env)
             case e.Aggregate("exists", _, where):
                 return self.holds(where, env)
-            case e.Attribute() | e.Function() | e.TupleAttribute():
+            case e.Attribute() | e.FunctionCall() | e.TupleAttribute():
                 return self.value(node, env) is True
         raise AssertionError(node)
 
@@ -176,7 +176,7 @@ class Evaluator:
             case e.Atom(relation):
                 declared = self.spec.relation(relation)
                 return declared.type if isinstance(declared, RandomRelation) else Bool()
-            case e.Truth() | e.Comparison() | e.Connective() | e.Not() | e.Member() | e.Aggregate("exists"):
+            case e.Boolean() | e.Comparison() | e.Connective() | e.Not() | e.Membership() | e.Aggregate("exists"):
                 return Bool()
         return None
 
@@ -189,18 +189,18 @@ class Evaluator:
         match node:
             case e.Name(name):
                 return env[name][1] if name in env else name
-            case e.Number(value) | e.Text(value) | e.Truth(value):
+            case e.Number(value) | e.Text(value) | e.Boolean(value):
                 return value
             case e.Attribute(binder, attribute):
                 sort, key = env[binder]
                 return self.things[sort][key][attribute]
             case e.TupleAttribute(e.Atom(relation), attribute):
                 return self.scores[relation, self.arguments(node.atom, env)][attribute]
-            case e.Negative(operand):
+            case e.UnaryMinus(operand):
                 return self.apply(lambda x: -x, env, operand)
             case e.Arithmetic(operator, left, right):
                 return self.apply(ARITHMETIC[operator], env, left, right)
-            case e.Function(name, arguments):
+            case e.FunctionCall(name, arguments):
                 return self.apply(FUNCTIONS[name], env, *arguments)
             case e.Aggregate():
                 return self.figure(node, env)
@@ -237,7 +237,7 @@ class Evaluator:
         over = template.over if isinstance(template, Template) else (template.formula,)
         parameters, where = self.quantified(template)
         for chosen in self.bindings(parameters, where):
-            env = {p.name: (p.sort, value) for p, value in zip(parameters, chosen, strict=True)}
+            env = {p.name: (p.type_name, value) for p, value in zip(parameters, chosen, strict=True)}
             terms = self.random_terms(over, env)
             if any(isinstance(t, e.Atom) and self.arguments(t, env) not in self.tuples[t.relation] for t in terms):
                 continue
@@ -316,7 +316,7 @@ class _Parameter:
 def positive(node):
     """The atoms under nothing but `and`, `or` and `exists`."""
     keeps = isinstance(node, e.Connective) and node.operator in ("and", "or")
-    if isinstance(node, e.Atom | e.Member):
+    if isinstance(node, e.Atom | e.Membership):
         return [node]
     if keeps or (isinstance(node, e.Aggregate) and node.function == "exists"):
         return [atom for child in children(node) for atom in positive(child)]

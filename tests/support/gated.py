@@ -8,7 +8,7 @@ import numpy as np
 from graphs import dense_features
 
 from relcrf.graph.features import Dense
-from relcrf.graph.gates import GateGroup, Gates, block_for, has_keys
+from relcrf.graph.gates import GateGroup, Gates, gate_weight_block, has_keys
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightLayout
 
@@ -23,7 +23,7 @@ def random_gating(rng, graph):
         if rng.random() < 0.4:
             by = Dense(rng.normal(size=(group.n_factors, int(rng.integers(1, 3)))))
         groups[number] = GateGroup(len(blocks), by)
-        blocks.append(block_for(group, by, f"gate{number}"))
+        blocks.append(gate_weight_block(group, by, f"gate{number}"))
     return Gates(groups, WeightLayout(tuple(blocks)))
 
 

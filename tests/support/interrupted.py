@@ -11,7 +11,7 @@ class Stopped(Exception):
     pass
 
 
-class Stopping(checkpoints.Checkpoints):
+class Stopping(checkpoints.CheckpointMonitor):
     """Ends a training after an iteration of a stage.
 
     Args:
@@ -37,10 +37,10 @@ def assert_goes_on(model, grounding, backend, settings, stops, folder):
     """
     whole = api.fit(model, grounding, backend, **settings)
     for stop in stops:
-        partial = run_folder.prepare(folder / f"{stop[0]}{stop[1]}", resume=False)
+        partial = run_folder.prepare_partial_folder(folder / f"{stop[0]}{stop[1]}", resume=False)
         with pytest.raises(Stopped):
             api.fit(model, grounding, backend, monitor=Stopping(partial, stop), **settings)
-        again = api.fit(model, grounding, backend, monitor=checkpoints.Checkpoints(partial, "same"), **settings)
+        again = api.fit(model, grounding, backend, monitor=checkpoints.CheckpointMonitor(partial, "same"), **settings)
         for name, vector in whole.learned.vectors.items():
             np.testing.assert_array_equal(again.learned.vectors[name], vector)
     return whole

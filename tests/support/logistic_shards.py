@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from relcrf.errors import DataError, DataPlace, Diagnostic
+from relcrf.errors import DataError, DataLocation, Diagnostic
 
 N_WEIGHTS = 30
 
@@ -81,7 +81,7 @@ def fail(shard: Path) -> int:
 def refuse(shard: Path) -> int:
     """A mistake of the user's that a worker finds."""
     if shard.name == "shard-3":
-        raise DataError(Diagnostic("E336", "damaged", place=DataPlace(shard.name, 5), hint="copy it again"))
+        raise DataError(Diagnostic("E336", "damaged", location=DataLocation(shard.name, 5), hint="copy it again"))
     return 1
 
 

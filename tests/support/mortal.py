@@ -101,7 +101,7 @@ def main():
     from relcrf.backends import checkpoints
     from relcrf.cli.main import run
 
-    checkpoints.SAVE_EVERY = 0.0
+    checkpoints.SAVE_INTERVAL = 0.0
     for line in sys.stdin:
         answers.write(json.dumps(_answer(run, json.loads(line))) + "\n")
         answers.flush()

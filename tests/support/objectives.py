@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from graphs import random_graph
 
-from relcrf.backends.checkpoints import Checkpoints
+from relcrf.backends.checkpoints import CheckpointMonitor
 from relcrf.graph.reduction import Role, reduce_graph
 
 
@@ -31,9 +31,9 @@ def finite_differences(objective, point, step=1e-5):
 def through_a_run_folder(state, folder):
     """An optimiser's state, saved and read again."""
     (folder / "checkpoint").mkdir()
-    saved = Checkpoints(folder, "the run")
+    saved = CheckpointMonitor(folder, "the run")
     saved.step("weights", state, 100)
     saved.save()
-    restored = Checkpoints(folder, "the run").restore("weights", type(state))
+    restored = CheckpointMonitor(folder, "the run").restore("weights", type(state))
     assert restored is not None
     return restored

@@ -43,11 +43,11 @@ def require_shown(error: RelcrfError) -> None:
     assert error.diagnostics
     for diagnostic in error.diagnostics:
         assert diagnostic.code[0] in "EW" and diagnostic.message
-        require_harmless(diagnostic.render())
+        url_problem(diagnostic.render())
         json.dumps(diagnostic.as_dict())
 
 
-def require_harmless(text: str) -> None:
+def url_problem(text: str) -> None:
     """Whether a text for a terminal has no escapes, marks of direction or halves of characters."""
     wrong = {c for c in text if not c.isprintable() and c not in "\n\t\u00a0\u200c\u200d\u3000"}
     assert not wrong, f"{text!r} has {sorted(map(ascii, wrong))}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from relcrf.errors import UsageError
-from relcrf.execution.spark_session import demand_spark, spark_session
+from relcrf.execution.spark_session import require_spark, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ MASTER = "local-cluster[2,1,1024]"
 def spark_installed() -> None:
     """Skips where pyspark or Java is missing."""
     try:
-        demand_spark()
+        require_spark()
     except UsageError as error:
         pytest.skip(error.diagnostics[0].message)
 

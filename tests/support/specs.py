@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from relcrf.language.words import is_reserved
+from relcrf.language.keywords import is_reserved
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
-from relcrf.model.functions import AGGREGATES, FUNCTIONS, MEASURES
+from relcrf.model.functions import AGGREGATES, FUNCTIONS, VECTOR_MEASURES
 from relcrf.model.types import SCALARS, Bag, DomainType
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True).filter(lambda name: not is_reserved(name))
@@ -28,7 +28,7 @@ leaves = st.one_of(
     st.builds(e.Name, names),
     st.builds(e.Number, st.integers(0, 10**20) | reals),
     st.builds(e.Text, texts),
-    st.builds(e.Truth, st.booleans()),
+    st.builds(e.Boolean, st.booleans()),
     attributes,
 )
 trees = st.recursive(
@@ -38,9 +38,9 @@ trees = st.recursive(
         st.builds(e.Comparison, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), inner, inner),
         st.builds(e.Arithmetic, st.sampled_from(["+", "-", "*", "/"]), inner, inner),
         st.builds(e.Not, inner),
-        st.builds(e.Negative, inner),
-        st.builds(e.Member, inner, attributes),
-        st.builds(e.Function, st.sampled_from(sorted(FUNCTIONS)), several(inner)),
+        st.builds(e.UnaryMinus, inner),
+        st.builds(e.Membership, inner, attributes),
+        st.builds(e.FunctionCall, st.sampled_from(sorted(FUNCTIONS)), several(inner)),
         atoms(inner),
         st.builds(e.TupleAttribute, atoms(inner), names),
         st.builds(e.Aggregate, st.sampled_from(AGGREGATES), several(inner, 0), inner),
@@ -56,21 +56,21 @@ declared = several(
 )
 parameters = several(st.builds(s.Parameter, names, names | ranges))
 nearest = st.builds(
-    s.Nearest,
+    s.NearestNeighbours,
     st.integers(0, 99),
-    st.builds(e.Function, st.sampled_from(MEASURES), st.tuples(attributes, attributes)),
+    st.builds(e.FunctionCall, st.sampled_from(VECTOR_MEASURES), st.tuples(attributes, attributes)),
 )
 strengths = st.none() | reals
 signed = reals | reals.map(lambda x: -x)
 starts = st.none() | signed | st.lists(signed, min_size=2, max_size=4).map(tuple)
-options = st.builds(s.Options, starts, st.booleans(), strengths, strengths, st.none() | names)
+options = st.builds(s.WeightOptions, starts, st.booleans(), strengths, strengths, st.none() | names)
 declarations = st.one_of(
     st.builds(s.EnumeratedDomain, names, several(names | texts | st.from_regex(r"-?[0-9]{1,3}(\.5)?", fullmatch=True))),
     st.builds(s.RangeDomain, names, st.integers(-99, 99), st.integers(-99, 99)),
     st.builds(s.OpenDomain, names),
     st.builds(s.Entity, names, declared, names | st.just("id")),
     st.builds(s.Relation, names, parameters, declared),
-    st.builds(s.Derived, names, parameters, trees | nearest),
+    st.builds(s.DerivedRelation, names, parameters, trees | nearest),
     st.builds(s.RandomRelation, names, parameters, types, st.none() | trees),
     st.builds(
         s.Template,

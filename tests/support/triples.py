@@ -64,7 +64,7 @@ def every_candidate(spaces):
     rows = [np.empty((3, 0), dtype=np.int64)]
     for number, space in enumerate(spaces):
         if isinstance(space, PairSpace):
-            pairs = space.every_pair()
+            pairs = space.all_pairs()
         else:
             keys = np.indices([side.n_keys for side in space.sides]).reshape(3, -1)
             kept = [relation.allows(keys[i], keys[j]) for (i, j), relation in space.relations.items()]

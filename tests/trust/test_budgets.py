@@ -17,9 +17,9 @@ from relcrf.backends.local import LocalBackend
 from relcrf.errors import UsageError
 from relcrf.evaluation import pareto
 from relcrf.inference import belief_propagation
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
-MODEL = shipped("models", "webkb.rcrf")
+MODEL = resource_path("models", "webkb.rcrf")
 ENDLESS = ("--set", "max_iterations=1000000", "--set", "tolerance=0")
 
 
@@ -31,19 +31,19 @@ def test_times_that_are_none(relcrf_, web, time):
 
 def test_a_training_whose_time_is_over_goes_on(relcrf_, web, tmp_path, monkeypatch):
     from relcrf.backends import checkpoints
-    from relcrf.cli.time_limit import OutOfTime, _over
+    from relcrf.cli.time_limit import TimeLimitReached, _reached_limits
 
     train = ("train", MODEL, "--data", web, "--out", tmp_path / "run")
     assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "whole")[0] == 0
-    step = checkpoints.Checkpoints.step
+    step = checkpoints.CheckpointMonitor.step
 
     def late(self, stage, state, most):
         step(self, stage, state, most)
         if stage == "weights" and state.iteration == 3:
-            _over.append("1s")
-            raise OutOfTime
+            _reached_limits.append("1s")
+            raise TimeLimitReached
 
-    monkeypatch.setattr(checkpoints.Checkpoints, "step", late)
+    monkeypatch.setattr(checkpoints.CheckpointMonitor, "step", late)
     code, _, err = relcrf_(*train, "--time", "1h")
     assert (code, "E436" in err, "--resume" in err) == (4, True, True)
     monkeypatch.undo()
@@ -107,14 +107,14 @@ def test_an_evaluation_whose_time_is_over(relcrf_, web, late):
 
 
 def test_prices_that_were_done_are_given(relcrf_json, web, monkeypatch):
-    point = pareto._point
+    point = pareto._evaluate_fold
 
     def late(system, *rest):
         if system.price:
             signal.raise_signal(signal.SIGALRM)
         return point(system, *rest)
 
-    monkeypatch.setattr(pareto, "_point", late)
+    monkeypatch.setattr(pareto, "_evaluate_fold", late)
     ask = ("pareto", MODEL, "--data", web, "--split", "hide=0.3", "--price", "0,0.01", "--set", "max_iterations=3")
     code, found = relcrf_json(*ask, "--time", "1h")
     assert (code, found["interrupted"], len(found["points"])) == (4, True, 1)
@@ -153,8 +153,8 @@ def test_an_inference_whose_time_is_over_gives_what_there_is(relcrf_, tmp_path, 
 
 DROPPED = """
 import ctypes, signal, time
-from relcrf.cli.dropped_signals import sent_again
-from relcrf.cli.time_limit import OutOfTime, limited, out_of_time
+from relcrf.cli.dropped_signals import resend_dropped_signals
+from relcrf.cli.time_limit import TimeLimitReached, limited, time_limit_error
 
 
 class Removed:
@@ -181,11 +181,11 @@ try:
     with limited("0.1s"):
         Removed()
         wait()
-except OutOfTime:
-    print("the clock", out_of_time() is not None, out_of_time())
+except TimeLimitReached:
+    print("the clock", time_limit_error() is not None, time_limit_error())
 kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 try:
-    with sent_again(signal.SIGINT, KeyboardInterrupt):
+    with resend_dropped_signals(signal.SIGINT, KeyboardInterrupt):
         ctypes.CDLL(None).qsort((ctypes.c_int * 2)(), 2, ctypes.sizeof(ctypes.c_int), kind(compare))
         wait()
 except KeyboardInterrupt:
@@ -214,13 +214,13 @@ def test_too_many_factors(relcrf_, relcrf_json, web, tmp_path):
 def test_what_would_be_killed_is_refused(relcrf_, web, tmp_path, monkeypatch):
     from relcrf.execution import memory
 
-    monkeypatch.setattr(memory, "available", lambda: 1000)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
     code, _, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run")
     assert (code, err.count("error["), "E435" in err) == (2, 1, True)
     assert not list(tmp_path.iterdir())
     monkeypatch.undo()
     assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run")[0] == 0
-    monkeypatch.setattr(memory, "available", lambda: 1000)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
     code, _, err = relcrf_("predict", tmp_path / "run", "--data", web)
     assert (code, err.count("error["), "E435" in err) == (2, 1, True)
 
@@ -231,8 +231,11 @@ def test_candidates_take_memory_where_a_backend_chooses_from_them(monkeypatch):
     model = relcrf.parse(TEXT)
     grounding = model.ground(relcrf.Dataset(traits_world()))
     cells = sum(space.pairs.nbytes for space in grounding.candidates)
-    there = memory.WORK * (grounding.graph.nbytes + cells) + 8 * memory.LEARNING * grounding.graph.layout.size
-    monkeypatch.setattr(memory, "available", lambda: there - 1)
+    there = (
+        memory.SCRATCH_FACTOR * (grounding.graph.nbytes + cells)
+        + 8 * memory.LEARNING_VECTORS * grounding.graph.layout.size
+    )
+    monkeypatch.setattr(memory, "available_bytes", lambda: there - 1)
     with pytest.raises(UsageError, match="E435"):
         relcrf.api.fit(model, grounding, "trmrf")
     relcrf.api.fit(model, grounding, "pseudo", max_iterations=2)
@@ -248,24 +251,24 @@ def test_the_least_of_what_is_known_is_free(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "_read", lambda path: files.get(path, ""))
     monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=5000 << 10))
     monkeypatch.setattr(memory.psutil, "Process", lambda: process)
-    assert memory.available() == 5000 << 10
+    assert memory.available_bytes() == 5000 << 10
     files |= {"/sys/fs/cgroup/memory.max": "9000\n", "/sys/fs/cgroup/memory.current": "2000\n"}
-    assert memory.available() == 7000
+    assert memory.available_bytes() == 7000
     files["/sys/fs/cgroup/memory.stat"] = "anon 900\ninactive_file 500\nactive_file 40\n"
-    assert memory.available() == 7500, "pages of files can go"
+    assert memory.available_bytes() == 7500, "pages of files can go"
     files["/proc/self/cgroup"] = "0::/user.slice/job.scope\n"
     job = "/sys/fs/cgroup/user.slice/job.scope"
     files |= {f"{job}/memory.max": "3000\n", f"{job}/memory.current": "1000\n"}
-    assert memory.available() == 2000
+    assert memory.available_bytes() == 2000
     files["/proc/self/cgroup"] = "7:cpu,memory:/job\n3:pids:/x\n"
     files |= {"/sys/fs/cgroup/memory/job/memory.limit_in_bytes": "900\n"}
     files |= {"/sys/fs/cgroup/memory/job/memory.usage_in_bytes": "200\n"}
-    assert memory.available() == 700
+    assert memory.available_bytes() == 700
     files["/proc/self/cgroup"] = ""
     files["/sys/fs/cgroup/memory.max"] = "max\n"
-    assert memory.available() == 5000 << 10
+    assert memory.available_bytes() == 5000 << 10
     limits["most"] = 12 << 10
-    assert memory.available() == 2 << 10
+    assert memory.available_bytes() == 2 << 10
 
 
 def test_plan_tells_what_learning_takes(relcrf_, web):

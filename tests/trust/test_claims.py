@@ -10,9 +10,9 @@ from relcrf.backends import checkpoints, run_folder
 from relcrf.errors import UsageError
 from relcrf.execution import memory
 from relcrf.files import remove_folder, write_text
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
-MODEL = shipped("models", "webkb.rcrf")
+MODEL = resource_path("models", "webkb.rcrf")
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_what_is_read_or_strange_does_not_go_with_a_run(train, web, tmp_path):
 
 
 def test_two_trainings_at_one_place(train, tmp_path):
-    with run_folder.claimed(tmp_path / "run", resume=False, force=False) as partial:
+    with run_folder.claim_folder(tmp_path / "run", resume=False, force=False) as partial:
         (partial / "checkpoint" / "identity").write_text("of the first")
         for more in ((), ("--force",), ("--resume",)):
             code, err = train("run", *more)
@@ -116,18 +116,18 @@ def test_a_link_stays_where_it_is(train, tmp_path):
 
 def test_what_fails_last_does_not_cost_the_training(train, tmp_path, monkeypatch):
     steps = []
-    step = checkpoints.Checkpoints.step
-    monkeypatch.setattr(checkpoints.Checkpoints, "step", lambda *given: (steps.append(given[1]), step(*given)))
+    step = checkpoints.CheckpointMonitor.step
+    monkeypatch.setattr(checkpoints.CheckpointMonitor, "step", lambda *given: (steps.append(given[1]), step(*given)))
     assert train("whole")[0] == 0 and steps
 
     def full(folder, names):
         raise OSError(28, "No space left on device", str(folder))
 
-    monkeypatch.setattr(run_folder, "hashes", full)
+    monkeypatch.setattr(run_folder, "file_hashes", full)
     code, err = train()
     assert code == 2 and "E314" in err and not (tmp_path / "run").exists()
     monkeypatch.undo()
-    monkeypatch.setattr(checkpoints.Checkpoints, "step", lambda *given: (steps.append(given[1]), step(*given)))
+    monkeypatch.setattr(checkpoints.CheckpointMonitor, "step", lambda *given: (steps.append(given[1]), step(*given)))
     steps.clear()
     assert train("run", "--resume")[0] == 0
     assert not steps, "nothing is learned again"
@@ -138,7 +138,7 @@ def test_what_fails_last_does_not_cost_the_training(train, tmp_path, monkeypatch
 def test_what_refuses_to_go_on_leaves_the_state(train, tmp_path, monkeypatch, interrupted_training):
     with interrupted_training():
         assert train("whole")[0] == train()[0] == 130
-    monkeypatch.setattr(memory, "available", lambda: 1000)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
     code, err = train("run", "--resume")
     assert (code, "E435" in err) == (2, True)
     monkeypatch.undo()
@@ -220,5 +220,5 @@ def test_runs_of_python_are_refused_alike(train, web, tmp_path):
     import relcrf
 
     fit = relcrf.load(MODEL).fit(relcrf.Dataset(web), max_iterations=2)
-    with run_folder.claimed(tmp_path / "run", resume=False, force=False), pytest.raises(UsageError, match="E407"):
+    with run_folder.claim_folder(tmp_path / "run", resume=False, force=False), pytest.raises(UsageError, match="E407"):
         fit.save(tmp_path / "run")

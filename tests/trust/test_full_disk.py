@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from tables import small_web
 
-from relcrf.columns.growing import Storage
-from relcrf.resources import shipped
+from relcrf.columns.storage import Storage
+from relcrf.resources import resource_path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
 
 from web import make_web
 
-MODEL = shipped("models", "webkb.rcrf")
+MODEL = resource_path("models", "webkb.rcrf")
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from mortal import Mortals
 from tables import small_web
 
 from relcrf import api
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
 KILLS = int(os.environ.get("RELCRF_KILLS", "100"))
 """Over all tests of this file."""
-MODEL = shipped("models", "webkb.rcrf")
+MODEL = resource_path("models", "webkb.rcrf")
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from tables import small_web
 
 from relcrf import Dataset, parse
 from relcrf.backends.problems import training_problem
-from relcrf.backends.provenance import fingerprint, hashes
+from relcrf.backends.provenance import file_hashes, fingerprint
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.serial import SerialExecutor
-from relcrf.resources import shipped
+from relcrf.resources import resource_path
 
-MODEL = shipped("models", "webkb.rcrf")
+MODEL = resource_path("models", "webkb.rcrf")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_the_number_of_threads_does_not_matter(tmp_path, backend):
         environment = {**os.environ, **dict.fromkeys(names, threads)}
         folder = tmp_path / threads
         subprocess.run([sys.executable, "-c", WIDE, backend, folder], env=environment, check=True, timeout=600)
-        found.append(hashes(folder, ["weights.npy", "run.json", "dictionaries.json"]))
+        found.append(file_hashes(folder, ["weights.npy", "run.json", "dictionaries.json"]))
     assert found[0] == found[1]
 
 
@@ -96,7 +96,7 @@ def test_other_data_and_other_bytes(relcrf_, relcrf_json, web, tmp_path):
     weights[3] += 1e-9
     np.save(run / "weights.npy", weights)
     manifest = json.loads((run / "manifest.json").read_text())
-    manifest["files"] |= hashes(run, ["weights.npy"])
+    manifest["files"] |= file_hashes(run, ["weights.npy"])
     manifest["made_of"]["versions"]["numpy"] = "1.0"
     (run / "manifest.json").write_text(json.dumps(manifest))
     code, found = relcrf_json("reproduce", run, "--data", web)
@@ -207,7 +207,7 @@ def test_a_run_folder_names_no_cluster_to_connect_to(relcrf_, web, of_a_stranger
         masters.append(master)
         raise UsageError(Diagnostic("E361", "no Spark in this test"))
 
-    monkeypatch.setattr("relcrf.grounding.engines.choice.demand_spark", lambda: None)
+    monkeypatch.setattr("relcrf.grounding.engines.choice.require_spark", lambda: None)
     for module in ("relcrf.grounding.engines.choice", "relcrf.training"):
         monkeypatch.setattr(f"{module}.spark_session", connect)
     for master in ("spark://203.0.113.7:7077", "k8s://https://203.0.113.7", "localhost:7077", "local[99999999]", ""):

@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.readers.base import AbstractReader, Found
-from relcrf.data.store import BATCH, Store
+from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.store import BATCH_ROWS, Store
 from relcrf.errors import DataError, Diagnostic, Source, Span
 
 _CONSTANT = r'(?:"(?:[^"\\]|\\.)*"|[^\s,()"=!?][^\s,()"=]*)'
-_REMARK = r"\s*(?://.*)?"
+_COMMENT = r"\s*(?://.*)?"
 _ATOM = re.compile(
     rf"\s*(?P<sign>[!?]?)\s*(?P<predicate>[A-Za-z_]\w*)\s*\(\s*(?P<arguments>{_CONSTANT}(?:\s*,\s*{_CONSTANT})*)\s*\)"
-    rf"\s*(?:=\s*(?P<value>{_CONSTANT}))?{_REMARK}"
+    rf"\s*(?:=\s*(?P<value>{_CONSTANT}))?{_COMMENT}"
 )
 _TRUTH = {"": "true", "!": "false", "?": None}
 
@@ -50,43 +50,43 @@ class AlchemyReader(AbstractReader):
         with path.open("rb") as file:
             return b"\x00" not in file.read(4096)
 
-    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
         predicates: dict[str, _Predicate] = {}
-        for number, line in _lines(path):
+        for number, line in _read_lines(path):
             found = _ATOM.fullmatch(line)
             if found is None:
-                if re.fullmatch(_REMARK, line):
+                if re.fullmatch(_COMMENT, line):
                     continue
                 hint = 'an atom is written Friends(Anna, Bob), !Smokes(Bob) or Category(p1) = "course"'
-                raise _mistake(path, number, line, "this is no ground atom", hint)
-            constants = [_text(c) for c in re.findall(_CONSTANT, found["arguments"])]
+                raise _line_error(path, number, line, "this is no ground atom", hint)
+            constants = [_unquote(c) for c in re.findall(_CONSTANT, found["arguments"])]
             has_value = found["value"] is not None
             predicate = predicates.get(found["predicate"])
             if predicate is None:
-                columns = {"line": "BIGINT", **dict.fromkeys([*_arguments(len(constants)), "value"], "VARCHAR")}
+                columns = {"line": "BIGINT", **dict.fromkeys([*_argument_columns(len(constants)), "value"], "VARCHAR")}
                 predicate = _Predicate(len(constants), has_value, store.add_rows(columns, ()))
                 predicates[found["predicate"]] = predicate
             if len(constants) != predicate.arity:
                 message = f"{found['predicate']} has {len(constants)} arguments here, and {predicate.arity} above"
-                raise _mistake(path, number, line, message, "give each atom of a predicate as many arguments")
+                raise _line_error(path, number, line, message, "give each atom of a predicate as many arguments")
             if has_value != predicate.has_values or (has_value and found["sign"]):
                 message = f"{found['predicate']} is given a value here, or a truth value, other than above"
-                raise _mistake(path, number, line, message, "a predicate has values for all its atoms, or for none")
+                raise _line_error(path, number, line, message, "a predicate has values for all its atoms, or for none")
             predicate.is_signed |= bool(found["sign"])
-            value = _text(found["value"]) if has_value else _TRUTH[found["sign"]]
+            value = _unquote(found["value"]) if has_value else _TRUTH[found["sign"]]
             predicate.rows.append((number, *constants, value))
-            if len(predicate.rows) == BATCH:
+            if len(predicate.rows) == BATCH_ROWS:
                 _flush(predicate, store)
         for name, predicate in predicates.items():
             _flush(predicate, store)
-            shown = _arguments(predicate.arity)
+            shown = _argument_columns(predicate.arity)
             if predicate.has_values or predicate.is_signed:
                 shown.append("value")
             scan, numbered = (f"(SELECT {', '.join(c)} FROM {predicate.table})" for c in (shown, ["line", *shown]))
-            yield Found(name, f"{path}, predicate {name}", scan, numbered)
+            yield SourceTable(name, f"{path}, predicate {name}", scan, numbered)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text, numbered from 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -94,21 +94,23 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError:
                 text = line.decode("utf-8", errors="replace").rstrip("\r\n")
-                raise _mistake(path, number, text, "this line is no UTF-8 text", "save the file as UTF-8") from None
+                raise _line_error(path, number, text, "this line is no UTF-8 text", "save the file as UTF-8") from None
 
 
-def _mistake(path: Path, number: int, line: str, message: str, hint: str) -> DataError:
+def _line_error(path: Path, line_number: int, line: str, message: str, hint: str) -> DataError:
     # The source of the place has this line alone: the file may be large.
-    source = Source(str(path), "\n" * (number - 1) + line)
+    source = Source(str(path), "\n" * (line_number - 1) + line)
     start = len(line) - len(line.lstrip()) + 1
-    return DataError(Diagnostic("E237", message, Span(source, number, start, number, len(line.rstrip()) + 1), hint))
+    return DataError(
+        Diagnostic("E237", message, Span(source, line_number, start, line_number, len(line.rstrip()) + 1), hint)
+    )
 
 
-def _arguments(arity: int) -> list[str]:
+def _argument_columns(arity: int) -> list[str]:
     return [f"a{k}" for k in range(arity)]
 
 
-def _text(constant: str) -> str:
+def _unquote(constant: str) -> str:
     """A constant without its quotes."""
     return re.sub(r"\\(.)", r"\1", constant[1:-1]) if constant.startswith('"') else constant
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from relcrf.data.extras import require
-from relcrf.data.readers.base import AbstractReader, Found
-from relcrf.data.store import Store, first_line, unreadable
+from relcrf.data.extras import import_extra
+from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.store import Store, first_line, unreadable_error
 
-_FILE = b"ARROW1"
+_FILE_MAGIC = b"ARROW1"
 """How the file form begins; a stream begins otherwise."""
 
 
@@ -19,29 +19,29 @@ class ArrowReader(AbstractReader):
 
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather")
 
-    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
-        pyarrow = require("pyarrow", "frames", f"'{path.name}'")
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
+        pyarrow = import_extra("pyarrow", "frames", f"'{path.name}'")
         with path.open("rb") as file:
-            is_file = file.read(len(_FILE)) == _FILE
+            is_file = file.read(len(_FILE_MAGIC)) == _FILE_MAGIC
         try:
             if is_file:
                 with pyarrow.ipc.open_file(pyarrow.memory_map(str(path.absolute()))) as file:
                     for number in range(file.num_record_batches):
-                        _require_whole(file.get_batch(number))
-                dataset = require("pyarrow.dataset", "frames", f"'{path.name}'").dataset(
+                        _validate_batch(file.get_batch(number))
+                dataset = import_extra("pyarrow.dataset", "frames", f"'{path.name}'").dataset(
                     str(path.absolute()), format="ipc"
                 )
                 scan = store.add_frame(dataset)
             else:
                 with pyarrow.ipc.open_stream(pyarrow.memory_map(str(path.absolute()))) as stream:
-                    batches = (_require_whole(batch) for batch in stream)
-                    scan = store.keep_frame(pyarrow.RecordBatchReader.from_batches(stream.schema, batches))
+                    batches = (_validate_batch(batch) for batch in stream)
+                    scan = store.copy_frame(pyarrow.RecordBatchReader.from_batches(stream.schema, batches))
         except (pyarrow.ArrowException, OSError) as error:
-            raise unreadable(str(path), notes=(first_line(error),)) from None
-        yield Found(name, str(path), scan)
+            raise unreadable_error(str(path), notes=(first_line(error),)) from None
+        yield SourceTable(name, str(path), scan)
 
 
-def _require_whole(batch: Any) -> Any:
+def _validate_batch(batch: Any) -> Any:
     """A batch whose offsets lie within it, so that nothing is read outside; without this a damaged file ends the process.
 
     Raises:

@@ -12,20 +12,20 @@ from relcrf.data.store import Store
 
 
 @dataclass(frozen=True)
-class Found:
+class SourceTable:
     """A table that a reader found.
 
     Args:
         name: what the model calls it.
-        place: what messages call it.
+        location: what messages call it.
         scan: a DuckDB table expression, to stand after FROM.
-        numbered: as `scan` with a column more in front, the numbers of rows for messages; None where they are counted from 1.
+        numbered_scan: as `scan` with a column more in front, the numbers of rows for messages; None where they are counted from 1.
     """
 
     name: str
-    place: str
+    location: str
     scan: str
-    numbered: str | None = None
+    numbered_scan: str | None = None
 
 
 class AbstractReader(ABC):
@@ -39,7 +39,7 @@ class AbstractReader(ABC):
         return True
 
     @abstractmethod
-    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
         """The tables of a file.
 
         Args:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.readers.base import AbstractReader, Found
+from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.store import Store, literal
 
 
@@ -16,8 +16,8 @@ class CsvReader(AbstractReader):
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".csv.zst")
     delimiter: ClassVar[str] = ","
 
-    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
         # No sniffing: a ragged line is an error with its number, and not a reason to skip the lines above it.
         options = f"all_varchar = true, header = true, delim = {literal(self.delimiter)}, quote = '\"', escape = '\"'"
         strict = "skip = 0, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
-        yield Found(name, str(path), f"read_csv({store.file(path)}, {options}, {strict})")
+        yield SourceTable(name, str(path), f"read_csv({store.file_literal(path)}, {options}, {strict})")

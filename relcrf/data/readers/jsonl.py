@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.readers.base import AbstractReader, Found
+from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.store import Store, literal, quoted
 
-_KEPT = re.compile(r"(BIGINT|DOUBLE|BOOLEAN|VARCHAR)(\[\])*")
+_PRESERVED_TYPES = re.compile(r"(BIGINT|DOUBLE|BOOLEAN|VARCHAR)(\[\])*")
 
 
 class JsonlReader(AbstractReader):
@@ -18,9 +18,9 @@ class JsonlReader(AbstractReader):
 
     suffixes: ClassVar[tuple[str, ...]] = tuple(f"{s}{c}" for s in (".jsonl", ".ndjson") for c in ("", ".gz", ".zst"))
 
-    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
-        file = f"{store.file(path)}, format = 'newline_delimited', hive_partitioning = false"
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
+        file = f"{store.file_literal(path)}, format = 'newline_delimited', hive_partitioning = false"
         described = store.connection.execute(f"DESCRIBE SELECT * FROM read_json({file}, sample_size = -1)").fetchall()
-        types = {str(row[0]): row[1] if _KEPT.fullmatch(row[1]) else "VARCHAR" for row in described}
+        types = {str(row[0]): row[1] if _PRESERVED_TYPES.fullmatch(row[1]) else "VARCHAR" for row in described}
         columns = ", ".join(f"{quoted(column)}: {literal(kind)}" for column, kind in types.items())
-        yield Found(name, str(path), f"read_json({file}, columns = {{{columns}}})")
+        yield SourceTable(name, str(path), f"read_json({file}, columns = {{{columns}}})")

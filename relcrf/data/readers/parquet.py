@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.readers.base import AbstractReader, Found
+from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.store import Store
 
 
@@ -15,5 +15,5 @@ class ParquetReader(AbstractReader):
 
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
-    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
-        yield Found(name, str(path), f"read_parquet({store.file(path)}, hive_partitioning = false)")
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
+        yield SourceTable(name, str(path), f"read_parquet({store.file_literal(path)}, hive_partitioning = false)")

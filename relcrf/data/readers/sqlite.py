@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
-from relcrf.data.readers.base import AbstractReader, Found
-from relcrf.data.store import BATCH, Store, first_line, quoted, unreadable
-from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
+from relcrf.data.readers.base import AbstractReader, SourceTable
+from relcrf.data.store import BATCH_ROWS, Store, first_line, quoted, unreadable_error
+from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
 
 MAGIC = b"SQLite format 3\x00"
 
@@ -24,11 +24,11 @@ class SqliteReader(AbstractReader):
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
 
-    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
         yield from read_database(path, store)
 
 
-def read_database(path: Path, store: Store, table: str | None = None) -> list[Found]:
+def read_database(path: Path, store: Store, table: str | None = None) -> list[SourceTable]:
     """The tables of a SQLite database, or one of them.
 
     Raises:
@@ -45,14 +45,14 @@ def read_database(path: Path, store: Store, table: str | None = None) -> list[Fo
             names = [row[0] for row in listed]
             if table is not None and table not in names:
                 hint = suggestion(table, names) or f"it has {listing(names)}"
-                raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", DataPlace(str(path)), hint))
+                raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", DataLocation(str(path)), hint))
             chosen = names if table is None else [table]
-            return [Found(t, f"{path}, table '{t}'", _copy(database, t, store)) for t in chosen]
+            return [SourceTable(t, f"{path}, table '{t}'", _copy_table(database, t, store)) for t in chosen]
     except (sqlite3.Error, UnicodeDecodeError) as error:  # a message may name what is no text
-        raise unreadable(str(path), notes=(first_line(error),)) from None
+        raise unreadable_error(str(path), notes=(first_line(error),)) from None
 
 
-def _copy(database: sqlite3.Connection, table: str, store: Store) -> str:
+def _copy_table(database: sqlite3.Connection, table: str, store: Store) -> str:
     """Copies a table; SQLite types each cell, and so a column has the type that all its cells have, or is text."""
     columns = [row[0] for row in database.execute(f"SELECT * FROM {quoted(table)} LIMIT 0").description]
     has = ", ".join(
@@ -61,18 +61,18 @@ def _copy(database: sqlite3.Connection, table: str, store: Store) -> str:
         for kind in ("integer", "real", "text", "blob")
     )
     kinds = database.execute(f"SELECT {has} FROM {quoted(table)}").fetchone()
-    types = {c: _type(*kinds[4 * k : 4 * k + 4]) for k, c in enumerate(columns)}
+    types = {c: _column_type(*kinds[4 * k : 4 * k + 4]) for k, c in enumerate(columns)}
     rows = database.execute(f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)}")
 
     def batches() -> Iterator[list[list[Any]]]:
-        while batch := rows.fetchmany(BATCH):
+        while batch := rows.fetchmany(BATCH_ROWS):
             cells = zip(zip(*batch, strict=True), types.values(), strict=True)
-            yield [[*map(_text, column)] if kind == "VARCHAR" else list(column) for column, kind in cells]
+            yield [[*map(_cell_text, column)] if kind == "VARCHAR" else list(column) for column, kind in cells]
 
     return store.add_rows(types, batches())
 
 
-def _type(has_integer: int, has_real: int, has_text: int, has_blob: int) -> str:
+def _column_type(has_integer: int, has_real: int, has_text: int, has_blob: int) -> str:
     if has_text or (has_blob and (has_integer or has_real)):
         return "VARCHAR"
     if has_blob:
@@ -82,7 +82,7 @@ def _type(has_integer: int, has_real: int, has_text: int, has_blob: int) -> str:
     return "BIGINT" if has_integer else "VARCHAR"
 
 
-def _text(value: Any) -> str | None:
+def _cell_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -4,39 +4,45 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from relcrf.grounding.dialects.base import AbstractDialect, call, number, real
-from relcrf.grounding.dialects.calls import COMMON, LETTERS, function, of_reals, size
+from relcrf.grounding.dialects.base import AbstractDialect, as_double, call, number_literal
+from relcrf.grounding.dialects.functions import (
+    COMMON_FUNCTIONS,
+    MAX_LETTERS,
+    clamp_count,
+    engine_function,
+    numeric_function,
+)
 
-_WIDE = """
+_CHECKED_OPERATOR = """
 CREATE FUNCTION pg_temp.wide_{name}(a float8, b float8) RETURNS float8 LANGUAGE plpgsql IMMUTABLE STRICT AS $$ BEGIN
     RETURN a {operator} b;
 EXCEPTION WHEN numeric_value_out_of_range THEN RETURN {beyond};
 END $$"""
-_PLAIN = """
+_FAST_OPERATOR = """
 CREATE FUNCTION pg_temp.{name}(a float8, b float8) RETURNS float8 LANGUAGE sql IMMUTABLE AS
 $$ SELECT CASE WHEN {inside} THEN a {operator} b ELSE pg_temp.wide_{name}(a, b) END $$"""
 
 
-def _operator(name: str, operator: str, inside: str, beyond: str) -> tuple[str, str]:
+def _overflow_safe_operator(name: str, operator: str, inside: str, beyond: str) -> tuple[str, str]:
     """Arithmetic that gives infinity and 0 where PostgreSQL's own is an error."""
-    wide = _WIDE.format(name=name, operator=operator, beyond=beyond)
-    return wide, _PLAIN.format(name=name, operator=operator, inside=inside)
+    wide = _CHECKED_OPERATOR.format(name=name, operator=operator, beyond=beyond)
+    return wide, _FAST_OPERATOR.format(name=name, operator=operator, inside=inside)
 
 
 _HALF = "abs(a) < 8e307 AND abs(b) < 8e307"
 _ROOT = "abs({0}) BETWEEN 1e-150 AND 1e150"
 _INFINITE = "'Infinity'::float8 * sign(a) * sign(b)"
 
-FUNCTIONS: tuple[str, ...] = (
-    *_operator("plus", "+", _HALF, "'Infinity'::float8 * sign(a)"),
-    *_operator("minus", "-", _HALF, "'Infinity'::float8 * sign(a)"),
-    *_operator(
+SESSION_FUNCTIONS: tuple[str, ...] = (
+    *_overflow_safe_operator("plus", "+", _HALF, "'Infinity'::float8 * sign(a)"),
+    *_overflow_safe_operator("minus", "-", _HALF, "'Infinity'::float8 * sign(a)"),
+    *_overflow_safe_operator(
         "times",
         "*",
         f"(a = 0 OR {_ROOT.format('a')}) AND (b = 0 OR {_ROOT.format('b')})",
         f"CASE WHEN ln(abs(a)) + ln(abs(b)) > 0 THEN {_INFINITE} ELSE 0 END",
     ),
-    *_operator(
+    *_overflow_safe_operator(
         "ratio",
         "/",
         f"(a = 0 OR {_ROOT.format('a')}) AND {_ROOT.format('b')}",
@@ -80,7 +86,7 @@ DECLARE
     below integer[];
 BEGIN
     IF octet_length(a || b) > length(a || b) AND cardinality(pg_temp.letters(a || b)) > """
-    f"{LETTERS} THEN RETURN NULL; END IF;"
+    f"{MAX_LETTERS} THEN RETURN NULL; END IF;"
     """
     SELECT array_agg(j ORDER BY j) INTO above FROM generate_series(0, cardinality(other)) AS j;
     FOR i IN 1 .. cardinality(mine) LOOP
@@ -100,43 +106,43 @@ class PostgresDialect(AbstractDialect):
     """Texts are told apart and ordered by their code points, whatever the server's locale."""
 
     name = "postgres"
-    writer = "postgres"
-    lacking = frozenset({"jaro_winkler"})
+    sqlglot_dialect = "postgres"
+    unsupported = frozenset({"jaro_winkler"})
 
-    def string(self, value: str) -> exp.Expr:
+    def string_literal(self, value: str) -> exp.Expr:
         return exp.Paren(
             this=exp.Collate(this=exp.Literal.string(value), expression=exp.to_identifier("C", quoted=True))
         )
 
-    def component(self, vector: exp.Expr, index: int) -> exp.Expr:
-        return call("pg_temp.component", vector, number(index + 1))
+    def vector_component(self, vector: exp.Expr, index: int) -> exp.Expr:
+        return call("pg_temp.component", vector, number_literal(index + 1))
 
-    def mean(self, value: exp.Expr) -> exp.Expr:
+    def mean_column(self, value: exp.Expr) -> exp.Expr:
         """Not AVG, which also squares the values and so fails on large ones."""
-        counted = exp.Nullif(this=exp.Count(this=value.copy()), expression=number(0))
-        return exp.Div(this=exp.Sum(this=value), expression=real(counted))
+        counted = exp.Nullif(this=exp.Count(this=value.copy()), expression=number_literal(0))
+        return exp.Div(this=exp.Sum(this=value), expression=as_double(counted))
 
 
 def _contains(text: exp.Expr, part: exp.Expr) -> exp.Expr:
-    return exp.Paren(this=exp.GT(this=call("strpos", text, part), expression=number(0)))
+    return exp.Paren(this=exp.GT(this=call("strpos", text, part), expression=number_literal(0)))
 
 
 def _divide(left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    return call("pg_temp.ratio", real(left), exp.Nullif(this=real(right), expression=number(0)))
+    return call("pg_temp.ratio", as_double(left), exp.Nullif(this=as_double(right), expression=number_literal(0)))
 
 
-PostgresDialect.calls = COMMON | {
-    "+": of_reals("pg_temp.plus"),
-    "-": of_reals("pg_temp.minus"),
-    "*": of_reals("pg_temp.times"),
+PostgresDialect.functions = COMMON_FUNCTIONS | {
+    "+": numeric_function("pg_temp.plus"),
+    "-": numeric_function("pg_temp.minus"),
+    "*": numeric_function("pg_temp.times"),
     "/": _divide,
-    "exp": of_reals("pg_temp.power_of_e"),
-    "cosine": function("pg_temp.cosine"),
-    "dot": function("pg_temp.dot"),
-    "distance": function("pg_temp.distance"),
-    "lower": function("pg_temp.lower_letters"),
-    "prefix": lambda text, n: call("left", text, exp.cast(size(n), "INTEGER")),
+    "exp": numeric_function("pg_temp.power_of_e"),
+    "cosine": engine_function("pg_temp.cosine"),
+    "dot": engine_function("pg_temp.dot"),
+    "distance": engine_function("pg_temp.distance"),
+    "lower": engine_function("pg_temp.lower_letters"),
+    "prefix": lambda text, n: call("left", text, exp.cast(clamp_count(n), "INTEGER")),
     "contains": _contains,
-    "levenshtein": function("pg_temp.levenshtein"),
-    "jaccard": function("pg_temp.jaccard"),
+    "levenshtein": engine_function("pg_temp.levenshtein"),
+    "jaccard": engine_function("pg_temp.jaccard"),
 }

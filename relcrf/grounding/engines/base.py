@@ -18,7 +18,7 @@ DTYPES: dict[str, type] = {"integer": np.int32, "bigint": np.int64, "double": np
 """How the outputs of a plan come, by their type."""
 
 
-def dtypes(plan: Plan) -> dict[str, type]:
+def output_dtypes(plan: Plan) -> dict[str, type]:
     """The dtypes of a plan's outputs, by name."""
     return {name: DTYPES[kind] for name, _, kind in plan.outputs}
 
@@ -44,7 +44,7 @@ class AbstractEngine(ABC):
         """Free what the engine holds. The tables stay."""
 
 
-def failed(engine: str, error: Exception, hint: str) -> DataError:
+def engine_error(engine: str, error: Exception, hint: str) -> DataError:
     """What is raised where the system behind an engine refuses, with the first lines of its reasons."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     notes = tuple(lines[:3]) or (type(error).__name__,)

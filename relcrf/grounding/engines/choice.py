@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from relcrf.data.bound import Bound
+from relcrf.data.bound_model import BoundModel
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
-from relcrf.execution.spark_session import demand_spark, spark_session
+from relcrf.execution.spark_session import require_spark, spark_session
 from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.engines.postgres import PostgresEngine
 from relcrf.grounding.engines.spark import SparkEngine
 
-OpenEngine: TypeAlias = Callable[[Bound], AbstractEngine]
+EngineFactory: TypeAlias = Callable[[BoundModel], AbstractEngine]
 """Opens an engine on bound tables; who has called it closes the engine."""
 
 NAMES = ("duckdb", "postgres", "spark")
 
 
-def duckdb() -> OpenEngine:
+def duckdb() -> EngineFactory:
     """The engine where the tables are: the default."""
     return lambda bound: DuckDbEngine(bound.cursor)
 
 
-def postgres(url: str) -> OpenEngine:
+def postgres(url: str) -> EngineFactory:
     """A PostgreSQL server: `postgresql://user@host/database`. It gets the coded tables for as long as the engine is open."""
     return lambda bound: PostgresEngine(url, bound.cursor)
 
 
-def spark(master: str = "local[*]") -> OpenEngine:
+def spark(master: str = "local[*]") -> EngineFactory:
     """Spark at a master, which is started where it does not run yet, and left running.
 
     Tables and rows go through a temporary folder. At a master that is not of this machine all workers must see that folder
@@ -38,11 +38,11 @@ def spark(master: str = "local[*]") -> OpenEngine:
     Raises:
         UsageError: without pyspark or Java.
     """
-    demand_spark()
+    require_spark()
     return lambda bound: SparkEngine(spark_session(master), bound.cursor)
 
 
-def engine_named(name: str, url: str | None = None, master: str | None = None) -> OpenEngine:
+def get_engine(name: str, url: str | None = None, master: str | None = None) -> EngineFactory:
     """The engine of a name.
 
     Args:

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import duckdb
 
-from relcrf.data.stream import stream
+from relcrf.data.stream import stream_batches
 from relcrf.grounding import sql
-from relcrf.grounding.engines.base import AbstractEngine, Batch, dtypes
+from relcrf.grounding.engines.base import AbstractEngine, Batch, output_dtypes
 from relcrf.grounding.plan import Plan
 
 Statements: TypeAlias = dict[Plan, duckdb.Statement]
@@ -30,10 +30,10 @@ class DuckDbEngine(AbstractEngine):
 
     def rows(self, plan: Plan) -> Iterator[Batch]:
         with self._cursor() as cursor:
-            yield from stream(cursor.sql(sql.DUCKDB.rows(plan)), dtypes(plan))
+            yield from stream_batches(cursor.sql(sql.DUCKDB.rows_query(plan)), output_dtypes(plan))
 
 
-class ParsedEngine(AbstractEngine):
+class StatementEngine(AbstractEngine):
     """DuckDB with parsed statements, for results of a few rows, which take half the time of a stream.
 
     Args:
@@ -47,8 +47,8 @@ class ParsedEngine(AbstractEngine):
 
     def rows(self, plan: Plan) -> Iterator[Batch]:
         if plan not in self._statements:
-            (self._statements[plan],) = self._connection.extract_statements(sql.DUCKDB.rows(plan))
+            (self._statements[plan],) = self._connection.extract_statements(sql.DUCKDB.rows_query(plan))
         found = self._connection.execute(self._statements[plan]).fetchnumpy()
-        batch: Batch = {name: found[name].astype(dtype, copy=False) for name, dtype in dtypes(plan).items()}
+        batch: Batch = {name: found[name].astype(dtype, copy=False) for name, dtype in output_dtypes(plan).items()}
         if len(next(iter(batch.values()))):
             yield batch

@@ -12,25 +12,25 @@ import numpy as np
 
 from relcrf.data.dataset import quoted
 from relcrf.errors import DataError, Diagnostic, UsageError
-from relcrf.grounding.dialects.postgres import FUNCTIONS, PostgresDialect
-from relcrf.grounding.engines.base import DTYPES, AbstractEngine, Batch, failed
-from relcrf.grounding.engines.tables import PlainTable, in_plain_names, plain_table, tables_of
+from relcrf.grounding.dialects.postgres import SESSION_FUNCTIONS, PostgresDialect
+from relcrf.grounding.engines.base import DTYPES, AbstractEngine, Batch, engine_error
+from relcrf.grounding.engines.renamed_tables import RenamedTable, find_tables, make_renamed_table, rename_plan_tables
 from relcrf.grounding.plan import Plan
 
-BATCH = 100_000
+BATCH_ROWS = 100_000
 """Rows of a batch."""
 
-_SENT = 10_000
+_COPY_ROWS = 10_000
 """Rows of a table that are sent to the server at a time."""
 
-_HEADER = 19
+_HEADER_BYTES = 19
 """Bytes before the first row of a binary COPY."""
 
 _TYPES = {"BOOLEAN": "boolean", "INTEGER": "integer", "BIGINT": "bigint", "FLOAT": "real", "DOUBLE": "double precision"}
 _TYPES |= {"DATE": "date", "VARCHAR": 'text COLLATE "C"'}
 """PostgreSQL's name of each of DuckDB's types; vectors, `DOUBLE[3]`, are arrays."""
 
-_OUTPUTS = {"integer": "int4", "bigint": "int8", "double": "float8", "text": "text"}
+_OUTPUT_TYPES = {"integer": "int4", "bigint": "int8", "double": "float8", "text": "text"}
 
 
 class PostgresEngine(AbstractEngine):
@@ -58,8 +58,8 @@ class PostgresEngine(AbstractEngine):
         self._error = psycopg.Error
         self._cursor = cursor
         self._dialect = PostgresDialect()
-        self._tables: dict[str, PlainTable] = {}
-        with self._diagnosed():
+        self._tables: dict[str, RenamedTable] = {}
+        with self._convert_errors():
             self._connection = psycopg.connect(connection_string, autocommit=True, client_encoding="utf8")
             encoding = self._connection.info.parameter_status("server_encoding")
             if encoding != "UTF8":
@@ -68,37 +68,39 @@ class PostgresEngine(AbstractEngine):
                 raise DataError(
                     Diagnostic("E371", message, hint="create a database with: createdb -E UTF8 -T template0")
                 )
-            for statement in ("SET DateStyle = 'ISO'", "SET check_function_bodies = off", *FUNCTIONS):
+            for statement in ("SET DateStyle = 'ISO'", "SET check_function_bodies = off", *SESSION_FUNCTIONS):
                 self._connection.execute(statement)
 
     def rows(self, plan: Plan) -> Iterator[Batch]:
-        with self._diagnosed():
-            for table in tables_of(plan):
+        with self._convert_errors():
+            for table in find_tables(plan):
                 if table not in self._tables:
-                    self._tables[table] = self._copied(table)
-            query = self._dialect.rows(in_plain_names(plan, self._tables))
+                    self._tables[table] = self._copy_table(table)
+            query = self._dialect.rows_query(rename_plan_tables(plan, self._tables))
             with self._connection.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT binary)") as copy:
                 if any(kind == "text" for _, _, kind in plan.outputs):
-                    copy.set_types([_OUTPUTS[kind] for _, _, kind in plan.outputs])
-                    yield from _by_row(copy.rows(), plan)
+                    copy.set_types([_OUTPUT_TYPES[kind] for _, _, kind in plan.outputs])
+                    yield from _read_text_rows(copy.rows(), plan)
                 else:
-                    yield from _by_width(copy, plan)
+                    yield from _read_fixed_width(copy, plan)
 
     def close(self) -> None:
         self._connection.close()
 
-    def _copied(self, table: str) -> PlainTable:
+    def _copy_table(self, table: str) -> RenamedTable:
         """A table of the source as a temporary table with an index for each column of vids and codes."""
         with self._cursor() as described:
-            plain = plain_table(described, table, len(self._tables))
+            plain = make_renamed_table(described, table, len(self._tables))
         columns = zip(plain.columns.values(), plain.types, strict=True)
-        declared = ", ".join(f"{name} {_type(kind)}" for name, kind in columns)
-        cells = " || ',' || ".join(_cell(name, kind) for name, kind in zip(plain.columns, plain.types, strict=True))
+        declared = ", ".join(f"{name} {_postgres_type(kind)}" for name, kind in columns)
+        cells = " || ',' || ".join(
+            _csv_cell_sql(name, kind) for name, kind in zip(plain.columns, plain.types, strict=True)
+        )
         self._connection.execute(f"CREATE TEMPORARY TABLE {plain.name} ({declared})")
         with self._cursor() as rows, self._connection.cursor() as cursor:
             rows.execute(f"SELECT {cells} || chr(10) FROM {quoted(table)}")
             with cursor.copy(f"COPY {plain.name} FROM STDIN (FORMAT csv)") as copy:
-                while lines := rows.fetchmany(_SENT):
+                while lines := rows.fetchmany(_COPY_ROWS):
                     copy.write("".join(line for (line,) in lines))
         for column, kind in zip(plain.columns.values(), plain.types, strict=True):
             if kind == "INTEGER":
@@ -107,20 +109,20 @@ class PostgresEngine(AbstractEngine):
         return plain
 
     @contextmanager
-    def _diagnosed(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         """What the server refuses is a diagnostic."""
         try:
             yield
         except self._error as error:
             hint = "check the connection and your right to make temporary tables, or ground with the engine 'duckdb'"
-            raise failed(self.name, error, hint) from None
+            raise engine_error(self.name, error, hint) from None
 
 
-def _type(kind: str) -> str:
+def _postgres_type(kind: str) -> str:
     return "double precision[]" if kind.endswith("]") else _TYPES[kind]
 
 
-def _cell(column: str, kind: str) -> str:
+def _csv_cell_sql(column: str, kind: str) -> str:
     """DuckDB's SQL of a cell as CSV: nothing where the value is missing, and texts always between quotes."""
     name = quoted(column)
     if kind == "VARCHAR":
@@ -130,29 +132,29 @@ def _cell(column: str, kind: str) -> str:
     return f"coalesce(CAST({name} AS VARCHAR), '')"
 
 
-def _by_width(pieces: Iterable[Any], plan: Plan) -> Iterator[Batch]:
+def _read_fixed_width(pieces: Iterable[Any], plan: Plan) -> Iterator[Batch]:
     """Rows of a binary COPY in which all have the same width: a count of fields, and each field after its length."""
     fields = [
         (f"length_{name}", ">i4", name, np.dtype(DTYPES[kind]).newbyteorder(">")) for name, _, kind in plan.outputs
     ]
     row = np.dtype([("fields", ">i2"), *((n, t) for f in fields for n, t in (f[:2], f[2:]))])
-    data, start = bytearray(), _HEADER
+    data, start = bytearray(), _HEADER_BYTES
     for piece in pieces:
         data += piece
-        if len(data) >= start + BATCH * row.itemsize:
-            yield _batch(data, start, row, plan)
+        if len(data) >= start + BATCH_ROWS * row.itemsize:
+            yield _make_batch(data, start, row, plan)
             data, start = data[start + (len(data) - start) // row.itemsize * row.itemsize :], 0
     if len(data) >= start + row.itemsize:
-        yield _batch(data, start, row, plan)
+        yield _make_batch(data, start, row, plan)
 
 
-def _batch(data: bytearray, start: int, row: np.dtype[Any], plan: Plan) -> Batch:
+def _make_batch(data: bytearray, start: int, row: np.dtype[Any], plan: Plan) -> Batch:
     rows = np.frombuffer(data, row, (len(data) - start) // row.itemsize, start)
     assert (rows["fields"] == len(plan.outputs)).all(), "an output has a missing value"
     return {name: rows[name].astype(DTYPES[kind]) for name, _, kind in plan.outputs}
 
 
-def _by_row(rows: Iterator[tuple[Any, ...]], plan: Plan) -> Iterator[Batch]:
-    while some := list(islice(rows, BATCH)):
+def _read_text_rows(rows: Iterator[tuple[Any, ...]], plan: Plan) -> Iterator[Batch]:
+    while some := list(islice(rows, BATCH_ROWS)):
         columns = zip(plan.outputs, zip(*some, strict=True), strict=True)
         yield {name: np.fromiter(values, DTYPES[kind], len(some)) for (name, _, kind), values in columns}

@@ -13,10 +13,10 @@ import duckdb
 
 from relcrf.data.dataset import quoted
 from relcrf.data.store import literal
-from relcrf.data.stream import stream
+from relcrf.data.stream import stream_batches
 from relcrf.grounding.dialects.spark import SparkDialect
-from relcrf.grounding.engines.base import AbstractEngine, Batch, dtypes, failed
-from relcrf.grounding.engines.tables import PlainTable, in_plain_names, plain_table, tables_of
+from relcrf.grounding.engines.base import AbstractEngine, Batch, engine_error, output_dtypes
+from relcrf.grounding.engines.renamed_tables import RenamedTable, find_tables, make_renamed_table, rename_plan_tables
 from relcrf.grounding.plan import Plan
 
 if TYPE_CHECKING:
@@ -38,27 +38,27 @@ class SparkEngine(AbstractEngine):
         self._cursor = cursor
         self._folder = _exchange_folder(cursor)
         self._dialect = SparkDialect()
-        self._tables: dict[str, PlainTable] = {}
-        self._results = 0
-        with _diagnosed():
+        self._tables: dict[str, RenamedTable] = {}
+        self._n_results = 0
+        with _convert_errors():
             self._session = session.newSession()
             for name, value in (("spark.sql.caseSensitive", "true"), ("spark.sql.ansi.enabled", "true")):
                 self._session.conf.set(name, value)
 
     def rows(self, plan: Plan) -> Iterator[Batch]:
-        self._results += 1
-        result = self._folder / f"rows{self._results}"
+        self._n_results += 1
+        result = self._folder / f"rows{self._n_results}"
         try:
-            with _diagnosed():
-                for table in tables_of(plan):
+            with _convert_errors():
+                for table in find_tables(plan):
                     if table not in self._tables:
-                        self._tables[table] = self._exported(table)
-                query = self._dialect.rows(in_plain_names(plan, self._tables))
+                        self._tables[table] = self._export_table(table)
+                query = self._dialect.rows_query(rename_plan_tables(plan, self._tables))
                 self._session.sql(query).write.parquet(_uri(result))
             files = ", ".join(literal(str(path)) for path in sorted(result.glob("*.parquet")))
             if files:
                 with self._cursor() as cursor:
-                    yield from stream(cursor.sql(f"SELECT * FROM read_parquet([{files}])"), dtypes(plan))
+                    yield from stream_batches(cursor.sql(f"SELECT * FROM read_parquet([{files}])"), output_dtypes(plan))
         finally:
             shutil.rmtree(result, ignore_errors=True)
 
@@ -68,18 +68,18 @@ class SparkEngine(AbstractEngine):
         self._tables.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _file(self, table: PlainTable) -> Path:
+    def _parquet_path(self, table: RenamedTable) -> Path:
         return self._folder / f"{table.name}.parquet"
 
-    def _exported(self, table: str) -> PlainTable:
+    def _export_table(self, table: str) -> RenamedTable:
         """A table of the source as a Parquet file and a view on it."""
         with self._cursor() as described:
-            plain = plain_table(described, table, len(self._tables))
+            plain = make_renamed_table(described, table, len(self._tables))
         columns = ", ".join(f"{quoted(old)} AS {new}" for old, new in plain.columns.items())
         with self._cursor() as cursor:
-            where = literal(str(self._file(plain)))
+            where = literal(str(self._parquet_path(plain)))
             cursor.execute(f"COPY (SELECT {columns} FROM {quoted(table)}) TO {where} (FORMAT parquet)")
-        self._session.read.parquet(_uri(self._file(plain))).createOrReplaceTempView(plain.name)
+        self._session.read.parquet(_uri(self._parquet_path(plain))).createOrReplaceTempView(plain.name)
         return plain
 
 
@@ -100,7 +100,7 @@ def _uri(path: Path) -> str:
 
 
 @contextmanager
-def _diagnosed() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """What Spark refuses is a diagnostic."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -109,4 +109,4 @@ def _diagnosed() -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         hint = "look at what Spark's workers wrote, and whether they see the folder; or ground with the engine 'duckdb'"
-        raise failed("spark", error, hint) from None
+        raise engine_error("spark", error, hint) from None

@@ -1,0 +1,68 @@
+"""Learning and inference in one piece or in shards, depending on the size of the problem."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from relcrf.backends.base import AbstractBackend, InferenceResult, Problem
+from relcrf.backends.sharded import ShardedProblem, infer_shards, shard_problem, unload_shards
+from relcrf.data.store import Store
+from relcrf.execution import memory
+from relcrf.execution.base import AbstractExecutor
+from relcrf.execution.serial import SerialExecutor
+from relcrf.inference.result import Observer, ignore_progress
+
+
+@contextmanager
+def shard_if_large(
+    store: Store | None,
+    problem: Problem,
+    executor: AbstractExecutor | None = None,
+    n_vectors: int = memory.INFERENCE_VECTORS,
+) -> Iterator[ShardedProblem | None]:
+    """Cut a problem into shards for as long as the context lasts; None where it is small and there is no executor.
+
+    Args:
+        store: Of the dataset: its memory limit, and the folder for the shards; None for one piece.
+        n_vectors: The number of weight vectors that the work needs.
+
+    Raises:
+        UsageError: The problem needs more memory than is available.
+    """
+    if store is None:
+        yield None
+        return
+    graph = problem.graph
+    what = "learning" if n_vectors == memory.LEARNING_VECTORS else "inference"
+    candidates = sum(space.nbytes for space in problem.candidates)
+    memory.require_memory(min(graph.nbytes, store.n_bytes) + candidates, graph.layout.size, n_vectors, what)
+    if executor is None and graph.nbytes <= store.n_bytes:
+        yield None
+        return
+    folder = store.new_folder()
+    try:
+        yield shard_problem(problem, executor or SerialExecutor(), folder, store.n_bytes)
+    finally:
+        unload_shards()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def infer_with_sharding(
+    store: Store | None,
+    problem: Problem,
+    backend: AbstractBackend,
+    vectors: dict[str, np.ndarray],
+    executor: AbstractExecutor | None = None,
+    observe: Observer = ignore_progress,
+) -> InferenceResult:
+    """Infer on a problem, in shards where it is large.
+
+    Args:
+        observe: Receives the progress of an iterative method, where the problem is in one piece.
+    """
+    with shard_if_large(store, problem, executor) as pieces:
+        return infer_shards(pieces, backend, vectors) if pieces else backend.infer(problem, vectors, observe)

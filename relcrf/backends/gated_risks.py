@@ -1,0 +1,174 @@
+"""The risk of the labelled variables of a problem with gates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relcrf.backends.base import AbstractLikelihoodSpec, Problem, SharedVector
+from relcrf.errors import DataError, Diagnostic
+from relcrf.graph.components import label_components
+from relcrf.graph.gated_graph import GatedGraph
+from relcrf.graph.gates import HIDDEN, QUERY, LazyGates
+from relcrf.graph.reduction import ReducedGraph, Role
+from relcrf.kernels.distinct import distinct
+from relcrf.learning.likelihood import AbstractLikelihood
+from relcrf.learning.risk import Risk, RiskSettings
+
+MIN_WHOLE_COMPONENTS = 20
+"""Components, fewer than which are not held out whole."""
+
+MIN_HELD_OUT_LABELS = 10
+"""Labels; fewer would say nothing, and none is held out."""
+
+
+def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, backend: str) -> Risk:
+    """The risk of the variables that are asked for.
+
+    A free variable has the status `scored` where `problem.asked` says so, or by default where it has a label; else `hidden`.
+
+    Args:
+        scored: free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
+    """
+    graph = GatedGraph.from_reduced(problem.reduced_graph(backend))
+    gates = problem.gates.gate_features(problem.graph, graph.factors, _gate_statuses(problem))
+    variables = graph.ungated.variables
+    n_paying = int(np.count_nonzero(_query_mask(problem) & (problem.roles == Role.FREE)))
+    return Risk(graph, gates, np.maximum(problem.states[variables], 0), scored[variables], n_paying, settings)
+
+
+@dataclass(frozen=True)
+class ExampleSplitter:
+    """How a problem's labelled variables are divided into what is learned from, in batches, and what is held out.
+
+    Args:
+        held_out_fraction: share of the components, or of the variables where components are few.
+        batch_size: components at a time; 0 is all.
+    """
+
+    settings: RiskSettings
+    backend: str
+    held_out_fraction: float
+    batch_size: int
+
+    def select_held_out(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
+        """Variables, shape (n_variables,), bool, and whether they are whole components."""
+        component = label_components(problem.graph, problem.roles)
+        named = distinct(component[_labelled_mask(problem)])
+        whole = len(named) >= MIN_WHOLE_COMPONENTS
+        if self.held_out_fraction * _labelled_mask(problem).sum() < MIN_HELD_OUT_LABELS:
+            return np.zeros(len(component), dtype=bool), whole
+        if whole:
+            return np.isin(component, named[rng.random(len(named)) < self.held_out_fraction]), whole
+        return rng.random(len(component)) < self.held_out_fraction, whole
+
+    def split_risks(
+        self, problems: Sequence[Problem], held_out: np.ndarray, whole: bool, rng: np.random.Generator
+    ) -> tuple[list[Risk], Risk | None]:
+        """Batches of all problems, and what is held out of the first, if anything is.
+
+        Args:
+            problems: a problem with some labels as evidence, once or more. out, whole: see `select_held_out`.
+
+        Raises:
+            DataError: where that leaves nothing to learn from.
+        """
+        risks = [risk for one in problems for risk in self._batches(one, held_out, whole, rng)]
+        if not risks:
+            message = f"of {int(_labelled_mask(problems[0]).sum())} labels none is left to learn from"
+            hint = "label more things, or take less of them as evidence and hold less out"
+            raise DataError(Diagnostic("E226", message, hint=hint))
+        judged = _labelled_mask(problems[0]) & held_out
+        first = _restrict(problems[0], held_out) if whole else problems[0]
+        return risks, self._risk(first, judged) if judged.any() else None
+
+    def _batches(self, problem: Problem, held_out: np.ndarray, whole: bool, rng: np.random.Generator) -> list[Risk]:
+        asked = _labelled_mask(problem)
+        component = label_components(problem.graph, problem.roles)
+        named = distinct(component[asked])
+        order = rng.permutation(len(named))
+        batch = np.full(len(asked), -1)
+        batch[named] = order // self.batch_size if self.batch_size else 0
+        risks = []
+        for number in range(int(batch.max(initial=-1)) + 1):
+            inside = batch[component] == number
+            part = asked & inside & ~held_out
+            if part.any():
+                left = inside & ~held_out if whole else inside
+                risks.append(self._risk(problem if left.all() else _restrict(problem, left), part))
+        return risks
+
+    def _risk(self, problem: Problem, scored: np.ndarray) -> Risk:
+        return build_risk(problem, scored, self.settings, self.backend)
+
+
+def remove_closed_factors(problem: Problem, gates: np.ndarray, threshold: float) -> Problem:
+    """The same without the factors whose gates are less open than a threshold: what is closed costs nothing more.
+
+    Args:
+        gates: weights of the gates.
+    """
+    graph, left = problem.gates.drop_closed_factors(
+        problem.graph, problem.roles, _gate_statuses(problem), gates, threshold
+    )
+    return replace(problem, graph=graph, lazy_gates=LazyGates(lambda: left))
+
+
+def _query_mask(problem: Problem) -> np.ndarray:
+    return problem.states >= 0 if problem.queries is None else problem.queries
+
+
+def _gate_statuses(problem: Problem) -> np.ndarray:
+    """Return the status of each variable, see `Gates.rows`."""
+    unknown = problem.graph.cardinality + np.where(_query_mask(problem), QUERY, HIDDEN)
+    return np.where(problem.roles == Role.FREE, unknown, problem.states)
+
+
+def _labelled_mask(problem: Problem) -> np.ndarray:
+    return np.asarray((problem.roles == Role.FREE) & (problem.states >= 0))
+
+
+def _restrict(problem: Problem, kept: np.ndarray) -> Problem:
+    """The same without the other free variables. Evidence stays: it belongs to no component."""
+    roles = np.where(kept | (problem.roles == Role.CLAMPED), problem.roles, Role.ABSENT).astype(np.int8)
+    return replace(problem, roles=roles)
+
+
+@dataclass(frozen=True)
+class GatedBeliefsSpec(AbstractLikelihoodSpec):
+    """The beliefs of the free variables, as if these were independent.
+
+    Args:
+        gates: weights of the gates.
+        threshold: below which factors are left out.
+    """
+
+    backend: str
+    settings: RiskSettings
+    threshold: float
+    gates: SharedVector
+
+    def risk(self, problem: Problem) -> Risk:
+        return build_risk(problem, _labelled_mask(problem), self.settings, self.backend)
+
+    def likelihood(self, problem: Problem) -> BeliefLikelihood:
+        # By cross-entropy, whatever was learned by.
+        risk = replace(self, settings=replace(self.settings, loss="cross-entropy")).risk(problem)
+        return BeliefLikelihood(risk.graph.ungated, risk.states, risk, self.gates, self.threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class BeliefLikelihood(AbstractLikelihood):
+    """Minus the sum of the log beliefs of the observed states. It is to be judged by, and has no gradient."""
+
+    graph: ReducedGraph
+    states: np.ndarray
+    risk: Risk
+    gates: SharedVector
+    threshold: float
+
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        found = self.risk.infer_with_hard_gates(np.concatenate((weights, self.gates.load())), self.threshold)
+        return self.risk.evaluate(found)[0] * self.risk.n_scored, np.full(len(weights), np.nan)

@@ -1,0 +1,172 @@
+"""A model with its weights, and how weights move from the data that they were learned on to other data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relcrf.backends.base import AbstractBackend
+from relcrf.backends.registry import make_backend
+from relcrf.errors import DataError, Diagnostic, listing
+from relcrf.graph.weights import WeightLayout
+from relcrf.grounding.blocks import TemplateInfo
+from relcrf.grounding.grounding import Grounding
+from relcrf.learning.histogram import Histogram
+from relcrf.learning.moments import Moments
+from relcrf.model.spec import ModelSpec, OpenDomain
+
+
+@dataclass(frozen=True)
+class WeightSchema:
+    """Weights in blocks, and what their numbers mean."""
+
+    layout: WeightLayout
+    templates: tuple[TemplateInfo, ...]
+
+    @classmethod
+    def from_gates(cls, grounding: Grounding) -> WeightSchema:
+        """Of the gates of a ground graph."""
+        return cls(grounding.gates.layout, grounding.gate_templates)
+
+
+@dataclass(frozen=True)
+class LearnedModel:
+    """All that predicting needs.
+
+    Args:
+        backend, settings: which system, by name, and its settings.
+        vectors: named weight vectors, each of shape (layout.size,), but for `gates`, which is laid out as the gates are.
+        templates: what the weights' numbers mean.
+        vocabulary: the values of the open domains, in the order of their codes.
+        summary: figures about the training.
+        log: for each iteration of each stage: stage, iteration, value, gradient, and how many weights are not 0.
+        converged: whether every optimisation did.
+        histograms, moments: see `FitResult`.
+        gates: None where factors have none.
+        seconds: that learning took; 0 where the model was read from a run folder, whose `timings.json` has them.
+    """
+
+    spec: ModelSpec
+    backend: str
+    settings: Mapping[str, Any]
+    vectors: Mapping[str, np.ndarray]
+    layout: WeightLayout
+    templates: tuple[TemplateInfo, ...]
+    vocabulary: Mapping[str, tuple[str, ...]]
+    summary: Mapping[str, Any]
+    converged: bool
+    log: tuple[Mapping[str, Any], ...] = field(default=())
+    histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
+    gates: WeightSchema | None = None
+    moments: Moments | None = None
+    seconds: float = field(default=0.0, compare=False)
+
+    def configure_backend(self, **settings: Any) -> AbstractBackend:
+        """Return the backend as it was trained, with some of its settings changed."""
+        return make_backend(self.backend, **{**self.settings, **settings})
+
+    def extend_grounding(self, grounding: Grounding) -> Grounding:
+        """A ground graph with the candidates that training chose.
+
+        Raises:
+            DataError: where the model is not that of the weights: files of two runs lie in one folder.
+        """
+        names = {t.name for t in self.spec.templates if t.is_candidate}
+        chosen = {t.name: t.keys.values for t in self.templates if t.name in names and t.keys is not None}
+        found = grounding.with_candidates(chosen) if chosen else grounding
+        own, other = ([info.name for info in infos] for infos in (self.templates, found.templates))
+        if own != other:
+            notes = (f"the weights are of {listing(own) or 'nothing'}", f"the model has {listing(other) or 'nothing'}")
+            hint = "restore model.rcrf in the run folder, or train again"
+            raise DataError(Diagnostic("E423", "the run's model is not that of its weights", hint=hint, notes=notes))
+        return found
+
+    def vectors_for(self, grounding: Grounding) -> dict[str, np.ndarray]:
+        """The weight vectors laid out for another ground graph; weights of keys that were never seen are 0.
+
+        Raises:
+            DataError: where a predicted attribute has values that it did not have in training.
+        """
+        layout = grounding.graph.layout
+        # What is not learned is as the model gives it, seen or not.
+        given = np.where(layout.learnable_mask(), 0.0, layout.initial())
+        own, new = WeightSchema(self.layout, self.templates), WeightSchema(layout, grounding.templates)
+        out = {
+            name: _transfer_weights(vector, own, new, given) for name, vector in self.vectors.items() if name != "gates"
+        }
+        if self.gates is not None:
+            gates = WeightSchema.from_gates(grounding)
+            # Some data have no factors of a template, and then it has no gates.
+            place = {info.name: k for k, info in enumerate(self.gates.templates)}
+            both = [(place[info.name], k) for k, info in enumerate(gates.templates) if info.name in place]
+            out["gates"] = _transfer_weights(
+                self.vectors["gates"], self.gates, gates, np.zeros(gates.layout.size), both
+            )
+        return out
+
+    def count_unseen_keys(self, grounding: Grounding) -> dict[str, int]:
+        """For each template with keys, how many keys of a ground graph have no learned weights."""
+        out = {}
+        for old, new in zip(self.templates, grounding.templates, strict=True):
+            if old.keys and new.keys:
+                out[new.name] = len(set(new.keys.values) - set(old.keys.values))
+        return {name: count for name, count in out.items() if count}
+
+
+def open_domain_values(grounding: Grounding) -> dict[str, tuple[str, ...]]:
+    """The values of the open domains of a ground graph."""
+    return {d.name: grounding.domains[d.name] for d in grounding.spec.domains if isinstance(d, OpenDomain)}
+
+
+def _transfer_weights(
+    vector: np.ndarray,
+    old: WeightSchema,
+    new: WeightSchema,
+    default: np.ndarray,
+    blocks: Sequence[tuple[int, int]] | None = None,
+) -> np.ndarray:
+    """Weights of one meaning laid out for another; those that it did not have are as given.
+
+    Args:
+        blocks: which are of the same templates, by their places in both; None: each has all that the other has, in its order.
+    """
+    out = default.copy()
+    if blocks is None:
+        blocks = [(k, k) for k in range(len(new.templates))]
+    for source_block, block in blocks:
+        was, now = old.templates[source_block], new.templates[block]
+        if not now.bindings:
+            continue  # there is nothing here to weigh, and perhaps nothing that says what it would mean
+        if not was.bindings and was.features != now.features:
+            continue  # and so it was in training
+        if was.patterns != now.patterns:
+            unseen = [p for p in now.patterns if p not in was.patterns]
+            message = f"template '{now.name}' has states that were not there in training: {listing(unseen)}"
+            hint = "train on data that has these values, or give the domain's values in the model"
+            raise DataError(Diagnostic("E223", message, hint=hint))
+        source, target = _matching_features(was, now)
+        new.layout.matrix(out, block)[target] = old.layout.matrix(vector, source_block)[source]
+    return out
+
+
+def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray, np.ndarray]:
+    """Features of both that mean the same: indices in the old matrix and in the new one."""
+    width, wider = len(old.features), len(new.features)
+    if old.features != (new.features[:width] if new.is_extensible else new.features):
+        message = f"template '{new.name}' has {wider} features here and had {width} in training"
+        raise DataError(Diagnostic("E224", message, hint="a vector has the same length in all data of a model"))
+    offsets = np.arange(width)
+    if old.keys is None or new.keys is None:
+        return offsets, offsets
+    n = len(old.keys.values)
+    if width == wider and old.keys.domain is not None and new.keys.values[:n] == old.keys.values:
+        # The vocabulary of training keeps its codes, so this is the usual case.
+        every = np.arange(n * width)
+        return every, every
+    where = {value: k for k, value in enumerate(new.keys.values)}
+    pairs = [(k, where[value]) for k, value in enumerate(old.keys.values) if value in where]
+    both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return (both[:, :1] * width + offsets).ravel(), (both[:, 1:] * wider + offsets).ravel()

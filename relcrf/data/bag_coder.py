@@ -1,0 +1,140 @@
+"""Bags: where a model's many-valued attributes stand in the raw tables, and their coded tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from relcrf.columns.bucket_sort import BucketSort, FloatField, IntegerField
+from relcrf.data.coding import find_bad_rows, row_number_column, scalar_conversion, scan_with_row_numbers, text_sql
+from relcrf.data.column_coder import ColumnCoder
+from relcrf.data.dataset import RawTable, quoted
+from relcrf.data.names import bag_table, bag_table_names, bag_value_names
+from relcrf.data.stream import stream_batches
+from relcrf.errors import DataLocation, Diagnostic
+from relcrf.model.spec import AttributeDeclaration, Entity, fold_name
+from relcrf.model.types import Bag, Real
+
+
+class BagCoder(ColumnCoder):
+    """Coding of bags."""
+
+    def _find_bag_columns(
+        self, entity: Entity, attribute: AttributeDeclaration, *, quiet: bool = False
+    ) -> tuple[RawTable, str, str, str | None] | None:
+        """Table of a bag, its columns of things and of values, and that of counts if it has one."""
+        assert isinstance(attribute.type, Bag)
+        own = self.dataset.find_table(entity.name)
+        column = own.column(attribute.name) if own else None
+        if own is not None and column is not None and own.column_type(column).endswith("[]"):
+            return self._unnest_list_column(own, entity, column)
+        names = bag_table_names(entity, attribute)
+        table = self.dataset.find_table(*names)
+        if table is None:
+            if not quiet:
+                self._report_missing_table(f"bag {entity.name}.{attribute.name}", *names)
+            return None
+        columns = table.bag_columns(entity, attribute)
+        if columns is None:
+            if len(table.columns) < 2:
+                if not quiet:
+                    message = f"the table of the bag {entity.name}.{attribute.name} needs two columns"
+                    hint = (
+                        f"give it the columns {fold_name(entity.name)} and {fold_name(bag_value_names(attribute)[1])}"
+                    )
+                    self.problems.append(Diagnostic("E218", message, DataLocation(table.location), hint))
+                return None
+            columns = table.columns[0], table.columns[1]
+            if not quiet:
+                self.bound.notes.append(
+                    f"{table.location}: took '{columns[0]}' for the {entity.name} and '{columns[1]}' for the value"
+                )
+        count = table.column("count")
+        return table, *columns, count if count != columns[1] else None
+
+    @staticmethod
+    def _unnest_list_column(
+        table: RawTable, entity: Entity, column: str
+    ) -> tuple[RawTable, str, str, str | None] | None:
+        """A bag that is a column of lists, as a table of its own: a row for each value."""
+        key = table.column(entity.key)
+        keys = [] if key is None else [key]  # without keys the values are looked at alone
+        cells = ", ".join([*(f"raw.{quoted(k)}" for k in keys), f"unnest(raw.{quoted(column)}) AS {quoted(column)}"])
+        types = (*map(table.column_type, keys), table.column_type(column).removesuffix("[]"))
+        unnested = replace(
+            table,
+            scan=f"(SELECT {cells} FROM {table.scan} AS raw)",
+            columns=(*keys, column),
+            types=types,
+            numbered_scan=f"(SELECT raw.{row_number_column(table)}, {cells} FROM {scan_with_row_numbers(table)})",
+        )
+        return unnested, key or column, column, None
+
+    def _bind_bag(self, entity: Entity, attribute: AttributeDeclaration) -> None:
+        found = self._find_bag_columns(entity, attribute)
+        if found is None:
+            return
+        with self._collect_read_errors(found[0]):
+            self._code_bag_rows(entity, attribute, *found)
+
+    def _code_bag_rows(
+        self,
+        entity: Entity,
+        attribute: AttributeDeclaration,
+        table: RawTable,
+        entity_column: str,
+        value_column: str,
+        count_column: str | None,
+    ) -> None:
+        assert isinstance(attribute.type, Bag)
+        name = f"{entity.name}.{attribute.name}"
+        self._record_source(name, table)
+        code = self._domain_value_join(name, attribute.type.domain, table, value_column)
+        amount = "1.0"
+        if count_column is not None:
+            amount = scalar_conversion(table, count_column, Real()).converted
+            bad = find_bad_rows(self.connection, table, count_column, f"coalesce(abs({amount}) > 1e30, true)")
+            if bad:
+                message = f"'{bad.value}' is no count"
+                self.problems.append(bad.diagnostic("E215", message, table, count_column, "counts are finite numbers"))
+        if code is not None and not self.problems:
+            selected = f"coalesce(e.vid, -1)::INTEGER AS vid, {code[0]}::INTEGER AS code, {amount}::FLOAT AS count"
+            given = f"{code[0]} IS NOT NULL" if code[1] else f"{text_sql(table, value_column)} IS NOT NULL"
+            for careful in (False, True):
+                join = self._entity_join(entity.name, table, entity_column, "e", normalize=careful)
+                sql = f"SELECT {selected} FROM {table.scan} AS raw {join} {code[1]} WHERE {given}"
+                if self._aggregate_bag(entity.name, attribute, table, sql):
+                    return
+        given = f"{text_sql(table, value_column)} IS NOT NULL"
+        message = f"the {entity.name} of a value of {name} is missing"
+        self._check_references(entity.name, table, entity_column, message, "a value of a bag is that of a thing", given)
+        assert self.problems, f"the rows of {name} are wrong, and none is found"
+
+    def _aggregate_bag(self, entity: str, attribute: AttributeDeclaration, table: RawTable, sql: str) -> bool:
+        """Makes the columns of a bag: a row for each thing and value, sorted, its counts added up.
+
+        False where a row names no thing.
+        """
+        assert isinstance(attribute.type, Bag)
+        things, values = self.bound.sizes[entity], len(self.bound.domains[attribute.type.domain])
+        fields = (IntegerField("vid", 0, things), IntegerField("code", 0, values), FloatField("count"))
+        ((rows,),) = self.connection.execute(f"SELECT count(*) FROM {table.scan} AS raw").fetchall()
+        sorted_rows = BucketSort(fields, int(rows), self.dataset.storage)
+        types = {"vid": np.int32, "code": np.int32, "count": np.float32}
+        for batch in stream_batches(self.connection.sql(sql), types):
+            if len(batch["vid"]) and batch["vid"].min() < 0:
+                return False
+            sorted_rows.add(batch)
+        growing = {column: self.dataset.storage.column(dtype) for column, dtype in types.items()}
+        for bucket in sorted_rows.buckets():
+            is_new = np.ones(len(bucket["vid"]), dtype=bool)
+            is_new[1:] = (bucket["vid"][1:] != bucket["vid"][:-1]) | (bucket["code"][1:] != bucket["code"][:-1])
+            first = np.flatnonzero(is_new)
+            growing["vid"].append(bucket["vid"][first])
+            growing["code"].append(bucket["code"][first])
+            growing["count"].append(np.add.reduceat(bucket["count"].astype(np.float64), first))
+        self.bound.register_columns(
+            bag_table(entity, attribute.name), {n: column.finish() for n, column in growing.items()}
+        )
+        return True

@@ -1,0 +1,163 @@
+"""A model's coded tables: what binding makes, and what grounding reads."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+import duckdb
+import numpy as np
+
+from relcrf.data.coding import text_sql
+from relcrf.data.dataset import Dataset, quoted
+from relcrf.data.names import attribute_column, entity_table
+from relcrf.data.store import report_read_errors
+from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
+from relcrf.model.functions import external_function
+from relcrf.model.spec import ModelSpec
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass
+class BoundModel:
+    """A model's tables in DuckDB, and what was learnt while they were made.
+
+    Args:
+        sizes: number of things of each entity.
+        domains: the values of every domain, in the order of their codes; open domains as found in the data.
+        vector_lengths: of each vector attribute, by (entity, attribute).
+        notes: what was assumed, for the user to see.
+        missing_labels: predicted attributes without a column, (entity, attribute).
+        closed_world: random relations whose tuples are false unless the data lists them.
+        product_relations: random relations that admit every tuple of their arguments.
+        external_tables: tables that are columns of numbers outside of DuckDB: the bags, sorted by thing and value.
+        sources: for each entity, relation, bag (`Entity.attribute`) and domain, the places of the tables it was read from.
+        content_hashes: hashes of raw tables, by their places, as they are asked for (`contents.py`).
+    """
+
+    spec: ModelSpec
+    dataset: Dataset
+    sizes: dict[str, int] = field(default_factory=dict)
+    domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    vector_lengths: dict[tuple[str, str], int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    missing_labels: set[tuple[str, str]] = field(default_factory=set)
+    closed_world: set[str] = field(default_factory=set)
+    product_relations: set[str] = field(default_factory=set)
+    sources: dict[str, set[str]] = field(default_factory=dict)
+    external_tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    content_hashes: dict[str, str] = field(default_factory=dict)
+    connection: duckdb.DuckDBPyConnection = field(init=False)
+    """A cursor on the dataset's database with a schema of its own: bindings of several models do not meet."""
+    schema: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in sorted(self.spec.functions):
+            if (function := external_function(name)) is not None:
+                self.dataset.store.add_function(function)
+        self.connection, self.schema = self.dataset.new_schema()
+        weakref.finalize(self, _drop_schema, self.connection, self.schema).atexit = False
+
+    def register_columns(self, table: str, columns: Mapping[str, np.ndarray]) -> None:
+        """Makes columns a table of the binding; they are read where they are."""
+        self.external_tables[table] = dict(columns)
+        self.connection.register(table, self.external_tables[table])
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own that sees the coded tables; not the raw ones, for it takes a millisecond to show it a frame."""
+        cursor = self.dataset.connection.cursor()
+        cursor.execute(f"SET schema = '{self.schema}'")
+        for table, columns in self.external_tables.items():
+            cursor.register(table, columns)
+        return cursor
+
+    def size(self, sort: str) -> int:
+        """Return the number of things of an entity, or of values of a domain."""
+        return self.sizes[sort] if sort in self.sizes else len(self.domains[sort])
+
+    def count_rows(self, table: str) -> int:
+        """Return the number of rows of a coded table."""
+        if table in self.external_tables:
+            return len(next(iter(self.external_tables[table].values())))
+        ((n,),) = self.connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchall()
+        return int(n)
+
+    def keys(self, entity: str) -> np.ndarray:
+        """The keys of an entity's things as text, shape (n,), in the order of their vids."""
+        rows = self.connection.execute(
+            f"SELECT CAST(key AS VARCHAR) AS key FROM {quoted(entity_table(entity))} ORDER BY vid"
+        )
+        return np.asarray(rows.fetchnumpy()["key"], dtype=object)
+
+    def texts(self, sort: str) -> np.ndarray:
+        """Return the keys of an entity's things, or the values of a domain, shape (n,), object, by their vids or codes."""
+        return self.keys(sort) if self.spec.entity(sort) else np.asarray(self.domains[sort], dtype=object)
+
+    def codes(self, entity: str, attribute: str) -> np.ndarray:
+        """The states of a predicted attribute, shape (n,), int32; -1 where missing."""
+        column, table = quoted(attribute_column(attribute)), quoted(entity_table(entity))
+        sql = f"SELECT coalesce({column}, -1)::INTEGER AS c FROM {table} ORDER BY vid"
+        return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=np.int32)
+
+    def vectors(self, entity: str, attribute: str) -> np.ndarray:
+        """A vector attribute of all things, shape (n, length)."""
+        length = self.vector_lengths[entity, attribute]
+        columns = ", ".join(f"{quoted(attribute_column(attribute))}[{d + 1}] AS c{d}" for d in range(length))
+        found = self.connection.execute(
+            f"SELECT {columns} FROM {quoted(entity_table(entity))} ORDER BY vid"
+        ).fetchnumpy()
+        return np.column_stack([found[f"c{d}"] for d in range(length)])
+
+    def has_column(self, entity: str, column: str) -> bool:
+        """Whether an entity's own table has a column, declared or not."""
+        table = self.dataset.find_table(entity)
+        return table is not None and table.column(column) is not None
+
+    def raw_column(self, entity: str, column: str) -> np.ndarray:
+        """A column of an entity's own table as text, by vid, whether the model declares it or not; '' where missing.
+
+        Raises:
+            DataError: where the table has no such column.
+        """
+        table = self.dataset.find_table(entity)
+        found = table.column(column) if table else None
+        declared = self.spec.entity(entity)
+        if table is None or found is None or declared is None:
+            known = table.columns if table else ()
+            message = f"the table of {entity} has no column '{column}'"
+            place = DataLocation(table.location if table else self.dataset.location)
+            raise DataError(Diagnostic("E212", message, place, suggestion(column, known) or f"it has {listing(known)}"))
+        key = table.column(declared.key)
+        sql = (
+            f"SELECT coalesce({text_sql(table, found)}, '') AS c FROM {table.scan} AS raw "
+            f"JOIN {quoted(entity_table(entity))} AS e "
+            f"ON CAST(e.key AS VARCHAR) = {text_sql(table, key or '')} ORDER BY e.vid"
+        )
+        with report_read_errors(table.location):
+            return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=object)
+
+
+def reraises_plugin_errors(
+    function: Callable[Concatenate[BoundModel, P], T],
+) -> Callable[Concatenate[BoundModel, P], T]:
+    """What functions of other packages raise while queries run on bound tables is raised as it was."""
+
+    @wraps(function)
+    def told(bound: BoundModel, /, *args: P.args, **settings: P.kwargs) -> T:
+        with bound.dataset.store.reraise_plugin_errors():
+            return function(bound, *args, **settings)
+
+    return told
+
+
+def _drop_schema(connection: duckdb.DuckDBPyConnection, schema: str) -> None:
+    """Frees a binding's tables when nothing refers to it any more."""
+    with suppress(duckdb.FatalException):  # nothing is left of a database that a damaged file has ended
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
+    connection.close()

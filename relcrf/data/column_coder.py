@@ -1,0 +1,239 @@
+"""Columns of raw tables as columns of a model: types, domains, vectors, keys; every bad value is gathered with its row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from relcrf.data.bound_model import BoundModel
+from relcrf.data.coding import (
+    WHOLE_TYPES,
+    any_row_matches,
+    find_bad_rows,
+    integer_sql,
+    is_numeric,
+    number_list_sql,
+    scalar_conversion,
+    text_list_sql,
+    text_sql,
+)
+from relcrf.data.dataset import RawTable, quoted
+from relcrf.data.names import domain_table, entity_table, vector_column_pattern
+from relcrf.data.store import report_read_errors
+from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggestion
+from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, fold_name
+from relcrf.model.types import Bool, DomainType, Vector
+
+
+class ColumnCoder:
+    """The SQL of single columns of one binding. What is wrong goes to `problems`."""
+
+    def __init__(self, bound: BoundModel) -> None:
+        self.bound = bound
+        self.spec = bound.spec
+        self.dataset = bound.dataset
+        self.connection = bound.connection
+        self.problems: list[Diagnostic] = []
+        self.key_types: dict[str, str] = {}
+        """DuckDB's type of each entity's key, once its table is there."""
+        self.cell_code_tables: dict[tuple[str, str, str], str] = {}
+        """For an open domain and a column of it (the table's place, the column): a table of its raw cells and their codes."""
+
+    def _execute(self, text: str) -> list[tuple[object, ...]]:
+        return self.connection.execute(text).fetchall()
+
+    @contextmanager
+    def _collect_read_errors(self, table: RawTable) -> Iterator[None]:
+        """Reports a table that turns out to be unreadable, and lets the other tables be looked at."""
+        try:
+            with report_read_errors(table.location):
+                yield
+        except DataError as error:
+            self.problems += error.diagnostics
+            if not self.dataset.store.is_alive():
+                raise DataError(self.problems) from None
+
+    def _record_source(self, name: str, table: RawTable) -> None:
+        self.bound.sources.setdefault(name, set()).add(table.location)
+
+    def _attribute_sql(self, owner: str, attribute: AttributeDeclaration, table: RawTable) -> str | None:
+        """SQL of one attribute's column, coded; None where it is broken or absent."""
+        if isinstance(attribute.type, Vector):
+            return self._vector_sql(owner, attribute, table)
+        column = table.column(attribute.name)
+        if column is None:
+            if attribute.predicted:
+                self.bound.missing_labels.add((owner, attribute.name))
+                guess = suggestion(attribute.name, table.columns)
+                remark = f" ({guess})" if guess else ""
+                self.bound.notes.append(
+                    f"{table.location} has no column '{attribute.name}': every one is a query{remark}"
+                )
+                return "NULL::INTEGER"
+            self._report_missing_column(owner, attribute.name, table)
+            return None
+        if isinstance(attribute.type, DomainType):
+            return self._domain_code_sql(f"{owner}.{attribute.name}", attribute.type.domain, table, column)
+        conversion = scalar_conversion(table, column, attribute.type)
+        if isinstance(attribute.type, Bool) and attribute.predicted:
+            code = f"CAST({conversion.converted} AS INTEGER)"
+        else:
+            code = conversion.converted
+        condition = f"({conversion.present}) AND {conversion.converted} IS NULL"
+        bad = find_bad_rows(self.connection, table, column, condition)
+        if bad:
+            message = f"'{bad.value}' is not {conversion.expected}"
+            hint = f"{owner}.{attribute.name} is declared {attribute.type}; leave the cell empty where it is missing"
+            self.problems.append(bad.diagnostic("E215", message, table, column, hint))
+            return None
+        return f"CASE WHEN {conversion.present} THEN {code} END"
+
+    def _domain_code_sql(self, description: str, domain_name: str, table: RawTable, column: str) -> str | None:
+        """SQL of a column's codes in a domain."""
+        domain = self.spec.domain(domain_name)
+        text = text_sql(table, column)
+        if isinstance(domain, OpenDomain):
+            return f"(SELECT d.code FROM {quoted(domain_table(domain_name))} AS d WHERE d.value = {text})"
+        if isinstance(domain, RangeDomain):
+            number = integer_sql(text)
+            code = (
+                f"CASE WHEN {number} BETWEEN {domain.low} AND {domain.high} THEN ({number} - {domain.low})::INTEGER END"
+            )
+            known = f"the whole numbers from {domain.low} to {domain.high}"
+        else:
+            values = self.bound.domains[domain_name]
+            places = f"nullif(list_position({text_list_sql(values)}, {text}), 0)"
+            numbers = number_list_sql(values) if is_numeric(table, column) else None
+            if numbers:
+                # A number 1.0 is the value '1.0' as well as '1'.
+                number = f"TRY_CAST({text} AS DOUBLE)"
+                places = f"coalesce({places}, nullif(list_position({numbers}, {number}), 0))"
+            code = f"({places} - 1)::INTEGER"
+            known = listing(values)
+        bad = find_bad_rows(self.connection, table, column, f"{text} IS NOT NULL AND {code} IS NULL")
+        if bad:
+            message = f"'{bad.value}' is no value of {domain_name}"
+            guess = None if isinstance(domain, RangeDomain) else suggestion(bad.value, self.bound.domains[domain_name])
+            hint = guess or f"{description} takes {known}"
+            self.problems.append(bad.diagnostic("E216", message, table, column, hint))
+            return None
+        return code
+
+    # Vectors
+
+    def _vector_sql(self, owner: str, attribute: AttributeDeclaration, table: RawTable) -> str | None:
+        column = table.column(attribute.name)
+        numbers = {c: vector_column_pattern(attribute.name).fullmatch(c) for c in table.columns if column is None}
+        wide = [column] if column else [c for _, c in sorted((int(m[1]), c) for c, m in numbers.items() if m)]
+        if not wide:
+            message = f"the table of {owner} has no vector '{attribute.name}'"
+            hint = (
+                f"give a list column '{attribute.name}', or number columns {attribute.name}_0, {attribute.name}_1, ..."
+            )
+            self.problems.append(Diagnostic("E212", message, DataLocation(table.location), hint))
+            return None
+        if column is not None:
+            value = f"TRY_CAST(raw.{quoted(column)} AS DOUBLE[])"
+        else:
+            value = "[" + ", ".join(f"TRY_CAST(raw.{quoted(c)} AS DOUBLE)" for c in wide) + "]"
+        # The length that most vectors have: where all are well, it is that of each.
+        ((length,),) = self._execute(f"SELECT mode(len({value})) FROM {table.scan} AS raw")
+        size = int(str(length or 0))
+        finite = f"list_transform({value}, lambda x: coalesce(isfinite(x), false))"
+        broken = f"NOT coalesce(len({value}) = {size or 'NULL'} AND list_bool_and({finite}), false)"
+        if size and not any_row_matches(self.connection, table, broken):
+            self.bound.vector_lengths[owner, attribute.name] = size
+            return f"CAST({value} AS DOUBLE[{size}])"
+        # Of a vector in columns a bad row shows the first column that is no finite number.
+        shown = None if column else f"{text_list_sql(wide)}[list_position({finite}, false)]"
+        bad = find_bad_rows(self.connection, table, wide[0], broken, shown)
+        message = f"the vector {owner}.{attribute.name} is not {size or 'a list of'} finite numbers"
+        hint = "every thing needs a vector of the same length, without missing numbers"
+        if bad:
+            self.problems.append(bad.diagnostic("E217", message, table, column or bad.value, hint))
+        else:
+            self.problems.append(Diagnostic("E217", message, DataLocation(table.location, column=wide[0]), hint))
+        return None
+
+    def _domain_value_join(self, description: str, domain: str, table: RawTable, column: str) -> tuple[str, str] | None:
+        """SQL of a value's code, and the join that it needs; None where the column is broken."""
+        if isinstance(self.spec.domain(domain), OpenDomain):
+            name = quoted(f"d_{column}")
+            spelling = self.cell_code_tables.get((domain, table.location, column))
+            if spelling is None:
+                return None  # the table cannot be read, which was reported
+            return f"{name}.code", f"LEFT JOIN {quoted(spelling)} AS {name} ON {name}.cell = raw.{quoted(column)}"
+        code = self._domain_code_sql(description, domain, table, column)
+        return None if code is None else (code, "")
+
+    def _key_sql(self, entity: str, table: RawTable, column: str) -> str:
+        kind = self.key_types.get(entity, "VARCHAR")
+        text = text_sql(table, column)
+        return integer_sql(text) if kind == "BIGINT" else text
+
+    def _key_condition(self, entity: str, table: RawTable, column: str, alias: str, *, normalize: bool) -> str:
+        """The condition that a column of keys names a thing of the entity's table.
+
+        Args:
+            normalize: also where cells are spelt otherwise than the keys, with blanks around them, say. Without it cells are
+                compared as they are, which is several times faster; one that matches then is the same key.
+        """
+        kind, raw = table.column_type(column), f"raw.{quoted(column)}"
+        key = f"{alias}.key"
+        if not normalize and kind == "VARCHAR":
+            return f"{key if self.key_types.get(entity) == 'VARCHAR' else f'CAST({key} AS VARCHAR)'} = {raw}"
+        if not normalize and kind in WHOLE_TYPES and self.key_types.get(entity) == "BIGINT":
+            return f"{key} = {raw}"
+        return f"{key} = {self._key_sql(entity, table, column)}"
+
+    def _entity_join(self, entity: str, table: RawTable, column: str, alias: str, *, normalize: bool) -> str:
+        """The join of a column of keys with the table of their things, see `_key_condition`."""
+        same = self._key_condition(entity, table, column, alias, normalize=normalize)
+        return f"LEFT JOIN {quoted(entity_table(entity))} AS {alias} ON {same}"
+
+    # Rows of tuples and bags
+
+    def _report_missing_values(
+        self, table: RawTable, column: str, message: str, hint: str, row_filter: str = "true"
+    ) -> None:
+        """Reports the rows without a value in a column that needs one; `row_filter` is SQL of which rows count."""
+        bad = find_bad_rows(self.connection, table, column, f"{text_sql(table, column)} IS NULL AND {row_filter}")
+        if bad:
+            self.problems.append(bad.diagnostic("E213", message, table, column, hint))
+
+    def _check_references(
+        self, sort: str, table: RawTable, column: str, message: str, hint: str, row_filter: str = "true"
+    ) -> None:
+        """Reports the rows of an argument that say nothing, with this message and hint, or name no thing.
+
+        Args:
+            sort: an entity, or a domain. Of an entity whose keys are not known nothing is said of what rows name.
+            row_filter: SQL of which rows count.
+        """
+        things = f"SELECT 1 FROM {quoted(entity_table(sort))} AS e"
+        named = [
+            f"EXISTS ({things} WHERE {self._key_condition(sort, table, column, 'e', normalize=careful)})"
+            for careful in (False, True)
+        ]
+        if sort in self.key_types and not any_row_matches(self.connection, table, f"NOT {named[0]}"):
+            return  # a cell that is a key as it is spelt is not empty either
+        self._report_missing_values(table, column, message, hint, row_filter)
+        if sort not in self.key_types:
+            return
+        condition = f"{text_sql(table, column)} IS NOT NULL AND {row_filter} AND NOT {named[1]}"
+        if bad := find_bad_rows(self.connection, table, column, condition):
+            hint = f"every value of this column must be a key in the table of {sort}"
+            self.problems.append(bad.diagnostic("E219", f"there is no {sort} '{bad.value}'", table, column, hint))
+
+    def _report_missing_column(self, owner: str, column: str, table: RawTable, *, guess: bool = True) -> None:
+        hint = suggestion(column, table.columns) if guess else None
+        message = f"the table of {owner} has no column '{column}'"
+        columns = f"its columns are {listing(table.columns)}"
+        self.problems.append(Diagnostic("E212", message, DataLocation(table.location), hint or columns))
+
+    def _report_missing_table(self, description: str, *names: str) -> None:
+        known = [t.name for t in self.dataset.tables.values()]
+        hint = suggestion(names[0], known) or f"the tables are {listing(known)}"
+        wanted = " or ".join(f"'{n}'" for n in dict.fromkeys(map(fold_name, names)))
+        message = f"there is no table for {description}: looked for {wanted}"
+        self.problems.append(Diagnostic("E210", message, DataLocation(self.dataset.location), hint))

@@ -1,0 +1,197 @@
+"""The split language: how labels are held out, as a command line, a manifest or Python states it.
+
+    school                      each value of the column `school` is a fold; `column=a=b` is the column `a=b`
+    by=Page.school              the same, of entity Page alone; `folds=4,by=Page.school` distributes the values over 4 folds
+    time=Page.year              periods of a column of times, each predicted from all before it
+    folds=10                    folds by a hash of each entity's key
+    random, component, snowball folds that are drawn: labels, connected components, regions along links
+    hide=0.1                    a fraction of the variables, by a hash of their keys
+    hide=0.1,of=Friends         a fraction of the labels of each state of one attribute or relation; `of=*` of all
+
+`folds=`, `seed=` and `repeats=` may be added, before a column's name: `random,folds=10,seed=7`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relcrf.errors import Diagnostic, UsageError, suggestion
+
+HIDDEN_FOLD = "hidden"
+"""The name of the fold that `hide` holds out."""
+
+RANDOM_KINDS = ("random", "component", "snowball")
+"""Kinds whose folds are drawn with a seed."""
+
+ALL_ATTRIBUTES = "*"
+"""The attribute of `hide` that stands for all of them."""
+
+DEFAULT_FOLDS = 5
+"""Default number of folds."""
+
+_COLUMNS = ("column", "by", "time")
+_OPTIONS = ("folds", "seed", "repeats", "of")
+_HINT = "write random, component, snowball, by=COLUMN, time=COLUMN, a column's name, folds=10 or hide=0.1"
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """A way to divide variables into folds, or to hide a fraction of the labels.
+
+    Args:
+        kind: `column`, `time`, `folds`, `hide`, or one of `RANDOM_KINDS`; see the module.
+        column: The column of `column` and `time`, with or without its entity.
+        folds: Number of folds; None for `column` makes each value a fold.
+        fraction: The fraction that `hide` hides.
+        attribute: The predicted attribute or relation whose labels `hide` hides, or `ALL_ATTRIBUTES`; None hides variables by hash.
+        seed: Seed of the hashes or of the random generator.
+        repeats: Number of divisions, by consecutive seeds.
+        holdout: Names of the folds to hold out; empty stands for each in turn.
+    """
+
+    kind: str
+    column: str = ""
+    folds: int | None = None
+    fraction: float = 0.0
+    attribute: str | None = None
+    seed: int = 0
+    repeats: int = 1
+    holdout: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind == "hide" and not self.holdout:
+            object.__setattr__(self, "hold", (HIDDEN_FOLD,))
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether every seed gives the same division."""
+        return self.kind == "time" or (self.kind == "column" and self.folds is None)
+
+    @property
+    def text(self) -> str:
+        """The text that `parse_split` reads as this plan, apart from `hold`."""
+        options = [] if self.folds is None else [f"folds={self.folds}"]
+        if not self.is_deterministic:
+            options.append(f"seed={self.seed}")
+        if self.repeats > 1:
+            options.append(f"repeats={self.repeats}")
+        match self.kind:
+            case "column" | "time":
+                plain = self.kind == "column" and not options and "=" not in self.column
+                if plain and self.column.strip() not in RANDOM_KINDS:
+                    return self.column
+                return ",".join([*options, f"{self.kind}={self.column}"])
+            case "hide":
+                of = [] if self.attribute is None else [f"of={self.attribute}"]
+                return ",".join([f"hide={self.fraction!r}", *of, *options])
+            case "folds":
+                return ",".join(options)
+        return ",".join([self.kind, *options])
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "column":
+                return self.column
+            case "time":
+                return f"time {self.column}"
+            case "folds":
+                return "fold"
+            case "hide":
+                whole = "all" if self.attribute == ALL_ATTRIBUTES else self.attribute
+                return "part" if whole is None else f"{self.fraction:g} of {whole} hidden"
+        return self.kind
+
+
+def parse_split(text: str, folds: int | None = None, seed: int = 0, repeats: int = 1) -> SplitPlan:
+    """Parse a split; for the language see the module.
+
+    Args:
+        folds, seed, repeats: Options that the text does not contain, from the command line.
+
+    Raises:
+        UsageError: The text is not a split (E349).
+    """
+    given = _parse_options(text)
+    if "folds" in given and folds is not None:
+        raise UsageError(Diagnostic("E349", f"'{text}' and --folds {folds} both set the folds", hint="give one"))
+    if folds is not None:
+        given["folds"] = str(folds)
+    kinds = [name for name in given if name not in _OPTIONS] or [name for name in given if name == "folds"]
+    if len(kinds) != 1 or next(iter(given)) == "seed" or (kinds != ["hide"] and "of" in given):
+        raise UsageError(Diagnostic("E349", f"'{text}' is not a split", hint=_HINT))
+    (kind,) = kinds
+    if (kind in RANDOM_KINDS and given[kind]) or (kind == "hide" and "folds" in given):
+        raise UsageError(Diagnostic("E349", f"'{text}' is not a split", hint=_HINT))
+    if kind in ("by", "time") and not given[kind]:
+        raise UsageError(Diagnostic("E349", f"'{text}' does not name a column", hint=f"write {kind}=Page.{kind}"))
+    try:
+        numbers = {name: int(given[name]) for name in ("folds", "seed", "repeats") if name in given}
+        fraction = float(given["hide"]) if kind == "hide" else 0.0
+    except ValueError:
+        message = f"'{text}' is not a split: a number is needed after '='"
+        raise UsageError(Diagnostic("E349", message, hint="write folds=10 or hide=0.1")) from None
+    plan = SplitPlan(
+        "column" if kind == "by" else kind,
+        column=given[kind] if kind in _COLUMNS else "",
+        folds=numbers.get("folds", DEFAULT_FOLDS if kind in (*RANDOM_KINDS, "time") else None),
+        fraction=fraction,
+        attribute=given.get("of"),
+        seed=numbers.get("seed", seed),
+        repeats=numbers.get("repeats", repeats),
+    )
+    if problem := _plan_problem(plan):
+        raise UsageError(Diagnostic("E349", problem, hint="write folds=10 or hide=0.1"))
+    return plan
+
+
+def _plan_problem(plan: SplitPlan) -> str | None:
+    is_hashed = plan.kind == "folds" or (plan.kind == "hide" and plan.attribute is None)
+    if plan.repeats < 1 or not (plan.seed >= 0 or is_hashed):
+        return f"'{plan.text}' is not a split: repeats are 1 or more, and seeds of random draws 0 or more"
+    if plan.kind == "hide":
+        return split_problem("hide", plan.fraction)
+    return None if plan.folds is None else split_problem("folds", plan.folds)
+
+
+def _parse_options(text: str) -> dict[str, str]:
+    """Return names and values in order; the name of a column ends the text, since it may contain anything."""
+    if "=" not in text:
+        kind = text.strip()
+        return {kind: ""} if kind in RANDOM_KINDS else {"column": text}
+    found: dict[str, str] = {}
+    rest = text
+    while rest:
+        name, _, value = rest.partition("=")
+        if name.strip() in _COLUMNS:
+            name, rest = name.strip(), ""
+            value = value if name == "column" else value.strip()
+        else:
+            pair, _, rest = rest.partition(",")
+            name, _, value = (part.strip() for part in pair.partition("="))
+        if name not in (*_COLUMNS, *RANDOM_KINDS, *_OPTIONS, "hide"):
+            hint = suggestion(name, ("folds", "hide", "seed")) or _HINT
+            raise UsageError(Diagnostic("E349", f"a split has no setting '{name}'", hint=hint))
+        found[name] = value
+    return found
+
+
+def parse_hide(text: str, seed: int = 0) -> SplitPlan:
+    """Parse the value of `--hide`: a fraction, `0.1`, or that of one attribute or relation, `Friends=0.1`.
+
+    Raises:
+        UsageError: The text is something else (E349).
+    """
+    attribute, equals, fraction = (part.strip() for part in text.rpartition("="))
+    if equals and not attribute:
+        message = f"'{text}' does not name an attribute"
+        raise UsageError(Diagnostic("E349", message, hint="write --hide 0.1, or --hide Friends=0.1"))
+    return parse_split(f"hide={fraction},of={attribute or ALL_ATTRIBUTES}", seed=seed)
+
+
+def split_problem(kind: str, value: float) -> str | None:
+    """Return the error in a number of `folds` or in a fraction to `hide`; None if it is valid."""
+    if kind == "folds" and not 2 <= value <= 10_000:
+        return f"a split has 2 to 10,000 folds, not {value}"
+    if kind == "hide" and not 0 < value < 1:
+        return f"the share to hide lies between 0 and 1, and is not {value}"
+    return None

@@ -1,0 +1,285 @@
+"""The meaning of the words of a declaration, by its tokens and the checker's scopes.
+
+A declaration that somebody is typing does not parse. So its atoms are read off its tokens, whether it is whole or not; the same
+`NameScope` that the checker and grounding use then gives the sorts of its names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from relcrf.editor.symbols import Binder, Namespace, Occurrence, Symbol
+from relcrf.language.keywords import KEYWORDS
+from relcrf.language.tokens import (
+    COMPARISONS,
+    WEIGHTED_DECLARATIONS,
+    DeclarationTokens,
+    SourceText,
+    Token,
+    matching_bracket,
+)
+from relcrf.model.expressions import (
+    Aggregate,
+    Atom,
+    Attribute,
+    Boolean,
+    Expression,
+    Membership,
+    Name,
+    optional_conjunction,
+)
+from relcrf.model.functions import FUNCTIONS
+from relcrf.model.rules import all_templates
+from relcrf.model.spec import EnumeratedDomain, ModelSpec, Parameter, RandomRelation, Template
+from relcrf.model.types import SCALARS, AttributeType, Bag, DomainType
+from relcrf.model.typing import NameScope
+
+
+class PartialDeclaration(DeclarationTokens):
+    """A declaration, whole or half typed, among the others of its model.
+
+    Args:
+        spec: what the model declares, as far as it parses.
+    """
+
+    def __init__(self, declaration: DeclarationTokens, spec: ModelSpec) -> None:
+        super().__init__(declaration.tokens)
+        self.spec = spec
+
+    # Names and their sorts
+
+    @cached_property
+    def template(self) -> Template | None:
+        """The template that a gate is of."""
+        is_gate = self.keyword == "gate"
+        return next((t for t in all_templates(self.spec) if is_gate and t.name == self.name), None)
+
+    @cached_property
+    def scopes(self) -> tuple[tuple[range, NameScope], ...]:
+        """The scopes of the declaration and of its aggregates, outer ones first, each with the tokens that are in it."""
+        if self.template is not None:
+            outer = NameScope(self.spec, self.template.parameters, self.template.where)
+        else:
+            parameters = tuple(Parameter(name, sort) for name, (_, sort) in self.parameters.items() if sort)
+            outer = NameScope(self.spec, parameters, self._condition(self.body_index, len(self.tokens)))
+        found = [(range(len(self.tokens) + 1), outer)]
+        for k in range(self.body_index, len(self.tokens)):
+            if self.tokens[k].terminal == "FIGURE":
+                stop = matching_bracket(self.texts, k + 1)
+                _, around = next((r, s) for r, s in reversed(found) if k in r)
+                condition = self._condition(k + 2, stop)
+                if condition is not None:
+                    found.append((range(k, stop + 1), around.aggregate_scope(Aggregate(self.texts[k], (), condition))))
+        return tuple(found)
+
+    def scope_at(self, k: int) -> NameScope:
+        """Return the innermost scope around a token."""
+        return next(scope for tokens, scope in reversed(self.scopes) if k in tokens)
+
+    @property
+    def sorts(self) -> dict[str, str]:
+        """The sorts of the names that no aggregate has for itself."""
+        return self.scopes[0][1].type_names
+
+    def _condition(self, start: int, stop: int) -> Expression | None:
+        """Return the conjunction of the atoms and memberships, which bind names, among some tokens outside of aggregates."""
+        found: list[Expression] = []
+        k = start
+        while k < stop:
+            if self.tokens[k].terminal == "FIGURE":
+                k = matching_bracket(self.texts, k + 1)
+            elif self.texts[k] == "(" and self.tokens[k - 1].kind == "name":
+                arguments = (Name(a[0].text) if _is_name(a) else Boolean(True) for a in self._arguments(k))
+                found.append(Atom(self.texts[k - 1], tuple(arguments)))
+            elif self._is_member(k):
+                found.append(Membership(Name(self.texts[k - 1]), Attribute(self.texts[k + 1], self.texts[k + 3])))
+            k += 1
+        return optional_conjunction(found)
+
+    def _is_member(self, k: int) -> bool:
+        """Return whether token `k` is the `in` of `w in p.words`."""
+        has_bag = self.texts[k + 2 : k + 3] == (".",) and len(self.texts) > k + 3
+        return self.texts[k] == "in" and has_bag and self.tokens[k - 1].kind == "name"
+
+    def _arguments(self, bracket: int) -> Iterator[list[Token]]:
+        argument: list[Token] = []
+        depth = 0
+        for token in self.tokens[bracket + 1 : matching_bracket(self.texts, bracket)]:
+            depth += (token.text in ("(", "{")) - (token.text in (")", "}"))
+            if token.text == "," and depth == 0:
+                yield argument
+                argument = []
+            else:
+                argument.append(token)
+        yield argument
+
+    # Attributes and values
+
+    def _attribute_type(self, owner: str, attribute: str) -> AttributeType | None:
+        """Return the type of an attribute of an entity or relation."""
+        found = self.spec.attribute(owner, attribute)
+        return found.type if found else None
+
+    def owner_at(self, dot: int) -> str | None:
+        """Return the entity or relation whose attribute stands behind the dot of `a.` or `R(a, b).`."""
+        if dot < 1:
+            return None
+        if self.texts[dot - 1] == ")":
+            bracket = matching_bracket(self.texts, dot - 1)
+            return self.texts[bracket - 1] if bracket > 0 and self.tokens[bracket - 1].kind == "name" else None
+        return self.scope_at(dot).type_names.get(self.texts[dot - 1])
+
+    def call_at(self, k: int) -> tuple[str, int] | None:
+        """Return the name before the innermost open bracket left of token `k`, and the index of the argument there."""
+        depth, argument = 0, 0
+        for j in range(k - 1, self.body_index - 1, -1):
+            if self.texts[j] in (")", "}"):
+                depth += 1
+            elif self.texts[j] in ("(", "{"):
+                if depth == 0:
+                    is_call = self.texts[j] == "(" and self.tokens[j - 1].kind == "name"
+                    return (self.texts[j - 1], argument) if is_call and self.texts[j - 1] not in KEYWORDS else None
+                depth -= 1
+            elif self.texts[j] == "," and depth == 0:
+                argument += 1
+        return None
+
+    def sort_of_argument(self, k: int) -> str | None:
+        """Return the sort of the argument that begins with token `k`."""
+        call = self.call_at(k) if self.text_at(k - 1) in ("(", ",") else None
+        relation = self.spec.relation(call[0]) if call is not None else None
+        if relation is None or call is None or call[1] >= len(relation.parameters):
+            return None
+        return relation.parameters[call[1]].type_name
+
+    def expected_sort(self, k: int) -> str | None:
+        """Return the sort of the term at token `k`: that of an argument, or of the left side of a comparison."""
+        return self._sort_before(k - 2) if self.text_at(k - 1) in COMPARISONS else self.sort_of_argument(k)
+
+    def _sort_before(self, k: int) -> str | None:
+        """Return the domain of the term that ends with token `k`, or the sort of a name there."""
+        if k < 1:
+            return None
+        if self.texts[k - 1] == ".":
+            kind: object = self._attribute_type(self.owner_at(k - 1) or "", self.texts[k])
+        elif self.texts[k] == ")":
+            relation = self.spec.relation(self.texts[max(matching_bracket(self.texts, k), 1) - 1])
+            kind = relation.type if isinstance(relation, RandomRelation) else None
+        else:
+            return self.scope_at(k).type_names.get(self.texts[k])
+        return kind.domain if isinstance(kind, DomainType) else None
+
+    def _sort_after(self, k: int) -> str | None:
+        """Return the domain of what follows a comparison or an `in` at token `k`."""
+        last = k + 1
+        if self.text_at(last + 1) == "(":
+            last = matching_bracket(self.texts, last + 1)
+        if self.text_at(last + 1) == ".":
+            last += 2
+        if last >= len(self.tokens):
+            return None
+        if self.texts[k] in COMPARISONS:
+            return self._sort_before(last)
+        bag = self._attribute_type(self.owner_at(last - 1) or "", self.texts[last])
+        return bag.domain if isinstance(bag, Bag) else None
+
+    # Occurrences
+
+    def occurrences(
+        self, source: str, texts: Mapping[str, SourceText], binders: dict[Symbol, Binder]
+    ) -> Iterator[Occurrence]:
+        """Yield what the words of the declaration stand for.
+
+        Args:
+            source: the name of its text.
+            texts: all texts of the model.
+            binders: takes what is known of the binders.
+        """
+        home = (source, self.start)
+        if self.template is not None and self.template.span is not None:
+            name = self.template.span.source.name
+            text = texts.get(name)
+            declared = text.declaration_at(text.offsets(self.template.span)[0]) if text is not None else None
+            home = (name, declared.start) if declared is not None else home
+        for k, token in enumerate(self.tokens):
+            found = self._resolve_token(k, home)
+            if found is None:
+                continue
+            symbol, declares = found
+            if symbol.namespace is Namespace.BINDER:
+                binders.setdefault(symbol, self._make_binder(k))
+            yield Occurrence(symbol, source, token.start, token.stop, declares)
+
+    def _make_binder(self, k: int) -> Binder:
+        name, scope = self.texts[k], self.scopes[0][1]
+        is_binder = (
+            name in scope.binders or name in self.parameters or (self.keyword == "rule" and name in scope.type_names)
+        )
+        role = "name" if not is_binder else "binder" if self.keyword in WEIGHTED_DECLARATIONS else "argument"
+        return Binder(self.scope_at(k).type_names.get(name, ""), role, self.name)
+
+    def _resolve_token(self, k: int, home: tuple[str, int]) -> tuple[Symbol, bool] | None:
+        """Return what a token stands for, and whether it is declared there.
+
+        Args:
+            home: the text and the offset of the declaration whose binders it may be one of.
+        """
+        token, text = self.tokens[k], self.texts[k]
+        before, after = self.text_at(k - 1), self.text_at(k + 1)
+        if (
+            self.keyword == "domain"
+            and before in ("{", ",")
+            and token.terminal in ("NAME", "FIGURE", "INTEGER", "REAL", "STRING")
+        ):
+            return Symbol(Namespace.VALUE, _token_value(token), self.name), True
+        if token.kind != "name":
+            return self._resolve_value(k) if token.kind == "text" else None
+        if k == self.name_index:
+            space = Namespace.WEIGHTS if self.keyword in WEIGHTED_DECLARATIONS else Namespace.NAME
+            return Symbol(space, text), self.keyword != "gate"
+        if before == ".":
+            owner = self.owner_at(k - 1)
+            return (Symbol(Namespace.ATTRIBUTE, text, owner), False) if owner else None
+        if k in self.attributes:
+            return Symbol(Namespace.ATTRIBUTE, text, self.name), True
+        if k < self.body_index and text in self.parameters and self.parameters[text][0] is token:
+            return Symbol(Namespace.BINDER, text, *home), True
+        if text in KEYWORDS:
+            return None
+        if before == "weights":
+            return Symbol(Namespace.WEIGHTS, text), False
+        if before == "of" or (before == ":" and self.keyword != "rule" and text not in SCALARS):
+            return Symbol(Namespace.NAME, text), False
+        if after == "(" and text not in FUNCTIONS and k >= self.body_index:
+            return Symbol(Namespace.NAME, text), False
+        for tokens, scope in self.scopes:
+            if k in tokens and text in scope.type_names:
+                start = home[1] if tokens.start == 0 else self.tokens[tokens.start].start
+                return Symbol(Namespace.BINDER, text, home[0], start), False
+        return self._resolve_value(k)
+
+    def _resolve_value(self, k: int) -> tuple[Symbol, bool] | None:
+        """Return the value that a token is: of the domain that is expected there, or of the only one that has it."""
+        value = _token_value(self.tokens[k])
+        expected = self.expected_sort(k)
+        if expected is None and (self.text_at(k + 1) in COMPARISONS or self.text_at(k + 1) == "in"):
+            expected = self._sort_after(k + 1)
+        declared = self.spec.domain(expected) if expected else None
+        domains = self.spec.constants.get(value, ()) if self.tokens[k].kind == "name" else ()
+        if isinstance(declared, EnumeratedDomain) and value in declared.values:
+            domains = (declared.name,)
+        return (Symbol(Namespace.VALUE, value, domains[0]), False) if len(domains) == 1 else None
+
+
+def _is_name(tokens: list[Token]) -> bool:
+    return len(tokens) == 1 and tokens[0].kind == "name"
+
+
+def _token_value(token: Token) -> str:
+    """Return the value that a name, number or text stands for."""
+    try:
+        return str(json.loads(token.text, strict=False)) if token.terminal == "STRING" else token.text
+    except ValueError:  # a wrong escape
+        return token.text

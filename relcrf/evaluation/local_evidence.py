@@ -1,0 +1,128 @@
+"""The evidence that variables have for themselves: the features of the factors over each of them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from relcrf.columns.offsets import offsets
+from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse
+from relcrf.grounding.grounding import Grounding
+from relcrf.kernels.distinct import distinct
+
+
+@dataclass(frozen=True, eq=False)
+class LocalEvidence:
+    """Of all variables of a ground graph."""
+
+    grounding: Grounding
+
+    @cached_property
+    def _signature_and_count(self) -> tuple[np.ndarray, np.ndarray]:
+        blocks = self.grounding.blocks
+        signature = np.repeat(np.arange(1, len(blocks) + 1), [b.count for b in blocks]).astype(np.uint64)
+        count = np.zeros(len(signature), dtype=np.int64)
+        for number, group in enumerate(self.grounding.graph.groups):
+            if len(group.scope) != 1:
+                continue
+            for row_start, column, values in _nonzero_entries(group.features):
+                numbers = values.astype(np.float64).view(np.uint64)
+                hashed = mix_hash(mix_hash(column.astype(np.uint64), np.uint64(number)), numbers)
+                total = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(hashed, dtype=np.uint64)))
+                variables = np.asarray(group.scope[0])
+                signature[variables] += total[row_start[1:]] - total[row_start[:-1]]
+                count[variables] += np.diff(row_start)
+        return signature, count
+
+    @property
+    def signature(self) -> np.ndarray:
+        """A number for each variable that is the same for equal evidence, shape (n_variables,), uint64."""
+        return self._signature_and_count[0]
+
+    @property
+    def n_features(self) -> np.ndarray:
+        """How many features of each variable are not 0, shape (n_variables,); those that all have alike are not counted."""
+        return self._signature_and_count[1]
+
+    def value_matrix(self, variables: np.ndarray) -> csr_array:
+        """Which values of bags and categories some variables have, shape (n, n_values), 1 where it is there.
+
+        Args:
+            variables: ascending.
+        """
+        rows, tokens = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.uint64)]
+        for number, place, features in self._unary_groups(variables):
+            if isinstance(features, Dense):
+                continue
+            for row_start, column, values in _nonzero_entries(features):
+                token = mix_hash(column.astype(np.uint64), np.uint64(number))
+                if isinstance(features, Keyed):
+                    token = mix_hash(token, values.astype(np.float64).view(np.uint64))
+                of = np.repeat(place, np.diff(row_start))
+                rows.append(of[of >= 0])
+                tokens.append(token[of >= 0])
+        row, token = np.concatenate(rows), np.concatenate(tokens)
+        known = distinct(token)
+        found = csr_array(
+            (np.ones(len(row), dtype=np.float32), (row, np.searchsorted(known, token))),
+            shape=(len(variables), len(known)),
+        )
+        found.sum_duplicates()
+        found.data[:] = 1.0
+        return found
+
+    def numeric_matrix(self, variables: np.ndarray) -> np.ndarray:
+        """The numbers that some variables have, shape (n, n_columns), 0 where a template does not speak of one; all columns that
+        vary, each with mean 0 and deviation 1. For the argument see `values`.
+        """
+        columns = [np.empty((len(variables), 0))]
+        for _, place, features in self._unary_groups(variables):
+            if isinstance(features, Dense):
+                own = np.zeros((len(variables), features.n_features))
+                np.add.at(own, place[place >= 0], features.values[place >= 0])
+                columns.append(own)
+        found = np.concatenate(columns, axis=1)
+        found -= found.mean(axis=0) if len(found) else 0.0
+        deviation = found.std(axis=0) if len(found) else np.zeros(found.shape[1])
+        varying = deviation > 0.0
+        return np.asarray(found[:, varying] / deviation[varying])
+
+    def _unary_groups(self, variables: np.ndarray) -> Iterator[tuple[int, np.ndarray, AbstractFeatures]]:
+        """Of each group over one variable its number, the row of each factor among some variables, or -1, and its features."""
+        row = np.full(self.grounding.graph.n_variables, -1)
+        row[variables] = np.arange(len(variables))
+        for number, group in enumerate(self.grounding.graph.groups):
+            if len(group.scope) == 1:
+                place = row[np.asarray(group.scope[0])]
+                if (place >= 0).any():
+                    yield number, place, group.features
+
+
+def _nonzero_entries(features: AbstractFeatures) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The entries of a matrix that are not 0: where each row begins, columns, values; none of one that is the same everywhere."""
+    match features:
+        case Sparse(row_start, column, values, _):
+            return [(np.asarray(row_start), column, values if len(values) else np.ones(len(column)))]
+        case Dense(values):
+            rows, columns = np.nonzero(values)
+            start = offsets(np.bincount(rows, minlength=len(values)))
+            return [(start, columns, values[rows, columns])]
+        case Keyed(key, values, _):
+            width = values.shape[1]
+            entries = values.ravel() if len(values) else np.ones(len(key))
+            columns = (key[:, None].astype(np.int64) * width + np.arange(width)).ravel()
+            return [(np.arange(0, len(columns) + 1, width), columns, entries)]
+    return []
+
+
+def mix_hash(value: np.ndarray, salt: np.ndarray | np.uint64) -> np.ndarray:
+    """A hash of pairs of numbers, uint64: the finaliser of splitmix64 (Steele, Lea & Flood 2014)."""
+    with np.errstate(over="ignore"):
+        out = value * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019) * salt
+        out = (out ^ (out >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        out = (out ^ (out >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(out ^ (out >> np.uint64(31)))

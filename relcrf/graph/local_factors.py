@@ -1,0 +1,105 @@
+"""The factors around one node of a reduced graph, as that node sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.reduction import ReducedGraph, TableTerms
+
+
+@dataclass(frozen=True, eq=False)
+class LocalFactor:
+    """A factor that touches a node, as that node sees it.
+
+    Args:
+        group: index of its group in the graph. factor: which one of it.
+        cells: its joint state for each state of the node and each joint state of the others, shape (n_states, n_others).
+    """
+
+    group: int
+    factor: int
+    cells: np.ndarray
+
+    def patterns(self, graph: FactorGraph) -> np.ndarray:
+        """The state patterns at its cells, shape (n_states, n_others, n_patterns)."""
+        group = graph.groups[self.group]
+        table = np.eye(group.n_joint_states) if group.patterns is None else group.patterns
+        return np.asarray(table[self.cells])
+
+    def log_potentials(self, graph: FactorGraph, weights: np.ndarray) -> np.ndarray:
+        """Log potentials at its cells, shape of `cells`."""
+        group = graph.groups[self.group]
+        matrix = graph.layout.matrix(weights, group.block)
+        (scores,) = group.features.scores(matrix, np.array([self.factor]))
+        return np.asarray((scores if group.patterns is None else group.patterns @ scores)[self.cells])
+
+
+@dataclass(frozen=True, eq=False)
+class FactorBundle:
+    """All factors over a node and the same other nodes.
+
+    Args:
+        others: ascending; none for the factors that the node has for itself. Their joint states are in row-major order.
+    """
+
+    others: tuple[int, ...]
+    factors: tuple[LocalFactor, ...]
+
+    def log_potentials(self, graph: FactorGraph, weights: np.ndarray) -> np.ndarray:
+        """The sum of its log potentials, shape (n_states, n_others)."""
+        return np.asarray(np.sum([piece.log_potentials(graph, weights) for piece in self.factors], axis=0))
+
+
+def bundle_factors(graph: ReducedGraph, node: int) -> list[FactorBundle]:
+    """The bundles of a node: first what it has for itself, then by their other nodes."""
+    found: dict[tuple[int, ...], list[LocalFactor]] = {}
+    for others, piece in _iter_local_factors(graph, node):
+        found.setdefault(others, []).append(piece)
+    return [FactorBundle(others, tuple(pieces)) for others, pieces in sorted(found.items())]
+
+
+def _iter_local_factors(graph: ReducedGraph, node: int) -> Iterator[tuple[tuple[int, ...], LocalFactor]]:
+    for terms in graph.node_terms:
+        for row in _rows(terms, node):
+            yield _make_local_factor(
+                graph, node, terms.group, _factor(terms, row), terms.base[row], [node], [terms.stride_row[row]]
+            )
+    for edge in np.flatnonzero((graph.edges == node).any(axis=1)):
+        for terms in graph.edge_terms:
+            for row in _rows(terms, int(edge)):
+                strides = [terms.stride_row[row], terms.stride_column[row]]
+                factor = _factor(terms, row)
+                yield _make_local_factor(
+                    graph, node, terms.group, factor, terms.base[row], graph.edges[edge].tolist(), strides
+                )
+    for cliques in graph.clique_terms:
+        for row in np.flatnonzero((cliques.node == node).any(axis=1)).tolist():
+            nodes, factor = cliques.node[row].tolist(), int(cliques.factor[row])
+            yield _make_local_factor(
+                graph, node, cliques.group, factor, cliques.base[row], nodes, cliques.stride[row].tolist()
+            )
+
+
+def _rows(terms: TableTerms, target: int) -> range:
+    span = terms.span(target, target + 1)
+    return range(span.start, span.stop)
+
+
+def _factor(terms: TableTerms, row: int) -> int:
+    return row if terms.factor is None else int(terms.factor[row])
+
+
+def _make_local_factor(
+    graph: ReducedGraph, node: int, group: int, factor: int, base: int, nodes: Sequence[int], strides: Sequence[int]
+) -> tuple[tuple[int, ...], LocalFactor]:
+    """A factor over some nodes, with the others of these and its cells from a node's place."""
+    stride = dict(zip(nodes, strides, strict=True))
+    others = tuple(sorted(set(nodes) - {node}))
+    cells = np.asarray(base, dtype=np.int64)
+    for one in (node, *others):
+        cells = cells[..., None] + int(stride[one]) * np.arange(graph.cardinality[one])
+    return others, LocalFactor(group, factor, cells.reshape(int(graph.cardinality[node]), -1))

@@ -1,0 +1,81 @@
+"""The declarations that a template reads: entities, relations, bags and domains, also of what it is derived from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from relcrf.model.expressions import Atom, Attribute, Expression
+from relcrf.model.nodes import walk
+from relcrf.model.spec import (
+    AttributeDeclaration,
+    DerivedRelation,
+    ModelSpec,
+    NearestNeighbours,
+    RandomRelation,
+    Relation,
+    Template,
+)
+from relcrf.model.types import Bag, DomainType
+
+
+def template_dependencies(spec: ModelSpec, templates: Iterable[Template]) -> set[str]:
+    """Return the names of all declarations that some templates depend on; bags as `Entity.attribute`."""
+    templates = list(templates)
+    sorts = {parameter.type_name for template in templates for parameter in template.parameters}
+    return sorts | _expression_dependencies(
+        spec, [part for template in templates for part in _template_expressions(template)]
+    )
+
+
+def model_dependencies(spec: ModelSpec) -> set[str]:
+    """Return the names that `template_dependencies` returns for the whole model: templates, gates and random relations."""
+    read = [part for template in spec.templates for part in _template_expressions(template)]
+    read += [feature for gate in spec.gates for feature in gate.by]
+    return _expression_dependencies(spec, [*read, *(r.where for r in spec.random_relations if r.where is not None)])
+
+
+def _template_expressions(template: Template) -> list[Expression]:
+    where = [] if template.where is None else [template.where]
+    return [*template.over, *template.per, *template.by, *where]
+
+
+def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression]) -> set[str]:
+    """Return the names of the declarations behind some expressions.
+
+    An attribute is taken for that of every entity that has one of its name, so nothing is left out.
+    """
+    found: set[str] = set()
+    waiting = list(expressions)
+    while waiting:
+        for node in walk(waiting.pop()):
+            if isinstance(node, Attribute):
+                owners = [(e.name, spec.attribute(e.name, node.attribute)) for e in spec.entities]
+                found.update(
+                    *(_attribute_dependencies(owner, declared) for owner, declared in owners if declared is not None)
+                )
+            elif isinstance(node, Atom) and node.relation not in found:
+                found.add(node.relation)
+                relation = spec.relation(node.relation)
+                assert relation is not None
+                found.update(parameter.type_name for parameter in relation.parameters)
+                if isinstance(relation, Relation):
+                    found.update(
+                        *(_attribute_dependencies(relation.name, declared) for declared in relation.attributes)
+                    )
+                elif isinstance(relation, RandomRelation):
+                    found.update({relation.type.domain} if isinstance(relation.type, DomainType) else ())
+                    waiting += [] if relation.where is None else [relation.where]
+                elif isinstance(relation, DerivedRelation):
+                    definition = relation.definition
+                    waiting.append(definition.measure if isinstance(definition, NearestNeighbours) else definition)
+    return found
+
+
+def _attribute_dependencies(owner: str, attribute: AttributeDeclaration) -> set[str]:
+    """Return the names that an attribute adds: its owner, its bag and its domain."""
+    match attribute.type:
+        case Bag(domain):
+            return {owner, f"{owner}.{attribute.name}", domain}
+        case DomainType(domain):
+            return {owner, domain}
+    return {owner}

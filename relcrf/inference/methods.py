@@ -1,0 +1,61 @@
+"""Methods of inference by name, and their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from relcrf.graph.scopes import Scopes
+from relcrf.inference.auto import Auto
+from relcrf.inference.belief_propagation import BeliefPropagation, TreeReweighted
+from relcrf.inference.dual_decomposition import DualDecomposition
+from relcrf.inference.enumeration import Enumeration
+from relcrf.inference.forest import ForestInference
+from relcrf.inference.gibbs import Gibbs
+from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.mean_field import MeanField
+from relcrf.inference.result import AbstractInference, Observer, ignore_progress
+from relcrf.settings import convert_settings, field_types, setting_names
+
+METHODS: Mapping[str, type[AbstractInference]] = {
+    "auto": Auto,
+    "bp": BeliefPropagation,
+    "dual": DualDecomposition,
+    "enumeration": Enumeration,
+    "forest": ForestInference,
+    "gibbs": Gibbs,
+    "jt": JunctionTree,
+    "mf": MeanField,
+    "trw": TreeReweighted,
+}
+
+
+def text_setting_names(method: type[AbstractInference]) -> list[str]:
+    """The fields of a method that a text can set."""
+    types = field_types(method)
+    return [name for name in setting_names(method) if types[name] in (int, float, bool, str)]
+
+
+def create_inference(
+    name: str, scopes: Scopes, settings: Mapping[str, Any], observe: Observer = ignore_progress
+) -> AbstractInference:
+    """A method for the scopes, some of its settings changed.
+
+    Args:
+        observe: sees the method at work, if it goes by rounds.
+
+    Raises:
+        UsageError: for an unknown method or setting, or a value of the wrong type.
+    """
+    if name not in METHODS:
+        hint = suggestion(name, METHODS) or f"methods: {listing(METHODS)}"
+        raise UsageError(Diagnostic("E380", f"unknown method of inference '{name}'", hint=hint))
+    kind = METHODS[name]
+    values = {"scopes": scopes} | convert_settings(kind, f"method '{name}'", settings, setting_names(kind))
+    if "observe" in setting_names(kind):
+        values["observe"] = observe
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise UsageError(Diagnostic("E305", f"method '{name}': {error}", hint="see docs/inference")) from None

@@ -1,0 +1,32 @@
+"""Cells by key, as kernels take them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import int32, int64, types
+
+from relcrf.kernels.compile import read_only
+from relcrf.kernels.threads import freeze
+
+
+class KeyedCells(NamedTuple):
+    """The cells of a side by key: those of key a are the ones from start[a] to start[a + 1] - 1, by ascending sample.
+
+    Args:
+        start: shape (n_keys + 1,), int64. sample: shape (n_cells,), int32.
+        variable: shape (n_cells,), int32.
+    """
+
+    start: np.ndarray
+    sample: np.ndarray
+    variable: np.ndarray
+
+    @classmethod
+    def from_arrays(cls, start: np.ndarray, sample: np.ndarray, variable: np.ndarray) -> KeyedCells:
+        """Return cells whose arrays have the types that kernels are compiled for."""
+        return cls(freeze(start, np.int64), freeze(sample, np.int32), freeze(variable, np.int32))
+
+
+CELLS = types.NamedTuple([read_only(int64[::1]), read_only(int32[::1]), read_only(int32[::1])], KeyedCells)

@@ -1,0 +1,102 @@
+"""From factor scores to node and edge tables, and back: the linear map of the model and its adjoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float64, int32, int64
+
+from relcrf.kernels.compile import kernel
+
+TERMS = (*[int32[::1]] * 5, int64[::1])
+CLIQUES = (int32[::1], int32[:, ::1], int32[:, ::1], int64[::1])
+
+
+@kernel(inline="always")
+def _transfer(collect, scores, patterns, row, state, tables, cell):
+    """Adds the potential of a joint state to a cell, or collects the cell's value into the scores of its patterns."""
+    if patterns.shape[0] == 0:
+        if collect:
+            scores[row, state] += tables[cell]
+        else:
+            tables[cell] += scores[row, state]
+    elif collect:
+        value = tables[cell]
+        for pattern in range(scores.shape[1]):
+            scores[row, pattern] += value * patterns[state, pattern]
+    else:
+        for pattern in range(scores.shape[1]):
+            tables[cell] += scores[row, pattern] * patterns[state, pattern]
+
+
+def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
+    """Return the kernels that add scores to tables or, where `collect`, the adjoint ones, which add tables to scores."""
+    label = "[collect]" if collect else "[add]"
+
+    @kernel((float64[:, ::1], float64[:, ::1], *TERMS, float64[::1]), label=label)
+    def tables_of_terms(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, tables):
+        """Tables of nodes and edges.
+
+        Term t covers joint states `base[t] + x * stride_row[t] + y * stride_column[t]` for x < n_rows[t], y < n_columns[t],
+        and its table begins at `tables[start[t]]`, row-major.
+
+        Args:
+            scores: `X @ W`, shape (n_terms, n_patterns), or (1, n_patterns) where all terms share it.
+            patterns: shape (n_joint_states, n_patterns), or (0, 0) for the identity.
+        """
+        shared = scores.shape[0] == 1
+        for term in range(len(base)):
+            row = 0 if shared else term
+            for x in range(n_rows[term]):
+                for y in range(n_columns[term]):
+                    state = base[term] + x * stride_row[term] + y * stride_column[term]
+                    _transfer(collect, scores, patterns, row, state, tables, start[term] + x * n_columns[term] + y)
+
+    @kernel((float64[:, ::1], int32[::1], int64[::1], float64[::1]), label=label)
+    def diagonals(scores, n_rows, start, tables):
+        """One pattern that is 1 where both ends agree: only the diagonals of square tables are touched."""
+        shared = scores.shape[0] == 1
+        for term in range(len(start)):
+            row = 0 if shared else term
+            cell = start[term]
+            total = 0.0
+            for _ in range(n_rows[term]):
+                if collect:
+                    total += tables[cell]
+                else:
+                    tables[cell] += scores[row, 0]
+                cell += n_rows[term] + 1
+            if collect:
+                scores[row, 0] += total
+
+    @kernel((float64[:, ::1], float64[:, ::1], *CLIQUES, float64[::1]), label=label)
+    def tables_of_cliques(scores, patterns, base, stride, cardinality, start, tables):
+        """Tables over any number of nodes: shapes (n_terms, arity) of `stride` and `cardinality`."""
+        shared = scores.shape[0] == 1
+        arity = stride.shape[1]
+        place = np.zeros(arity, dtype=np.int64)
+        for term in range(len(base)):
+            place[:] = 0
+            state = base[term]
+            cell = start[term]
+            left = True
+            while left:
+                _transfer(collect, scores, patterns, 0 if shared else term, state, tables, cell)
+                cell += 1
+                k = arity - 1
+                while k >= 0:  # the next joint state, the last node fastest
+                    place[k] += 1
+                    state += stride[term, k]
+                    if place[k] < cardinality[term, k]:
+                        break
+                    state -= stride[term, k] * cardinality[term, k]
+                    place[k] = 0
+                    k -= 1
+                left = k >= 0
+
+    return tables_of_terms, diagonals, tables_of_cliques
+
+
+add_tables, add_diagonals, add_cliques = _make_table_kernels(collect=False)
+collect_tables, collect_diagonals, collect_cliques = _make_table_kernels(collect=True)

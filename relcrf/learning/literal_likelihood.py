@@ -1,0 +1,125 @@
+"""Pseudo-likelihood of a model with features chosen out of spaces of candidates, none of which is expanded.
+
+Where all labels are observed, one step of mean-field contrastive divergence is pseudo-likelihood: each variable's update
+from its neighbours' labels is its local conditional (Lao & Zhu 2014, equations 8 to 11; Besag 1975).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.graph.candidates import CandidateSet
+from relcrf.graph.reduction import ReducedGraph
+from relcrf.graph.triples import CompositeLiterals, PairOrTripleSpace
+from relcrf.learning.active_candidates import ActiveCandidates
+from relcrf.learning.candidate_objective import AbstractCandidateObjective, label_residual
+from relcrf.learning.literals import Literals
+
+
+@dataclass(frozen=True)
+class NodeTables:
+    """Some variables, shape (n,), and a flat table of each, from `state_start`, shape (n + 1,)."""
+
+    variables: np.ndarray
+    state_start: np.ndarray
+    tables: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class AbstractLiteralObjective(AbstractCandidateObjective):
+    """An objective whose candidates are conjunctions of literals, with a number for each literal.
+
+    Args:
+        literals: of the spaces.
+        observed: flat node tables with 1.0 at the labels; where there is no label, the same for all states.
+        truth_values: of each literal of each variable whether it holds in the data, 0.0 or 1.0, shape (literals.size,).
+    """
+
+    literals: Literals
+    observed: np.ndarray
+    truth_values: np.ndarray
+
+    @cached_property
+    def active(self) -> ActiveCandidates:
+        """Return the chosen, as they act on literals."""
+        return ActiveCandidates.from_set(self.literals, self.chosen)
+
+    def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
+        return ActiveCandidates.from_set(self.literals, candidates).curvature(self.truth_values)
+
+    def candidate_gradient(self, candidates: CandidateSet, errors: np.ndarray, signals: np.ndarray) -> np.ndarray:
+        """Return the gradient in the weights of some candidates, from what `errors_and_signals` returns; shape (n,)."""
+        return ActiveCandidates.from_set(self.literals, candidates).gradient(errors, signals)
+
+    @abstractmethod
+    def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return two numbers for each literal, such that a candidate's gradient is the sum of products of the one and the other.
+
+        The first is its probability less whether it holds, 0 where the label is not trained on.
+        """
+
+    def composite_errors(
+        self, composites: CompositeLiterals, errors: np.ndarray, signals: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Errors and signals of literals, and after these those of composites of two."""
+        return composites.append_errors(errors, signals), composites.append_truth_values(signals)
+
+
+@dataclass(frozen=True, eq=False)
+class LiteralLikelihood(AbstractLiteralObjective):
+    """Minus the log pseudo-likelihood of labels.
+
+    Args:
+        base: each variable with its factors at its neighbours' labels (`blanket_graph`), of all that is no candidate.
+        holds: literals of variables without a label count as their expectations: such variables are neighbours of candidates,
+            and no more.
+    """
+
+    @classmethod
+    def build(
+        cls,
+        base: ReducedGraph,
+        states: np.ndarray,
+        spaces: tuple[PairOrTripleSpace, ...],
+        external: NodeTables | None = None,
+    ) -> LiteralLikelihood:
+        """With nothing chosen, trained on all nodes.
+
+        Args:
+            states: shape (n_nodes,), all observed.
+            spaces: over variables that are nodes, or outside.
+            external: variables without a label, and their probabilities.
+        """
+        observed = np.zeros(int(base.state_start[-1]))
+        observed[base.state_start[:-1] + states] = 1.0
+        literals = Literals.build(base, spaces, np.empty(0, dtype=np.int64) if external is None else external.variables)
+        holds = literals.expectations(observed)
+        if external is not None:
+            holds = holds + literals.external_expectations(external.state_start, external.tables)
+        trained = np.ones(base.n_nodes, dtype=bool)
+        return cls(base, states, literals.spaces, CandidateSet.empty(), trained, literals, observed, holds)
+
+    def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, residual = self.residual(point)
+        base = np.zeros(self.n_base)
+        self.base.add_node_counts(residual, base)
+        errors = self.literals.expectations(residual)
+        return value, np.concatenate((base, self.active.gradient(errors, self.truth_values)))
+
+    def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.literals.expectations(self.residual(point)[1]), self.truth_values
+
+    def residual(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """The value, and flat tables of each state's probability given the neighbours' labels, less 1 at the label.
+
+        Both of the nodes that are trained on: the tables of others are 0.
+        """
+        tables = self.base.node_log_potentials(point[: self.n_base])
+        scores = np.zeros(self.literals.size)
+        self.active.add_scores(point[self.n_base :], self.truth_values, scores)
+        self.literals.add_scores(scores, tables)
+        return label_residual(self.base, tables, self.states, self.trained)

@@ -1,0 +1,215 @@
+"""The evaluation of a run on held-out labels, with its baselines: the local model and the label frequencies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from relcrf import api
+from relcrf.backends.learned_model import LearnedModel
+from relcrf.backends.problems import training_problem
+from relcrf.backends.registry import backend_class, make_backend
+from relcrf.data.frame import Frame
+from relcrf.data.store import report_read_errors
+from relcrf.errors import DataError, UsageError
+from relcrf.evaluation.leakage import measure_leakage
+from relcrf.evaluation.named_weights import standard_errors_from_data
+from relcrf.evaluation.predictions import LOCAL, MAJORITY, FoldPrediction, Predictions, predicted_blocks
+from relcrf.evaluation.runner import predict_fold, predict_fold_with_model, predict_frequencies
+from relcrf.evaluation.splits import Fold, labelled_in_grounding
+from relcrf.evaluation.standard_errors import StandardErrors
+from relcrf.grounding.grounding import Grounding
+from relcrf.inference.result import Observer, Verdict, ignore_progress
+from relcrf.report.weights import shown_weights
+from relcrf.settings import setting_names
+
+CURVE_FRACTIONS = (0.125, 0.25, 0.5)
+"""Fractions of the training labels that a learning curve learns from, besides all."""
+
+MAX_VALUES = 20
+"""Maximum number of values of an attribute whose labels are counted separately."""
+
+CURVE_COLUMNS = {"labels": int, "log_loss": float}
+"""Columns of a learning curve."""
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """The labels of one predicted attribute or relation.
+
+    Args:
+        n_variables: how many there are of it. known: with a label, those that are held out with them.
+        values: how often each value is a label, in the order of the states.
+    """
+
+    name: str
+    n_variables: int
+    n_labelled: int
+    n_held_out: int
+    values: Mapping[str, int]
+
+    @property
+    def most_frequent(self) -> dict[str, int]:
+        """The values that are labels the most often, and all others together."""
+        if len(self.values) <= MAX_VALUES:
+            return dict(self.values)
+        order = sorted(self.values.items(), key=lambda value: -value[1])
+        others = order[MAX_VALUES:]
+        return {**dict(order[:MAX_VALUES]), f"({len(others):,} others)": sum(count for _, count in others)}
+
+
+@dataclass(frozen=True, eq=False)
+class HoldoutEvaluation:
+    """The part of a report that needs data.
+
+    Args:
+        options: The words of the command line that name the data and what is held out.
+        tables: The number of rows of each table, by its name.
+        errors: Of the weights that are shown, or why there are none; None where they were not requested.
+        verdict: Of the inference; None where nothing is held out.
+        predictions: Of the baselines and of the run, whose name is `system`; None where nothing is held out.
+        names: The names of the test variables, by attribute.
+        no_local_reason: Why there is no local model; empty where there is.
+        leakage_notes: The leaks from training to test labels.
+        curve: The learning curve by attribute, empty where it was not requested: a row per number of training `labels`, with
+            the mean `log_loss` of the held-out ones, in nats.
+    """
+
+    options: tuple[str, ...]
+    tables: Mapping[str, int]
+    labels: tuple[LabelCounts, ...]
+    errors: StandardErrors | str | None
+    system: str
+    unseen_keys: Mapping[str, int]
+    verdict: Verdict | None = None
+    predictions: Predictions | None = None
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    no_local_reason: str = ""
+    leakage_notes: tuple[str, ...] = ()
+    curve: Mapping[str, Frame] = field(default_factory=dict)
+
+    @property
+    def n_training_labels(self) -> int:
+        """The number of labels that are not held out."""
+        return sum(one.n_labelled - one.n_held_out for one in self.labels)
+
+
+def evaluate_holdout(
+    fit: api.Fit,
+    grounding: Grounding,
+    hidden: np.ndarray | None = None,
+    *,
+    options: tuple[str, ...] = (),
+    with_curve: bool = False,
+    with_errors: bool = False,
+    observe: Observer = ignore_progress,
+) -> HoldoutEvaluation:
+    """Predict labels that a run has not seen, and train its baselines on the others.
+
+    Args:
+        grounding: Of the run's model, see `Fit.ground`.
+        hidden: The variables whose labels are held out, shape (n_variables,), bool; None holds nothing out.
+        options: See `HoldoutEvaluation`.
+        with_curve: Train again on some `CURVE_FRACTIONS` of the labels.
+        with_errors: Compute the standard errors of the weights that a report shows, which may take longer than learning.
+
+    Raises:
+        UsageError, DataError: The run does not fit the data.
+    """
+    learned = fit.learned
+    labelled = labelled_in_grounding(grounding)
+    fold = Fold.from_test("held out", np.zeros_like(labelled) if hidden is None else labelled & hidden)
+    dataset = grounding.bound.dataset
+    counts = {}
+    for table in dataset.tables.values():
+        with report_read_errors(table.location):
+            counts[table.name] = dataset.connection.execute(f"SELECT count(*) FROM {table.scan}").fetchone()
+    trial = HoldoutEvaluation(
+        options,
+        {name: int(row[0]) for name, row in counts.items() if row},
+        _count_labels(grounding, fold),
+        _standard_errors(learned, grounding, hidden) if with_errors else None,
+        learned.backend,
+        learned.count_unseen_keys(learned.extend_grounding(grounding)),
+    )
+    if not fold.n_test:
+        return trial
+    return _with_predictions(trial, fit, grounding, fold, with_curve=with_curve, observe=observe)
+
+
+def _count_labels(grounding: Grounding, fold: Fold) -> tuple[LabelCounts, ...]:
+    found, labelled = [], labelled_in_grounding(grounding)
+    for block in predicted_blocks(grounding):
+        own = slice(block.start, block.start + block.count)
+        counts = np.bincount(grounding.states[own][labelled[own]], minlength=len(block.values))
+        values = dict(zip(block.values, counts.tolist(), strict=True))
+        found.append(LabelCounts(block.name, block.count, int(counts.sum()), int(fold.test[own].sum()), values))
+    return tuple(found)
+
+
+def _standard_errors(learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None) -> StandardErrors | str:
+    try:
+        return standard_errors_from_data(learned, grounding, hidden, shown_weights(learned))
+    except (UsageError, DataError) as error:
+        return error.diagnostics[0].message
+
+
+def _with_predictions(
+    trial: HoldoutEvaluation, fit: api.Fit, grounding: Grounding, fold: Fold, *, with_curve: bool, observe: Observer
+) -> HoldoutEvaluation:
+    """Return the trial with the predictions of the run and of the baselines."""
+    learned, labelled = fit.learned, labelled_in_grounding(grounding)
+    own, inferred = predict_fold_with_model(learned, grounding, fold, observe)
+    by_system, no_local = {learned.backend: [own]}, "no label is left to learn from: all are held out"
+    curve: list[tuple[int, FoldPrediction]] = []
+    if fold.train_mask(labelled).any():
+        baselines, no_local = {MAJORITY: [predict_frequencies(grounding, fold)]}, ""
+        if learned.backend != LOCAL:
+            try:
+                local = make_backend(LOCAL, **_shared_settings(learned))
+                baselines[LOCAL] = [predict_fold(training_problem(grounding), fold, local)[0]]
+            except (UsageError, DataError) as error:
+                no_local = error.diagnostics[0].message
+        by_system = {**baselines, **by_system}
+        curve = [*_learning_curve(learned, grounding, fold), (trial.n_training_labels, own)] if with_curve else []
+    predictions = Predictions.from_folds(grounding, [fold], by_system)
+    blocks = [block for block in predictions.blocks if block.name in predictions.attributes]
+    return replace(
+        trial,
+        verdict=inferred.verdict,
+        predictions=predictions,
+        names={
+            b.name: tuple(grounding.variable_names(own.variables[b.index_slice(own.variables)]).tolist())
+            for b in blocks
+        },
+        no_local_reason=no_local,
+        leakage_notes=measure_leakage(grounding, [fold]).interpretation,
+        curve={
+            b.name: Frame.from_rows(
+                CURVE_COLUMNS, [(n, -one.block_labels(b).score().log_likelihood) for n, one in curve]
+            )
+            for b in blocks
+            if curve
+        },
+    )
+
+
+def _shared_settings(learned: LearnedModel) -> dict[str, object]:
+    """Return the settings of the run that the local model has, too, so that it differs by the relations alone."""
+    return {name: value for name, value in learned.settings.items() if name in setting_names(backend_class(LOCAL))}
+
+
+def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
+    """Train the run's backend on some of the labels; yield their number and the predictions."""
+    system = learned.configure_backend()
+    problem = training_problem(grounding, with_candidates=system.uses_candidates)
+    train = np.flatnonzero(fold.train_mask(labelled_in_grounding(grounding)))
+    order = np.random.default_rng(0).permutation(train)
+    for share in CURVE_FRACTIONS:
+        n = round(share * len(order))
+        excluded = np.zeros_like(fold.test)
+        excluded[order[n:]] = True
+        if n:
+            yield n, predict_fold(problem, replace(fold, excluded=excluded), system)[0]

@@ -1,0 +1,185 @@
+"""All pairs of keys of some spaces by number, in an order that looks random, though nothing is stored of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.columns.offsets import offsets
+from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace
+from relcrf.kernels.distinct import distinct
+
+FEISTEL_ROUNDS = 4
+"""Of the Feistel network; three mix numbers well already (Luby & Rackoff 1988)."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairIndex:
+    """The pairs of keys of several spaces, numbered space by space; and their keys as *ends*, numbered likewise.
+
+    Where the two sides of a space have the same keys, as its relation tells, a key is one end, else each side has its own.
+
+    Args:
+        seed: of the order in which they are searched.
+    """
+
+    spaces: tuple[PairSpace, ...]
+    seed: int = 0
+
+    @cached_property
+    def search_order(self) -> FeistelPermutation:
+        """Return the order in which the pairs are searched."""
+        return FeistelPermutation(self.size, self.seed)
+
+    @cached_property
+    def start(self) -> np.ndarray:
+        """Where the pairs of each space begin, and their number in all, shape (n_spaces + 1,), int64."""
+        return offsets([space.n_pairs for space in self.spaces])
+
+    @property
+    def size(self) -> int:
+        return int(self.start[-1])
+
+    @cached_property
+    def _end_start(self) -> np.ndarray:
+        """Where the ends of each space's two sides begin, and their number, shape (n_spaces + 1, 2)."""
+        out, n = [], 0
+        for space in self.spaces:
+            shared = space.relation != KeyRelation.ANY
+            out.append((n, n if shared else n + space.first.n_keys))
+            n += space.second.n_keys if shared else space.first.n_keys + space.second.n_keys
+        return np.array([*out, (n, n)], dtype=np.int64)
+
+    @property
+    def n_ends(self) -> int:
+        return int(self._end_start[-1, 0])
+
+    def decode(self, numbers: np.ndarray) -> CandidateSet:
+        """The pairs of some numbers, shape (n,)."""
+        space = np.searchsorted(self.start, numbers, side="right") - 1
+        keys = np.empty((len(numbers), 2), dtype=np.int64)
+        for number, one in enumerate(self.spaces):
+            here = space == number
+            keys[here] = _unrank_pairs(one, numbers[here] - self.start[number])
+        return CandidateSet(np.stack((space, keys[:, 0], keys[:, 1])))
+
+    def encode(self, candidates: CandidateSet) -> np.ndarray:
+        """The inverse of `candidates`, shape (n,), int64."""
+        out = np.empty(len(candidates), dtype=np.int64)
+        for number, space in enumerate(self.spaces):
+            places = candidates.indices_in_space(number)
+            out[places] = self.start[number] + _rank_pairs(space, candidates.pairs(places))
+        return out
+
+    def ends(self, numbers: np.ndarray) -> np.ndarray:
+        """The two ends of each pair, shape (n, 2)."""
+        found = self.decode(numbers)
+        out: np.ndarray = self._end_start[found.space] + np.stack((found.first, found.second), axis=1)
+        return out
+
+    def pairs_at(self, end: int) -> np.ndarray:
+        """The numbers of all pairs with some end, ascending."""
+        found = [np.empty(0, dtype=np.int64)]
+        for number, space in enumerate(self.spaces):
+            for side, n_own, n_other in (
+                (0, space.first.n_keys, space.second.n_keys),
+                (1, space.second.n_keys, space.first.n_keys),
+            ):
+                key = end - int(self._end_start[number, side])
+                if not 0 <= key < n_own:
+                    continue
+                others = np.arange(n_other)
+                pairs = np.stack((np.full(n_other, key), others), axis=1)[:, :: 1 - 2 * side]
+                pairs = pairs[space.relation.allows(pairs[:, 0], pairs[:, 1])]
+                found.append(self.start[number] + _rank_pairs(space, pairs))
+        return distinct(np.concatenate(found))
+
+    @cached_property
+    def n_partners(self) -> np.ndarray:
+        """How many other ends each end could be joined with, shape (n_ends,)."""
+        out = np.empty(self.n_ends)
+        for number, space in enumerate(self.spaces):
+            alike = int(space.relation != KeyRelation.ANY)
+            for side, n_own, n_other in (
+                (0, space.first.n_keys, space.second.n_keys),
+                (1, space.second.n_keys, space.first.n_keys),
+            ):
+                begin = self._end_start[number, side]
+                out[begin : begin + n_own] = max(n_other - alike, 1)
+        return out
+
+
+def _unrank_pairs(space: PairSpace, ranks: np.ndarray) -> np.ndarray:
+    """The pairs of keys of one space, by their ranks, shape (n, 2)."""
+    if space.relation == KeyRelation.ASCENDING:
+        # Pairs (s, t), s < t, have rank t (t - 1) / 2 + s; the root may be off by one for the largest.
+        t = ((1.0 + np.sqrt(1.0 + 8.0 * ranks)) / 2.0).astype(np.int64)
+        t -= t * (t - 1) // 2 > ranks
+        t += t * (t + 1) // 2 <= ranks
+        return np.stack((ranks - t * (t - 1) // 2, t), axis=1)
+    distinct = space.relation == KeyRelation.DISTINCT
+    first, second = np.divmod(ranks, max(space.second.n_keys - distinct, 1))
+    return np.stack((first, second + (distinct & (second >= first))), axis=1)
+
+
+def _rank_pairs(space: PairSpace, pairs: np.ndarray) -> np.ndarray:
+    """The inverse of `_keys`."""
+    first, second = pairs.astype(np.int64).T
+    if space.relation == KeyRelation.ASCENDING:
+        return np.asarray(second * (second - 1) // 2 + first)
+    distinct = space.relation == KeyRelation.DISTINCT
+    return np.asarray(first * (space.second.n_keys - distinct) + second - (distinct & (second > first)))
+
+
+@dataclass(frozen=True)
+class FeistelPermutation:
+    """A permutation of the numbers below `size` that takes no memory: a Feistel network, walked until it is back among them.
+
+    Args:
+        seed: another one gives another permutation.
+    """
+
+    size: int
+    seed: int
+
+    @cached_property
+    def _half_bits(self) -> int:
+        """Bits of half a number."""
+        return max((max(self.size - 1, 1).bit_length() + 1) // 2, 1)
+
+    @cached_property
+    def _round_keys(self) -> list[int]:
+        return [int(key) | 1 for key in np.random.default_rng(self.seed).integers(1 << 62, size=FEISTEL_ROUNDS)]
+
+    def __call__(self, places: np.ndarray) -> np.ndarray:
+        """The numbers at some places, shape (n,), int64."""
+        return self._cycle_walk(places, self._round_keys, forward=True)
+
+    def inverse(self, numbers: np.ndarray) -> np.ndarray:
+        """The inverse."""
+        return self._cycle_walk(numbers, self._round_keys[::-1], forward=False)
+
+    def _cycle_walk(self, values: np.ndarray, keys: Sequence[int], *, forward: bool) -> np.ndarray:
+        out = values.astype(np.uint64)
+        outside = np.arange(len(out))
+        while len(outside):
+            out[outside] = self._mix(out[outside], keys, forward=forward)
+            outside = outside[out[outside] >= self.size]
+        return out.astype(np.int64)
+
+    def _mix(self, values: np.ndarray, keys: Sequence[int], *, forward: bool) -> np.ndarray:
+        half = np.uint64(self._half_bits)
+        mask = np.uint64((1 << self._half_bits) - 1)
+        left, right = values >> half, values & mask
+        if not forward:
+            left, right = right, left
+        for key in keys:
+            mixed = (right + np.uint64(1)) * np.uint64(key)
+            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
+            left, right = right, left ^ ((mixed >> np.uint64(32)) & mask)
+        if not forward:
+            left, right = right, left
+        return (left << half) | right

@@ -77,10 +77,10 @@ def by_sql(folder: Path, memory: str) -> dict[str, Any]:
     def run(sql: str) -> Any:
         return connection.execute(sql)
 
-    run(f"CREATE TABLE p AS SELECT (row_number_column() OVER (ORDER BY id) - 1)::INTEGER AS vid, id FROM {page}")
+    run(f"CREATE TABLE p AS SELECT (row_number() OVER (ORDER BY id) - 1)::INTEGER AS vid, id FROM {page}")
     words = f"SELECT DISTINCT word FROM {word}"
     run(
-        f"CREATE TABLE w AS SELECT (row_number_column() OVER (ORDER BY word) - 1)::INTEGER AS code, word FROM ({words})"
+        f"CREATE TABLE w AS SELECT (row_number() OVER (ORDER BY word) - 1)::INTEGER AS code, word FROM ({words})"
     )
     run(
         f"CREATE TABLE l AS SELECT DISTINCT s.vid AS a, t.vid AS b FROM {link} AS l "

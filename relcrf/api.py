@@ -180,7 +180,7 @@ class Model:
             BudgetError: where a template has more bindings than the budget, or all together too many factors.
             DataError: where the tables do not fit the model.
         """
-        limits = {"budget": budget, "most_factors": max_factors}
+        limits = {"budget": budget, "max_factors": max_factors}
         bound = bind(self.spec, data, vocabulary)
         return ground_with_engine(bound, engine, cache, progress=progress, **limits)
 

@@ -73,7 +73,7 @@ class TrainingRequest:
             cache,
             budget=protocol.budget,
             progress=progress,
-            most_factors=self.max_factors,
+            max_factors=self.max_factors,
         )
         hidden = None
         if protocol.split is not None:

@@ -10,7 +10,7 @@ import relcrf
 PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
     ("printable",),
-    ("errors", "files", "plain", "plugins", "resources", "settings"),
+    ("errors", "files", "json_values", "plugins", "resources", "settings"),
     ("execution",),
     ("columns",),
     ("model",),
@@ -25,7 +25,7 @@ LAYERS = (
     ("structure",),
     ("backends",),
     ("evaluation",),
-    ("watching",),
+    ("progress_reporting",),
     ("prediction",),
     ("training",),
     ("api",),

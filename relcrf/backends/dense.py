@@ -39,7 +39,7 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     inference: str = "bp"
 
     def __post_init__(self) -> None:
-        self._require_one_of("learn", ("likelihood", "pseudo"))
+        self._require_one_of("objective", ("likelihood", "pseudo"))
         self._require_one_of("inference", PARTITION_METHODS)
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:

@@ -118,7 +118,7 @@ class EssBackend(AbstractLikelihoodBackend):
         "structure": (
             "objective",
             "sharpness",
-            "width",
+            "treewidth",
             "min_information",
             "min_fraction",
             "pooling",
@@ -139,7 +139,7 @@ class EssBackend(AbstractLikelihoodBackend):
     def __post_init__(self) -> None:
         self._require_one_of("objective", ("likelihood", "margin"))
         self._require_one_of("observed_edges", ("fold", "tree"))
-        self._require_positive("width", "sharpness", "trees")
+        self._require_positive("treewidth", "sharpness", "trees")
         if self.pooling > 1:
             self._reject_setting("pooling", "it takes a number from 0 to 1")
 

@@ -131,8 +131,8 @@ class GatedBackend(AbstractBackend):
         self._require_one_of("gates", ("evidence", "static", "none"))
         self._require_one_of("unlabelled", ("leave", "infer"))
         self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC_OPTIMISERS))
-        self._require_positive("iterations", "batch", "draws", "training_gate_threshold")
-        self._require_below_1("threshold", "training_gate_threshold", "evidence_fraction", "validation_fraction")
+        self._require_positive("bp_iterations", "batch_size", "evidence_draws", "training_gate_threshold")
+        self._require_below_1("gate_threshold", "training_gate_threshold", "evidence_fraction", "validation_fraction")
         if self.l1 and self.optimiser != "lbfgs":
             self._reject_setting("l1", f"optimiser '{self.optimiser}' has none: use group_l1, or optimiser=lbfgs")
 

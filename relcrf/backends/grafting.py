@@ -78,10 +78,10 @@ class GraftingBackend(AbstractWholeGraphBackend):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self._require_one_of("activate", ACTIVATION_RULES)
+        self._require_one_of("activation", ACTIVATION_RULES)
         self._require_one_of("score", ("gradient", "counts"))
         self._require_one_of("inference", MARGINAL_METHODS)
-        self._require_positive("reservoir", "tests", "steps", "tolerance")
+        self._require_positive("reservoir_size", "tests_per_round", "iterations_per_round", "tolerance")
         self._require_below_1("validation_fraction")
         if self.alpha > 1.0:
             self._reject_setting("alpha", "it takes a number no larger than 1")

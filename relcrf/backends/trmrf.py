@@ -90,7 +90,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         self._require_one_of("unlabelled", ("leave", "infer"))
         self._require_one_of("structure", ("cfi", "grafting", "full"))
         self._require_one_of("inference", MARGINAL_METHODS)
-        self._require_positive("batch", "steps", "cd_steps")
+        self._require_positive("candidates_per_round", "iterations_per_round", "cd_steps")
         self._require_below_1("validation_fraction")
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:

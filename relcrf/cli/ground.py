@@ -78,7 +78,7 @@ def ground(
     loaded = api.load(model)
     started = time.perf_counter()
     with session.show_progress() as watch:
-        grounding = tables.ground(loaded, watch, engine=open_engine, most_factors=max_factors)
+        grounding = tables.ground(loaded, watch, engine=open_engine, max_factors=max_factors)
     seconds = time.perf_counter() - started
     if not as_json:
         print_warnings(loaded.warnings)

@@ -115,7 +115,7 @@ class _Binder(BagCoder):
         scans = [f"SELECT DISTINCT value FROM {quoted(spelling)}" for spelling in spellings]
         found = " UNION ".join(scans) if scans else "SELECT NULL::VARCHAR AS value"
         self._execute(
-            f"INSERT INTO {name} SELECT {n_known} + row_number_column() OVER (ORDER BY value) - 1, value FROM ({found}) "
+            f"INSERT INTO {name} SELECT {n_known} + row_number() OVER (ORDER BY value) - 1, value FROM ({found}) "
             f"WHERE value IS NOT NULL AND value NOT IN (SELECT value FROM {name})"
         )
         for spelling in spellings:
@@ -192,7 +192,7 @@ class _Binder(BagCoder):
             self._execute(f"CREATE OR REPLACE TABLE {name} AS {keys}")
             self.key_types[entity.name] = kind
             return
-        numbers = f"(row_number_column() OVER (ORDER BY {typed}) - 1)::INTEGER AS vid, {typed} AS key"
+        numbers = f"(row_number() OVER (ORDER BY {typed}) - 1)::INTEGER AS vid, {typed} AS key"
         self._execute(
             f"CREATE OR REPLACE TABLE {name} AS SELECT {', '.join([numbers, *columns])} FROM {table.scan} AS raw"
         )

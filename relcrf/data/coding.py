@@ -163,7 +163,7 @@ def row_number_column(table: RawTable) -> str:
 def scan_with_row_numbers(table: RawTable) -> str:
     """A raw table and its alias `raw`, with the numbers of its rows: each before a join or a filter could move it."""
     columns = ", ".join(map(quoted, (row_number_column(table), *table.columns)))
-    return f"{table.numbered_scan or f'(SELECT row_number_column() OVER (), * FROM {table.scan})'} AS raw({columns})"
+    return f"{table.numbered_scan or f'(SELECT row_number() OVER (), * FROM {table.scan})'} AS raw({columns})"
 
 
 def _fetch_bad_rows(connection: duckdb.DuckDBPyConnection, query: str) -> BadRows | None:

@@ -29,7 +29,7 @@ TIMING_REPEATS = 3
 MEAN_FIGURES = ("loss", "accuracy", "log_likelihood")
 """Figures of a point that are means over labels."""
 
-SUM_FIGURES = ("n", "asked", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
+SUM_FIGURES = ("n", "n_queries", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
 """Figures that add up over folds."""
 
 
@@ -116,10 +116,10 @@ def make_systems(backend: str, costs: Sequence[Any], settings: Mapping[str, Any]
         raise UsageError(Diagnostic("E319", message, hint="use --backend gated"))
     if not costs:
         raise UsageError(Diagnostic("E319", "there are no prices to sweep", hint="give some, such as 0,1e-5,1e-4"))
-    if "price" in settings:
+    if "message_cost" in settings:
         message = "the price of messages is swept, and stands among the settings as well"
         raise UsageError(Diagnostic("E319", message, hint="leave it out of the settings"))
-    made = [make_backend(backend, **settings, price=price) for price in costs]
+    made = [make_backend(backend, **settings, message_cost=price) for price in costs]
     by_price = {one.message_cost: one for one in made if isinstance(one, GatedBackend)}
     ascending = [by_price[price] for price in sorted(by_price)]
     return ascending[:1] if ascending[0].gates == "none" else ascending

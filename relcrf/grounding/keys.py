@@ -122,7 +122,7 @@ def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str
     scan = next(s for s in plan.scans if s.alias == column.alias)
     values = Plan((scan,), filters=(IsNotNull(column),), bindings=(("value", column),))
     bound.connection.execute(sql.create(values, table))
-    coded = "(row_number_column() OVER (ORDER BY CAST(a0 AS VARCHAR)) - 1)::INTEGER AS code, a0 AS value"
+    coded = "(row_number() OVER (ORDER BY CAST(a0 AS VARCHAR)) - 1)::INTEGER AS code, a0 AS value"
     bound.connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {coded} FROM {quoted(table)}")
     found = bound.connection.execute(f"SELECT CAST(value AS VARCHAR) FROM {quoted(table)} ORDER BY code").fetchall()
     return tuple(str(text) for (text,) in found)

@@ -86,7 +86,7 @@ def create_random_tables(bound: BoundModel, context: LoweringContext, budget: in
         names = [f"a{k}" for k in range(len(relation.parameters))]
         same = " AND ".join(f"l.{a} = r.{a}" for a in names)
         unlisted = 0 if relation.name in bound.closed_world else -1
-        numbered = f"(row_number_column() OVER (ORDER BY {', '.join(f'r.{a}' for a in names)}) - 1)::INTEGER AS vid"
+        numbered = f"(row_number() OVER (ORDER BY {', '.join(f'r.{a}' for a in names)}) - 1)::INTEGER AS vid"
         state = f"CASE WHEN l.a0 IS NULL THEN {unlisted} ELSE coalesce(l.state, -1) END::INTEGER AS state"
         bound.connection.execute(
             f"CREATE OR REPLACE TABLE {table} AS SELECT {numbered}, {', '.join(f'r.{a}' for a in names)}, {state} "
@@ -119,7 +119,7 @@ def build_variable_blocks(bound: BoundModel) -> list[VariableBlock]:
             block = VariableBlock(entity.name, declared.name, 0, count, values, own, (entity.key,), declared.latent)
             found.append(block)
     for relation in bound.spec.random_relations:
-        sorts, names = (tuple(getattr(p, what) for p in relation.parameters) for what in ("sort", "name"))
+        sorts, names = (tuple(getattr(p, what) for p in relation.parameters) for what in ("type_name", "name"))
         count, values = bound.count_rows(relation_table(relation.name)), domain_values(bound, relation.type)
         found.append(VariableBlock(relation.name, None, 0, count, values, sorts, names))
     for block in found:

@@ -242,7 +242,7 @@ _T = TypeVar("_T")
 
 def _declarations_of(kind: type[_T]) -> cached_property[tuple[_T, ...]]:
     """Define a property of a specification: its declarations of one class, in the order of the text."""
-    return cached_property(lambda spec: tuple(d for d in spec.everything if isinstance(d, kind)))
+    return cached_property(lambda spec: tuple(d for d in spec.all_declarations if isinstance(d, kind)))
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class ModelSpec:
         owners = (d for d in self.all_declarations if isinstance(d, Entity | Relation))
         types = [a.type for d in owners for a in d.attributes] + [r.type for r in self.random_relations]
         names = dict.fromkeys(getattr(t, "domain", "") for t in types)
-        names.update(dict.fromkeys(p.sort for d in self.all_declarations for p in getattr(d, "parameters", ())))
+        names.update(dict.fromkeys(p.type_name for d in self.all_declarations for p in getattr(d, "parameters", ())))
         found = (self.domain(name) for name in names if name and name not in self._by_name)
         return tuple(d for d in found if isinstance(d, RangeDomain))
 

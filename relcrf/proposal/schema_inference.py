@@ -357,7 +357,7 @@ class _SchemaInference:
             source, key, shown = f"(SELECT DISTINCT id FROM ({unions}) WHERE id IS NOT NULL) AS h", "h.id", "h.id AS id"
         elif candidate.key is None:
             source, key = f"{self.manifest.query_source(home)} AS h", ""
-            shown = "row_number_column() OVER () AS id"
+            shown = "row_number() OVER () AS id"
             if candidate.sequence:
                 group, place = (f"h.{quoted(c)}" for c in candidate.sequence)
                 shown = f"CAST({group} AS VARCHAR) || ':' || CAST({place} AS VARCHAR) AS id"

@@ -174,7 +174,7 @@ class StructureSearch:
             opened=opened,
             diagonal=diagonal,
             queue=EdgeQueue.untested(),
-            settled=self.activation is None,
+            is_exhausted=self.activation is None,
             tests=0,
             seconds=seconds,
         )

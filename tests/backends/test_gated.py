@@ -69,7 +69,7 @@ def test_links_that_do_not_matter_close(rows, gates):
     model, grounding = rows
     given = chosen(grounding, seed=105)
     ungated = api.fit(model, grounding, "gated", given=given, gates="none")
-    gated = api.fit(model, grounding, "gated", given=given, gates=gates, price=0.002)
+    gated = api.fit(model, grounding, "gated", given=given, gates=gates, message_cost=0.002)
     other = worlds.rows(2000, seed=1)
     (without, every), (score, sent) = asked(ungated, other), asked(gated, other)
     assert score.accuracy > without.accuracy - 0.01
@@ -83,7 +83,7 @@ def test_links_that_do_not_matter_close(rows, gates):
 def test_the_higher_the_price_the_fewer_the_messages(rows):
     model, grounding = rows
     given = chosen(grounding, seed=105)
-    fits = [api.fit(model, grounding, "gated", given=given, price=price) for price in (0.0, 0.002, 0.5)]
+    fits = [api.fit(model, grounding, "gated", given=given, message_cost=price) for price in (0.0, 0.002, 0.5)]
     sent = [fit.summary["messages_per_query"] for fit in fits]
     assert sent[0] > 2 * sent[1] > 0 and sent[2] == 0.0
     assert fits[0].summary["loss"] < fits[2].summary["loss"]
@@ -95,7 +95,7 @@ def test_the_state_of_a_neighbour_opens_a_link():
     settings = {"given": block(grounding, "switch"), "validation_fraction": 0.0, "evidence_l2": 0.1}
     other, found = worlds.switched(seed=1), {}
     for gates, price in (("evidence", 0.02), ("static", 0.02), ("static", 0.2)):
-        fit = api.fit(model, grounding, "gated", gates=gates, price=price, **settings)
+        fit = api.fit(model, grounding, "gated", gates=gates, message_cost=price, **settings)
         found[gates, price] = asked(fit, other, lambda g: ~block(g, "switch"), "Thing.lamp")
     (score, sent), (all_score, all_sent), (none_score, none_sent) = found.values()
     assert all_sent == 3.0 and none_sent == 0.0 and 1.3 < sent < 1.7, "half of the switches are off"
@@ -108,7 +108,7 @@ def test_what_a_gate_is_told_to_look_at_opens_it():
     other, found = worlds.weather(seed=1), {}
     for gates, by in (("evidence", "gate link by x.wet"), ("evidence", ""), ("static", "gate link by x.wet")):
         model, grounding = grounded(worlds.WEATHER + by, worlds.weather())
-        fit = api.fit(model, grounding, "gated", gates=gates, price=0.005, validation_fraction=0.0, evidence_l2=0.1)
+        fit = api.fit(model, grounding, "gated", gates=gates, message_cost=0.005, validation_fraction=0.0, evidence_l2=0.1)
         found[gates, by] = asked(fit, other, lambda g: np.ones(len(g.states), dtype=bool), "Thing.rain")
     (score, sent), *others = found.values()
     for plain, more in others:
@@ -130,7 +130,7 @@ def test_optimisers_end_near_each_other(rows):
 @pytest.mark.parametrize("settings", [{"optimiser": "smd", "batch": 20, "rate": 1.0}, {"optimiser": "lbfgs"}])
 def test_gates_are_learned_by_each_optimiser(rows, settings):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), price=0.002, **settings)
+    fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), message_cost=0.002, **settings)
     score, sent = asked(fit, worlds.rows(seed=1))
     assert score.accuracy > 0.68 and sent < 6.0
 
@@ -198,11 +198,11 @@ def test_given_variables_are_evidence_and_have_no_loss(rows):
 def test_shares_and_draws_of_evidence(rows):
     model, grounding = rows
     settings = {"gates": "none", "validation_fraction": 0.0, "max_iterations": 5, "evidence_fraction": 0.75}
-    one, three = (api.fit(model, grounding, "gated", draws=draws, **settings) for draws in (1, 3))
+    one, three = (api.fit(model, grounding, "gated", evidence_draws=draws, **settings) for draws in (1, 3))
     n = len(grounding.states)
     assert one.summary["asked"] == pytest.approx(n / 4, rel=0.1)
     assert three.summary["asked"] == pytest.approx(3 * n / 4, rel=0.1)
-    none = api.fit(model, grounding, "gated", **{**settings, "evidence_fraction": 0.0}, draws=3)
+    none = api.fit(model, grounding, "gated", **{**settings, "evidence_fraction": 0.0}, evidence_draws=3)
     assert none.summary["asked"] == n
 
 
@@ -240,7 +240,7 @@ def test_unlabelled_variables_are_hidden_or_left_out(rows):
 def test_gates_tell_what_is_asked_for_from_what_is_not(rows):
     """Gates that are closed for hidden variables: messages go between those alone that somebody wants to know."""
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", price=0.0, max_iterations=10)
+    fit = api.fit(model, grounding, "gated", message_cost=0.0, max_iterations=10)
     gates = fit.learned.vectors["gates"]
     (info,) = fit.learned.gates.templates
     for place, name in enumerate(np.tile(info.features, len(info.keys.values))):
@@ -259,7 +259,7 @@ def test_gates_tell_what_is_asked_for_from_what_is_not(rows):
 def test_citations_help(islands):
     """In one component variables are held out, and else whole components."""
     model, grounding = grounded(worlds.CITATIONS, worlds.citations(200, islands=islands))
-    fit = api.fit(model, grounding, "gated", price=0.01, evidence_fraction=0.3)
+    fit = api.fit(model, grounding, "gated", message_cost=0.01, evidence_fraction=0.3)
     local = api.fit(model, grounding, "local")
     other = worlds.citations(200, islands=islands, seed=1)
     new = fit.ground(relcrf.Dataset(other))
@@ -324,7 +324,7 @@ def test_gates_look_at_bags_and_know_nothing_of_new_words():
 
 def test_a_run_folder_predicts_the_same_on_other_tables(tmp_path):
     model, grounding = grounded(worlds.CITATIONS, worlds.citations(100))
-    fit = api.fit(model, grounding, "gated", price=0.01, evidence_fraction=0.5)
+    fit = api.fit(model, grounding, "gated", message_cost=0.01, evidence_fraction=0.5)
     fit.save(tmp_path / "run")
     again = api.load_fit(tmp_path / "run")
     tables = worlds.citations(80, unknown=0.5, seed=1, first=6)
@@ -336,7 +336,7 @@ def test_a_run_folder_predicts_the_same_on_other_tables(tmp_path):
 
 def test_unseen_keys_have_the_gates_that_all_keys_share(rows, tmp_path):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", price=0.002)
+    fit = api.fit(model, grounding, "gated", message_cost=0.002)
     fit.save(tmp_path / "run")
     again = api.load_fit(tmp_path / "run")
     tables = worlds.rows(50, 12, seed=2)
@@ -415,7 +415,7 @@ def test_selection_and_calibration(rows):
 
 def test_the_sum_of_log_beliefs_is_what_it_is_judged_by(rows):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", price=0.002)
+    fit = api.fit(model, grounding, "gated", message_cost=0.002)
     every = np.ones(len(grounding.states), dtype=bool)
     alone = api.predict(fit, grounding, hidden=every).score()
     together = api.joint_log_likelihood(fit, grounding)
@@ -468,10 +468,10 @@ def test_graphs_that_it_refuses(rows):
 
 def test_a_problem_made_by_hand_has_gates_by_statuses(rows):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", price=0.002, max_iterations=5)
+    fit = api.fit(model, grounding, "gated", message_cost=0.002, max_iterations=5)
     roles = np.zeros(len(grounding.states), dtype=np.int8)
     by_hand = Problem(grounding.graph, roles, grounding.states, queries=np.ones(len(roles), dtype=bool))
-    found = relcrf.backends.registry.make("gated", price=0.002).infer(by_hand, fit.learned.vectors)
+    found = relcrf.backends.registry.make("gated", message_cost=0.002).infer(by_hand, fit.learned.vectors)
     expected = api.predict(fit, grounding, hidden=np.ones(len(roles), dtype=bool))
     np.testing.assert_array_equal(found.marginals, expected.inferred.marginals)
 
@@ -544,7 +544,7 @@ def folder(tmp_path_factory):
 def test_commands(folder, tmp_path, capsys, monkeypatch):
     model, data, run = folder / "m.rcrf", folder / "papers", tmp_path / "run"
     train = ("train", model, "--data", data, "--out", run, "-b", "gated", "--set", "max_iterations=20")
-    code, answer = json_command(capsys, monkeypatch, *train, "--set", "evidence_fraction=0.5", "--set", "price=0.01")
+    code, answer = json_command(capsys, monkeypatch, *train, "--set", "evidence_fraction=0.5", "--set", "message_cost=0.01")
     assert code == 0 and answer["summary"]["messages_per_query"] > 0
     code, answer = json_command(capsys, monkeypatch, "predict", run, "--data", folder / "others")
     predicted = api.load_fit(run).predict(relcrf.Dataset(folder / "others")).table()
@@ -554,7 +554,7 @@ def test_commands(folder, tmp_path, capsys, monkeypatch):
     )
     assert code == 0 and answer["attributes"]["Paper.topic"]["accuracy"] > 0.8
     assert relcrf_command(capsys, monkeypatch, "report", run, "--out", tmp_path / "r.html")[0] == 0
-    more = ("--force", "--select", "price=0,5", "--calibrate", "2")
+    more = ("--force", "--select", "message_cost=0,5", "--calibrate", "2")
     code, answer = json_command(capsys, monkeypatch, *train, *more)
     assert code == 0 and answer["settings"]["price"] in (0.0, 5.0) and "calibration" in answer["summary"]
     code, _, err = relcrf_command(
@@ -566,7 +566,7 @@ def test_commands(folder, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "data", "extra", "code"),
     [
-        ("m", "papers", ("--set", "price=dear"), "E305"),
+        ("m", "papers", ("--set", "message_cost=dear"), "E305"),
         ("m", "papers", ("--set", "l1=1"), "E305"),
         ("m", "papers", ("--set", "given=0.5"), "E304"),
         ("m", "papers", ("--workers", "2"), "E309"),
@@ -633,7 +633,7 @@ def test_gates_find_their_templates_where_data_have_no_factors_of_some():
     """A formula that the evidence decides leaves no factors, and so a template may have gates in some data alone."""
     model = relcrf.parse(CASES)
     for learned_on in ([True, False] * 20, [True] * 40):
-        fit = model.fit(chain_of(learned_on), "gated", pretraining=2, max_iterations=5, validation_fraction=0.0)
+        fit = model.fit(chain_of(learned_on), "gated", pretraining_iterations=2, max_iterations=5, validation_fraction=0.0)
         of = {info.name: k for k, info in enumerate(fit.learned.gates.templates)}
         for wet in ([True] * 40, [False] * 40):
             grounding = fit.ground(chain_of(wet))
@@ -654,7 +654,7 @@ def test_templates_with_several_keys_may_have_no_factors():
     text = CASES.split("template when_wet")[0] + "template pair(x: Thing, y: Thing) where Next(x, y) "
     model = relcrf.parse(text + "over x.rain, y.rain per x.wet, y.wet")
     empty = {"thing": {"id": ["a", "b"], "wet": [True, False], "rain": [True, False]}, "next": {"x": [], "y": []}}
-    fit = model.fit(relcrf.Dataset(empty), "gated", pretraining=1, max_iterations=2, validation_fraction=0.0)
+    fit = model.fit(relcrf.Dataset(empty), "gated", pretraining_iterations=1, max_iterations=2, validation_fraction=0.0)
     assert fit.predict(relcrf.Dataset(empty)).probabilities().shape[1] == 2
 
 

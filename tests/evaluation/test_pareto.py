@@ -60,7 +60,7 @@ def test_dearer_messages_are_fewer(front):
 
 def test_a_point_is_what_a_fit_by_hand_gives(fields, front):
     model, grounding, hidden = fields
-    fit = api.fit(model, grounding, "gated", hidden=hidden, price=0.0, **SETTINGS)
+    fit = api.fit(model, grounding, "gated", hidden=hidden, message_cost=0.0, **SETTINGS)
     found = api.predict(fit, grounding, hidden=hidden)
     score = found.score(subset=hidden)
     first = front.points[0]

@@ -158,7 +158,7 @@ def show(title: str, columns: Sequence[str], outcomes: Mapping[str, Sequence[Out
         errors = [o.error for o in found]
         percents = (f"{100 * value:.1f}" for value in (*errors, np.mean(errors), np.std(errors)))
         means = (
-            float(np.mean([getattr(o, key) for o in found])) for key in ("log_likelihood", "objective", "infer_shards")
+            float(np.mean([getattr(o, key) for o in found])) for key in ("log_likelihood", "learn", "infer")
         )
         table.add_row(
             name,

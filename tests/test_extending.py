@@ -57,7 +57,7 @@ def test_the_reader_of_the_docs(packages, tmp_path, monkeypatch, capsys):
     example = packages.install_page("extending/reader.md")["py"]
     monkeypatch.chdir(tmp_path)
     data = run(example, tmp_path)["data"]
-    table = data.find("link")
+    table = data.find_table("link")
     assert data.connection.execute(f"SELECT * FROM {table.scan}").fetchall() == [("p1", "p2"), ("p2", "p3")]
     Path("web/link.edges").write_text("p1 p2\n\np1 p2 p3\n")
     with pytest.raises(DataError, match=r"line 3 of .*link\.edges has 3 names"):

@@ -82,7 +82,7 @@ value: /[a-z]/
     assert [rule.section for rule in found.values()] == ["A declaration", "Lists", "Lists", "Lists"]
 
     def shape(item):
-        inner = [getattr(item, "to_completion_item", None), getattr(item, "rep", None), *getattr(item, "items", ())]
+        inner = [getattr(item, "item", None), getattr(item, "rep", None), *getattr(item, "items", ())]
         name = getattr(item, "text", None)
         return (type(item).__name__, *([name] if name else map(shape, filter(None, inner))))
 

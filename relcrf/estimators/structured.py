@@ -28,7 +28,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
             classes it is 1 / C of `LogisticRegression`, with two it is 2 / C, for each class has weights here.
         evidence_on_pairs: whether the evidence weighs on pairs of targets; without it a pair has one table for all rows, and
             the tree is still chosen by what the evidence says of the two ends.
-        width: treewidth of the graph over the targets; 1 is a tree.
+        treewidth: treewidth of the graph over the targets; 1 is a tree.
         max_iter: of the optimiser, in each of its two stages.
         tol: share of its start to which the gradient falls.
 
@@ -43,13 +43,13 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         l2: float = 1.0,
         *,
         evidence_on_pairs: bool = True,
-        width: int = 1,
+        treewidth: int = 1,
         max_iter: int = 1000,
         tol: float = 1e-5,
     ) -> None:
         self.l2 = l2
         self.evidence_on_pairs = evidence_on_pairs
-        self.width = width
+        self.treewidth = treewidth
         self.max_iter = max_iter
         self.tol = tol
 
@@ -131,7 +131,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         )
 
     def _make_backend(self) -> Any:
-        return make_backend("ess", l2=self.l2, width=self.width, max_iterations=self.max_iter, tolerance=self.tol)
+        return make_backend("ess", l2=self.l2, treewidth=self.treewidth, max_iterations=self.max_iter, tolerance=self.tol)
 
     def _infer(self, X: Any) -> tuple[InferenceResult | None, int]:
         """Answers for all targets that vary, None where none does; and the number of rows."""

@@ -171,7 +171,7 @@ class StructureSearch:
             optimiser.start(objective, point),
             chosen=chosen,
             best_chosen=CandidateSet.empty(),
-            opened=opened,
+            active_weights=opened,
             diagonal=diagonal,
             queue=EdgeQueue.untested(),
             is_exhausted=self.activation is None,

@@ -89,8 +89,8 @@ def bodies(spec):
     """The expressions of a model, each with the scope that the checker reads it in."""
     templates = {t.name: t for t in all_templates(spec)}
     for each in spec.declarations:
-        where = each.definition if isinstance(each, DerivedRelation) else getattr(each, "key_column", None)
-        parameters = getattr(each, "check_parameters", ())
+        where = each.definition if isinstance(each, DerivedRelation) else getattr(each, "where", None)
+        parameters = getattr(each, "parameters", ())
         items = [*getattr(each, "over", ()), *getattr(each, "per", ()), *getattr(each, "by", ())]
         if isinstance(where, NearestNeighbours):
             items, where = [where.measure], None

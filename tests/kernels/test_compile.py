@@ -42,7 +42,7 @@ def test_the_user_says_where(place, monkeypatch):
     monkeypatch.setattr(config, "CACHE_DIR", str(place / "mine"))
     assert chosen().path.parent == place / "mine"
     assert not chosen().note
-    monkeypatch.setattr(config, "CACHE_DIR", str(place / "file_literal"))
+    monkeypatch.setattr(config, "CACHE_DIR", str(place / "file"))
     assert chosen().path == place / "kernels" / "__pycache__"
     assert f"NUMBA_CACHE_DIR is {place / 'file'}" in chosen().note
 
@@ -66,7 +66,7 @@ def test_a_temporary_folder_is_the_last(place, monkeypatch):
     assert found.path.parent == place / "temporary"
     assert found.path.stat().st_mode & 0o777 == 0o700
     assert f"kept in {found.path} only" in found.note
-    monkeypatch.setattr(subject.tempfile, "tempdir", str(place / "file_literal"))
+    monkeypatch.setattr(subject.tempfile, "tempdir", str(place / "file"))
     assert chosen().path is None
     assert "every process compiles its own" in chosen().note
 

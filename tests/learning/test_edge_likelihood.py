@@ -156,7 +156,7 @@ def test_the_layout_is_that_of_the_data(make, layout, shared):
     world = World(make)
     found = world.model.conditionals
     assert type(found) is layout
-    assert (getattr(found, "shared_tables", None) is not None) == shared
+    assert (getattr(found, "shared", None) is not None) == shared
 
 
 @pytest.mark.parametrize("make", [missing, evidence, two_sorts, of_many_samples], ids=lambda f: f.__name__)

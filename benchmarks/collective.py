@@ -48,10 +48,10 @@ class Method:
 METHODS = (
     Method("local", "local"),
     Method("ess", "ess"),
-    Method("ess_width_2", "ess", {"width": 2}),
+    Method("ess_width_2", "ess", {"treewidth": 2}),
     Method("ess_max_margin", "ess", {"objective": "margin"}, L2_MARGIN),
-    Method("dense", "dense", {"learn": "likelihood"}),
-    Method("dense_pseudo", "dense", {"learn": "pseudo"}),
+    Method("dense", "dense", {"objective": "likelihood"}),
+    Method("dense_pseudo", "dense", {"objective": "pseudo"}),
 )
 
 

@@ -121,7 +121,7 @@ def _likelihood(model: api.Model, tables: dict[str, pd.DataFrame]) -> tuple[Edge
 
 def network(n_nodes: int, n: int, n_test: int, seed: int, keep: Path | None, l1: float) -> World:
     """Rows of a scale-free network."""
-    drawn, learned, test = scale_free.kept(n_nodes, n, n_test, seed, keep)
+    drawn, learned, test = scale_free.load_or_draw(n_nodes, n, n_test, seed, keep)
     model = relcrf.parse(scale_free.MODEL.format(last=drawn.bias.shape[1] - 1))
     world = World.of(model, scale_free.tables(learned), scale_free.tables(test), l1)
     return replace(world, truth={(int(s), int(t)) for s, t in drawn.edges})

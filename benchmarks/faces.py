@@ -32,8 +32,8 @@ METHODS = (
     Method("local", "local", choices=PLAIN),
     Method("ess", "ess", choices=PLAIN),
     Method("ess_tree", "ess", {"observed_edges": "tree"}, PLAIN),
-    Method("dense_likelihood", "dense", {"learn": "likelihood"}, PLAIN),
-    Method("dense_pseudo", "dense", {"learn": "pseudo"}, PLAIN),
+    Method("dense_likelihood", "dense", {"objective": "likelihood"}, PLAIN),
+    Method("dense_pseudo", "dense", {"objective": "pseudo"}, PLAIN),
 )
 INNER = 5
 REPEATS = 3
@@ -48,7 +48,7 @@ def measure(
     Args:
         widths: that `ess_best` chooses from.
     """
-    choices = tuple({"width": width} for width in widths)
+    choices = tuple({"treewidth": width} for width in widths)
     methods = (*METHODS, Method("ess_best", "ess", choices=choices))
     outcomes: dict[str, list[Outcome]] = {method.name: [] for method in methods}
     for seed in seeds:

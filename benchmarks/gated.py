@@ -40,7 +40,7 @@ sys.path.insert(0, str(ROOT / "datasets"))
 import faces
 import random_fields
 import real
-from random_fields import INPUT, OUTPUT, Rows
+from random_fields import INPUT, OUTPUT, FieldRows
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 BUDGETS = (250, 500, 1_000, 2_000, 3_000, 5_000)
@@ -61,26 +61,26 @@ def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]
     quick = {"max_iterations": 50, "batch": 50}
     short: dict[str, Any] = sized(options, {}, quick, {"max_iterations": 2, "batch": 3})
     return {
-        "gated": [{"price": price, **short} for price in prices],
-        "static": [{"price": price, "gates": "static", **short} for price in prices],
+        "gated": [{"message_cost": price, **short} for price in prices],
+        "static": [{"message_cost": price, "gates": "static", **short} for price in prices],
         "group_l1": [{**OPEN, "group_l1": strength, **short} for strength in strengths],
         "l1": [{**OPEN, "l1": strength, **short} for strength in strengths],
         "ungated": [{**OPEN, **short}],
     }
 
 
-def drawn(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[Rows, Rows, dict[str, float]]:
-    """Rows for training and for the test, and the reference; from the folder if they are there."""
+def drawn(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[FieldRows, FieldRows, dict[str, float]]:
+    """FieldRows for training and for the test, and the reference; from the folder if they are there."""
     path = None if folder is None else folder / f"field_{seed}_{n}_{n_test}.npz"
     if path is not None and path.exists():
         found = np.load(path, allow_pickle=False)
-        training, test = (Rows(found[f"{part}_values"], found[f"{part}_statuses"]) for part in ("training", "test"))
+        training, test = (FieldRows(found[f"{part}_values"], found[f"{part}_statuses"]) for part in ("training", "test"))
         return training, test, dict(zip(("bayes", "bayes_error", "constant"), found["reference"].tolist(), strict=True))
     rng = np.random.default_rng(seed)
     field = random_fields.make_field(rng)
     training, test = (random_fields.make_rows(field, rows, rng) for rows in (n, n_test))
-    reference = random_fields.bayes(field, test, rng)
-    constant = random_fields.squared_error_loss(test, random_fields.constant(training))
+    reference = random_fields.estimate_bayes_error(field, test, rng)
+    constant = random_fields.squared_error_loss(test, random_fields.constant_prediction(training))
     figures = {"bayes": reference.error, "bayes_error": reference.standard_error, "constant": constant}
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,14 +97,14 @@ def drawn(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[Rows, Ro
 class World:
     """Ground rows of one field."""
 
-    def __init__(self, training: Rows, test: Rows) -> None:
+    def __init__(self, training: FieldRows, test: FieldRows) -> None:
         self.model = relcrf.load(MODELS / "random_field.rcrf")
         self.training, self.test = training, test
         self.n_training_labels = self._ground(training, answered=True)
         self.asked_of = self._ground(test, answered=False)
 
-    def _ground(self, rows: Rows, *, answered: bool) -> api.Grounding:
-        return self.model.ground(relcrf.Dataset(random_fields.tables(rows, answered=answered)))
+    def _ground(self, rows: FieldRows, *, answered: bool) -> api.Grounding:
+        return self.model.ground(relcrf.Dataset(random_fields.tables(rows, with_outputs=answered)))
 
     def measure(self, settings: dict[str, Any]) -> dict[str, float]:
         given = (self.training.statuses == INPUT).ravel()
@@ -136,28 +136,28 @@ def images() -> tuple[str, dict[str, Any]]:
     return (MODELS / "digits.rcrf").read_text() + "\ngate alike by distance(a.pixels, b.pixels)\n", faces.digits(0)
 
 
-LINKED: dict[str, Any] = {"evidence_fraction": 0.7, "draws": 4}
+LINKED: dict[str, Any] = {"evidence_fraction": 0.7, "evidence_draws": 4}
 LINKS: dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], dict[str, dict[str, Any]]]] = {
     "cora": (
         citations,
         {
             "ungated": {"gates": "none", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05},
             "ungated, 1 iteration": {
-                "gates": "none", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "iterations": 1,
+                "gates": "none", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "bp_iterations": 1,
             },
             "static": {
-                "gates": "static", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "iterations": 1, "price": 0.04,
+                "gates": "static", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "bp_iterations": 1, "message_cost": 0.04,
             },
-            "gated": {"loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "iterations": 1, "price": 0.04},
+            "gated": {"loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "bp_iterations": 1, "message_cost": 0.04},
         },
     ),
     "digits": (
         images,
         {
             "ungated": {"gates": "none", "validation_fraction": 0.0},
-            "ungated, 1 iteration": {"gates": "none", "validation_fraction": 0.0, "iterations": 1},
-            "static": {"gates": "static", "validation_fraction": 0.0, "iterations": 1, "price": 0.012},
-            "gated": {"validation_fraction": 0.0, "iterations": 1, "evidence_l2": 0.1, "price": 0.012},
+            "ungated, 1 iteration": {"gates": "none", "validation_fraction": 0.0, "bp_iterations": 1},
+            "static": {"gates": "static", "validation_fraction": 0.0, "bp_iterations": 1, "message_cost": 0.012},
+            "gated": {"validation_fraction": 0.0, "bp_iterations": 1, "evidence_l2": 0.1, "message_cost": 0.012},
         },
     ),
 }  # fmt: skip

@@ -206,8 +206,8 @@ def main() -> None:
     pages = sized(options, options.pages, 100_000, 1_000)
     with tempfile.TemporaryDirectory() as place:
         folder, smaller = Path(place) / str(pages), Path(place) / str(pages // 10)
-        make_web(folder, pages, hubs=0.3)
-        make_web(smaller, pages // 10, hubs=0.3)
+        make_web(folder, pages, hub_fraction=0.3)
+        make_web(smaller, pages // 10, hub_fraction=0.3)
         sql = run("sql", folder, "2GB")
         ours = run("relcrf", folder, "2GB")
         small = run("relcrf", smaller, "2GB")

@@ -178,7 +178,7 @@ def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     network = sparse_networks.make_network(n_states, rng, block=10)
     network = replace(network, bias=rng.normal(WIDE_BIAS, 0.3, n_states), weight=1.5 * network.weight)
-    on = sparse_networks.exact(network, n_rows, rng)
+    on = sparse_networks.draw_exact(network, n_rows, rng)
     began, cpu_began = time.perf_counter(), time.process_time()
     model, counts = wide_likelihood(on), on.sum(axis=0)
     strengths = PenaltyStrengths(
@@ -260,7 +260,7 @@ def learning(n_states: int, rows: int) -> dict[str, dict[str, float]]:
     """What each way of learning reaches on one network: CPU seconds, features, how many of them are true, and the test."""
     rng = np.random.default_rng(n_states)
     network = sparse_networks.make_network(n_states, rng)
-    tables = sparse_networks.tables(sparse_networks.gibbs(network, rows + TEST_ROWS, rng))
+    tables = sparse_networks.tables(sparse_networks.draw_gibbs(network, rows + TEST_ROWS, rng))
     names = np.unique(tables["on"]["state"])
     edges = {(names[s], names[t]) for s, t in network.edges}
     ends = [list(column) for column in zip(*sorted(edges), strict=True)]

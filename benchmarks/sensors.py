@@ -112,10 +112,10 @@ def measure_methods(readings: sensors.Readings, n: int, seed: int, in_blocks: bo
         ways: list[dict[str, Any]] = [{"inference": method} for method in methods] or [{}]
         return [api.joint_log_likelihood(fit, asked, **way) / len(test) for way in ways]
 
-    hold = {"held": np.repeat(sensors.held_out(readings, training, seed), len(readings.targets))} if in_blocks else {}
+    hold = {"held": np.repeat(sensors.validation_rows(readings, training, seed), len(readings.targets))} if in_blocks else {}
     ess = selected_ess(grounding, L2["ess"], hold)
     fixed = {"l2": select(grounding, "chow-liu", {"l2": L2["chow-liu"]}, **hold)[0]["l2"]}
-    dense = {"l2": selected_dense(grounding, hold), "learn": "pseudo"}
+    dense = {"l2": selected_dense(grounding, hold), "objective": "pseudo"}
     bethe, bound = likelihood("dense", ("bp", "mf"), **dense)
     return {
         **{name: likelihood("ess", **settings)[0] for name, settings in ess.items()},
@@ -155,7 +155,7 @@ def selected_dense(grounding: api.Grounding, hold: dict[str, Any]) -> float:
     """The strength of L2 whose lower estimate of the held-out likelihood, of Bethe's and mean field's, is the highest."""
     lower = dict.fromkeys(L2["dense"], np.inf)
     for method in ("bp", "mf"):
-        for row in select(grounding, "dense", {"l2": L2["dense"]}, learn="pseudo", inference=method, **hold):
+        for row in select(grounding, "dense", {"l2": L2["dense"]}, objective="pseudo", inference=method, **hold):
             lower[row["l2"]] = min(lower[row["l2"]], row["log_likelihood"])
     return max(lower, key=lambda l2: lower[l2])
 
@@ -164,7 +164,7 @@ def measure_switching(n: int, seed: int) -> Figures:
     """Likelihoods a row on fresh rows, and the share of true edges among those that are chosen for them."""
     rng = np.random.default_rng(seed)
     world = switching.make_switching_trees(rng)
-    rows, test = switching.draw(world, n, rng), switching.draw(world, 1_000, rng)
+    rows, test = switching.draw_rows(world, n, rng), switching.draw_rows(world, 1_000, rng)
     model = relcrf.parse(switching.MODEL, "switching")
     pairs = all_pairs(switching.VARIABLES)
     everywhere = np.broadcast_to(pairs, (switching.LEVELS, *pairs.shape))
@@ -187,7 +187,7 @@ def measure_switching(n: int, seed: int) -> Figures:
     return found
 
 
-def share_of_true_edges(world: switching.World, rows: switching.Rows, edges: np.ndarray) -> float:
+def share_of_true_edges(world: switching.SwitchingTrees, rows: switching.SwitchingRows, edges: np.ndarray) -> float:
     """Of the true edges of all rows, how many are among `edges`: pairs of variables, row by row, shape (m, 2)."""
     row, ends = edges[:, 0] // switching.VARIABLES, np.sort(edges % switching.VARIABLES, axis=1)
     true = np.zeros((switching.LEVELS, switching.VARIABLES, switching.VARIABLES), dtype=bool)
@@ -272,7 +272,7 @@ def main() -> None:
     kept = Kept(options.keep)
     found: dict[str, Any] = {"splits": options.splits}
     for (name, in_blocks), prefix in PREFIX.items():
-        readings = DATA[name]().first(6) if options.quick else DATA[name]()
+        readings = DATA[name]().with_targets(6) if options.quick else DATA[name]()
         figures = likelihoods(readings, in_blocks, options, kept)
         found.update((f"{prefix}{key}", value) for key, value in figures.items())
     n, seeds = sized(options, (10_000, options.splits), (500, 1), (60, 1))

@@ -175,7 +175,7 @@ class StructureSearch:
             diagonal=diagonal,
             queue=EdgeQueue.untested(),
             is_exhausted=self.activation is None,
-            tests=0,
+            n_tests=0,
             seconds=seconds,
         )
 

@@ -21,7 +21,7 @@ def fields(tmp_path_factory):
     rng = np.random.default_rng(0)
     rows = random_fields.make_rows(random_fields.make_field(rng, 10, 20, 3), 100, rng, 60)
     folder = tmp_path_factory.mktemp("fields")
-    for name, table in random_fields.tables(rows, answered=True).items():
+    for name, table in random_fields.tables(rows, with_outputs=True).items():
         table.to_csv(folder / f"{name}.csv", index=False)
     return folder
 

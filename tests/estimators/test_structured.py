@@ -99,10 +99,10 @@ def test_searches_and_pipelines():
     X, Y = make_multilabel_classification(120, n_features=6, n_classes=3, random_state=0)
     pipeline = make_pipeline(StandardScaler(), ESSCRFClassifier())
     assert cross_val_score(pipeline, X, Y, cv=3).shape == (3,)
-    search = GridSearchCV(pipeline, {"esscrfclassifier__l2": [1.0, 1000.0], "esscrfclassifier__width": [1, 2]}, cv=2)
+    search = GridSearchCV(pipeline, {"esscrfclassifier__l2": [1.0, 1000.0], "esscrfclassifier__treewidth": [1, 2]}, cv=2)
     search.fit(X, Y)
     assert search.best_params_["esscrfclassifier__l2"] == 1.0
-    assert clone(search.best_estimator_).get_params()["esscrfclassifier__width"] in (1, 2)
+    assert clone(search.best_estimator_).get_params()["esscrfclassifier__treewidth"] in (1, 2)
 
 
 def test_settings_are_those_of_the_backend():

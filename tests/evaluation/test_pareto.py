@@ -30,7 +30,7 @@ def fields():
     rng = np.random.default_rng(0)
     rows = random_fields.make_rows(random_fields.make_field(rng, 10, 20, 3), 240, rng, 60)
     model = relcrf.load(resource_path("models", "random_field.rcrf"))
-    grounding = model.ground(relcrf.Dataset(random_fields.tables(rows, answered=True)))
+    grounding = model.ground(relcrf.Dataset(random_fields.tables(rows, with_outputs=True)))
     late = np.arange(240)[:, None] >= 120
     hidden = ((rows.statuses == random_fields.OUTPUT) & late).ravel()
     return model, grounding, hidden & (grounding.states >= 0)

@@ -40,7 +40,7 @@ def test_likelihoods_of_all_states_of_three_variables_sum_to_one(monkeypatch):
     world = switching.make_switching_trees(np.random.default_rng(1))
     every = np.array(list(itertools.product(range(switching.STATES), repeat=3)))
     for levels in ([0, 0, 0, 0, 0], [1, 1, 0, 1, 0], [2, 0, 1, 1, 1]):
-        rows = [switching.Rows(np.array([levels]), states[None]) for states in every]
+        rows = [switching.SwitchingRows(np.array([levels]), states[None]) for states in every]
         assert sum(np.exp(switching.log_likelihood(world, row)) for row in rows) == pytest.approx(1.0)
 
 
@@ -48,11 +48,11 @@ def test_rows_are_drawn_as_often_as_they_are_likely(monkeypatch):
     monkeypatch.setattr(switching, "VARIABLES", 3)
     monkeypatch.setattr(switching, "ATTRIBUTES", (3,))
     world = switching.make_switching_trees(np.random.default_rng(1))
-    drawn = switching.draw(world, 60_000, np.random.default_rng(2))
+    drawn = switching.draw_rows(world, 60_000, np.random.default_rng(2))
     for level in range(switching.LEVELS):
         here = drawn.states[drawn.levels[:, 0] == level]
         for states in itertools.product(range(switching.STATES), repeat=3):
-            row = switching.Rows(np.array([[level]]), np.array([states]))
+            row = switching.SwitchingRows(np.array([[level]]), np.array([states]))
             wanted = np.exp(switching.log_likelihood(world, row))
             assert (here == states).all(axis=1).mean() == pytest.approx(wanted, abs=0.012)
 
@@ -60,7 +60,7 @@ def test_rows_are_drawn_as_often_as_they_are_likely(monkeypatch):
 def test_the_trees_are_learned_and_help(world):
     """Where there are no other candidates the forest is the true tree, and beats one tree for all evidence."""
     rng = np.random.default_rng(3)
-    rows, test = switching.draw(world, 600, rng), switching.draw(world, 200, rng)
+    rows, test = switching.draw_rows(world, 600, rng), switching.draw_rows(world, 200, rng)
     model = relcrf.parse(switching.MODEL)
     assert model.warnings == ()
     found = {}

@@ -1,4 +1,4 @@
-"""Rows of a random field are drawn from all its modes, its own predictions are right, and the tables say what is known."""
+"""FieldRows of a random field are drawn from all its modes, its own predictions are right, and the tables say what is known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relcrf.resources import resource_path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
 import random_fields
-from random_fields import HIDDEN, INPUT, OUTPUT, Field, Rows
+from random_fields import HIDDEN, INPUT, OUTPUT, RandomField, FieldRows
 
 
 def enumerated(field):
@@ -46,7 +46,7 @@ def field():
 def two_modes():
     """A ring of eight that want to be alike, by 4 nats an edge, and rather on: the odds of the modes are e^1.6."""
     scopes = np.array([(k, (k + 1) % 8) for k in range(8)])
-    return Field(8, scopes, np.tile([4.0, 0.0, 0.0, 4.2], (8, 1)))
+    return RandomField(8, scopes, np.tile([4.0, 0.0, 0.0, 4.2], (8, 1)))
 
 
 def test_the_field_is_that_of_the_paper():
@@ -80,7 +80,7 @@ def test_modes_have_their_mass_by_exchange_and_not_without():
     wanted = chance @ (every.mean(axis=1) > 0.5)
     assert wanted > 0.8
     share = {}
-    for name, ladder in (("exchange", random_fields.LADDER), ("plain", random_fields.PLAIN)):
+    for name, ladder in (("exchange", random_fields.LADDER), ("plain", random_fields.PLAIN_GIBBS)):
         drawn = random_fields.draw(field, 3000, np.random.default_rng(5), 60, ladder)
         share[name] = (drawn.mean(axis=1) > 0.5).mean()
     assert share["exchange"] == pytest.approx(wanted, abs=0.025)
@@ -100,7 +100,7 @@ def test_the_reference_is_the_error_of_exact_predictions(field):
     """Even where its own two runs are short and rough: their noise is not in the error."""
     rows = random_fields.make_rows(field, 2000, np.random.default_rng(8), sweeps=15)
     exact = given(field, rows)
-    found = random_fields.bayes(field, rows, np.random.default_rng(9), sweeps=10)
+    found = random_fields.estimate_bayes_error(field, rows, np.random.default_rng(9), sweeps=10)
     wanted = random_fields.squared_error_loss(rows, exact)
     assert found.noise > 0.004
     assert found.error == pytest.approx(wanted, abs=0.002)
@@ -121,8 +121,8 @@ def test_a_third_of_the_variables_is_of_each_status(field):
 def test_the_constant_looks_at_what_is_known_alone():
     values = np.array([[1, 1, 0], [0, 1, 0], [1, 0, 0]], dtype=bool)
     statuses = np.array([[INPUT, HIDDEN, HIDDEN], [OUTPUT, INPUT, HIDDEN], [HIDDEN, OUTPUT, HIDDEN]], dtype=np.int8)
-    rows = Rows(values, statuses)
-    assert random_fields.constant(rows) == pytest.approx([0.5, 0.5, 0.5])
+    rows = FieldRows(values, statuses)
+    assert random_fields.constant_prediction(rows) == pytest.approx([0.5, 0.5, 0.5])
     assert random_fields.squared_error_loss(rows, np.array([0.1, 0.8, 0.3])) == pytest.approx((0.01 + 0.64) / 2)
 
 
@@ -130,9 +130,9 @@ def test_the_constant_looks_at_what_is_known_alone():
 def test_tables_ground_in_the_order_of_the_arrays(answered):
     rng = np.random.default_rng(11)
     values = rng.random((13, 11)) < 0.5
-    rows = Rows(values, rng.integers(3, size=values.shape, dtype=np.int8))
+    rows = FieldRows(values, rng.integers(3, size=values.shape, dtype=np.int8))
     model = relcrf.load(resource_path("models", "random_field.rcrf"))
-    data = relcrf.Dataset(random_fields.tables(rows, answered=answered))
+    data = relcrf.Dataset(random_fields.tables(rows, with_outputs=answered))
     assert {t.name: (t.bindings, t.weights) for t in model.plan(data)} == {
         "alone": (13 * 11, 11),
         "pair": (13 * 55, 4 * 55),

@@ -23,7 +23,7 @@ def probabilities(network):
     return potential / potential.sum(), every
 
 
-@pytest.mark.parametrize("draw", [sparse_networks.gibbs, sparse_networks.exact])
+@pytest.mark.parametrize("draw", [sparse_networks.draw_gibbs, sparse_networks.draw_exact])
 @pytest.mark.parametrize("block", [None, 3])
 def test_rows_are_drawn_as_often_as_they_are_likely(draw, block):
     network = sparse_networks.make_network(7, np.random.default_rng(1), block)
@@ -52,7 +52,7 @@ def test_blocks_are_apart_and_many_are_drawn_at_once(monkeypatch):
     network = sparse_networks.make_network(20_003, np.random.default_rng(0), block=10)
     assert (network.edges[:, 0] // 10 == network.edges[:, 1] // 10).all()
     assert len(network.edges) > 1.1 * 20_003
-    on = sparse_networks.exact(network, 300, np.random.default_rng(1))
+    on = sparse_networks.draw_exact(network, 300, np.random.default_rng(1))
     assert 0.05 < on.mean() < 0.4
     together = (on[:, network.edges[:, 0]] & on[:, network.edges[:, 1]]).mean(axis=0)
     alone = on.mean(axis=0)
@@ -68,13 +68,13 @@ def test_blocks_are_apart_and_many_are_drawn_at_once(monkeypatch):
 def test_what_hangs_together_is_not_drawn_exactly():
     network = sparse_networks.make_network(100, np.random.default_rng(0))
     with pytest.raises(ValueError, match="no more than 12 can be drawn exactly"):
-        sparse_networks.exact(network, 10, np.random.default_rng(0))
+        sparse_networks.draw_exact(network, 10, np.random.default_rng(0))
 
 
 def test_the_model_is_trained_on_the_tables():
     network = sparse_networks.make_network(12, np.random.default_rng(0))
     rng = np.random.default_rng(1)
-    rows, test = (sparse_networks.gibbs(network, n, rng) for n in (200, 50))
+    rows, test = (sparse_networks.draw_gibbs(network, n, rng) for n in (200, 50))
     model = relcrf.parse(sparse_networks.MODEL)
     assert model.warnings == ()
     fit = model.fit(relcrf.Dataset(sparse_networks.tables(rows)), "pseudo", l2=1.0, max_iterations=20)

@@ -1,4 +1,4 @@
-"""Each kernel against a twin in plain NumPy and SciPy."""
+"""Kernels compared with reference implementations in NumPy and SciPy."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_tables(identity, shared):
     full = np.eye(n_joint) if identity else patterns
     scores = rng.normal(size=(1 if shared else n_terms, full.shape[1]))
     base, n_rows, n_columns = np.zeros(n_terms, np.int32), np.full(n_terms, 2, np.int32), np.full(n_terms, 3, np.int32)
-    flip = rng.random(n_terms) < 0.5  # the table read along either axis
+    flip = rng.random(n_terms) < 0.5  # read the table along either axis
     stride_row, stride_column = np.where(flip, 1, 3).astype(np.int32), np.where(flip, 2, 1).astype(np.int32)
     start = 6 * rng.integers(4, size=n_terms).astype(np.int64)
     out, expected = np.zeros(24), np.zeros(24)
@@ -86,8 +86,8 @@ def test_tables(identity, shared):
     assert (out * weights).sum() == pytest.approx((scores * residual).sum())
 
 
-def twin_sum_product(n, edges, node, edge):
-    """Marginals by passing each message when all it needs are there, in the log domain, node by node."""
+def reference_sum_product(n, edges, node, edge):
+    """Compute marginals by recursive message passing in the log domain."""
     neighbours = {v: [] for v in range(n)}
     for e, (i, j) in enumerate(edges):
         neighbours[i].append((j, edge[e]))
@@ -115,9 +115,9 @@ def test_forest_of_mixed_cardinalities(seed):
     scopes = Scopes(cardinality, 2 * np.arange(len(edges) + 1), edges.ravel())
     potentials = Potentials(np.concatenate(node), np.concatenate([np.empty(0), *(t.ravel() for t in edge)]))
     found = ForestInference(scopes, block_size=int(rng.choice([1, 30, 200, BLOCK_SIZE]))).marginals(potentials)
-    expected, totals = twin_sum_product(n, edges, node, edge)
+    expected, totals = reference_sum_product(n, edges, node, edge)
     np.testing.assert_allclose(found.nodes, np.concatenate(expected), atol=1e-12)
-    below = set(edges[:, 1].tolist())  # each edge hangs a node on an earlier one
+    below = set(edges[:, 1].tolist())  # each edge connects a node to an earlier one
     assert found.log_partition == pytest.approx(sum(totals[v] for v in range(n) if v not in below))
     for e, (i, j) in enumerate(edges):
         cells = slice(scopes.table_start[e], scopes.table_start[e + 1])
@@ -127,8 +127,8 @@ def test_forest_of_mixed_cardinalities(seed):
 
 
 @pytest.mark.parametrize("size", [1, 40, 400, BLOCK_SIZE])
-def test_a_plan_is_a_forest_in_order(size):
-    """Children before parents, blocks that follow each other and cost no more than they may, parents within or in a spine."""
+def test_plan_orders_children_before_parents(size):
+    """Test also that blocks are contiguous and within their cost, and that parents are in the same block or in the spine."""
     rng = np.random.default_rng(size)
     n = 300
     cardinality = rng.integers(1, 5, size=n).astype(np.int32)
@@ -155,7 +155,7 @@ def test_a_plan_is_a_forest_in_order(size):
     assert hanging == plan.subtree_roots.tolist()
 
 
-def test_a_long_chain_and_a_star_do_not_exhaust_the_stack():
+def test_long_chain_and_star_do_not_overflow_the_stack():
     n = 200_000
     for edges in (
         np.column_stack((np.arange(n - 1), np.arange(1, n))).astype(np.int32),

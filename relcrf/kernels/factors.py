@@ -53,19 +53,19 @@ FACTORS = types.NamedTuple(
 @kernel()
 def max_cardinality(factors):
     """Return the largest cardinality, at least 1."""
-    most = 1
+    largest = 1
     for v in range(len(factors.cardinality)):
-        most = max(most, factors.cardinality[v])
-    return most
+        largest = max(largest, factors.cardinality[v])
+    return largest
 
 
 @kernel((FACTORS,))
 def max_arity(factors):
     """Return the largest arity, at least 1."""
-    most = 1
+    largest = 1
     for f in range(len(factors.start) - 1):
-        most = max(most, factors.start[f + 1] - factors.start[f])
-    return most
+        largest = max(largest, factors.start[f + 1] - factors.start[f])
+    return largest
 
 
 @inline_kernel
@@ -92,14 +92,14 @@ def advance_cell(factors, first, stop, slot, digit, cell):
 
 
 @kernel()
-def draw_state(n, weight, left):
-    """Draw one of n states: the first at which the cumulative weight exceeds `left`; state 0 if all weights are 0."""
+def draw_state(n, weight, remaining):
+    """Draw one of n states: the first whose cumulative weight exceeds `remaining`; state 0 if all weights are 0."""
     state = 0
     for x in range(n):
         if weight[x] > 0.0:
             state = x
-            left -= weight[x]
-            if left < 0.0:
+            remaining -= weight[x]
+            if remaining < 0.0:
                 break
     return state
 

@@ -221,9 +221,9 @@ def _make_up_kernel(k: int) -> Any:
                     message[out + a] = tables[c + a] * belief[own]
                 for x in range(U(1), n):
                     c += m
-                    here = belief[own + x]
+                    child_belief = belief[own + x]
                     for a in range(m):
-                        message[out + a] += tables[c + a] * here
+                        message[out + a] += tables[c + a] * child_belief
             if p < stop:
                 above = U(p - first) * known if k else U(state_start[p] - state_base)
                 taken, ok = _multiply_message(m, above, belief, out, message)

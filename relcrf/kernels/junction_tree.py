@@ -42,7 +42,9 @@ class CliqueForest(NamedTuple):
 
 
 class LoopNest(NamedTuple):
-    """The nested loops that map the cells of a smaller table to those of a clique's table, innermost first, as scratch arrays.
+    """The nested loops that map the cells of a smaller table to those of a clique's table, innermost first.
+
+    All arrays are scratch.
 
     Args:
         axis: axis of each node in the smaller table, shape (n_nodes,), -1 for the clique's other nodes.
@@ -66,9 +68,9 @@ def _allocate_loops(cliques, n_nodes):
     max_nodes = 1
     for c in range(len(cliques.parent)):
         max_nodes = max(max_nodes, cliques.start[c + 1] - cliques.start[c])
-    axis, count = np.empty(n_nodes, dtype=np.int64), np.empty(max_nodes + 1, dtype=np.int64)
+    axis, counter = np.empty(n_nodes, dtype=np.int64), np.empty(max_nodes + 1, dtype=np.int64)
     steps, strides = np.empty((3, max_nodes + 1), dtype=np.int64), np.empty(max_nodes, dtype=np.int64)
-    return LoopNest(axis, steps, count, strides, np.ones(1, dtype=np.int64))
+    return LoopNest(axis, steps, counter, strides, np.ones(1, dtype=np.int64))
 
 
 @inline_kernel
@@ -121,10 +123,10 @@ def _find_loops(cliques, c, nodes, stride, agreement, cardinality, loops):
 @inline_kernel
 def _run_loops(depth, loops, small, start, table, origin, collect):
     """Add a smaller table to a clique's table or, if `collect`, a clique's table to the smaller one."""
-    steps, count = loops.steps, loops.counter
+    steps, counter = loops.steps, loops.counter
     size, small_step, table_step = steps[0, 0], steps[1, 0], steps[2, 0]
     for k in range(depth):
-        count[k] = 0
+        counter[k] = 0
     s, t = start, origin
     d = 0
     while d < depth:
@@ -141,14 +143,14 @@ def _run_loops(depth, loops, small, start, table, origin, collect):
                 small[s + x * small_step] += table[t + x * table_step]
         d = 1
         while d < depth:
-            count[d] += 1
+            counter[d] += 1
             s += steps[1, d]
             t += steps[2, d]
-            if count[d] < steps[0, d]:
+            if counter[d] < steps[0, d]:
                 break
             s -= steps[0, d] * steps[1, d]
             t -= steps[0, d] * steps[2, d]
-            count[d] = 0
+            counter[d] = 0
             d += 1
 
 
@@ -170,7 +172,7 @@ def _transfer_potentials(cliques, c, factors, loops, nodes, factor_tables, table
 
 @inline_kernel
 def _transfer_message(cliques, c, cardinality, loops, message, start, table, collect):
-    """Add a clique's message, at offset `start`, to its parent's table or, if `collect`, the parent's table to the message."""
+    """Add a clique's message, at `start`, to its parent's table or, if `collect`, the parent's table to the message."""
     shared = cliques.node[cliques.start[c] : cliques.start[c] + cliques.n_shared[c]]
     step = 1
     for k in range(len(shared) - 1, -1, -1):

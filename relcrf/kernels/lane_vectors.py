@@ -12,11 +12,11 @@ GROUP_SIZE = 16
 """Numbers per vector operation: one AVX-512 vector of float32, two of float64. LLVM splits them on other machines."""
 
 
-def _vector_pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any, n: int) -> Any:
+def _vector_pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, n: int) -> Any:
     """Emit a pointer to the vector of n numbers of an array that starts at an index."""
-    data = context.make_array(kind)(context, builder, array).data
-    real = context.get_value_type(kind.dtype)
-    return builder.bitcast(builder.gep(data, [index]), ir.VectorType(real, n).as_pointer())
+    data = context.make_array(array_type)(context, builder, array).data
+    number_type = context.get_value_type(array_type.dtype)
+    return builder.bitcast(builder.gep(data, [index]), ir.VectorType(number_type, n).as_pointer())
 
 
 def make_adder(n: int) -> Any:

@@ -402,7 +402,7 @@ def compute_marginals(factors, parts, factor_table, q, out):
     index = np.empty(max_arity(factors), dtype=np.int64)
     state = np.empty(max_arity(factors), dtype=np.int64)
     energy = 0.0
-    total = 0.0
+    violations = 0.0
     for f in range(len(factors.start) - 1):
         cell = factors.table_start[f]
         if factors.agreement[f]:
@@ -422,7 +422,7 @@ def compute_marginals(factors, parts, factor_table, q, out):
         for at in range(factors.table_start[f], factors.table_start[f + 1]):
             if out[at] > 0.0:
                 if factor_table[at] == -np.inf:
-                    total += out[at]
+                    violations += out[at]
                 else:
                     energy += out[at] * factor_table[at]
-    return energy, total
+    return energy, violations

@@ -69,9 +69,9 @@ def _bits_to_float(typing_context: Any, x: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-def _float_format(kind: Any) -> tuple[Any, Any, int, int]:
+def _float_format(float_type: Any) -> tuple[Any, Any, int, int]:
     """Return the LLVM types of a float and its integer, the number of mantissa bits, and the bits of the rounder."""
-    if kind == types.float64:
+    if float_type == types.float64:
         return ir.DoubleType(), ir.IntType(64), 52, _ROUNDER_BITS
     return ir.FloatType(), ir.IntType(32), 23, int(_ROUNDER32.view(np.int32))
 
@@ -81,19 +81,19 @@ def _power_of_two(typing_context: Any, shifted: Any) -> Any:
     """Compute 2^n, where n is the integer in the lowest bits of a float32 to which `_ROUNDER32` was added."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        real, whole, n_bits, round_bits = _float_format(shifted)
-        number = builder.sub(builder.bitcast(arguments[0], whole), whole(round_bits - 127))
-        return builder.bitcast(builder.shl(number, whole(n_bits)), real)
+        float_type, int_type, n_bits, round_bits = _float_format(shifted)
+        number = builder.sub(builder.bitcast(arguments[0], int_type), int_type(round_bits - 127))
+        return builder.bitcast(builder.shl(number, int_type(n_bits)), float_type)
 
     return types.float32(types.float32), generate
 
 
-def _exponent_bits(builder: Any, kind: Any, x: Any) -> tuple[Any, Any]:
+def _exponent_bits(builder: Any, float_type: Any, x: Any) -> tuple[Any, Any]:
     """Return the bits of x, and the integer e for which x / 2^e is in [sqrt(1/2), sqrt(2))."""
-    _, whole, n_bits, _ = _float_format(kind)
+    _, int_type, n_bits, _ = _float_format(float_type)
     root = np.sqrt(np.float64(0.5)).view(np.int64) if n_bits == 52 else np.sqrt(np.float32(0.5)).view(np.int32)
-    bits = builder.bitcast(x, whole)
-    return bits, builder.ashr(builder.sub(bits, whole(int(root))), whole(n_bits))
+    bits = builder.bitcast(x, int_type)
+    return bits, builder.ashr(builder.sub(bits, int_type(int(root))), int_type(n_bits))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -101,9 +101,9 @@ def _shifted_exponent(typing_context: Any, x: Any) -> Any:
     """Return e of `_exponent_bits` plus the rounder as a float, which is faster than converting a 64-bit integer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        real, whole, _, round_bits = _float_format(x)
+        float_type, int_type, _, round_bits = _float_format(x)
         _, exponent = _exponent_bits(builder, x, arguments[0])
-        return builder.bitcast(builder.add(exponent, whole(round_bits)), real)
+        return builder.bitcast(builder.add(exponent, int_type(round_bits)), float_type)
 
     return x(x), generate
 
@@ -113,9 +113,9 @@ def _mantissa(typing_context: Any, x: Any) -> Any:
     """Return x / 2^e, with e from `_exponent_bits`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        real, whole, n_bits, _ = _float_format(x)
+        float_type, int_type, n_bits, _ = _float_format(x)
         bits, exponent = _exponent_bits(builder, x, arguments[0])
-        return builder.bitcast(builder.sub(bits, builder.shl(exponent, whole(n_bits))), real)
+        return builder.bitcast(builder.sub(bits, builder.shl(exponent, int_type(n_bits))), float_type)
 
     return x(x), generate
 

@@ -14,7 +14,7 @@ class ReferencePropagation:
     """Belief propagation over tables of any arity, by definition; agreements are expanded to tables."""
 
     def __init__(self, scopes, potentials, maximum=False, damping=0.0):
-        full, whole = scopes.full(potentials)
+        full, whole = scopes.expand_agreements(potentials)
         self.scopes, self.damping = full, damping
         self.reduce = np.max if maximum else logsumexp
         self.nodes = np.split(whole.nodes, full.state_start[1:-1]) if full.n_nodes else []

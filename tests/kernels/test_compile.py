@@ -129,8 +129,8 @@ def test_private_api_of_numba_is_as_expected():
     }.items():
         assert list(inspect.signature(method).parameters) == parameters
     assert FunctionCache._impl_class is not subject._KernelCache._impl_class
-    assert cache._impl._locator_classes == subject._KernelCache._Files._locator_classes
-    assert _CacheLocator.__abstractmethods__ <= set(dir(subject._KernelCache._Files._Locator))
+    assert cache._impl._locator_classes == subject._KernelCache._KernelFiles._locator_classes
+    assert _CacheLocator.__abstractmethods__ <= set(dir(subject._KernelCache._KernelFiles._KernelLocator))
 
 
 def test_kernels_are_not_cached_without_folder(monkeypatch):
@@ -243,7 +243,7 @@ TYPES = ("int8", "int16", "int32", "int64", "float32", "float64")
 
 
 def test_concurrent_processes_cache_all_signatures(tmp_path):
-    script = tmp_path / "concurrent.py"
+    script = tmp_path / "compile_kernel.py"
     script.write_text(CONCURRENT_SCRIPT)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     start = [sys.executable, str(script)]

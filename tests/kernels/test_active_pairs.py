@@ -51,19 +51,19 @@ def problems(draw):
 
 @settings(max_examples=200, deadline=None)
 @given(problems(), st.sampled_from((np.float32, np.float64)))
-def test_scores_and_gradient(problem, number):
+def test_scores_and_gradient(problem, dtype):
     rng, n_samples, ((first, first_full), (second, second_full)), (a, b) = problem
-    residual = rng.normal(size=N_VARIABLES).astype(number)
-    truth = rng.random(N_VARIABLES).astype(number)
-    weight, score = rng.normal(size=len(a)), rng.normal(size=N_VARIABLES).astype(number)
+    residual = rng.normal(size=N_VARIABLES).astype(dtype)
+    truth = rng.random(N_VARIABLES).astype(dtype)
+    weight, score = rng.normal(size=len(a)), rng.normal(size=N_VARIABLES).astype(dtype)
     expected_score, expected = reference(
         first_full, second_full, a, b, weight, residual.astype(float), truth.astype(float)
     )
     expected_score += score
-    close = {"rtol": 0, "atol": 1e-11 if number is np.float64 else 1e-4}
-    found = gradient(first, second, n_samples, a, b, residual, truth)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, expected, **close)
+    close = {"rtol": 0, "atol": 1e-11 if dtype is np.float64 else 1e-4}
+    actual = gradient(first, second, n_samples, a, b, residual, truth)
+    assert actual.dtype == np.float64
+    np.testing.assert_allclose(actual, expected, **close)
     add_scores(first, second, n_samples, a, b, weight, truth, score)
     np.testing.assert_allclose(score, expected_score, **close)
 
@@ -75,13 +75,13 @@ def test_results_do_not_depend_on_number_of_threads(fraction, monkeypatch):
     a, b = rng.integers(30, size=(2, 500)).astype(np.int32)
     residual, truth, weight = rng.normal(size=N_VARIABLES), rng.random(N_VARIABLES), rng.normal(size=500)
     monkeypatch.setattr(threads, "MIN_PARALLEL_COST", 0)
-    found = []
+    results = []
     for n_threads in (1, 2, 3):
         monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
         score = np.zeros(N_VARIABLES)
         add_scores(side, side, 200, a, b, weight, truth, score)
-        found.append((score.tobytes(), gradient(side, side, 200, a, b, residual, truth).tobytes()))
-    assert found[0] == found[1] == found[2]
+        results.append((score.tobytes(), gradient(side, side, 200, a, b, residual, truth).tobytes()))
+    assert results[0] == results[1] == results[2]
 
 
 def test_gradient_is_derivative_of_scores():

@@ -40,16 +40,16 @@ def test_conditional(name):
     rng, scopes, potentials = make_network(name, 0)
     states = np.array([rng.integers(k) for k in scopes.cardinality], dtype=np.int32)
     arrays = scopes.kernel_factors
-    found, violations = np.empty(5), np.empty(5, dtype=np.int64)
+    value_sums, violations = np.empty(5), np.empty(5, dtype=np.int64)
     for v in range(scopes.n_nodes):
-        factors.compute_conditional(arrays, *potentials, v, states, found, violations)
+        factors.compute_conditional(arrays, *potentials, v, states, value_sums, violations)
         touching = [f for f in range(scopes.n_factors) if v in joint_states(scopes, f)[0]]
         for x in range(scopes.cardinality[v]):
             changed = np.where(np.arange(scopes.n_nodes) == v, x, states)
-            alone = potentials.nodes[scopes.state_start[v] + x]
+            node_potential = potentials.nodes[scopes.state_start[v] + x]
             values = [value(scopes, potentials, f, tuple(changed[joint_states(scopes, f)[0]])) for f in touching]
-            assert violations[x] == np.isneginf(values).sum() + np.isneginf(alone) * (1 + len(touching))
-            assert found[x] == pytest.approx(sum(w for w in (alone, *values) if w > -np.inf))
+            assert violations[x] == np.isneginf(values).sum() + np.isneginf(node_potential) * (1 + len(touching))
+            assert value_sums[x] == pytest.approx(sum(w for w in (node_potential, *values) if w > -np.inf))
 
 
 @pytest.mark.parametrize("name", NAMES)

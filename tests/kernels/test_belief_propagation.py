@@ -39,13 +39,13 @@ class ReferencePropagation:
 
     def new_message(self, f, v):
         axes = tuple(a for a, w in enumerate(self.scope[f]) if w != v)
-        found = self.reduce(self.joint(f, v), axis=axes)
-        found = found - found.max()
+        message = self.reduce(self.joint(f, v), axis=axes)
+        message = message - message.max()
         if not self.damping:
-            return found
+            return message
         old = self.message[f, v]
-        both = np.isfinite(found) & np.isfinite(old)
-        return np.where(both, self.damping * np.where(both, old, 0.0) + (1 - self.damping) * found, found)
+        both = np.isfinite(message) & np.isfinite(old)
+        return np.where(both, self.damping * np.where(both, old, 0.0) + (1 - self.damping) * message, message)
 
     def flood(self):
         self.message = {(f, v): self.new_message(f, v) for f, v in self.message}
@@ -122,11 +122,11 @@ def test_rounds_match_reference(kind, schedule, damping):
                 for _ in scopes.node:
                     reference.send_by_residual()
         method = BeliefPropagation(scopes, schedule=schedule, damping=damping, max_iterations=3, tolerance=0.0)
-        found = method.marginals(potentials)
+        actual = method.marginals(potentials)
         nodes, factors, value = reference.beliefs()
-        np.testing.assert_allclose(found.nodes, nodes, atol=1e-9)
-        np.testing.assert_allclose(found.factors, scopes.collapse_agreements(factors), atol=1e-9)
-        assert found.log_partition == pytest.approx(value, rel=1e-9, abs=1e-9)
+        np.testing.assert_allclose(actual.nodes, nodes, atol=1e-9)
+        np.testing.assert_allclose(actual.factors, scopes.collapse_agreements(factors), atol=1e-9)
+        assert actual.log_partition == pytest.approx(value, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,8 +141,8 @@ def test_max_marginals_match_reference(kind, schedule):
         method = BeliefPropagation(scopes, schedule=schedule, max_iterations=3, tolerance=0.0)
         _, state, _ = method._propagate(potentials, maximum=True)
         expected = np.concatenate([reference.product(v) for v in range(scopes.n_nodes)])
-        found = np.where(state.n_impossible > 0, -np.inf, state.product)
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        actual = np.where(state.n_impossible > 0, -np.inf, state.product)
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("maximum", [False, True])
@@ -161,8 +161,8 @@ def test_lanes(first, second, agreement, maximum):
         rng.random(n_states),
         rng.random(n_states),
     )
-    old, found = message.copy(), next_product.copy()
-    max_ratio = pair_flooding.flood(first, second, agreement, maximum, damping, tables, ends, message, product, found)
+    old, actual = message.copy(), next_product.copy()
+    max_ratio = pair_flooding.flood(first, second, agreement, maximum, damping, tables, ends, message, product, actual)
     expected, change = next_product.copy(), 1.0
     for block in range(n_blocks):
         for lane in range(pair_flooding.LANES):
@@ -181,5 +181,5 @@ def test_lanes(first, second, agreement, maximum):
                 np.testing.assert_allclose(message[block, rows, lane], new_message, rtol=1e-12)
                 expected[states] *= new_message
                 change = max(change, (new_message / old_message).max(), (old_message / new_message).max())
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
     assert max_ratio == pytest.approx(change, rel=1e-12)

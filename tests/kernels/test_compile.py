@@ -62,10 +62,10 @@ def test_package_folder_precedes_user_cache_folder(machine, monkeypatch):
 def test_temporary_folder_is_the_last_resort(machine, monkeypatch):
     block_package_folder(machine)
     monkeypatch.setenv("XDG_CACHE_HOME", str(machine / "file"))
-    found = choose_folder()
-    assert found.path.parent == machine / "temporary"
-    assert found.path.stat().st_mode & 0o777 == 0o700
-    assert f"cached in {found.path} only" in found.note
+    folder = choose_folder()
+    assert folder.path.parent == machine / "temporary"
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert f"cached in {folder.path} only" in folder.note
     monkeypatch.setattr(subject.tempfile, "tempdir", str(machine / "file"))
     assert choose_folder().path is None
     assert "every process compiles its own" in choose_folder().note

@@ -279,7 +279,7 @@ class BeliefPropagation(AbstractInference):
         net, scopes = self._network, self.scopes
         assert self._trees is not None
         full, whole = scopes.expand_agreements(potentials)
-        nodes = np.where(state.barred > 0, -np.inf, state.product)
+        nodes = np.where(state.n_impossible > 0, -np.inf, state.product)
         message = np.where(state.message == -np.inf, 0.0, state.message)
         factors = whole.factors / np.repeat(net.appearance, np.diff(full.table_start))
         factor = np.repeat(np.arange(full.n_factors), np.diff(full.table_start))

@@ -143,22 +143,22 @@ class MeanField(AbstractInference):
             block_part=np.argsort(block, kind="stable"),
             factor_start=_group_offsets(factor, scopes.n_factors),
             factor=factor,
-            place_start=place_start,
-            place=place,
+            slot_start=place_start,
+            slot=place,
             stride=tables.stride,
             diagonal=np.add.reduceat(tables.stride, place_start[:-1]),
             table_start=np.where(tables.arity > 1, behind, scopes.state_start[first_node]),
-            part_of=part_of,
-            stride_of=stride_of,
+            part_of_slot=part_of,
+            stride_of_slot=stride_of,
         )
 
     @cached_property
     def _q_size(self) -> int:
         """Length of `q`: states of all nodes, and cells of all parts of more than one."""
         parts = self._parts
-        cardinality = self.scopes.cardinality[self.scopes.node[parts.place]].astype(np.int64)
-        sizes = np.multiply.reduceat(cardinality, parts.place_start[:-1])
-        return int(self.scopes.state_start[-1] + sizes[np.diff(parts.place_start) > 1].sum())
+        cardinality = self.scopes.cardinality[self.scopes.node[parts.slot]].astype(np.int64)
+        sizes = np.multiply.reduceat(cardinality, parts.slot_start[:-1])
+        return int(self.scopes.state_start[-1] + sizes[np.diff(parts.slot_start) > 1].sum())
 
     @cached_property
     def _update_steps(self) -> list[_JunctionTreeBlock | tuple[int, int]]:
@@ -261,9 +261,9 @@ class _JunctionTreeBlock:
         parts, scopes = method._parts, method.scopes
         nodes = parts.block_node[parts.block_start[block] : parts.block_start[block + 1]]
         mine = parts.block_part[parts.block_part_start[block] : parts.block_part_start[block + 1]]
-        arity = np.diff(parts.place_start)[mine]
+        arity = np.diff(parts.slot_start)[mine]
         mine, arity = mine[arity > 1], arity[arity > 1]
-        places = parts.place[entries_of_runs(parts.place_start, mine)]
+        places = parts.slot[entries_of_runs(parts.slot_start, mine)]
         inside = Scopes(scopes.cardinality[nodes], offsets(arity), np.searchsorted(nodes, scopes.node[places]))
         inference = JunctionTree(inside)
         try:

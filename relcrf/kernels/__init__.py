@@ -1,1 +1,1 @@
-"""Compiled sweeps over flat arrays: no classes, no policy. `tests/kernels/` holds a plain NumPy twin of each."""
+"""Compiled loops over flat arrays, without classes or policy. `tests/kernels/` has a plain NumPy reference for each."""

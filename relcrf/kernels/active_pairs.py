@@ -1,8 +1,8 @@
-"""Active pair features: what they add to the scores of single variables, and the gradient of their weights.
+"""Scores and gradients of active pair features.
 
-Each of the two *sides* of a feature (a, b) is a table with a cell, or none, for every sample and key, and a variable in each
-cell: the feature says that two literals hold together, that of the variable of key a of the first side and that of the
-variable of key b of the second, in every sample that has both cells.
+A pair feature (a, b) has two *sides*. A side is a table with at most one cell per sample and key; a cell contains a
+variable. In every sample that has both cells, the feature is the conjunction of two literals: that of the variable of
+key a on the first side and that of the variable of key b on the second side.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from relcrf.kernels.prefetch import prefetch
 from relcrf.kernels.threads import freeze, map_key_ranges
 
 U = np.uint64
-"""Indices without a sign; see `forest.py`."""
+"""Type of loop indices, unsigned; see `forest.py`."""
 
 PREFETCH_LINES = 4
-"""Of 16 cells with which the cells of a key begin, asked for while those of the key before are read."""
+"""Number of cache lines (16 float32 each) of the next key's cells that are prefetched while a key is read."""
 
 
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
@@ -29,10 +29,10 @@ NUMBERS = (float32[::1], float64[::1])
 
 @kernel((read_only(SHORT), INDEX, SHORT))
 def sort_by_key(key, start, feature):
-    """Puts features in the order of their keys: those of key k are then from start[k] to start[k + 1] - 1.
+    """Sort features by key with a counting sort: those of key k are `feature[start[k]:start[k + 1]]`.
 
     Args:
-        key: shape (n_features,). start: zeros, shape (n_keys + 2,); overwritten, the last entry is of no use.
+        key: shape (n_features,). start: zeros, shape (n_keys + 2,); overwritten, the last entry is unused.
         feature: overwritten, shape (n_features,).
     """
     for f in range(len(key)):
@@ -40,30 +40,30 @@ def sort_by_key(key, start, feature):
     for k in range(2, len(start)):
         start[k] += start[k - 1]
     for f in range(len(key)):
-        place = key[f] + 1
-        feature[start[place]] = f
-        start[place] += 1
+        slot = key[f] + 1
+        feature[start[slot]] = f
+        start[slot] += 1
 
 
 @kernel(*((CELLS, int64, int64, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
-def gather(side, lo, hi, used, values, out):
-    """`out[cell] = values[variable]`, and 0 without one, for the cells of those of the keys lo..hi-1 that are used."""
+def gather(cells, lo, hi, used, values, out):
+    """Set `out[cell] = values[variable]`, or 0 without a variable, for the cells of the used keys among lo..hi-1."""
     for key in range(lo, hi):
         if used[key] > 0:
-            for cell in range(U(side.start[key]), U(side.start[key + 1])):
-                v = side.variable[cell]
+            for cell in range(U(cells.start[key]), U(cells.start[key + 1])):
+                v = cells.variable[cell]
                 out[cell] = values[U(v)] if v >= 0 else values.dtype.type(0)
 
 
 @kernel(*((CELLS, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
-def scatter(side, used, cells, out):
-    """`out[variable] += cells[cell]`, the adjoint of `gather`."""
+def scatter(cells, used, values, out):
+    """Add cell values to their variables, `out[variable] += values[cell]`: the adjoint of `gather`."""
     for key in range(len(used)):
         if used[key] > 0:
-            for cell in range(U(side.start[key]), U(side.start[key + 1])):
-                v = side.variable[cell]
+            for cell in range(U(cells.start[key]), U(cells.start[key + 1])):
+                v = cells.variable[cell]
                 if v >= 0:
-                    out[U(v)] += cells[cell]
+                    out[U(v)] += values[cell]
 
 
 FEATURE_TYPES = (CELLS, CELLS, int64, int64, int64, read_only(INDEX), read_only(SHORT), read_only(SHORT))
@@ -71,15 +71,15 @@ FAST = {"contract", "reassoc", "nsz"}
 
 
 @kernel(*((*FEATURE_TYPES, read_only(FLAT), read_only(numbers), numbers) for numbers in NUMBERS), fastmath={"contract"})
-def sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, holds, out):
-    """`out[cell] = sum over features of weight * holds` of the partner's cell in the same sample, for keys lo..hi-1.
+def sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, other_truth, out):
+    """Sum `weight * other_truth[partner's cell in the same sample]` over the features of each cell of keys lo..hi-1.
 
     Args:
-        start, feature: the features of the keys of `own`, as of `sort_by_key`.
+        start, feature: the features of the keys of `own`, as `sort_by_key` returns them.
         partner: the key of each feature in `other`, shape (n_features,). weight: the same shape.
-        holds: by cell of `other`. out: by cell of `own`; written for keys that have features.
+        other_truth: per cell of `other`. out: per cell of `own`; overwritten for keys that have features.
     """
-    total = np.zeros(n_samples, dtype=out.dtype)  # not 0 where it is not read
+    total = np.zeros(n_samples, dtype=out.dtype)  # stale entries of samples without a cell are never read
     for key in range(lo, hi):
         if start[key] == start[key + 1]:
             continue
@@ -90,27 +90,27 @@ def sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, 
             first, n = U(other.start[b]), U(other.start[b + 1] - other.start[b])
             if n == n_samples:
                 for z in range(n):
-                    total[z] += w * holds[first + z]
+                    total[z] += w * other_truth[first + z]
             else:
                 for cell in range(first, first + n):
-                    total[U(other.sample[cell])] += w * holds[cell]
+                    total[U(other.sample[cell])] += w * other_truth[cell]
         for cell in range(U(own.start[key]), U(own.start[key + 1])):
             out[cell] = total[U(own.sample[cell])]
 
 
 @kernel(*((*FEATURE_TYPES, *[read_only(numbers)] * 4, FLAT) for numbers in NUMBERS), fastmath=FAST)
 def feature_gradient(
-    first, second, n_samples, lo, hi, start, feature, partner, residual, holds, second_residual, second_holds, out
+    first, second, n_samples, lo, hi, start, feature, partner, residual, truth, second_residual, second_truth, out
 ):  # fmt: skip
-    """The gradient of the features of the first side's keys lo..hi-1; see `gradient`.
+    """Compute the gradient of the features whose first key is one of lo..hi-1; see `gradient`.
 
     Args:
-        start, feature, partner: as of `sum_by_cell`, with the first side as `own`.
-        residual, holds: by variable. second_residual, second_holds: by cell of the second side.
+        start, feature, partner: as for `sum_by_cell`, with the first side as `own`.
+        residual, truth: per variable. second_residual, second_truth: per cell of the second side.
         out: overwritten for these features, shape (n_features,).
     """
     own_residual = np.zeros(n_samples, dtype=residual.dtype)
-    own_holds = np.zeros(n_samples, dtype=residual.dtype)
+    own_truth = np.zeros(n_samples, dtype=residual.dtype)
     for key in range(lo, hi):
         if start[key] == start[key + 1]:
             continue
@@ -118,26 +118,26 @@ def feature_gradient(
             z, v = U(first.sample[cell]), first.variable[cell]
             if v >= 0:
                 own_residual[z] = residual[U(v)]
-                own_holds[z] = holds[U(v)]
+                own_truth[z] = truth[U(v)]
         for at in range(start[key], start[key + 1]):
             b = partner[feature[at]]
-            soon = U(second.start[partner[feature[min(at + 1, len(feature) - 1)]]])
+            next_cell = U(second.start[partner[feature[min(at + 1, len(feature) - 1)]]])
             for line in range(U(PREFETCH_LINES)):
-                prefetch(second_residual, soon + line * U(16))
-                prefetch(second_holds, soon + line * U(16))
+                prefetch(second_residual, next_cell + line * U(16))
+                prefetch(second_truth, next_cell + line * U(16))
             begin, n = U(second.start[b]), U(second.start[b + 1] - second.start[b])
             total = residual.dtype.type(0)
             if n == n_samples:
                 for i in range(n):
-                    total += own_residual[i] * second_holds[begin + i] + own_holds[i] * second_residual[begin + i]
+                    total += own_residual[i] * second_truth[begin + i] + own_truth[i] * second_residual[begin + i]
             else:
                 for cell in range(begin, begin + n):
                     z = U(second.sample[cell])
-                    total += own_residual[z] * second_holds[cell] + own_holds[z] * second_residual[cell]
+                    total += own_residual[z] * second_truth[cell] + own_truth[z] * second_residual[cell]
             out[feature[at]] = total
         for cell in range(U(first.start[key]), U(first.start[key + 1])):
             own_residual[U(first.sample[cell])] = 0.0
-            own_holds[U(first.sample[cell])] = 0.0
+            own_truth[U(first.sample[cell])] = 0.0
 
 
 def add_scores(
@@ -147,27 +147,28 @@ def add_scores(
     a: np.ndarray,
     b: np.ndarray,
     weight: np.ndarray,
-    holds: np.ndarray,
+    truth: np.ndarray,
     score: np.ndarray,
 ) -> None:
-    """Adds to the score of each variable's literal the weights of its active features, where their other literal holds.
+    """Add to the score of each variable's literal the weights of its active features whose other literal is true.
 
-    Of a feature (a, b) of weight w and each sample that has both cells, with variables v1 and v2: `score[v1] += w * holds[v2]`
-    and `score[v2] += w * holds[v1]`. No bit depends on the number of threads.
+    For a feature (a, b) of weight w and each sample that has both cells, with variables v1 and v2, it adds
+    `w * truth[v2]` to `score[v1]` and `w * truth[v1]` to `score[v2]`. The result does not depend on the number of
+    threads, bit for bit.
 
     Args:
-        first, second: the sides; a cell of variable -1 is as good as none.
+        first, second: the sides; a cell with variable -1 is treated as missing.
         a, b: keys of the first and of the second side, shape (n_features,), int32. weight: float64, the same shape.
-        holds: 1 where the variable's literal holds, shape (n_variables,), float64 or float32.
-        score: added to, of the shape and type of `holds`.
+        truth: 1 where the variable's literal is true, shape (n_variables,), float64 or float32.
+        score: added to; same shape and type as `truth`.
 
     Raises:
-        ValueError: `score` is not of the shape and type of `holds`, or is not contiguous.
+        ValueError: `score` differs from `truth` in shape or type, or is not contiguous.
     """
-    if (score.shape, score.dtype) != (holds.shape, holds.dtype) or not score.flags.c_contiguous:
-        raise ValueError(f"scores must be contiguous, of shape {holds.shape} and type {holds.dtype}")
-    add_side_scores(first, second, n_samples, a, b, weight, holds, score)
-    add_side_scores(second, first, n_samples, b, a, weight, holds, score)
+    if (score.shape, score.dtype) != (truth.shape, truth.dtype) or not score.flags.c_contiguous:
+        raise ValueError(f"scores must be contiguous, of shape {truth.shape} and type {truth.dtype}")
+    add_side_scores(first, second, n_samples, a, b, weight, truth, score)
+    add_side_scores(second, first, n_samples, b, a, weight, truth, score)
 
 
 def add_side_scores(
@@ -177,24 +178,24 @@ def add_side_scores(
     key: np.ndarray,
     partner: np.ndarray,
     weight: np.ndarray,
-    holds: np.ndarray,
+    truth: np.ndarray,
     score: np.ndarray,
 ) -> None:
-    """One half of `add_scores`: the scores of the variables of one side.
+    """Add the scores of the variables of one side; see `add_scores`.
 
     Args:
-        key, partner: of each feature in this side and in the other.
+        key, partner: the key of each feature on this side and on the other side.
     """
-    weight, holds, partner = freeze(weight, np.float64), freeze(holds, holds.dtype), freeze(partner, np.int32)
+    weight, truth, partner = freeze(weight, np.float64), freeze(truth, truth.dtype), freeze(partner, np.int32)
     start, feature = _sort_features(freeze(key, np.int32), own)
-    there = _gather_used_cells(other, partner, holds)
-    here = np.empty(len(own.variable), dtype=holds.dtype)
+    other_truth = _gather_used_cells(other, partner, truth)
+    own_sums = np.empty(len(own.variable), dtype=truth.dtype)
 
     def run(lo: int, hi: int) -> None:
-        sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, there, here)
+        sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, other_truth, own_sums)
 
     list(map_key_ranges(_count_reads(start, feature, partner, other), run))
-    scatter(own, freeze(np.diff(start), np.int64), freeze(here, here.dtype), score)
+    scatter(own, freeze(np.diff(start), np.int64), freeze(own_sums, own_sums.dtype), score)
 
 
 def gradient(
@@ -204,51 +205,51 @@ def gradient(
     a: np.ndarray,
     b: np.ndarray,
     residual: np.ndarray,
-    holds: np.ndarray,
+    truth: np.ndarray,
 ) -> np.ndarray:
-    """Of each feature the sum of `residual[v1] * holds[v2] + residual[v2] * holds[v1]`: the adjoint of `add_scores`.
+    """Sum `residual[v1] * truth[v2] + residual[v2] * truth[v1]` for each feature: the adjoint of `add_scores`.
 
     Args:
-        residual: of the shape and type of `holds`, in which sums are taken. Others: as of `add_scores`.
+        residual: same shape and type as `truth`; sums are accumulated in this type. Others: as for `add_scores`.
 
     Returns:
-        shape (n_features,), float64. No bit depends on the number of threads.
+        shape (n_features,), float64. The result does not depend on the number of threads, bit for bit.
 
     Raises:
-        ValueError: `residual` is not of the shape and type of `holds`.
+        ValueError: `residual` differs from `truth` in shape or type.
     """
-    if (residual.shape, residual.dtype) != (holds.shape, holds.dtype):
-        raise ValueError(f"residuals must be of shape {holds.shape} and type {holds.dtype}")
+    if (residual.shape, residual.dtype) != (truth.shape, truth.dtype):
+        raise ValueError(f"residuals must be of shape {truth.shape} and type {truth.dtype}")
     own, other = first, second
     partner = freeze(b, np.int32)
-    residual, holds = (freeze(values, values.dtype) for values in (residual, holds))
+    residual, truth = (freeze(values, values.dtype) for values in (residual, truth))
     start, feature = _sort_features(freeze(a, np.int32), own)
-    there = tuple(_gather_used_cells(other, partner, values) for values in (residual, holds))
+    other_values = tuple(_gather_used_cells(other, partner, values) for values in (residual, truth))
     out = np.empty(len(partner))
 
     def run(lo: int, hi: int) -> None:
-        feature_gradient(own, other, n_samples, lo, hi, start, feature, partner, residual, holds, *there, out)
+        feature_gradient(own, other, n_samples, lo, hi, start, feature, partner, residual, truth, *other_values, out)
 
     list(map_key_ranges(_count_reads(start, feature, partner, other), run))
     return out
 
 
 def _sort_features(key: np.ndarray, cells: KeyedCells) -> tuple[np.ndarray, np.ndarray]:
-    """Where the features of each key of a side begin, and features in that order."""
+    """Return the start of each key's features, and the features sorted by key."""
     start, feature = np.zeros(len(cells.start) + 1, dtype=np.int64), np.empty(len(key), dtype=np.int32)
     sort_by_key(key, start, feature)
     return freeze(start[:-1], np.int64), freeze(feature, np.int32)
 
 
-def _gather_used_cells(side: KeyedCells, key: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Values of variables by cell of a side, for the keys that some feature has."""
-    used = freeze(np.bincount(key, minlength=len(side.start) - 1), np.int64)
-    out = np.empty(len(side.variable), dtype=values.dtype)
-    list(map_key_ranges(np.diff(side.start) * (used > 0), lambda lo, hi: gather(side, lo, hi, used, values, out)))
+def _gather_used_cells(cells: KeyedCells, key: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the values of variables per cell, set only for keys that a feature uses."""
+    used = freeze(np.bincount(key, minlength=len(cells.start) - 1), np.int64)
+    out = np.empty(len(cells.variable), dtype=values.dtype)
+    list(map_key_ranges(np.diff(cells.start) * (used > 0), lambda lo, hi: gather(cells, lo, hi, used, values, out)))
     return freeze(out, out.dtype)
 
 
 def _count_reads(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: KeyedCells) -> np.ndarray:
-    """How many cells the features of each key read, shape (n_keys,)."""
+    """Count the cells that the features of each key read, shape (n_keys,)."""
     read = offsets(np.diff(other.start)[partner[feature]])
     return np.diff(read[start])

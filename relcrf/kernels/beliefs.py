@@ -1,4 +1,4 @@
-"""What messages, as logs, say in the end: distributions, the Bethe free energy, and a joint state."""
+"""Results of belief propagation from its messages: beliefs, the Bethe free energy, and a joint state."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from relcrf.kernels.messages import (
 
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT, FLAT)
-def compute_beliefs(net, tables, state, work, count, nodes, factors):
-    """Distributions of all nodes and factors, written to flat arrays; of an agreement, the probability that its nodes agree.
+def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
+    """Compute beliefs of all nodes and factors into flat arrays; for an agreement, the probability that its nodes agree.
 
     Args:
-        tables: whose messages are sums, in logs.
-        count: overwritten, shape (n_nodes,): how often each node counts, once less than its factors appear.
+        tables: for sum-product messages in logs.
+        count: overwritten by the counting number of each node, shape (n_nodes,): 1 minus the appearances of its
+            factors.
 
     Returns:
-        minus the Bethe free energy: the sum of the factors' log partitions, each as often as its appearance says, less
-        those of the nodes as often as they were counted too much.
+        minus the Bethe free energy: the sum of the log partitions of factors, weighted by their appearances, and of
+        nodes, weighted by their counting numbers.
     """
-    cavities, without, alike, differ, digit = work[0], work[2], work[4], work[5], work[6]
+    cavities, without, agreeing, differing, state_index = scratch[0], scratch[2], scratch[4], scratch[5], scratch[6]
     total = 0.0
     count[:] = 1.0
     for f in range(len(net.factors.start) - 1):
@@ -46,59 +47,59 @@ def compute_beliefs(net, tables, state, work, count, nodes, factors):
         begin = net.factors.table_start[f]
         if net.factors.agreement[f]:
             weight = tables.logs[begin]
-            compute_agreement(net, tables.log, tables.maximum, weight, first, cavities, without, alike, differ)
+            compute_agreement(net, tables.log, tables.maximum, weight, first, cavities, without, agreeing, differing)
             k = net.factors.cardinality[net.factors.node[first]]
             for x in range(k):
-                alike[x] += cavities[0, x]
-                differ[x] += cavities[0, x]
-            together, apart = normalise(alike[:k]), normalise(differ[:k])
-            either = semiring_add(together, apart, tables.log, tables.maximum)
-            value += either + max(weight, 0.0)
-            factors[begin] = np.exp(together - either)
+                agreeing[x] += cavities[0, x]
+                differing[x] += cavities[0, x]
+            log_agreeing, log_differing = normalise(agreeing[:k]), normalise(differing[:k])
+            log_either = semiring_add(log_agreeing, log_differing, tables.log, tables.maximum)
+            value += log_either + max(weight, 0.0)
+            factors[begin] = np.exp(log_agreeing - log_either)
         else:
-            digit[:] = 0
+            state_index[:] = 0
             cell = begin
             while cell >= 0:
                 factors[cell] = tables.logs[cell]
                 for q in range(first, stop):
-                    factors[cell] += cavities[q - first, digit[q - first]]
-                cell = advance_cell(net.factors, first, stop, first - 1, digit, cell)
+                    factors[cell] += cavities[q - first, state_index[q - first]]
+                cell = advance_cell(net.factors, first, stop, first - 1, state_index, cell)
             value += normalise(factors[begin : net.factors.table_start[f + 1]])
         total += net.appearance[f] * value
     for v in range(len(net.factors.cardinality)):
         first, stop = net.factors.state_start[v], net.factors.state_start[v + 1]
         for x in range(first, stop):
-            nodes[x] = -np.inf if state.barred[x] > 0 else state.product[x]
+            nodes[x] = -np.inf if state.n_impossible[x] > 0 else state.product[x]
         total += count[v] * normalise(nodes[first:stop])
     return total
 
 
 @inline_kernel
-def _find_best_state(net, tables, state, v, states, work):
-    """The best state of a node, given the states of those that have one (not -1) and the messages of all others."""
+def _find_best_state(net, tables, state, v, states, scratch):
+    """Return the best state of a node, given the decoded nodes (state not -1) and the messages from all others."""
     k = net.factors.cardinality[v]
-    cavities, new, value = work[0], work[3][0], work[5]
+    cavities, new, value = scratch[0], scratch[3][0], scratch[5]
     for x in range(k):
         value[x] = tables.nodes[net.factors.state_start[v] + x]
     for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
-        place = net.factors.touch[i]
-        f = net.factors.factor[place]
+        slot = net.factors.touch[i]
+        f = net.factors.factor[slot]
         first, stop = net.factors.start[f], net.factors.start[f + 1]
-        any_known = False
+        any_decoded = False
         for q in range(first, stop):
-            any_known = any_known or (q != place and states[net.factors.node[q]] >= 0)
-        if any_known:
+            any_decoded = any_decoded or (q != slot and states[net.factors.node[q]] >= 0)
+        if any_decoded:
             for q in range(first, stop):
                 w = net.factors.node[q]
-                if q != place and states[w] >= 0:
+                if q != slot and states[w] >= 0:
                     for x in range(net.factors.cardinality[w]):
                         cavities[q - first, x] = -np.inf
                     cavities[q - first, states[w]] = 0.0
-                elif q != place:
+                elif q != slot:
                     compute_cavity(net, tables, state, q, cavities[q - first])
-            compute_message(net, tables, place, work, new)
+            compute_message(net, tables, slot, scratch, new)
         else:
-            m = net.message_start[place]
+            m = net.message_start[slot]
             for x in range(k):
                 new[x] = state.message[m + x]
         for x in range(k):
@@ -113,13 +114,15 @@ def _find_best_state(net, tables, state, v, states, work):
 
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, int64, LONG, boolean[::1], int32[::1])
-def decode(net, tables, state, work, most, queue, queued, states):
-    """A joint state: node by node outwards from one of each component, given those before; then each node given all others,
-    as long as that betters the score.
+def decode(net, tables, state, scratch, max_rounds, queue, queued, states):
+    """Decode a joint state.
+
+    Nodes are first set one by one in breadth-first order from one node of each component, given the nodes set before.
+    Then each node is set given all others, in rounds, until no round changes a state.
 
     Args:
-        tables: whose messages are maxima of logs. most: rounds of betterment.
-        queue, queued: overwritten, shape (n_nodes,), int64; bool, False at first.
+        tables: for max-product messages in logs. max_rounds: maximum number of rounds of improvement.
+        queue, queued: scratch, shape (n_nodes,), int64 and bool; `queued` must be False on entry.
         states: overwritten, shape (n_nodes,), int32.
     """
     n_nodes = len(net.factors.cardinality)
@@ -133,7 +136,7 @@ def decode(net, tables, state, work, most, queue, queued, states):
         while head < tail:
             v = queue[head]
             head += 1
-            states[v] = _find_best_state(net, tables, state, v, states, work)
+            states[v] = _find_best_state(net, tables, state, v, states, scratch)
             for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
                 f = net.factors.factor[net.factors.touch[i]]
                 for q in range(net.factors.start[f], net.factors.start[f + 1]):
@@ -141,10 +144,10 @@ def decode(net, tables, state, work, most, queue, queued, states):
                         queue[tail] = net.factors.node[q]
                         queued[net.factors.node[q]] = True
                         tail += 1
-    for _ in range(most):
+    for _ in range(max_rounds):
         changed = False
         for v in range(n_nodes):
-            best = _find_best_state(net, tables, state, v, states, work)
+            best = _find_best_state(net, tables, state, v, states, scratch)
             if best != states[v]:
                 states[v] = best
                 changed = True

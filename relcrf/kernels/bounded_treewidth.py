@@ -1,4 +1,4 @@
-"""Edges of small treewidth, of large weight: a partial k-tree grown by one node at a time, in Prim's order."""
+"""Heavy subgraphs of bounded treewidth: a partial k-tree grown one node at a time, in the order of Prim's algorithm."""
 
 from __future__ import annotations
 
@@ -8,64 +8,64 @@ from numba import boolean, float64, int32, int64
 from relcrf.kernels.compile import kernel
 
 MAX_BAGS = 64
-"""Of those that hold a node, the latest that are looked at: hubs are in thousands."""
+"""Number of bags that are tried per node, the latest ones that contain it; hubs are in thousands of bags."""
 
 
 @kernel()
-def _push(key, item, size, value, what):
-    """Adds to a heap with the largest key first."""
-    place = size
-    while place > 0:
-        above = (place - 1) >> 1
-        if key[above] >= value:
+def _push(key, item, size, pushed_key, pushed):
+    """Push an item onto a heap with the largest key on top."""
+    at = size
+    while at > 0:
+        above = (at - 1) >> 1
+        if key[above] >= pushed_key:
             break
-        key[place] = key[above]
-        item[place] = item[above]
-        place = above
-    key[place] = value
-    item[place] = what
+        key[at] = key[above]
+        item[at] = item[above]
+        at = above
+    key[at] = pushed_key
+    item[at] = pushed
 
 
 @kernel()
 def _pop(key, item, size):
-    """Takes the first of a heap of `size` away, which the caller has read."""
-    value = key[size - 1]
-    what = item[size - 1]
+    """Remove the top of a heap of `size` items; the caller has read it."""
+    last_key = key[size - 1]
+    last = item[size - 1]
     size -= 1
-    place = 0
+    at = 0
     while True:
-        below = 2 * place + 1
+        below = 2 * at + 1
         if below >= size:
             break
         if below + 1 < size and key[below + 1] > key[below]:
             below += 1
-        if key[below] <= value:
+        if key[below] <= last_key:
             break
-        key[place] = key[below]
-        item[place] = item[below]
-        place = below
+        key[at] = key[below]
+        item[at] = item[below]
+        at = below
     if size > 0:
-        key[place] = value
-        item[place] = what
+        key[at] = last_key
+        item[at] = last
 
 
 @kernel((int64, int32[:, ::1], float64[::1], int64[::1], int32[::1], int64, boolean[::1]))
 def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
-    """Chooses edges, all of whose graph has treewidth `width` at most.
+    """Choose edges so that the resulting graph has treewidth at most `width`.
 
-    Every node that joins has a bag: itself and `width` nodes of another's bag, the one to whose nodes its edges weigh most.
-    Its edges into the bag are chosen. Bags make a tree decomposition.
+    Every added node gets a bag: itself and `width` nodes of an earlier bag, the one to whose nodes its edges have the
+    largest total weight. Its edges to these nodes are chosen. The bags form a tree decomposition.
 
     Args:
-        weight: shape (n_edges,); edges of weight 0 and below are never chosen.
-        start, incident: the edges at each node, shapes (n_nodes + 1,) and (2 * n_edges,).
-        chosen: False everywhere; overwritten, shape (n_edges,).
+        weight: shape (n_edges,); edges of weight 0 or less are never chosen.
+        start, incident: the edges at each node, in CSR form, shapes (n_nodes + 1,) and (2 * n_edges,).
+        chosen: overwritten, shape (n_edges,), all False on entry.
     """
     bag = np.full((n_nodes, width + 1), -1, dtype=np.int32)
-    holder = np.full((n_nodes, MAX_BAGS), -1, dtype=np.int32)  # the latest bags that hold each node, a ring
-    held = np.zeros(n_nodes, dtype=np.int64)
+    bags_of = np.full((n_nodes, MAX_BAGS), -1, dtype=np.int32)  # ring buffer of the latest bags that contain each node
+    n_bags = np.zeros(n_nodes, dtype=np.int64)
     placed = np.zeros(n_nodes, dtype=np.bool_)
-    seen = np.full(n_nodes, -1, dtype=np.int32)
+    tried_by = np.full(n_nodes, -1, dtype=np.int32)
     edge_to = np.full(n_nodes, -1, dtype=np.int32)
     key = np.empty(2 * len(edges) + 1)
     item = np.empty(2 * len(edges) + 1, dtype=np.int32)
@@ -75,10 +75,10 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
         size = 0
         v = first
         while True:
-            # The best bag: the weight of the edges into it, all but the lightest where it is full.
+            # Find the best bag: the largest total weight of edges into it, without the lightest one if the bag is full.
             best = -1
             best_weight = 0.0
-            most = 0
+            best_size = 0
             for at in range(start[v], start[v + 1]):
                 e = incident[at]
                 u = edges[e, 0] + edges[e, 1] - v
@@ -88,36 +88,36 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
                 u = edges[incident[at], 0] + edges[incident[at], 1] - v
                 if edge_to[u] < 0:
                     continue
-                for ring in range(min(held[u], MAX_BAGS)):
-                    b = holder[u, ring]
-                    if seen[b] == v:
+                for ring in range(min(n_bags[u], MAX_BAGS)):
+                    b = bags_of[u, ring]
+                    if tried_by[b] == v:
                         continue
-                    seen[b] = v
+                    tried_by[b] = v
                     total = 0.0
                     lightest = np.inf
                     members = 0
-                    for place in range(width + 1):
+                    for i in range(width + 1):
                         w = 0.0
-                        if bag[b, place] >= 0:
+                        if bag[b, i] >= 0:
                             members += 1
-                            if edge_to[bag[b, place]] >= 0:
-                                w = weight[edge_to[bag[b, place]]]
+                            if edge_to[bag[b, i]] >= 0:
+                                w = weight[edge_to[bag[b, i]]]
                         total += w
                         lightest = min(lightest, w)
                     total -= lightest
-                    # Of equals the fuller one, which leaves more to those that come, and then the first.
+                    # Ties go to the larger bag, which gives later nodes more choice, then to the earlier one.
                     if total > best_weight or (
-                        total == best_weight and (members > most or (members == most and b < best))
+                        total == best_weight and (members > best_size or (members == best_size and b < best))
                     ):
                         best = b
                         best_weight = total
-                        most = members
+                        best_size = members
             bag[v, 0] = v
             if best >= 0:
-                lightest_place = -1
+                lightest_index = -1
                 lightest = np.inf
-                for place in range(width, -1, -1):
-                    u = bag[best, place]
+                for i in range(width, -1, -1):
+                    u = bag[best, i]
                     w = 0.0
                     if u < 0:
                         w = -1.0
@@ -125,11 +125,11 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
                         w = weight[edge_to[u]]
                     if w < lightest:
                         lightest = w
-                        lightest_place = place
+                        lightest_index = i
                 n = 1
-                for place in range(width + 1):
-                    u = bag[best, place]
-                    if place == lightest_place or u < 0:
+                for i in range(width + 1):
+                    u = bag[best, i]
+                    if i == lightest_index or u < 0:
                         continue
                     bag[v, n] = u
                     n += 1
@@ -138,11 +138,11 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
             for at in range(start[v], start[v + 1]):
                 edge_to[edges[incident[at], 0] + edges[incident[at], 1] - v] = -1
             placed[v] = True
-            for place in range(width + 1):
-                u = bag[v, place]
+            for i in range(width + 1):
+                u = bag[v, i]
                 if u >= 0:
-                    holder[u, held[u] % MAX_BAGS] = v
-                    held[u] += 1
+                    bags_of[u, n_bags[u] % MAX_BAGS] = v
+                    n_bags[u] += 1
             for at in range(start[v], start[v + 1]):
                 e = incident[at]
                 u = edges[e, 0] + edges[e, 1] - v

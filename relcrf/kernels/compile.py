@@ -1,7 +1,7 @@
-"""How kernels are compiled, and the folder that keeps the compiled ones from one process to the next.
+"""Compilation of kernels, and the folder in which compiled kernels are cached between processes.
 
-Numba's cache is pickled, so a folder is used only where nobody else can have put something: where the user says
-(`NUMBA_CACHE_DIR`), beside the package's own code, or in a folder of the user's own.
+Numba pickles its cache, so loading a file can run code: a folder is used only if no other user can write to it. It is
+the one that the user sets (`NUMBA_CACHE_DIR`), `__pycache__` of this package, or a private folder of the user.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ STALE_INDEX_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What unpickling an index raises that a machine left behind which lost its power, that a full disk cut short, or that names
-classes which another version of Numba has elsewhere.
+"""Exceptions raised by unpickling an index that was truncated by a power failure or a full disk, or that refers to classes
+which another version of Numba has moved.
 """
 
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """Where compiled kernels are kept.
+    """A cache folder of compiled kernels.
 
     Args:
-        path: the folder; None where no place was found, and every process compiles for itself.
-        private: nobody else may be able to write to it, as its place is open to others.
-        note: why it is not the place that one would expect; empty where it is.
+        path: the folder; None if no usable folder was found, so that every process compiles its own kernels.
+        private: whether the folder is rejected if another user can write to it.
+        note: why the folder differs from the expected one; empty if it does not.
     """
 
     path: Path | None
@@ -59,13 +59,13 @@ class CacheFolder:
     note: str = ""
 
     def is_usable(self) -> bool:
-        """Makes the folder where it is not there; whether it can be written to and locked, and is as private as asked."""
+        """Create the folder if it is missing; return True if it is writable, lockable and, if required, private."""
         if self.path is None:
             return False
         try:
-            for place in (*reversed(self.path.parents), self.path):
-                if not place.exists():
-                    place.mkdir(mode=0o700, exist_ok=True)
+            for folder in (*reversed(self.path.parents), self.path):
+                if not folder.exists():
+                    folder.mkdir(mode=0o700, exist_ok=True)
             if self.private and not _is_private(self.path):
                 return False
             tempfile.TemporaryFile(dir=self.path).close()
@@ -76,57 +76,58 @@ class CacheFolder:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether nobody but this user and root can write to the folder, or put another in its place."""
+    """Return True if no user but this one and root can write to the folder or replace it."""
     if folder.is_symlink():
         return False
     if sys.platform == "win32":
-        return True  # its folders of users, and of their temporary files, are closed to others
+        return True  # user folders and temporary folders of Windows are not writable for other users
     real = folder.resolve()
-    for place in (real, *real.parents):
-        status = place.stat()
+    for ancestor in (real, *real.parents):
+        status = ancestor.stat()
         if status.st_uid not in (os.getuid(), 0):
             return False
         others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        if others_write and (place == real or not status.st_mode & stat.S_ISVTX):
+        if others_write and (ancestor == real or not status.st_mode & stat.S_ISVTX):
             return False
     return real.stat().st_uid == os.getuid()
 
 
 def _lock_folder(folder: Path) -> AbstractContextManager[None]:
-    """Keep other processes and threads from reading and adding compiled kernels."""
+    """Lock out other processes and threads that read or add compiled kernels."""
     return file_lock(folder / ".lock")
 
 
 @cache
 def cache_folder() -> CacheFolder:
-    """The folder of compiled kernels, chosen once in a process.
+    """Choose the cache folder of compiled kernels, once per process.
 
-    `NUMBA_CACHE_DIR` where it is set; else `__pycache__` of this package where it can be written to; else
-    the user's cache folder (on Linux `$XDG_CACHE_HOME/relcrf/kernels`, by default in `~/.cache`); else a folder of the user's
-    own among the temporary ones.
+    The first usable one of: `NUMBA_CACHE_DIR`, if it is set; `__pycache__` of this package; the user's cache folder (on
+    Linux `$XDG_CACHE_HOME/relcrf/kernels`, by default in `~/.cache`); a private folder in the temporary directory.
     """
-    # One folder for each installation: two versions would throw out each other's kernels.
-    own = "kernels_" + hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:16]
+    # One folder per installation: two versions would evict each other's kernels.
+    installation = "kernels_" + hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:16]
     note = ""
     if config.CACHE_DIR:
-        asked = CacheFolder(Path(config.CACHE_DIR).absolute() / own)
-        if asked.is_usable():
-            return asked
+        requested = CacheFolder(Path(config.CACHE_DIR).absolute() / installation)
+        if requested.is_usable():
+            return requested
         note = f"NUMBA_CACHE_DIR is {config.CACHE_DIR}, where compiled kernels cannot be written; "
-    places = [CacheFolder(PACKAGE / "__pycache__", note=note and f"{note}they are in {PACKAGE / '__pycache__'}")]
-    folder = user_cache_path("relcrf", appauthor=False) / "kernels" / own
+    candidates = [CacheFolder(PACKAGE / "__pycache__", note=note and f"{note}they are in {PACKAGE / '__pycache__'}")]
+    folder = user_cache_path("relcrf", appauthor=False) / "kernels" / installation
     if folder.is_absolute():
-        places.append(CacheFolder(folder, private=True, note=note and f"{note}they are in {folder}"))
+        candidates.append(CacheFolder(folder, private=True, note=note and f"{note}they are in {folder}"))
     user = getpass.getuser() if sys.platform == "win32" else os.getuid()
-    folder = Path(tempfile.gettempdir()) / f"relcrf_{user}_{own}"
-    places.append(CacheFolder(folder, private=True, note=f"{note}compiled kernels are kept in {folder} only"))
-    nowhere = CacheFolder(None, note=f"{note}no folder can keep compiled kernels: every process compiles its own")
-    return next((place for place in places if place.is_usable()), nowhere)
+    folder = Path(tempfile.gettempdir()) / f"relcrf_{user}_{installation}"
+    candidates.append(CacheFolder(folder, private=True, note=f"{note}compiled kernels are cached in {folder} only"))
+    no_folder = CacheFolder(
+        None, note=f"{note}no usable cache folder for compiled kernels: every process compiles its own"
+    )
+    return next((candidate for candidate in candidates if candidate.is_usable()), no_folder)
 
 
 @cache
 def _source_stamp() -> str:
-    """Of all kernels together: a compiled one holds those of other files that it calls."""
+    """Hash the source of all kernels: a compiled kernel contains the kernels of other files that it calls."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -134,17 +135,17 @@ def _source_stamp() -> str:
 
 
 class _KernelCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache of one kernel, for several processes at once; whatever depends on Numba's private cache is in this class.
+    """Numba's cache of one kernel, made safe for concurrent processes; the only class that uses Numba's private cache API.
 
-    Numba alone numbers its files by an index that it reads before and writes after: two processes that compile one kernel
-    for different types can give both the same number, and the code of the one is then run for the types of the other.
+    Numba numbers its files by an index that it reads and writes without a lock: two processes that compile one kernel
+    for different types can choose the same number, and the code for one type is then run for the other.
     """
 
     class _KernelFiles(CompileResultCacheImpl):  # type: ignore[misc]
-        """The files of one kernel, in our folder."""
+        """The files of one kernel in the cache folder of relcrf."""
 
         class _KernelLocator(_CacheLocator):  # type: ignore[misc]
-            """The folder, the stamp and the name of one kernel's files."""
+            """The folder, source stamp and name of the files of one kernel."""
 
             def __init__(self, function: Callable[..., Any]) -> None:
                 self._line = function.__code__.co_firstlineno
@@ -168,18 +169,18 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
     @classmethod
     def attach(cls, dispatcher: Any, function: Callable[..., Any]) -> None:
-        """Make a dispatcher read and write its kernel here."""
+        """Attach this cache to a dispatcher."""
         dispatcher._cache = cls(function)
 
     @classmethod
     def has_all(cls, dispatcher: Any, signatures: tuple[tuple[Any, ...], ...]) -> bool:
-        """Return whether a dispatcher's code for all these types is cached."""
+        """Return True if a dispatcher's code is cached for all these signatures."""
         cached = dispatcher._cache
         return isinstance(cached, cls) and all(cached.contains(types_, dispatcher.targetctx) for types_ in signatures)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         folder = cache_folder()
-        if folder.path is None or not folder.is_usable():  # what is temporary may have been cleared away since
+        if folder.path is None or not folder.is_usable():  # a temporary folder may have been deleted meanwhile
             return None
         with _lock_folder(folder.path):
             try:
@@ -189,7 +190,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
                 return None
 
     def contains(self, signature: tuple[Any, ...], target_context: Any) -> bool:
-        """Whether the code for these types is there; it is not read."""
+        """Return True if the code for this signature is cached, without loading it."""
         folder = cache_folder()
         if folder.path is None or not folder.is_usable():
             return False
@@ -209,42 +210,42 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled function and the types of arguments that users meet."""
+    """A compiled function and the signatures that relcrf calls it with."""
 
     dispatcher: Any
     signatures: tuple[tuple[Any, ...], ...]
 
     def is_cached(self) -> bool:
-        """Whether the cache has the code for all these types."""
+        """Return True if the cache contains the code for all signatures."""
         return _KernelCache.has_all(self.dispatcher, self.signatures)
 
     def compile(self) -> None:
-        """Compiles for all these types, or reads what is compiled."""
+        """Compile for all signatures, or load what is cached."""
         for signature in self.signatures:
             self.dispatcher.compile(signature)
 
 
 KERNELS: dict[str, Kernel] = {}
-"""The kernels of the modules that have been imported, by `module.function`."""
+"""The kernels of all imported modules, by `module.function`."""
 
 
 def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compiles a function by Numba when it is first called, without the interpreter's lock, and keeps the result.
+    """Compile a function with Numba on its first call, releasing the GIL, and cache the result.
 
     Args:
-        signatures: the types of arguments that it is called with, for `relcrf warmup`. None for one that only other
-            kernels call: it is compiled and kept with them, and from Python it is the plain function.
-        label: tells functions of one name apart, which a factory makes.
-        options: of `numba.njit`, such as `fastmath`. Divisions by 0 give inf, nan or (of integers) 0, as those of NumPy:
-            to raise an error takes long to compile, and stops loops from being vectorised.
+        signatures: the argument types that it is called with, for `relcrf warmup`. Empty for a function that only other
+            kernels call: it is compiled and cached as a part of them, and called from Python it runs uncompiled.
+        label: distinguishes functions of the same name that a factory creates.
+        options: options of `numba.njit`, such as `fastmath`. As in NumPy, division by 0 gives inf, nan or, for
+            integers, 0: raising an error would take long to compile and prevent vectorisation.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        # The ways into a function from C, which nobody takes, and from Python are a quarter of what there is to compile.
-        ours = {"error_model": "numpy", "no_cfunc_wrapper": True, **options}
+        # The wrappers for C, which are unused, and for Python take a quarter of the compile time.
+        njit_options = {"error_model": "numpy", "no_cfunc_wrapper": True, **options}
         if not signatures and "inline" not in options:
-            return register_jitable(**ours)(function)
-        dispatcher = njit(nogil=True, **ours)(function)
+            return register_jitable(**njit_options)(function)
+        dispatcher = njit(nogil=True, **njit_options)(function)
         if config.DISABLE_JIT:
             return dispatcher
         if cache_folder().path is not None:
@@ -257,14 +258,14 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
 
 
 def allocation_free_kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a kernel that makes no arrays and so counts no references: counted, those of large tuples take most of the time."""
+    """Compile a kernel that allocates no arrays, without reference counting, which is expensive for large tuples."""
     return kernel(signature, _nrt=False)
 
 
 inline_kernel = kernel(_nrt=False, forceinline=True)
-"""Decorator of functions that are inlined into such kernels, whose tuples are more than a hundred arguments."""
+"""Decorator of functions inlined into such kernels, whose tuples are passed as more than a hundred arguments."""
 
 
 def read_only(array: Any) -> Any:
-    """The type of the same array where it may not be written to, as one that comes from a file."""
+    """Return the read-only variant of an array type, e.g. for arrays that are memory-mapped from a file."""
     return types.Array(array.dtype, array.ndim, array.layout, readonly=True)

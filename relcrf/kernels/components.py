@@ -1,4 +1,4 @@
-"""Connected components of pairs that come in parts, by union and find."""
+"""Connected components by union-find, for edges that arrive in chunks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from relcrf.kernels.compile import kernel
 
 @kernel()
 def find(parent, node):
-    """The representative of a node's component, its lowest node; paths are halved on the way.
+    """Return the representative of a node's component, its lowest node, and halve the path to it.
 
     Args:
-        parent: shape (n,), int32; each node's parent, its own index at first.
+        parent: shape (n,), int32; each node's parent, initially the node itself.
     """
     while parent[node] != node:
         parent[node] = parent[parent[node]]
@@ -21,14 +21,14 @@ def find(parent, node):
 
 
 @kernel((int32[::1], int32[::1], int32[::1], boolean[::1]))
-def unite(parent, first, second, keep):
-    """Joins the components of `first[k]` and `second[k]` wherever both may be joined.
+def unite(parent, first, second, joinable):
+    """Join the components of `first[k]` and `second[k]` for each k where both nodes are joinable.
 
     Args:
-        first, second: shape (n_pairs,). keep: shape (n_nodes,), bool: nodes that may be joined to others.
+        first, second: shape (n_pairs,). joinable: shape (n_nodes,), bool.
     """
     for k in range(len(first)):
-        if keep[first[k]] and keep[second[k]]:
+        if joinable[first[k]] and joinable[second[k]]:
             a, b = find(parent, first[k]), find(parent, second[k])
             if a < b:
                 parent[b] = a
@@ -38,6 +38,6 @@ def unite(parent, first, second, keep):
 
 @kernel((int32[::1],))
 def flatten(parent):
-    """Makes every node's parent its representative."""
+    """Replace every node's parent by the representative of its component."""
     for node in range(len(parent)):
         parent[node] = find(parent, node)

@@ -1,4 +1,4 @@
-"""Flat tables of single nodes: probabilities from log potentials, and the literals of candidates on them."""
+"""Conditional distributions of single nodes, as flat tables over states, and literals on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.vector_math import exp
 
 U = np.uint64
-"""Indices without a sign; see `forest.py`."""
+"""Type of loop indices, unsigned; see `forest.py`."""
 
 FLAT = float64[::1]
 READ_ONLY_FLAT, STARTS, NODES = (read_only(array) for array in (FLAT, int64[::1], int32[::1]))
@@ -17,10 +17,10 @@ READ_ONLY_FLAT, STARTS, NODES = (read_only(array) for array in (FLAT, int64[::1]
 
 @kernel((STARTS, FLAT, FLAT), fastmath={"contract"})
 def normalise(start, tables, log_partition):
-    """Makes log potentials probabilities, in place.
+    """Convert log potentials to probabilities, in place.
 
     Args:
-        start: where each node's states begin, shape (n_nodes + 1,).
+        start: offset of each node's states, shape (n_nodes + 1,).
         log_partition: overwritten, shape (n_nodes,).
     """
     for node in range(len(log_partition)):
@@ -39,10 +39,10 @@ def normalise(start, tables, log_partition):
 
 @kernel((NODES, STARTS, READ_ONLY_FLAT, READ_ONLY_FLAT, FLAT))
 def add_literal_scores(nodes, start, truth, score, tables):
-    """Adds the score of a literal on each of some nodes to the states in which it holds.
+    """Add the score of each node's literal to the states in which the literal is true.
 
     Args:
-        truth: of the literal in each state. score: by node.
+        truth: truth value of the literal in each state. score: per node.
     """
     for node in nodes:
         first = U(start[node])
@@ -52,7 +52,7 @@ def add_literal_scores(nodes, start, truth, score, tables):
 
 @kernel((NODES, STARTS, READ_ONLY_FLAT, READ_ONLY_FLAT, FLAT))
 def compute_expectations(nodes, start, truth, tables, out):
-    """The adjoint: `out[node] = sum over states of truth * tables`."""
+    """Set `out[node] = sum over states of truth * tables`, the expected truth: the adjoint of `add_literal_scores`."""
     for node in nodes:
         first, total = U(start[node]), 0.0
         for state in range(U(len(truth))):

@@ -1,10 +1,11 @@
-"""Softmax regressions of columns on each other: the conditionals of variables in a table of samples by columns, where an edge
-between two columns has one table of weights for all samples.
+"""Softmax regressions of columns on each other: conditionals of the variables in a table of samples by columns.
 
-A block of samples stays in the nearest cache from the scores to the gradients. Each sample has a row of numbers, one for each
-state of the column. What an edge adds to it is a row of its table, which the other column's state selects; the gradient of that
-row is the sum of the rows of residuals under that state. Rows are added as whole vectors, and nothing is one-hot. Between the
-two the rows stand by state, so that exponentials run over samples.
+An edge between two columns has one table of weights for all samples.
+
+A block of samples stays in the L1 cache from the scores to the gradients. Each sample has a row of scores, one for each
+state of the column. An edge adds to it the row of its table that the other column's state selects; the gradient of that
+table row is the sum of the residual rows of all samples with that state. Rows are added as whole vectors; no one-hot
+encoding is built. Between the two steps the scores are transposed, so that exponentials are vectorised over samples.
 """
 
 from __future__ import annotations
@@ -19,34 +20,34 @@ from relcrf.kernels.lane_vectors import make_adder
 from relcrf.kernels.vector_math import exp, log
 
 U = np.uint64
-"""Indices without a sign; see `forest.py`."""
+"""Type of loop indices, unsigned; see `forest.py`."""
 
 ONE = U(1)
 
 BLOCK_SIZE = U(256)
-"""Samples at a time: their rows, of 8 states, are 16 KiB."""
+"""Samples per block: with 8 states, their rows take 16 KiB."""
 
 GRADIENT_COPIES = 2
-"""Of gradients, which take turns: an addition to the same row would wait for the one before."""
+"""Number of gradient accumulators used in turn: consecutive additions to the same row would wait for each other."""
 
 VECTOR_LENGTH = 8
-"""Rows are whole vectors of so many float64. LLVM makes several of one where the machine's are shorter."""
+"""Row lengths are padded to a multiple of this number of float64. LLVM splits a vector if the machine's are shorter."""
 
 VECTOR_STEP = U(VECTOR_LENGTH)
 
 CACHE_LINE_BYTES = 64
-"""Bytes of a line of cache. A row that lies in two lines takes twice as long."""
+"""Size of a cache line. Adding a row that crosses two lines takes twice as long."""
 
 
 class SampleTable(NamedTuple):
-    """A table of variables.
+    """A table of variables, by column and sample.
 
     Args:
-        n_states: of each column, shape (n_columns,), int32.
-        states: the labels, shape (n_columns, n_samples), int8; -1 where there is no variable.
-        labels: those that are trained on; -1 elsewhere. The same shape.
-        node, state_start: each variable's node, of the same shape, int32, and where its states begin in flat tables; both empty
-            where all variables of a column have the same potentials.
+        n_states: number of states of each column, shape (n_columns,), int32.
+        states: all labels, shape (n_columns, n_samples), int8; -1 where there is no variable.
+        labels: the labels that are trained on, -1 elsewhere; same shape and type.
+        node, state_start: the node of each variable, same shape, int32, and the offset of its states in flat tables;
+            both empty if all variables of a column have the same potentials.
     """
 
     n_states: np.ndarray
@@ -57,12 +58,13 @@ class SampleTable(NamedTuple):
 
 
 class ColumnEdges(NamedTuple):
-    """The edges of each column.
+    """The edges of each column, in CSR form.
 
     Args:
-        start: where those of each column begin, shape (n_columns + 1,), int64.
-        other: the column at their other end, shape (n,), int32.
-        row: where the rows of a table for its states begin, after one of zeros for no state, shape (n,), int64.
+        start: start of each column's edges, shape (n_columns + 1,), int64.
+        other: the column at the other end of each edge, shape (n,), int32.
+        row: first row of the edge's table, shape (n,), int64: a row of zeros for a missing state, then one row for each
+            state of the other column.
     """
 
     start: np.ndarray
@@ -79,33 +81,33 @@ COLUMN_EDGES = types.NamedTuple([read_only(INDEX), read_only(int32[::1]), read_o
 
 
 def aligned_zeros(size: int) -> np.ndarray:
-    """Zeros, shape (size,), that begin with a line of cache, as those rows should that are added."""
-    room = np.zeros(size + CACHE_LINE_BYTES // 8)
-    first = -room.ctypes.data % CACHE_LINE_BYTES // 8
-    return room[first : first + size]
+    """Allocate zeros, shape (size,), aligned to a cache line."""
+    padded = np.zeros(size + CACHE_LINE_BYTES // 8)
+    first = -padded.ctypes.data % CACHE_LINE_BYTES // 8
+    return padded[first : first + size]
 
 
 _add_row = make_adder(VECTOR_LENGTH)
 
 
 @kernel()
-def _add_table_scores(columns, acting, c, begin, n, tables, width, rows):
-    """Adds to n samples' rows what the edges of a column say."""
-    for at in range(U(acting.start[c]), U(acting.start[c + ONE])):
-        other, first = U(acting.other[at]), acting.row[at] + 1
-        for i in range(n):
+def _add_table_scores(columns, active, c, begin, n_samples, tables, width, rows):
+    """Add the table rows of a column's edges to the rows of `n_samples` samples."""
+    for at in range(U(active.start[c]), U(active.start[c + ONE])):
+        other, first = U(active.other[at]), active.row[at] + 1
+        for i in range(n_samples):
             row = U(first + columns.states[other, begin + i]) * width
             for x in range(U(0), width, VECTOR_STEP):
                 _add_row(rows, i * width + x, tables, row + x)
 
 
 @kernel()
-def _add_table_gradients(columns, asked, c, begin, n, rows, width, gradient):
-    """The adjoint: adds n samples' rows to the gradients of the edges of a column."""
+def _add_table_gradients(columns, requested, c, begin, n_samples, rows, width, gradient):
+    """Add the rows of `n_samples` samples to the gradients of a column's edges: the adjoint of `_add_table_scores`."""
     size = U(len(gradient) // GRADIENT_COPIES)
-    for at in range(U(asked.start[c]), U(asked.start[c + ONE])):
-        other, first = U(asked.other[at]), asked.row[at] + 1
-        for i in range(n):
+    for at in range(U(requested.start[c]), U(requested.start[c + ONE])):
+        other, first = U(requested.other[at]), requested.row[at] + 1
+        for i in range(n_samples):
             row = U(first + columns.states[other, begin + i]) * width + (i % U(GRADIENT_COPIES)) * size
             for x in range(U(0), width, VECTOR_STEP):
                 _add_row(gradient, row + x, rows, i * width + x)
@@ -113,12 +115,13 @@ def _add_table_gradients(columns, asked, c, begin, n, rows, width, gradient):
 
 @kernel(fastmath={"contract"})
 def _compute_residuals(labels, n, k, width, rows, scores, top, loss):
-    """Makes scores residuals: of each state its probability less 1 at the label, 0 where there is none.
+    """Convert scores to residuals: the probability of each state, minus 1 at the label; 0 for samples without a label.
 
     Args:
-        labels: of n samples. rows: their scores; then residuals.
-        scores: overwritten by probabilities by state, shape (k, BLOCK); top, loss: overwritten, shape (BLOCK,): minus the log
-            probabilities of labels are in `loss`.
+        labels: labels of n samples. rows: scores on entry, residuals on return.
+        scores: overwritten by the probabilities, transposed, shape (k, BLOCK_SIZE).
+        top: scratch, shape (BLOCK_SIZE,). loss: overwritten by minus the log probability of each label, shape
+            (BLOCK_SIZE,).
     """
     for x in range(k):
         for i in range(n):
@@ -138,9 +141,9 @@ def _compute_residuals(labels, n, k, width, rows, scores, top, loss):
         top[i] -= rows[i * width + U(max(labels[i], 0))]
     for i in range(n):
         total = loss[i]
-        known = labels[i] >= 0
-        loss[i] = top[i] + log(total) if known else 0.0
-        top[i] = 1.0 / total if known else 0.0
+        is_labelled = labels[i] >= 0
+        loss[i] = top[i] + log(total) if is_labelled else 0.0
+        top[i] = 1.0 / total if is_labelled else 0.0
     for x in range(k):
         for i in range(n):
             scores[x, i] *= top[i]
@@ -152,7 +155,7 @@ def _compute_residuals(labels, n, k, width, rows, scores, top, loss):
 
 @kernel(fastmath={"contract", "reassoc", "nsz"})
 def _sum_first(values, n):
-    """The sum of the first n numbers."""
+    """Sum the first n values."""
     total = 0.0
     for i in range(n):
         total += values[i]
@@ -176,50 +179,55 @@ def _sum_first(values, n):
         FLAT,
     )
 )
-def sweep_columns(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_base, gradient, rows):
-    """Values and gradients of the columns lo..hi-1: of all, or only of those with an edge that is asked for.
+def sweep_columns(
+    columns, active, requested, all_columns, lo, hi, base, tables, flat, value, base_sums, gradient, rows
+):
+    """Compute values and gradients of the columns lo..hi-1, or only of those with a requested edge.
 
     Args:
-        every: whether of all.
-        base: log potentials of each column's states, shape (n_columns, width); the width is a multiple of `ROW`.
-        tables: flat rows of tables of the acting edges, a row after the other.
-        flat: where nodes are given, their log potentials, in addition to those of columns; then residuals. Else empty.
-        value: of each column, minus the sum of log conditionals; overwritten.
-        of_base: sums of the probabilities of states where there are labels, shape (n_columns, width); overwritten.
-        gradient: of the rows of the asked edges, as `tables`, `GRADIENT_COPIES` times, of which the sum counts; added to. Gradients
-            for no state are of no use.
-        rows: room for a block, shape (BLOCK * width,); overwritten.
+        active: the edges that contribute to the scores. requested: the edges whose gradients are computed.
+        all_columns: whether to include columns without a requested edge.
+        base: log potentials of each column's states, shape (n_columns, width); the width is a multiple of
+            `VECTOR_LENGTH`.
+        tables: flat tables of the active edges, row by row.
+        flat: if `columns` has nodes, their log potentials on entry, added to those of columns, and residuals on return;
+            else empty.
+        value: overwritten by minus the sum of log conditionals of each column.
+        base_sums: overwritten by the sums of state probabilities over labelled samples, shape (n_columns, width).
+        gradient: added to; table rows of the requested edges, laid out as `tables`, in `GRADIENT_COPIES` copies whose
+            sum is the gradient. The rows for a missing state are meaningless.
+        rows: scratch for one block, shape (BLOCK_SIZE * width,).
     """
-    width, n_samples = U(base.shape[1]), U(columns.states.shape[1])
+    width, n_total = U(base.shape[1]), U(columns.states.shape[1])
     scores = np.empty((width, BLOCK_SIZE))
     top, loss = np.empty(BLOCK_SIZE), np.empty(BLOCK_SIZE)
     for c in range(U(lo), U(hi)):
-        if not every and asked.start[c] == asked.start[c + ONE]:
+        if not all_columns and requested.start[c] == requested.start[c + ONE]:
             continue
         k = U(columns.n_states[c])
         value[c] = 0.0
-        of_base[c, :] = 0.0
-        for begin in range(U(0), n_samples, BLOCK_SIZE):
-            n = min(BLOCK_SIZE, n_samples - begin)
-            for i in range(n):
+        base_sums[c, :] = 0.0
+        for begin in range(U(0), n_total, BLOCK_SIZE):
+            n_samples = min(BLOCK_SIZE, n_total - begin)
+            for i in range(n_samples):
                 for x in range(width):
                     rows[i * width + x] = base[c, x]
             if len(flat):
-                for i in range(n):
+                for i in range(n_samples):
                     node = columns.node[c, begin + i]
                     if node >= 0:
                         for x in range(k):
                             rows[i * width + x] += flat[U(columns.state_start[node]) + x]
-            _add_table_scores(columns, acting, c, begin, n, tables, width, rows)
-            labels = columns.labels[c, begin : begin + n]
-            _compute_residuals(labels, n, k, width, rows, scores, top, loss)
-            value[c] += _sum_first(loss, n)
+            _add_table_scores(columns, active, c, begin, n_samples, tables, width, rows)
+            labels = columns.labels[c, begin : begin + n_samples]
+            _compute_residuals(labels, n_samples, k, width, rows, scores, top, loss)
+            value[c] += _sum_first(loss, n_samples)
             for x in range(k):
-                of_base[c, x] += _sum_first(scores[x], n)
+                base_sums[c, x] += _sum_first(scores[x], n_samples)
             if len(flat):
-                for i in range(n):
+                for i in range(n_samples):
                     node = columns.node[c, begin + i]
                     if node >= 0:
                         for x in range(k):
                             flat[U(columns.state_start[node]) + x] = rows[i * width + x]
-            _add_table_gradients(columns, asked, c, begin, n, rows, width, gradient)
+            _add_table_gradients(columns, requested, c, begin, n_samples, rows, width, gradient)

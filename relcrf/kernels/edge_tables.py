@@ -1,7 +1,7 @@
-"""Tables on edges whose ends are the cells of two keys that meet in a sample: what they add to the scores of the ends' states,
-and the gradient of their entries. A variable may have any number of cells.
+"""Scores and gradients of edge tables, where an edge connects the cells of two keys in each sample that has both.
 
-Cells of a key ascend by sample, so that those of two keys are merged as they are read, and nothing is kept of what meets.
+A variable may have any number of cells. The cells of a key are sorted by sample, so that those of two keys are merged
+while they are read, without storing the matching pairs.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.keyed_cells import CELLS, KeyedCells
 
 U = np.uint64
-"""Indices without a sign; see `forest.py`."""
+"""Type of loop indices, unsigned; see `forest.py`."""
 
 INDEX, LABELS, FLAT = int64[::1], int16[::1], float64[::1]
 
 
 class EdgeCells(NamedTuple):
-    """Edges of one space, as pairs of keys, and the cells of its sides.
+    """Edges between keys, and the cells of both sides.
 
     Args:
-        a, b: the keys, shape (n_edges,), int64.
+        a, b: keys on the first and on the second side, shape (n_edges,), int64.
         first, second: the cells of the sides; their variables are nodes.
     """
 
@@ -39,74 +39,74 @@ NODES = (read_only(LABELS), read_only(INDEX))
 
 
 @kernel()
-def _find_next_pair(edges, edge, at, other):
-    """The next cells of an edge, from these places of its sides on, that are of one sample, if there are any."""
+def _find_next_pair(edges, edge, first_cell, second_cell):
+    """Find an edge's next two cells of the same sample, at or after two given cells; the flag is False if there are none."""
     stop, other_stop = edges.first.start[edges.a[edge] + 1], edges.second.start[edges.b[edge] + 1]
-    while at < stop and other < other_stop:
-        sample, other_sample = edges.first.sample[at], edges.second.sample[other]
+    while first_cell < stop and second_cell < other_stop:
+        sample, other_sample = edges.first.sample[first_cell], edges.second.sample[second_cell]
         if sample == other_sample:
-            return at, other, True
+            return first_cell, second_cell, True
         if sample < other_sample:
-            at += 1
+            first_cell += 1
         else:
-            other += 1
-    return at, other, False
+            second_cell += 1
+    return first_cell, second_cell, False
 
 
 @kernel((EDGES, *NODES, read_only(float64[:, :, ::1]), FLAT))
 def add_table_scores(edges, states, state_start, tables, scores):
-    """Adds to the scores of each end's states the row or column of its edge's table that the other end's state selects.
+    """Add to the scores of each end's states the row or column of the edge's table that the other end's state selects.
 
     Args:
-        states: of each node, shape (n_nodes,), int16.
-        state_start: where each node's states begin in `scores`, shape (n_nodes + 1,).
+        states: state of each node, shape (n_nodes,), int16.
+        state_start: offset of each node's states in `scores`, shape (n_nodes + 1,).
         tables: shape (n_edges, n_first_states, n_second_states).
         scores: added to, flat.
     """
     for edge in range(len(edges.a)):
-        at, other = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
-        at, other, meet = _find_next_pair(edges, edge, at, other)
-        while meet:
-            a, b = edges.first.variable[at], edges.second.variable[other]
+        cell, other_cell = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
+        cell, other_cell, found = _find_next_pair(edges, edge, cell, other_cell)
+        while found:
+            a, b = edges.first.variable[cell], edges.second.variable[other_cell]
             for x in range(tables.shape[1]):
                 scores[state_start[a] + x] += tables[edge, x, states[b]]
             for y in range(tables.shape[2]):
                 scores[state_start[b] + y] += tables[edge, states[a], y]
-            at, other, meet = _find_next_pair(edges, edge, at + 1, other + 1)
+            cell, other_cell, found = _find_next_pair(edges, edge, cell + 1, other_cell + 1)
 
 
 @kernel((EDGES, *NODES, read_only(FLAT), float64[:, :, ::1]))
 def add_table_gradients(edges, states, state_start, residual, out):
-    """The adjoint of `add_tables`: adds the flat residuals of scores to the entries of tables that act on them.
+    """Add the flat residuals of scores to the table entries that contribute to them: the adjoint of `add_table_scores`.
 
     Args:
         out: added to, shape (n_edges, n_first_states, n_second_states).
     """
     for edge in range(len(edges.a)):
-        at, other = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
-        at, other, meet = _find_next_pair(edges, edge, at, other)
-        while meet:
-            a, b = edges.first.variable[at], edges.second.variable[other]
+        cell, other_cell = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
+        cell, other_cell, found = _find_next_pair(edges, edge, cell, other_cell)
+        while found:
+            a, b = edges.first.variable[cell], edges.second.variable[other_cell]
             for x in range(out.shape[1]):
                 out[edge, x, states[b]] += residual[state_start[a] + x]
             for y in range(out.shape[2]):
                 out[edge, states[a], y] += residual[state_start[b] + y]
-            at, other, meet = _find_next_pair(edges, edge, at + 1, other + 1)
+            cell, other_cell, found = _find_next_pair(edges, edge, cell + 1, other_cell + 1)
 
 
 @kernel((EDGES, read_only(LABELS), int64[:, :, ::1]))
 def count_joint_states(edges, labels, out):
-    """Adds how often each joint state is met, where both ends have a label.
+    """Count the joint states of the ends of each edge where both ends have a label.
 
     Args:
-        labels: of each node, shape (n_nodes,), int16; -1 where it is not counted.
-        out: shape (n_edges, n_first_states, n_second_states).
+        labels: label of each node, shape (n_nodes,), int16; -1 for nodes that are not counted.
+        out: added to, shape (n_edges, n_first_states, n_second_states).
     """
     for edge in range(len(edges.a)):
-        at, other = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
-        at, other, meet = _find_next_pair(edges, edge, at, other)
-        while meet:
-            x, y = labels[edges.first.variable[at]], labels[edges.second.variable[other]]
+        cell, other_cell = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
+        cell, other_cell, found = _find_next_pair(edges, edge, cell, other_cell)
+        while found:
+            x, y = labels[edges.first.variable[cell]], labels[edges.second.variable[other_cell]]
             if x >= 0 and y >= 0:
                 out[edge, x, y] += 1
-            at, other, meet = _find_next_pair(edges, edge, at + 1, other + 1)
+            cell, other_cell, found = _find_next_pair(edges, edge, cell + 1, other_cell + 1)

@@ -1,6 +1,8 @@
-"""Elimination of the nodes of a graph one by one, and the cliques that it leaves.
+"""Node elimination by min-fill, and the maximal cliques of the resulting chordal graph.
 
-Source: min-fill, as in Kjaerulff (1990). How many pairs are missing around a node is kept up to date and never counted anew.
+The number of missing pairs (fill-in edges) among the neighbours of each node is updated incrementally, never recounted.
+
+Source: min-fill, as in Kjaerulff (1990).
 """
 
 from __future__ import annotations
@@ -13,15 +15,16 @@ from relcrf.kernels.compile import kernel
 INT, LONG, BOOL = int32[::1], int64[::1], boolean[::1]
 
 _HASH_MULTIPLIER = -7046029254386353131
-"""2^64 divided by the golden ratio, as a signed number: neighbouring keys times it are far apart."""
+"""2^64 divided by the golden ratio, as a signed integer: multiplication spreads consecutive keys (Fibonacci hashing)."""
 
 
 @kernel()
 def _find_slot(a, b, n_nodes, pairs):
-    """Where a pair of nodes is in the hash table `pairs`, or would be: its key is there, or 0.
+    """Find the slot of a pair of nodes in the hash table `pairs`, or the empty slot (0) where it would be inserted.
 
     Args:
-        a, b: int64. pairs: keys by open addressing, int64; a power of two of them, of which some are 0 (a key is at least 1).
+        a, b: int64. pairs: open-addressing table of keys, int64; its length is a power of two, and some slots are 0
+            (keys are at least 1).
 
     Returns:
         The slot, and the key.
@@ -35,7 +38,7 @@ def _find_slot(a, b, n_nodes, pairs):
 
 @kernel()
 def _rehash(pairs, n_nodes, n_pairs):
-    """The same pairs in a table with room for so many, at most half full."""
+    """Copy the pairs to a table with capacity for `n_pairs`, at most half full."""
     size = 64
     while size < 2 * n_pairs:
         size *= 2
@@ -49,7 +52,7 @@ def _rehash(pairs, n_nodes, n_pairs):
 
 @kernel()
 def _grow_array(values, size):
-    """The same values at the start of a longer array."""
+    """Copy an array to the start of a longer one."""
     out = np.empty(size, dtype=values.dtype)
     for k in range(len(values)):
         out[k] = values[k]
@@ -57,8 +60,8 @@ def _grow_array(values, size):
 
 
 @kernel()
-def _collect_neighbours(v, head, following, item, alive, out):
-    """Neighbours of `v` that are alive, into `out`, and how many; the others leave its list for good."""
+def _collect_neighbours(v, head, next_item, item, alive, out):
+    """Write the remaining neighbours of `v` to `out` and return their number; remove eliminated ones from its list."""
     n = 0
     last = -1
     at = head[v]
@@ -68,31 +71,32 @@ def _collect_neighbours(v, head, following, item, alive, out):
             n += 1
             last = at
         elif last < 0:
-            head[v] = following[at]
+            head[v] = next_item[at]
         else:
-            following[last] = following[at]
-        at = following[at]
+            next_item[last] = next_item[at]
+        at = next_item[at]
     return n
 
 
 @kernel()
-def _update_missing_pairs(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed):
-    """What a new pair does to the counts: it is missing no more around all that are next to both.
+def _update_missing_pairs(a, b, pairs, head, next_item, item, alive, degree, missing, scratch, changed, n_changed):
+    """Insert a new pair into `pairs` and update the counts of missing pairs around its nodes and their common neighbours.
 
     Args:
-        changed: to which these are added, after the first `n_changed`; each node once. Its second row: whether it is there.
+        changed: the common neighbours are appended to the first row after `n_changed` entries, each node once; the
+            second row flags the nodes that it contains.
 
     Returns:
-        how many there are then.
+        the new number of entries.
     """
     n_nodes = len(head)
-    near, far = a, b
+    smaller, larger = a, b
     if degree[a] > degree[b]:
-        near, far = b, a
+        smaller, larger = b, a
     common = 0
-    for k in range(_collect_neighbours(near, head, following, item, alive, scratch)):
+    for k in range(_collect_neighbours(smaller, head, next_item, item, alive, scratch)):
         c = scratch[k]
-        slot, key = _find_slot(c, far, n_nodes, pairs)
+        slot, key = _find_slot(c, larger, n_nodes, pairs)
         if pairs[slot] == key:
             common += 1
             missing[c] -= 1
@@ -108,110 +112,118 @@ def _update_missing_pairs(a, b, pairs, head, following, item, alive, degree, mis
 
 
 @kernel()
-def _add_neighbours(a, b, n_items, head, following, item, degree, weight, whole):
-    """Puts two nodes on each other's lists of neighbours, which are linked; returns how long the lists are together."""
-    item[n_items], following[n_items], head[a] = b, head[a], n_items
-    item[n_items + 1], following[n_items + 1], head[b] = a, head[b], n_items + 1
+def _add_neighbours(a, b, n_items, head, next_item, item, degree, weight, clique_weight):
+    """Add two nodes to each other's linked lists of neighbours; return the total length of all lists."""
+    item[n_items], next_item[n_items], head[a] = b, head[a], n_items
+    item[n_items + 1], next_item[n_items + 1], head[b] = a, head[b], n_items + 1
     degree[a] += 1
     degree[b] += 1
-    whole[a] += weight[b]
-    whole[b] += weight[a]
+    clique_weight[a] += weight[b]
+    clique_weight[b] += weight[a]
     return n_items + 2
 
 
 @kernel()
-def _precedes(missing, whole, v, other_missing, other_whole, other):
-    """Whether node `v` goes out before another."""
+def _precedes(missing, clique_weight, v, other_missing, other_clique_weight, other):
+    """Return True if node `v` is eliminated before another one."""
     if missing != other_missing:
         return missing < other_missing
-    if whole != other_whole:
-        return whole < other_whole
+    if clique_weight != other_clique_weight:
+        return clique_weight < other_clique_weight
     return v < other
 
 
 @kernel()
-def _sift(missing, whole, v, place, heap, n_heap, where, key_missing, key_whole):
-    """Puts a node with its keys into a heap, at `place` or wherever they bring it from there; `where` each node is."""
-    while place > 0:
-        up = (place - 1) >> 1
-        if not _precedes(missing, whole, v, key_missing[up], key_whole[up], heap[up]):
+def _sift(missing, clique_weight, v, at, heap, n_heap, position, key_missing, key_clique_weight):
+    """Insert a node with its keys into a heap at index `at` and restore the heap order and the `position` of each node."""
+    while at > 0:
+        above = (at - 1) >> 1
+        if not _precedes(missing, clique_weight, v, key_missing[above], key_clique_weight[above], heap[above]):
             break
-        heap[place], key_missing[place], key_whole[place] = heap[up], key_missing[up], key_whole[up]
-        where[heap[up]] = place
-        place = up
-    while 2 * place + 1 < n_heap:
-        low = 2 * place + 1
-        if low + 1 < n_heap and _precedes(
-            key_missing[low + 1], key_whole[low + 1], heap[low + 1], key_missing[low], key_whole[low], heap[low]
+        heap[at], key_missing[at], key_clique_weight[at] = heap[above], key_missing[above], key_clique_weight[above]
+        position[heap[above]] = at
+        at = above
+    while 2 * at + 1 < n_heap:
+        below = 2 * at + 1
+        if below + 1 < n_heap and _precedes(
+            key_missing[below + 1],
+            key_clique_weight[below + 1],
+            heap[below + 1],
+            key_missing[below],
+            key_clique_weight[below],
+            heap[below],
         ):
-            low += 1
-        if not _precedes(key_missing[low], key_whole[low], heap[low], missing, whole, v):
+            below += 1
+        if not _precedes(key_missing[below], key_clique_weight[below], heap[below], missing, clique_weight, v):
             break
-        heap[place], key_missing[place], key_whole[place] = heap[low], key_missing[low], key_whole[low]
-        where[heap[low]] = place
-        place = low
-    heap[place], key_missing[place], key_whole[place] = v, missing, whole
-    where[v] = place
+        heap[at], key_missing[at], key_clique_weight[at] = heap[below], key_missing[below], key_clique_weight[below]
+        position[heap[below]] = at
+        at = below
+    heap[at], key_missing[at], key_clique_weight[at] = v, missing, clique_weight
+    position[v] = at
 
 
 @kernel((LONG, INT, BOOL, INT, INT, int64, boolean))
-def eliminate(weight, component, is_open, first, second, limit, filling):
-    """Takes out node after node: first that around which the fewest pairs are missing; these are joined.
+def eliminate(weight, component, is_included, first, second, limit, fill):
+    """Eliminate nodes in min-fill order: repeatedly the node with the fewest missing pairs among its neighbours.
 
-    Ties go to the lighter clique, and then to the lowest node. A component ends where a clique is heavier than `limit`.
+    Ties are broken by the lighter clique, then by the lower node. Elimination of a component stops at a clique heavier
+    than `limit`.
 
     Args:
-        weight: of each node, shape (n_nodes,), int64; a clique's is the sum.
+        weight: weight of each node, shape (n_nodes,), int64; the weight of a clique is the sum over its nodes.
         component: the lowest node of each node's component, shape (n_nodes,).
-        is_open: nodes that take part, shape (n_nodes,), bool; whole components.
-        first, second: distinct pairs of nodes that take part, shape (n_pairs,), int32.
-        filling: False for a bound: no pair is joined, and the lightest clique goes first. Any order has to begin somewhere
-            in what is then left, so that its heaviest clique is no lighter than the heaviest of these.
+        is_included: the nodes to eliminate, shape (n_nodes,), bool; whole components.
+        first, second: distinct pairs of included nodes, shape (n_pairs,), int32.
+        fill: False computes a lower bound: no fill-in is added, and the node with the lightest clique is eliminated
+            first. Any elimination order has to start somewhere in each remaining graph, so the heaviest clique of any
+            order is at least as heavy as the heaviest one here.
 
     Returns:
-        order (n,); start (n + 1,) and member: the clique of each, itself first; and `refused`, shape (n_nodes,): at a
-        component's lowest node, where in the order the clique stands that is too heavy, or -1.
+        order (n,); start (n + 1,) and member: the clique of each eliminated node, the node itself first; and
+        `too_heavy`, shape (n_nodes,): at the lowest node of a component, the position in `order` of the clique that
+        exceeds the limit, or -1.
     """
     n_nodes = len(weight)
     head = np.empty(n_nodes, dtype=np.int64)
     item = np.empty(2 * len(first), dtype=np.int32)
-    following = np.empty(2 * len(first), dtype=np.int64)
+    next_item = np.empty(2 * len(first), dtype=np.int64)
     alive = np.empty(n_nodes, dtype=np.bool_)
     degree = np.empty(n_nodes, dtype=np.int64)
     missing = np.empty(n_nodes, dtype=np.int64)
-    whole = np.empty(n_nodes, dtype=np.int64)
-    refused = np.empty(n_nodes, dtype=np.int64)
-    around = np.empty(n_nodes, dtype=np.int64)
+    clique_weight = np.empty(n_nodes, dtype=np.int64)
+    too_heavy = np.empty(n_nodes, dtype=np.int64)
+    neighbours = np.empty(n_nodes, dtype=np.int64)
     scratch = np.empty(n_nodes, dtype=np.int64)
     changed = np.empty((2, n_nodes), dtype=np.int64)
     for v in range(n_nodes):
-        head[v] = refused[v] = -1
+        head[v] = too_heavy[v] = -1
         degree[v] = missing[v] = 0
         changed[1, v] = 0
-        whole[v] = weight[v]
-        alive[v] = is_open[v]
-    pairs = _rehash(np.empty(0, dtype=np.int64), n_nodes, len(first) if filling else 0)
+        clique_weight[v] = weight[v]
+        alive[v] = is_included[v]
+    pairs = _rehash(np.empty(0, dtype=np.int64), n_nodes, len(first) if fill else 0)
     n_pairs = n_items = n_changed = 0
     for e in range(len(first)):
         a, b = np.int64(first[e]), np.int64(second[e])
-        if filling:
+        if fill:
             n_changed = _update_missing_pairs(
-                a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed
+                a, b, pairs, head, next_item, item, alive, degree, missing, scratch, changed, n_changed
             )
             n_pairs += 1
-        n_items = _add_neighbours(a, b, n_items, head, following, item, degree, weight, whole)
+        n_items = _add_neighbours(a, b, n_items, head, next_item, item, degree, weight, clique_weight)
     for k in range(n_changed):
         changed[1, changed[0, k]] = 0
 
     heap = np.empty(n_nodes, dtype=np.int64)
-    where = np.empty(n_nodes, dtype=np.int64)
+    position = np.empty(n_nodes, dtype=np.int64)
     key_missing = np.empty(n_nodes, dtype=np.int64)
-    key_whole = np.empty(n_nodes, dtype=np.int64)
+    key_clique_weight = np.empty(n_nodes, dtype=np.int64)
     n_heap = 0
     for v in range(n_nodes):
         if alive[v]:
             n_heap += 1
-            _sift(missing[v], whole[v], v, n_heap - 1, heap, n_heap, where, key_missing, key_whole)
+            _sift(missing[v], clique_weight[v], v, n_heap - 1, heap, n_heap, position, key_missing, key_clique_weight)
     order = np.empty(n_heap, dtype=np.int32)
     start = np.empty(n_heap + 1, dtype=np.int64)
     start[0] = 0
@@ -222,46 +234,56 @@ def eliminate(weight, component, is_open, first, second, limit, filling):
         n_heap -= 1
         if n_heap > 0:
             last = heap[n_heap]
-            _sift(key_missing[n_heap], key_whole[n_heap], last, 0, heap, n_heap, where, key_missing, key_whole)
-        if refused[component[v]] >= 0:
+            _sift(
+                key_missing[n_heap],
+                key_clique_weight[n_heap],
+                last,
+                0,
+                heap,
+                n_heap,
+                position,
+                key_missing,
+                key_clique_weight,
+            )
+        if too_heavy[component[v]] >= 0:
             continue
-        size = _collect_neighbours(v, head, following, item, alive, around)
+        size = _collect_neighbours(v, head, next_item, item, alive, neighbours)
         end = start[n] + size + 1
         if end > len(member):
             member = _grow_array(member, 2 * end)
         order[n] = v
         member[start[n]] = v
         for i in range(size):
-            member[start[n] + 1 + i] = around[i]
+            member[start[n] + 1 + i] = neighbours[i]
         n += 1
         start[n] = end
-        if whole[v] > limit:
-            refused[component[v]] = n - 1
+        if clique_weight[v] > limit:
+            too_heavy[component[v]] = n - 1
             continue
         n_changed = 0
-        if filling and missing[v] > 0:
+        if fill and missing[v] > 0:
             if n_items + 2 * missing[v] > len(item):
                 item = _grow_array(item, 2 * (n_items + missing[v]))
-                following = _grow_array(following, len(item))
+                next_item = _grow_array(next_item, len(item))
             if 2 * (n_pairs + missing[v]) > len(pairs):
                 pairs = _rehash(pairs, n_nodes, 2 * (n_pairs + missing[v]))
             n_pairs += missing[v]
             for i in range(size):
                 for j in range(i):
-                    a, b = around[i], around[j]
+                    a, b = neighbours[i], neighbours[j]
                     slot, key = _find_slot(a, b, n_nodes, pairs)
                     if pairs[slot] != key:
                         n_changed = _update_missing_pairs(
-                            a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed
+                            a, b, pairs, head, next_item, item, alive, degree, missing, scratch, changed, n_changed
                         )
-                        n_items = _add_neighbours(a, b, n_items, head, following, item, degree, weight, whole)
+                        n_items = _add_neighbours(a, b, n_items, head, next_item, item, degree, weight, clique_weight)
         alive[v] = False
         for i in range(size):
-            a = around[i]
-            if filling:
+            a = neighbours[i]
+            if fill:
                 missing[a] -= degree[a] - size
             degree[a] -= 1
-            whole[a] -= weight[v]
+            clique_weight[a] -= weight[v]
             if changed[1, a] == 0:
                 changed[1, a] = 1
                 changed[0, n_changed] = a
@@ -269,55 +291,60 @@ def eliminate(weight, component, is_open, first, second, limit, filling):
         for k in range(n_changed):
             a = changed[0, k]
             changed[1, a] = 0
-            if alive[a] and (missing[a] != key_missing[where[a]] or whole[a] != key_whole[where[a]]):
-                _sift(missing[a], whole[a], a, where[a], heap, n_heap, where, key_missing, key_whole)
-    return order[:n], start[: n + 1], member[: start[n]], refused
+            if alive[a] and (
+                missing[a] != key_missing[position[a]] or clique_weight[a] != key_clique_weight[position[a]]
+            ):
+                _sift(
+                    missing[a], clique_weight[a], a, position[a], heap, n_heap, position, key_missing, key_clique_weight
+                )
+    return order[:n], start[: n + 1], member[: start[n]], too_heavy
 
 
 @kernel((int64, INT, LONG, INT, BOOL))
-def maximal_cliques(n_nodes, order, start, member, keep):
-    """The maximal ones among the cliques of an elimination, as trees with the running intersection property.
+def maximal_cliques(n_nodes, order, start, member, is_included):
+    """Select the maximal cliques of an elimination, as trees with the running intersection property.
 
-    A clique that is just what another had beyond its own first node is part of it. Each maximal clique stands before its
-    parent, and has the nodes that it shares with its parent first, and then its own, the last eliminated first.
+    A clique is contained in another if it equals the other without the other's eliminated node. Maximal cliques are
+    ordered children before parents. Within a clique, the nodes shared with the parent come first, then its own nodes,
+    the last eliminated first.
 
     Args:
         order, start, member: as `eliminate` returns them.
-        keep: which of these cliques count, shape (n,), bool; whole components.
+        is_included: which of these cliques to use, shape (n,), bool; whole components.
 
     Returns:
         clique_start (n_cliques + 1,) and clique_node; n_shared (n_cliques,); parent (n_cliques,), -1 at roots; and the
-        clique of which each node is an own one, shape (n_nodes,), -1 where none.
+        clique that owns each node, shape (n_nodes,), -1 if none.
     """
     n = len(order)
     position = np.empty(n_nodes, dtype=np.int64)
     for i in range(n):
         position[order[i]] = i
-    up = np.full(n, -1, dtype=np.int64)
-    inside = np.arange(n)  # the maximal clique that each is part of, by where it stands in the order
+    parent_position = np.full(n, -1, dtype=np.int64)
+    container = np.arange(n)  # the maximal clique that contains each clique, by its position in the order
     for i in range(n):
-        if not keep[i]:
+        if not is_included[i]:
             continue
         for k in range(start[i] + 1, start[i + 1]):
             p = position[member[k]]
-            if up[i] < 0 or p < up[i]:
-                up[i] = p
-    is_part = np.zeros(n, dtype=np.bool_)
-    top = np.arange(n)  # the last that is part of a maximal clique
+            if parent_position[i] < 0 or p < parent_position[i]:
+                parent_position[i] = p
+    is_contained = np.zeros(n, dtype=np.bool_)
+    top = np.arange(n)  # the last clique in the order that each maximal clique contains
     for i in range(n):
-        q = up[i]
-        if q >= 0 and not is_part[q] and start[i + 1] - start[i] - 1 == start[q + 1] - start[q]:
-            is_part[q] = True
-            inside[q] = inside[i]
-            top[inside[i]] = q
+        q = parent_position[i]
+        if q >= 0 and not is_contained[q] and start[i + 1] - start[i] - 1 == start[q + 1] - start[q]:
+            is_contained[q] = True
+            container[q] = container[i]
+            top[container[i]] = q
     number = np.full(n, -1, dtype=np.int64)
     n_cliques = 0
     n_members = 0
     for i in range(n):
-        if keep[i] and top[inside[i]] == i:
-            number[inside[i]] = n_cliques
+        if is_included[i] and top[container[i]] == i:
+            number[container[i]] = n_cliques
             n_cliques += 1
-            n_members += start[inside[i] + 1] - start[inside[i]]
+            n_members += start[container[i] + 1] - start[container[i]]
     clique_start = np.zeros(n_cliques + 1, dtype=np.int64)
     clique_node = np.empty(n_members, dtype=np.int32)
     n_shared = np.empty(n_cliques, dtype=np.int64)
@@ -325,12 +352,12 @@ def maximal_cliques(n_nodes, order, start, member, keep):
     own = np.full(n_nodes, -1, dtype=np.int64)
     c = 0
     for i in range(n):
-        if not keep[i]:
+        if not is_included[i]:
             continue
-        own[order[i]] = number[inside[i]]
-        if top[inside[i]] != i:
+        own[order[i]] = number[container[i]]
+        if top[container[i]] != i:
             continue
-        first = inside[i]
+        first = container[i]
         begin = clique_start[c]
         size = start[first + 1] - start[first]
         clique_start[c + 1] = begin + size
@@ -342,7 +369,7 @@ def maximal_cliques(n_nodes, order, start, member, keep):
                 at -= 1
             clique_node[at] = v
         n_shared[c] = start[i + 1] - start[i] - 1
-        if up[i] >= 0:
-            parent[c] = number[inside[up[i]]]
+        if parent_position[i] >= 0:
+            parent[c] = number[container[parent_position[i]]]
         c += 1
     return clique_start, clique_node, n_shared, parent, own

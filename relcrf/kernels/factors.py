@@ -1,7 +1,11 @@
-"""Factors around a joint state: what is left of them for one node, coordinate ascent, and a search for what can be.
+"""Factors conditioned on a joint state: potentials of one node, coordinate ascent, and search for a feasible state.
 
-An impossible cell (-inf) is counted and not added: of two states that one is better whose rules are broken less, and only
-where they are broken equally often the larger log potential. So a joint state that cannot be still has a direction.
+An impossible cell (-inf) is a *violation*. Violations are counted separately from the sum of finite log potentials: the
+better of two states has fewer violations or, with equally many, the larger log potential. This gives infeasible joint
+states a direction of improvement.
+
+A *slot* is an entry of the scopes' `node`: one node in the scope of one factor. An *agreement* is a factor with one
+number: the log potential of the cells in which all its nodes have the same state; other cells have log potential 0.
 """
 
 from __future__ import annotations
@@ -14,16 +18,17 @@ from numba import boolean, float64, int32, int64, types
 from relcrf.kernels.compile import inline_kernel, kernel
 
 NOISE_PROBABILITY = 0.1
-"""Share of the draws of `search` at broken rules that look at nothing, so that it leaves dead ends."""
+"""Probability that `search_feasible_state` ignores the potentials in a draw at a violation, to escape dead ends."""
 
 
 class Factors(NamedTuple):
-    """Scopes as kernels take them.
+    """The arrays of `Scopes` as arguments of kernels.
 
     Args:
-        cardinality, state_start, start, node, stride, table_start, agreement: as in `Scopes`; `agreement` is never None.
-        factor: the factor of each place of `node`.
-        touch_start, touch: for each node the places of `node` where it stands, as CSR.
+        cardinality, state_start, start, node, stride, table_start, agreement: as in `Scopes`; `agreement` is never
+            None.
+        factor: the factor of each slot, i.e. of each entry of `node`.
+        touch_start, touch: the slots of each node, in CSR form.
     """
 
     cardinality: np.ndarray
@@ -42,40 +47,40 @@ _INT32, _INT64 = int32[::1], int64[::1]
 FACTORS = types.NamedTuple(
     (_INT32, _INT64, _INT64, _INT32, _INT64, _INT64, boolean[::1], _INT64, _INT64, _INT64), Factors
 )
-"""The type of `Factors` as they are made."""
+"""The Numba type of `Factors`."""
 
 
 @kernel()
 def max_cardinality(factors):
-    """The largest cardinality, at least 1."""
-    most = 1
+    """Return the largest cardinality, at least 1."""
+    largest = 1
     for v in range(len(factors.cardinality)):
-        most = max(most, factors.cardinality[v])
-    return most
+        largest = max(largest, factors.cardinality[v])
+    return largest
 
 
 @kernel((FACTORS,))
 def max_arity(factors):
-    """The largest arity, at least 1."""
-    most = 1
+    """Return the largest arity, at least 1."""
+    largest = 1
     for f in range(len(factors.start) - 1):
-        most = max(most, factors.start[f + 1] - factors.start[f])
-    return most
+        largest = max(largest, factors.start[f + 1] - factors.start[f])
+    return largest
 
 
 @inline_kernel
-def advance_cell(factors, first, stop, place, digit, cell):
-    """Counts on to the next joint state of a factor's nodes, the last fastest, but for the node at `place`, if it is one of them.
+def advance_cell(factors, first, stop, slot, digit, cell):
+    """Advance to the next joint state of a factor's nodes, the last node fastest; the node at `slot` stays fixed.
 
     Args:
-        first, stop: the factor's places are first .. stop - 1.
-        digit: the states of its nodes, from 0 on; changed. cell: of its table.
+        first, stop: the factor's slots are first .. stop - 1.
+        digit: the states of its nodes; updated in place. cell: index of the joint state in its table.
 
     Returns:
-        the next cell; -1 after the last, and then all digits are 0 again.
+        the next cell; -1 after the last one, when all digits are 0 again.
     """
     for q in range(stop - 1, first - 1, -1):
-        if q == place:
+        if q == slot:
             continue
         digit[q - first] += 1
         cell += factors.stride[q]
@@ -87,39 +92,39 @@ def advance_cell(factors, first, stop, place, digit, cell):
 
 
 @kernel()
-def draw_state(n, weight, left):
-    """The state in which so much of the weight of n states is used up; of weight 0 none is drawn but state 0."""
+def draw_state(n, weight, remaining):
+    """Draw one of n states: the first whose cumulative weight exceeds `remaining`; state 0 if all weights are 0."""
     state = 0
     for x in range(n):
         if weight[x] > 0.0:
             state = x
-            left -= weight[x]
-            if left < 0.0:
+            remaining -= weight[x]
+            if remaining < 0.0:
                 break
     return state
 
 
 @kernel()
-def row_offset(first, last, place, other, node, stride, states):
-    """How far into its table a factor's nodes lead with their states, without those at two places.
+def row_offset(first, last, slot, other, node, stride, states):
+    """Compute the offset in a factor's table that the states of its nodes select, ignoring the nodes at two slots.
 
     Args:
-        first, last: the factor's places are first .. last - 1.
-        other: the second of the places that are left out, or -1.
+        first, last: the factor's slots are first .. last - 1.
+        slot, other: the slots to ignore; `other` may be -1.
     """
-    step = 0
+    offset = 0
     for p in range(first, last):
-        if p != place and p != other:
-            step += states[node[p]] * stride[p]
-    return step
+        if p != slot and p != other:
+            offset += states[node[p]] * stride[p]
+    return offset
 
 
 @kernel()
-def common_state(first, last, place, other, node, states):
-    """The state that these nodes have; -1 where they differ, -2 where there are none. See `row`."""
+def common_state(first, last, slot, other, node, states):
+    """Return the common state of these nodes, -1 if they differ, -2 if there are none; arguments as for `row_offset`."""
     common = -2
     for p in range(first, last):
-        if p != place and p != other:
+        if p != slot and p != other:
             x = states[node[p]]
             if common == -2:
                 common = x
@@ -129,64 +134,64 @@ def common_state(first, last, place, other, node, states):
 
 
 @kernel()
-def compute_conditional(factors, node_table, factor_table, v, states, value, broken):
-    """For each state of a node, the others at theirs: the sum of what is finite, and how many rules it breaks.
+def compute_conditional(factors, node_table, factor_table, v, states, value, violations):
+    """Sum the finite log potentials and count the violations of each state of a node, given the states of all others.
 
-    What a node by itself cannot be breaks more than all its factors.
+    A state that the node's own potential makes impossible counts as more violations than all its factors can have.
 
     Args:
-        value, broken: overwritten up to the node's cardinality.
+        value, violations: overwritten up to the node's cardinality.
     """
-    # Arrays are taken out of their tuple once: to do so costs as much as a small factor.
+    # Unpack the tuple once: accessing its arrays costs as much as a small factor.
     touch_start, touch, factor, start = factors.touch_start, factors.touch, factors.factor, factors.start
     node, stride, table_start, agreement = factors.node, factors.stride, factors.table_start, factors.agreement
     first = factors.state_start[v]
     n = factors.cardinality[v]
     for x in range(n):
         value[x] = node_table[first + x]
-        broken[x] = 0
+        violations[x] = 0
         if value[x] == -np.inf:
             value[x] = 0.0
-            broken[x] = 1 + touch_start[v + 1] - touch_start[v]
+            violations[x] = 1 + touch_start[v + 1] - touch_start[v]
     for t in range(touch_start[v], touch_start[v + 1]):
-        place = touch[t]
-        f = factor[place]
+        slot = touch[t]
+        f = factor[slot]
         if agreement[f]:
-            x = common_state(start[f], start[f + 1], place, -1, node, states)
+            x = common_state(start[f], start[f + 1], slot, -1, node, states)
             if x >= 0:
                 weight = factor_table[table_start[f]]
                 if weight == -np.inf:
-                    broken[x] += 1
+                    violations[x] += 1
                 else:
                     value[x] += weight
             continue
-        cell = table_start[f] + row_offset(start[f], start[f + 1], place, -1, node, stride, states)
+        cell = table_start[f] + row_offset(start[f], start[f + 1], slot, -1, node, stride, states)
         for x in range(n):
-            weight = factor_table[cell + x * stride[place]]
+            weight = factor_table[cell + x * stride[slot]]
             if weight == -np.inf:
-                broken[x] += 1
+                violations[x] += 1
             else:
                 value[x] += weight
 
 
 @kernel((FACTORS, float64[::1], float64[::1], int64, int32[::1]))
-def iterate_conditional_modes(factors, node_table, factor_table, most, states):
-    """Sets each node to its best state given the others until none changes (iterated conditional modes, Besag 1986).
+def iterate_conditional_modes(factors, node_table, factor_table, max_sweeps, states):
+    """Set each node to its best state given all others, until none changes (Besag 1986).
 
     Args:
-        most: sweeps, after which it ends anyway.
-        states: of all nodes; changed.
+        max_sweeps: maximum number of sweeps.
+        states: states of all nodes; updated in place.
     """
     largest = max_cardinality(factors)
     value = np.empty(largest)
-    broken = np.empty(largest, dtype=np.int64)
-    for _ in range(most):
+    violations = np.empty(largest, dtype=np.int64)
+    for _ in range(max_sweeps):
         changed = False
         for v in range(len(factors.cardinality)):
-            compute_conditional(factors, node_table, factor_table, v, states, value, broken)
+            compute_conditional(factors, node_table, factor_table, v, states, value, violations)
             best = states[v]
             for x in range(factors.cardinality[v]):
-                if broken[x] < broken[best] or (broken[x] == broken[best] and value[x] > value[best]):
+                if violations[x] < violations[best] or (violations[x] == violations[best] and value[x] > value[best]):
                     best = x
             if best != states[v]:
                 states[v] = best
@@ -197,26 +202,26 @@ def iterate_conditional_modes(factors, node_table, factor_table, most, states):
 
 @kernel((FACTORS, float64[::1], float64[::1], float64[:, :, ::1], int32[::1]))
 def search_feasible_state(factors, node_table, factor_table, uniform, states):
-    """Draws each node among its states of fewest broken rules, until no rule is broken or the random numbers end.
+    """Draw each node from its states with the fewest violations, until none is left or the random numbers are used up.
 
     Args:
-        uniform: in [0, 1), shape (n_sweeps, n_nodes, 2).
-        states: of all nodes; changed.
+        uniform: random numbers in [0, 1), shape (n_sweeps, n_nodes, 2).
+        states: states of all nodes; updated in place.
 
     Returns:
-        whether the joint state can be.
+        True if the joint state is feasible.
     """
     largest = max_cardinality(factors)
     value = np.empty(largest)
-    broken = np.empty(largest, dtype=np.int64)
+    violations = np.empty(largest, dtype=np.int64)
     for s in range(len(uniform)):
         total = 0
         for v in range(len(factors.cardinality)):
             n = factors.cardinality[v]
-            compute_conditional(factors, node_table, factor_table, v, states, value, broken)
-            fewest = broken[0]
+            compute_conditional(factors, node_table, factor_table, v, states, value, violations)
+            fewest = violations[0]
             for x in range(n):
-                fewest = min(fewest, broken[x])
+                fewest = min(fewest, violations[x])
             limit = fewest
             if fewest > 0 and uniform[s, v, 1] < NOISE_PROBABILITY:
                 limit = max(fewest, factors.touch_start[v + 1] - factors.touch_start[v])
@@ -224,14 +229,14 @@ def search_feasible_state(factors, node_table, factor_table, uniform, states):
                     value[x] = 0.0
             top = -np.inf
             for x in range(n):
-                if broken[x] <= limit:
+                if violations[x] <= limit:
                     top = max(top, value[x])
             mass = 0.0
             for x in range(n):
-                value[x] = np.exp(value[x] - top) if broken[x] <= limit else 0.0
+                value[x] = np.exp(value[x] - top) if violations[x] <= limit else 0.0
                 mass += value[x]
             states[v] = draw_state(n, value, uniform[s, v, 0] * mass)
-            total += broken[states[v]]
+            total += violations[states[v]]
         if total == 0:
             return True
     return False

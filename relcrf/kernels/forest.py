@@ -1,16 +1,16 @@
-"""Exact sums, maxima and orders on forests of tables of any size.
+"""Exact sum-product and max-product on forests, with tables of any size.
 
-A forest is laid out by positions: children stand before their parents, and each tree, or part of one, in one run, so that
-its tables pass through the cache once on the way up and once on the way down. Many edges may share a table. A table is
-row-major; its rows are the states of the parent where `parent_first`, else those of the child.
+The nodes of a forest are sorted by position: children before parents, and each tree (or part of one) in a contiguous
+range, so that its tables pass through the cache once in the upward and once in the downward sweep. Many edges may share
+a table. Tables are row-major; rows are the states of the parent if `parent_first`, else those of the child.
 
-Sums are linear, in products of exponentials, and take no logarithm but of a tree's total. Whatever leaves the
-range in which that is exact is noticed (`ok` is False), and the block is done again in the log domain, where weights of 1e4
-and potentials of -inf (what cannot be) do no harm: `log_up` and `log_down`.
+Sum-product runs in the linear domain, on exponentials of potentials, with one logarithm per tree, of its total. If a
+value leaves the range in which this is exact, the kernel returns `ok` = False, and the caller repeats the block in the
+log domain (`log_up`, `log_down`), which supports weights of 1e4 and potentials of -inf (impossible states).
 
-All kernels take a `PositionRange` and a `Forest`, and of the run
+All sweeps take a `PositionRange`, a `Forest` and, for the range,
     tables: potentials of the edges above its positions, flat.
-    belief, message: flat arrays that begin at the position `run.first`: a run of whole trees needs none but its own.
+    belief, message: flat arrays that begin at position `run.first`; a range of whole trees needs only its own positions.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from relcrf.kernels.compile import kernel
 
 
 class Forest(NamedTuple):
-    """A forest by position; see `ForestPlan`.
+    """A forest, by position; see `ForestPlan`.
 
     Args:
-        parent: -1 at roots. parent_first: whether the parent stands first in the factor between the two.
+        parent: position of the parent, -1 at roots. parent_first: whether the parent is the first node of their factor.
         cardinality: number of states.
-        state_start, message_start: where each position's states begin, and its message to its parent, shape (n + 1,).
-        cell: where the table of the edge above each position begins, likewise; `Run.origin` comes off it.
+        state_start, message_start: offsets of each position's states and of its message to the parent, shape (n + 1,).
+        cell: offset of the table of the edge above each position, shape (n + 1,); `PositionRange.origin` is subtracted
+            from it.
     """
 
     parent: np.ndarray
@@ -43,11 +44,12 @@ class Forest(NamedTuple):
 
 
 class PositionRange(NamedTuple):
-    """The positions lo..hi-1.
+    """A range of positions, lo..hi-1.
 
     Args:
-        stop: parents at or after this position are not touched on the way up; their messages only stand in `message`.
-        first: the position at which beliefs and messages begin. origin: the cell at which tables begin.
+        stop: the upward sweep does not update parents at or after this position; messages to them are only stored in
+            `message`.
+        first: the position at which `belief` and `message` begin. origin: the cell at which `tables` begins.
     """
 
     lo: int
@@ -61,53 +63,54 @@ FLAT, INDEX = float64[::1], int64[::1]
 FOREST = types.NamedTuple((int32[::1], boolean[::1], int32[::1], INDEX, INDEX, INDEX), Forest)
 POSITION_RANGE = types.NamedUniTuple(int64, len(PositionRange._fields), PositionRange)
 SWEEP_TYPES = (POSITION_RANGE, FOREST, FLAT, FLAT, FLAT)
-"""The types of what a sweep takes: a run, the forest, tables, beliefs and messages."""
+"""The Numba types of a sweep's arguments: range, forest, tables, beliefs and messages."""
 
 U = np.uint64
-"""Indices without a sign: Numba asks of every signed one whether it counts from the end, and then nothing is vectorised."""
+"""Type of loop indices, unsigned: Numba tests whether a signed index is negative, which prevents vectorisation."""
 
 FAST = {"contract", "reassoc", "nsz"}
-"""Sums may be taken in another order, and so in vectors; nan and inf keep their meaning."""
+"""Fastmath flags that allow reordering sums, hence vectorisation, and preserve nan and inf."""
 
 MAX_LOG_RANGE = 200.0
-"""Log potentials up to this size are exponentiated as they are: e^200 is 1e87."""
+"""Largest range of log potentials within a table for the linear domain: e^200 is 1e87."""
 
 MIN_VECTOR_LENGTH = 9
-"""Rows below this length are not worth a vector: numbers one by one, with their sum in a register, are faster."""
+"""Row length from which vectors pay off; below it, scalar loops with the sum in a register are faster."""
 
 MIN_PRODUCT, MAX_PRODUCT = 1e-100, 1e100
-"""Products are kept within this range, by taking a factor out."""
+"""Range in which products are kept, by factoring out their maximum."""
 
 
 @kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
 def gather(lo, hi, edge, cell, table_start, factors, out):
-    """Brings the tables of a block's edges, which lie anywhere in `factors`, into their order."""
+    """Copy the tables of a block's edges, at arbitrary offsets in `factors`, into the order of positions."""
     for v in range(lo, hi):
         if edge[v] >= 0:
-            here, there = U(cell[v] - cell[lo]), U(table_start[edge[v]])
+            target, source = U(cell[v] - cell[lo]), U(table_start[edge[v]])
             for c in range(U(cell[v + 1] - cell[v])):
-                out[here + c] = factors[there + c]
+                out[target + c] = factors[source + c]
 
 
 @kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
 def scatter(lo, hi, edge, cell, table_start, tables, factors):
-    """The way back of `gather`."""
+    """Copy the tables of a block's edges back to `factors`: the inverse of `gather`."""
     for v in range(lo, hi):
         if edge[v] >= 0:
-            here, there = U(cell[v] - cell[lo]), U(table_start[edge[v]])
+            source, target = U(cell[v] - cell[lo]), U(table_start[edge[v]])
             for c in range(U(cell[v + 1] - cell[v])):
-                factors[there + c] = tables[here + c]
+                factors[target + c] = tables[source + c]
 
 
 @kernel((INDEX, FLAT))
 def subtract_maxima(start, values):
-    """Takes the largest value of each table off it.
+    """Subtract from each table its largest value.
 
     Args:
-        start: where tables begin in `values`, and the last one ends. values: overwritten.
+        start: offsets of the tables in `values`, and the end of the last one. values: overwritten.
 
     Returns:
-        the sum of what was taken off; whether what is left has a linear range: finite values not below -`WIDE`.
+        the sum of the subtracted values; whether the rest fits the linear domain: no finite value below
+        -`MAX_LOG_RANGE`.
     """
     total = 0.0
     ok = True
@@ -130,48 +133,49 @@ def subtract_maxima(start, values):
 
 @kernel(inline="always")
 def _multiply_message(k, own, belief, start, message):
-    """`belief[own + a] *= message[start + a]` for a < k, all linear.
+    """Multiply a message into a belief, `belief[own + a] *= message[start + a]` for a < k, in the linear domain.
 
-    Returns the log of what was taken out, and whether the range still holds.
+    Returns the log of the factor that was divided out, and whether all values are in range.
     """
-    high = 0.0
-    low = 1e300
+    largest = 0.0
+    smallest = 1e300
     for a in range(k):
         z = belief[own + a] * message[start + a]
         belief[own + a] = z
-        high = z if z > high else high
-        low = z if z < low else low
-    taken = 0.0
+        largest = z if z > largest else largest
+        smallest = z if z < smallest else smallest
+    log_scale = 0.0
     ok = True
-    if high > MAX_PRODUCT or low < MIN_PRODUCT:
-        ok = high > 0.0 and high < np.inf
-        taken = np.log(high) if ok else 0.0
+    if largest > MAX_PRODUCT or smallest < MIN_PRODUCT:
+        ok = largest > 0.0 and largest < np.inf
+        log_scale = np.log(largest) if ok else 0.0
         for a in range(k):
-            belief[own + a] /= high
+            belief[own + a] /= largest
             if belief[own + a] < MIN_PRODUCT and belief[own + a] > 0.0:
                 ok = False
-    return taken, ok
+    return log_scale, ok
 
 
 def _make_up_kernel(k: int) -> Any:
-    """Return the kernel that sends messages from children to parents, for k states of every node, or any numbers where k is 0.
+    """Make the kernel of upward sum-product, for k states per node, or for any numbers of states if k is 0.
 
-    A number of states that is known when it is compiled writes the loops out, so that nothing but products is left of them:
-    half the time at k = 2, three quarters at k = 5. Above that the general loops are as fast.
+    If the number of states is a compile-time constant, the loops are unrolled: this takes half the time at k = 2 and
+    three quarters at k = 5. Above that the general loops are as fast.
     """
     known = U(k)
 
     @kernel(SWEEP_TYPES, label=f"[{k}]" if k else "", fastmath=FAST)
     def up(run, forest, tables, belief, message):
-        """Messages from children to parents. The marginals of roots are then in `belief`.
+        """Send messages from children to parents and write the marginals of roots to `belief`.
 
         Args:
             tables: exponentials of the log potentials.
-            belief: exponentials of the nodes' log potentials, times messages from before; all positions.
-            message: from each position to its parent; not normalised.
+            belief: exponentials of the nodes' log potentials, multiplied by the messages received so far; all
+                positions.
+            message: overwritten by the unnormalised messages from each position to its parent.
 
         Returns:
-            log of all factors that were taken out, those of roots being their sums; ok.
+            log of all factors that were divided out, including the totals of roots; ok.
         """
         parent, parent_first, cardinality, state_start, message_start, cell = forest
         first, stop = run.first, run.stop
@@ -217,9 +221,9 @@ def _make_up_kernel(k: int) -> Any:
                     message[out + a] = tables[c + a] * belief[own]
                 for x in range(U(1), n):
                     c += m
-                    here = belief[own + x]
+                    child_belief = belief[own + x]
                     for a in range(m):
-                        message[out + a] += tables[c + a] * here
+                        message[out + a] += tables[c + a] * child_belief
             if p < stop:
                 above = U(p - first) * known if k else U(state_start[p] - state_base)
                 taken, ok = _multiply_message(m, above, belief, out, message)
@@ -233,7 +237,7 @@ def _make_up_kernel(k: int) -> Any:
 
 @kernel((INDEX, int64, FOREST, FLAT, FLAT))
 def absorb_roots(roots, first, forest, belief, message):
-    """Multiplies the messages of hanging subtrees into the spine. Returns as `up`."""
+    """Multiply the messages of hanging subtrees into the beliefs of the spine; returns as `up`."""
     state_start, message_start = forest.state_start, forest.message_start
     state_base, message_base = state_start[first], message_start[first]
     log_scale = 0.0
@@ -250,22 +254,23 @@ def absorb_roots(roots, first, forest, belief, message):
 
 
 def _make_down_kernel(k: int, shared: bool) -> Any:
-    """Return the kernel that computes marginals from parents to children; for `k` see `_up`.
+    """Make the kernel of downward sum-product, which computes marginals; for `k` see `_make_up_kernel`.
 
     Args:
-        shared: edges share tables, which stay as they are: the marginals of their edges are added up in `out`.
+        shared: whether edges share tables: these are not overwritten, and the marginals of their edges are summed in
+            `out`.
     """
     known = U(k)
 
     @kernel((*SWEEP_TYPES, FLAT), label=f"[{k},{shared}]" if k else f"[{shared}]", fastmath=FAST)
     def down(run, forest, tables, belief, message, out):
-        """Marginals from parents to children: `P(a, x) = P(a) / message(a) * table(a, x) belief(x)`, without a cancellation.
+        """Compute marginals from parents to children: `P(a, x) = P(a) / message(a) * table(a, x) belief(x)`.
 
         Args:
             tables: as for `up`; overwritten by the marginals of the edges, unless they are shared.
-            belief: parents hold their marginals, and so do all positions of the run afterwards.
-            message: as `up` leaves it; overwritten.
-            out: sums of the shared tables' marginals; else not touched.
+            belief: marginals of the parents on entry, of all positions of the range on return.
+            message: as `up` returns it; overwritten.
+            out: the sums of the marginals of shared tables are added to it; unused if tables are not shared.
         """
         parent, parent_first, cardinality, state_start, message_start, cell = forest
         first = run.first
@@ -329,7 +334,7 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
 
 
 class SweepKernels(NamedTuple):
-    """The linear kernels for one number of states: `up` of `_up`, and `down` and `down_shared` of `_make_down_kernel`."""
+    """The linear-domain sweeps for one number of states; see `_make_up_kernel` and `_make_down_kernel`."""
 
     up: Callable[..., Any]
     down: Callable[..., Any]
@@ -340,12 +345,12 @@ SWEEP_KERNELS = {
     k: SweepKernels(_make_up_kernel(k), _make_down_kernel(k, False), _make_down_kernel(k, True))
     for k in (0, 2, 3, 4, 5)
 }
-"""Kernels for forests whose nodes all have so many states; of 0 for any others."""
+"""Sweeps by the number of states that all nodes of a forest have; 0 for all other forests."""
 
 
 @kernel(SWEEP_TYPES)
 def log_up(run, forest, tables, belief, message):
-    """As `up`, in the log domain throughout. Returns the log partition of the block's roots, -inf where nothing can be."""
+    """Run `up` in the log domain; return the log partition of the block's roots, -inf if no joint state is possible."""
     parent, parent_first, cardinality, state_start, message_start, cell = forest
     state_base, message_base = state_start[run.first], message_start[run.first]
     log_partition = 0.0
@@ -378,7 +383,7 @@ def log_up(run, forest, tables, belief, message):
 
 @kernel()
 def normalise(values):
-    """Overwrites log values by their softmax, or by nan where all are -inf; returns their log-sum-exp."""
+    """Replace log values by their softmax, or by nan if all are -inf; return their log-sum-exp."""
     top = -np.inf
     for x in range(len(values)):
         top = max(top, values[x])
@@ -396,7 +401,7 @@ def normalise(values):
 
 @kernel((INDEX, int64, FOREST, FLAT, FLAT))
 def log_absorb_roots(roots, first, forest, belief, message):
-    """As `absorb_roots`, in the log domain; also of `max_up`."""
+    """Run `absorb_roots` in the log domain, for `log_up` and `max_up`."""
     state_start, message_start = forest.state_start, forest.message_start
     state_base, message_base = state_start[first], message_start[first]
     for r in range(len(roots)):
@@ -407,10 +412,10 @@ def log_absorb_roots(roots, first, forest, belief, message):
 
 @kernel((*SWEEP_TYPES, FLAT, boolean))
 def log_down(run, forest, tables, belief, message, out, shared):
-    """As `down`, with tables, messages and the block's own beliefs in the log domain; parents hold marginals.
+    """Run `down` with tables, messages and the block's beliefs in the log domain; the beliefs of parents are marginals.
 
     Args:
-        out: marginals of the edges: `tables` itself, or where they are shared, sums of each table's.
+        out: marginals of the edges: `tables` itself or, if tables are shared, the sum for each table.
     """
     parent, parent_first, cardinality, state_start, message_start, cell = forest
     state_base, message_base = state_start[run.first], message_start[run.first]
@@ -443,10 +448,11 @@ def log_down(run, forest, tables, belief, message, out, shared):
 
 @kernel((*SWEEP_TYPES, int32[::1]))
 def max_up(run, forest, tables, belief, message, choice):
-    """Max-product from children to parents, on log potentials.
+    """Send max-product messages from children to parents, on log potentials.
 
     Args:
-        choice: for each state of the parent the child's best state, laid out as `message`; of equal ones the lowest.
+        choice: overwritten by the child's best state for each state of the parent, laid out as `message`; ties go to
+            the lowest.
     """
     parent, parent_first, cardinality, state_start, message_start, cell = forest
     state_base, message_base = state_start[run.first], message_start[run.first]
@@ -478,7 +484,7 @@ def max_up(run, forest, tables, belief, message, choice):
 
 @kernel((POSITION_RANGE, FOREST, FLAT, int32[::1], int32[::1]))
 def max_down(run, forest, belief, choice, states):
-    """Best states of a run, parents first. Returns the score of its roots."""
+    """Decode the best states of a range, parents first; return the score of its roots."""
     parent, state_start, message_start = forest.parent, forest.state_start, forest.message_start
     state_base, message_base = state_start[run.first], message_start[run.first]
     score = 0.0

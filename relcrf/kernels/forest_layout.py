@@ -1,4 +1,4 @@
-"""How a forest is laid out for the sweeps of `forest.py`: where each node stands, and which runs of nodes go together."""
+"""The layout of a forest for the sweeps of `forest.py`: node positions, and runs of nodes processed together."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from relcrf.kernels.compile import kernel
 
 @kernel((int64, int32[:, ::1]))
 def topological_order(n_nodes, edges):
-    """Breadth-first order of every tree of a forest, roots first.
+    """Compute the breadth-first order of every tree of a forest, roots first.
 
     Returns:
         order (n_nodes,), parent (n_nodes,) and the edge to the parent (n_nodes,), both -1 at roots; and whether the
-        edges form a forest at all.
+        edges form a forest.
     """
     n_edges = len(edges)
     degree = np.zeros(n_nodes + 1, dtype=np.int64)
@@ -63,18 +63,18 @@ def topological_order(n_nodes, edges):
 
 @kernel((int32[::1], int32[::1], int32[::1], int64))
 def lay_out_nodes(order, parent, cardinality, limit):
-    """Positions of all nodes, children before parents, and where the runs begin that can be done on their own.
+    """Assign positions to all nodes, children before parents, and split them into independent runs.
 
-    A node whose subtree costs more than `limit` is of the *spine*, and so are all above it. What hangs on the spine
-    is cut off there; trees without a spine are whole.
+    A node whose subtree costs more than `limit` belongs to the *spine*, as do all its ancestors. The subtrees below the
+    spine are *hanging* and form one run each; a tree without a spine is *whole* and forms one run.
 
     Args:
-        order, parent: of `topological_order`.
-        limit: of a run's cost, which is its cells and states.
+        order, parent: as `topological_order` returns them.
+        limit: maximum cost of a run, in table cells and states.
 
     Returns:
-        the node at each position: whole trees, then hanging subtrees, then the spine; where each run of the first two kinds
-        begins, ascending; and the numbers of whole trees and of hanging subtrees.
+        the node at each position: whole trees, then hanging subtrees, then the spine; the start of each run of the
+        first two kinds, ascending, and the end of the last one; and the numbers of whole trees and of hanging subtrees.
     """
     n = len(order)
     cost = np.empty(n, dtype=np.int64)
@@ -138,13 +138,14 @@ def lay_out_nodes(order, parent, cardinality, limit):
 
 @kernel((int64[::1], int64[::1], int64))
 def group_runs(start, cost, limit):
-    """Joins runs that follow each other to blocks that cost at most `limit`, or are one run.
+    """Join consecutive runs to blocks that cost at most `limit` or consist of one run.
 
     Args:
-        start: where runs begin, and the last one ends, shape (n + 1,). cost: of all positions before one, ascending.
+        start: start of each run, and the end of the last one, shape (n + 1,). cost: cumulative cost of all positions
+            before each.
 
     Returns:
-        where blocks begin, and the last one ends.
+        the start of each block, and the end of the last one.
     """
     blocks = np.empty(len(start), dtype=np.int64)
     n = 0

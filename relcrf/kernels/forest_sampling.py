@@ -1,7 +1,8 @@
-"""Exact samples of sets of nodes whose factors form a forest, the other nodes given: filtering upward, sampling downward.
+"""Exact sampling of node sets whose factors form a forest, given all other nodes: upward filtering, downward sampling.
 
-A *set* is a list of nodes, parents before children. Each factor that touches it has one *entry*: at its only node in the
-set, or at the child where it joins two. All other nodes of the factor stand still while the set is drawn.
+A *set* is a list of nodes, parents before children. Each factor that touches it has one *entry*: at its only node in
+the set or, if it connects two, at the child. All other nodes of the factor are fixed while the set is drawn. A *slot*
+is an entry of the scopes' `node`: one node in the scope of one factor.
 """
 
 from __future__ import annotations
@@ -16,89 +17,89 @@ from relcrf.kernels.factors import common_state, draw_state, row_offset
 
 
 class NodeSets(NamedTuple):
-    """Sets of nodes one after the other.
+    """Sets of nodes, in CSR form.
 
     Args:
-        start: where each set begins in `node`, shape (n_sets + 1,).
-        node, parent: the nodes, and in each set their parents, -1 at roots.
-        entry_start: the entries of each position of `node`, as CSR. place: of the node in the scopes' `node`; other: of its
-            parent in the same factor, or -1.
-        counts: of each position, whether the node's probabilities are to be taken here. owns: likewise of each entry and
-            its factor; so that in a sweep each is taken once.
+        start: start of each set in `node`, shape (n_sets + 1,).
+        node, parent: the nodes, and their parents in the same set, -1 at roots.
+        entry_start: entries of each position of `node`, in CSR form.
+        slot: slot of the node, for each entry. parent_slot: slot of its parent in the same factor, or -1.
+        records_node: for each position, whether the node's probabilities are recorded here. records_factor: for each
+            entry, whether the factor's are. In a sweep, each node and each factor is recorded once.
     """
 
     start: np.ndarray
     node: np.ndarray
     parent: np.ndarray
     entry_start: np.ndarray
-    place: np.ndarray
-    other: np.ndarray
-    counts: np.ndarray
-    owns: np.ndarray
+    slot: np.ndarray
+    parent_slot: np.ndarray
+    records_node: np.ndarray
+    records_factor: np.ndarray
 
 
 _INT32, _INT64 = int32[::1], int64[::1]
 NODE_SETS = types.NamedTuple((_INT64, _INT32, _INT32, _INT64, _INT64, _INT64, boolean[::1], boolean[::1]), NodeSets)
-"""The type of `NodeSets` as they are made."""
+"""The Numba type of `NodeSets`."""
 
 
 @inline_kernel
-def _add_unary_factors(factors, sets, factor_table, first_place, last_place, states, belief):
-    """Adds to the beliefs of positions first_place .. last_place - 1 the factors that have no other node in the set."""
-    # Arrays are taken out of their tuples once: to do so costs as much as a small factor.
+def _add_unary_factors(factors, sets, factor_table, first_position, last_position, states, belief):
+    """Add to the beliefs of positions first_position .. last_position - 1 the factors with no other node in the set."""
+    # Unpack the tuples once: accessing their arrays costs as much as a small factor.
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
     agreement, table_start, cardinality = factors.agreement, factors.table_start, factors.cardinality
     state_start, member, entry_start = factors.state_start, sets.node, sets.entry_start
-    places, others = sets.place, sets.other
-    for k in range(first_place, last_place):
+    slots, parent_slots = sets.slot, sets.parent_slot
+    for k in range(first_position, last_position):
         v = member[k]
         first = state_start[v]
         for e in range(entry_start[k], entry_start[k + 1]):
-            if others[e] >= 0:
+            if parent_slots[e] >= 0:
                 continue
-            place = places[e]
-            f = factor[place]
+            slot = slots[e]
+            f = factor[slot]
             if agreement[f]:
-                x = common_state(start[f], start[f + 1], place, -1, node, states)
+                x = common_state(start[f], start[f + 1], slot, -1, node, states)
                 if x >= 0:
                     belief[first + x] += factor_table[table_start[f]]
                 continue
-            cell = table_start[f] + row_offset(start[f], start[f + 1], place, -1, node, stride, states)
+            cell = table_start[f] + row_offset(start[f], start[f + 1], slot, -1, node, stride, states)
             for x in range(cardinality[v]):
-                belief[first + x] += factor_table[cell + x * stride[place]]
+                belief[first + x] += factor_table[cell + x * stride[slot]]
 
 
 @inline_kernel
 def fill_pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):
-    """Log potentials of a node and its parent, row-major, a row for each state of the parent; into `pair`."""
+    """Sum the log potentials of a node and its parent into `pair`, row-major, with a row per state of the parent."""
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
-    agreement, table_start, places, others = factors.agreement, factors.table_start, sets.place, sets.other
+    agreement, table_start, slots, parent_slots = factors.agreement, factors.table_start, sets.slot, sets.parent_slot
     for at in range(n_child * n_parent):
         pair[at] = 0.0
     for e in range(sets.entry_start[k], sets.entry_start[k + 1]):
-        place = places[e]
-        other = others[e]
-        if other < 0:
+        slot = slots[e]
+        parent_slot = parent_slots[e]
+        if parent_slot < 0:
             continue
-        f = factor[place]
+        f = factor[slot]
         if agreement[f]:
-            common = common_state(start[f], start[f + 1], place, other, node, states)
+            common = common_state(start[f], start[f + 1], slot, parent_slot, node, states)
             for x in range(n_child):
                 if common == -2 or common == x:
                     pair[x * n_child + x] += factor_table[table_start[f]]
             continue
-        cell = table_start[f] + row_offset(start[f], start[f + 1], place, other, node, stride, states)
+        cell = table_start[f] + row_offset(start[f], start[f + 1], slot, parent_slot, node, stride, states)
         for y in range(n_parent):
             for x in range(n_child):
-                pair[y * n_child + x] += factor_table[cell + y * stride[other] + x * stride[place]]
+                pair[y * n_child + x] += factor_table[cell + y * stride[parent_slot] + x * stride[slot]]
 
 
 @inline_kernel
 def filter_upward(factors, sets, node_table, factor_table, s, states, belief, pair):
-    """Log of the sum over all that is below each node of set `s`, for each of its states; into `belief`, flat.
+    """Compute, for each state of each node of set `s`, the log-sum-exp over all nodes below it, into `belief`, flat.
 
     Args:
-        pair: scratch, the square of the largest cardinality.
+        pair: scratch, as long as the square of the largest cardinality.
     """
     cardinality, state_start, member, parent = factors.cardinality, factors.state_start, sets.node, sets.parent
     for k in range(sets.start[s], sets.start[s + 1]):
@@ -127,12 +128,12 @@ def filter_upward(factors, sets, node_table, factor_table, s, states, belief, pa
 
 
 @inline_kernel
-def condition_on_parent(first, n, belief, pair, y, stay, out):
-    """Probabilities of a node given its parent's state `y` (-1 at roots) and all that is below; into `out`.
+def condition_on_parent(first, n, belief, pair, y, fallback, out):
+    """Compute the probabilities of a node given its parent's state `y` (-1 at roots), into `out`.
 
     Args:
-        first, n: where the node's states begin in `belief`, and how many they are.
-        pair: as `fill_pair_table` makes it. stay: the state that gets all where nothing can be.
+        first, n: offset of the node's states in `belief`, and their number.
+        pair: as `fill_pair_table` computes it. fallback: the state that gets probability 1 if no state is possible.
     """
     top = -np.inf
     for x in range(n):
@@ -143,7 +144,7 @@ def condition_on_parent(first, n, belief, pair, y, stay, out):
     if top == -np.inf:
         for x in range(n):
             out[x] = 0.0
-        out[stay] = 1.0
+        out[fallback] = 1.0
     else:
         total = 0.0
         for x in range(n):
@@ -155,10 +156,11 @@ def condition_on_parent(first, n, belief, pair, y, stay, out):
 
 @inline_kernel
 def sample_downward(factors, sets, factor_table, s, uniform, belief, pair, out, states):
-    """Draws set `s` after `upward`, each node given its parent; into `states`.
+    """Draw set `s` after `filter_upward`, each node given its parent, into `states`.
 
     Args:
-        uniform: in [0, 1), one for each node of the set. out: scratch, the largest cardinality.
+        uniform: random numbers in [0, 1), one for each node of the set. out: scratch, as long as the largest
+            cardinality.
     """
     cardinality, state_start, member, parent = factors.cardinality, factors.state_start, sets.node, sets.parent
     for k in range(sets.start[s], sets.start[s + 1]):

@@ -1,15 +1,16 @@
-"""Propagation through gated pairs of binary nodes, and its adjoint: every message is one number, a difference of logs.
+"""Belief propagation on gated pairs of binary nodes, and its adjoint; each message is one number, its log odds.
 
-What a pair with log potentials g t says to its second node is, with E = exp(cavity of the first node),
+The message of a pair with log potentials g t to its second node is, with E = exp(cavity of the first node),
 
     log(a (1 + E b r) / (1 + E b)),    a = exp(g (t01 - t00)), b = exp(g (t10 - t00)), r = exp(g (t00 - t01 - t10 + t11)),
 
-and to its first the same with a and b exchanged. These three are made once for all iterations; of an iteration only E is kept
-for the way back. `LANES` pairs stand beside each other in *rows*, each row of one quantity; a chunk of them is one stretch of
-memory, whose offsets the compiler knows: it needs no test of whether rows overlap, and every loop over lanes is vectorised.
-Sums of nodes are taken and added to one by one, but where nodes follow each other, as in bundles (see `gated_layout`).
+and the message to its first node is the same with a and b exchanged. a, b and r are computed once for all iterations;
+only E is stored per iteration for the backward pass. `LANES` pairs form a *chunk*, one contiguous piece of memory with
+a *row* of `LANES` numbers per quantity. The offsets of the rows are compile-time constants, so the compiler needs no
+overlap checks and vectorises every loop over lanes. Node totals are gathered and scattered one by one, except where
+nodes are consecutive, as in bundles (see `gated_layout`).
 
-Source: the formulas and their adjoint are our own; the method, see `gated_pairs`.
+Source: the formulas and their adjoint are our own; for the method, see `gated_pairs`.
 """
 
 from __future__ import annotations
@@ -26,29 +27,35 @@ from relcrf.kernels.lane_vectors import GROUP_SIZE, add_group, subtract_group
 from relcrf.kernels.vector_math import exp, exp_like, log_like
 
 A, B, R, TO_FIRST, TO_SECOND, D_A, D_B, D_R = (lanes * LANES for lanes in range(8))
-"""Where the rows of a chunk begin. Those of the messages have on the way back the derivatives by them, then those by the
-cavities of the same ends; the last three have the derivatives by log a, log b and log r."""
+"""Offsets of the rows of a chunk.
+
+In the backward pass the two message rows contain derivatives with respect to messages, then to cavities of the same
+ends; the last three rows contain derivatives with respect to log a, log b and log r.
+"""
 CHUNK_SIZE = 8 * LANES
 
 U = np.uint64
-"""Indices without a sign; see `forest.py`."""
+"""Type of loop indices, unsigned; see `forest.py`."""
 
 MAX_RANGE32, MAX_RANGE64 = 13.0, 150.0
-"""Differences between two cells of a row or column, times the gate, up to which all that is made here is a normal number."""
+"""Maximum difference of two cells in a row or column, times the gate, for which all results are normal numbers."""
 MAX_CAVITY32, MAX_CAVITY64 = MAX_RANGE32 + 17.0, MAX_RANGE64 + 38.0
-"""Cavities are cut off here. 1 + exp(-17) or 1 + exp(-38) is 1: a cavity so far beyond all differences of a table makes the
-same message as one farther away."""
+"""Bound to which cavities are clipped.
+
+1 + exp(-17) in float32, and 1 + exp(-38) in float64, rounds to 1, so a cavity that exceeds all differences of a table
+by this much gives the same message as a larger one.
+"""
 
 FASTMATH_OPTIONS: dict[str, Any] = {"fastmath": {"contract"}}
-"""Of all that follow: products may be joined with sums."""
+"""Compiler options of all kernels below: products and sums may be fused."""
 
 inline_kernel = kernel(**FASTMATH_OPTIONS, _nrt=False, forceinline=True)
-"""Put into what calls it, with no references counted: else the calls take as long as the work."""
+"""Decorator of functions that are inlined, without reference counting; calls would take as long as the arithmetic."""
 
 
 @inline_kernel
 def _initialise_pairs(slots, block, contrasts, gate, work):
-    """Makes a, b and r of a block's pairs; messages are uniform."""
+    """Compute a, b and r of a block's pairs, and set messages to uniform."""
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
     zero = work.dtype.type(0)
     for s in range(U(0), n, U(LANES)):
@@ -68,9 +75,9 @@ def _initialise_pairs(slots, block, contrasts, gate, work):
 
 @inline_kernel
 def _compute_cavities(slots, s, o, total, work, out, e):
-    """Of a chunk, what each end's node has in all but from this pair: the first ends' to `out[e:]`, then the others'."""
+    """Compute the cavities of a chunk, node totals minus the pairs' messages: first ends to `out[e:]`, then second ends."""
     for k in range(U(0), U(LANES), U(GROUP_SIZE)):
-        if slots.in_step[(s + k) // U(GROUP_SIZE)]:
+        if slots.contiguous[(s + k) // U(GROUP_SIZE)]:
             subtract_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k, out, e + k)
             subtract_group(total, U(slots.second[s + k]), work, o + U(TO_SECOND) + k, out, e + U(LANES) + k)
         else:
@@ -81,9 +88,9 @@ def _compute_cavities(slots, s, o, total, work, out, e):
 
 @inline_kernel
 def _add_to_nodes(slots, s, o, work, total):
-    """Adds the rows of a chunk's ends to their nodes."""
+    """Add the two message rows of a chunk to the totals of their nodes."""
     for k in range(U(0), U(LANES), U(GROUP_SIZE)):
-        if slots.in_step[(s + k) // U(GROUP_SIZE)]:
+        if slots.contiguous[(s + k) // U(GROUP_SIZE)]:
             add_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k)
             add_group(total, U(slots.second[s + k]), work, o + U(TO_SECOND) + k)
         else:
@@ -93,13 +100,13 @@ def _add_to_nodes(slots, s, o, work, total):
 
 
 @inline_kernel
-def _compute_messages(o, e, most, odds, work):
-    """New messages of a chunk from its cavities in `odds[e:]`, in whose place their exponentials are left."""
+def _compute_messages(o, e, max_cavity, odds, work):
+    """Compute the new messages of a chunk from its cavities in `odds[e:]`, which are replaced by their exponentials."""
     one = work.dtype.type(1)
     for i in range(U(2 * LANES)):
         c = odds[e + i]
-        c = c if c < most else most
-        c = c if c > -most else -most
+        c = c if c < max_cavity else max_cavity
+        c = c if c > -max_cavity else -max_cavity
         odds[e + i] = exp_like(c)
     for i in range(U(LANES)):
         x, y = odds[e + i], odds[e + U(LANES) + i]
@@ -113,7 +120,7 @@ def _compute_messages(o, e, most, odds, work):
 
 @inline_kernel
 def _backpropagate_messages(o, e, odds, work):
-    """From the derivatives by a chunk's messages those by its cavities, in the same rows, and by log a, log b and log r."""
+    """Replace a chunk's derivatives w.r.t. messages by those w.r.t. cavities; add those w.r.t. log a, log b and log r."""
     one = work.dtype.type(1)
     for i in range(U(LANES)):
         x, y = odds[e + i], odds[e + U(LANES) + i]
@@ -138,30 +145,33 @@ def _copy(n, source, out):
 
 
 @inline_kernel
-def _forward(slots, block, n_nodes, contrasts, gate, n_iterations, kept, most, base, total, following, odds, work):  # fmt: skip
-    """All iterations of a block; what its nodes have in the end is left in `total`.
+def _forward(
+    slots, block, n_nodes, contrasts, gate, n_iterations, store_all, max_cavity, base, total, next_total, odds, work
+):
+    """Run all iterations of a block; `total` is overwritten by the final log odds of its nodes.
 
     Args:
-        n_nodes: of the block, with the one that empty slots are of.
-        kept: 1 where `odds` is to have every iteration's cavities, else 0.
-        base: the odds of each of the block's nodes alone. total, following: overwritten, as long.
+        n_nodes: number of the block's nodes, including the dummy node of empty slots.
+        store_all: 1 if `odds` stores the cavities of every iteration, else 0.
+        max_cavity: bound to which cavities are clipped.
+        base: log odds of each node's own potential. total, next_total: overwritten, same length.
     """
     _initialise_pairs(slots, block, contrasts, gate, work)
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
     _copy(n_nodes, base, total)
     for t in range(n_iterations):
-        _copy(n_nodes, base, following)
+        _copy(n_nodes, base, next_total)
         for s in range(U(0), n, U(LANES)):
-            o, e = U(8) * s, U(2) * (U(t * kept) * n + s)
+            o, e = U(8) * s, U(2) * (U(t * store_all) * n + s)
             _compute_cavities(slots, lo + s, o, total, work, odds, e)
-            _compute_messages(o, e, most, odds, work)
-            _add_to_nodes(slots, lo + s, o, work, following)
-        _copy(n_nodes, following, total)
+            _compute_messages(o, e, max_cavity, odds, work)
+            _add_to_nodes(slots, lo + s, o, work, next_total)
+        _copy(n_nodes, next_total, total)
 
 
 @inline_kernel
-def _backward(slots, block, n_nodes, n_iterations, d_base, d_total, following, odds, work):
-    """From the derivatives by what nodes have in the end, in `d_total`, those by their own odds, and those of `_backpropagate_messages`."""
+def _backward(slots, block, n_nodes, n_iterations, d_base, d_total, next_total, odds, work):
+    """Convert derivatives w.r.t. final log odds, in `d_total`, to those w.r.t. the nodes' own log odds and log a, b and r."""
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
     zero = work.dtype.type(0)
     for s in range(U(0), n, U(LANES)):
@@ -170,15 +180,15 @@ def _backward(slots, block, n_nodes, n_iterations, d_base, d_total, following, o
     _copy(n_nodes, d_total, d_base)
     for t in range(n_iterations - 1, -1, -1):
         for v in range(U(n_nodes)):
-            following[v] = zero
+            next_total[v] = zero
         for s in range(U(0), n, U(LANES)):
             o = U(8) * s
             _compute_cavities(slots, lo + s, o, d_total, work, work, o + U(TO_FIRST))
             _backpropagate_messages(o, U(2) * (U(t) * n + s), odds, work)
-            _add_to_nodes(slots, lo + s, o, work, following)
+            _add_to_nodes(slots, lo + s, o, work, next_total)
         for v in range(U(n_nodes)):
-            d_base[v] += following[v]
-            d_total[v] = following[v]
+            d_base[v] += next_total[v]
+            d_total[v] = next_total[v]
 
 
 @inline_kernel
@@ -191,7 +201,7 @@ def _max_length(start, lo, hi):
 
 @inline_kernel
 def _load_node_odds(slots, block, nodes, base):
-    """The block's nodes' own odds, and 0 for the node that empty slots are of. Returns how many there are, with that one."""
+    """Load the log odds of the block's nodes, and 0 for the dummy node of empty slots; return the number of both."""
     n = slots.node_start[block + 1] - slots.node_start[block]
     for v in range(n):
         state = 2 * slots.node[slots.node_start[block] + v]
@@ -201,16 +211,17 @@ def _load_node_odds(slots, block, nodes, base):
 
 
 def scratch_size(slots: PairSlots, n_iterations: int) -> int:
-    """How many numbers the kernels below need for their work, if they keep the cavities of so many iterations, 1 at least."""
+    """Return the length of the scratch array of the kernels below, if they store cavities of `n_iterations` iterations."""
     return int(np.diff(slots.slot_start).max(initial=0)) * (8 + 2 * max(n_iterations, 1))
 
 
 class BinaryNetwork(NamedTuple):
-    """Gated pairs of binary nodes; all arrays of real numbers are float32 or all are float64.
+    """Gated pairs of binary nodes; all real arrays have the same type, float32 or float64.
 
     Args:
-        nodes: log potentials, shape (2 * n_nodes,); one of a node's two may be -inf.
-        contrasts: the logs of a, b and r of each table at gate 1, flat, shape (3 * n_tables,).
+        slots: the order of the pairs.
+        nodes: log potentials, shape (2 * n_nodes,); at most one of a node's two may be -inf.
+        contrasts: log a, log b and log r of each table at gate 1, flat, shape (3 * n_tables,).
         gate: shape (n_pairs,).
         n_iterations: 0 or more.
     """
@@ -223,28 +234,30 @@ class BinaryNetwork(NamedTuple):
 
 
 def _network_type(real: Any) -> Any:
-    given = read_only(real[::1])
-    return types.NamedTuple([SLOTS, given, given, given, int64], BinaryNetwork)
+    array = read_only(real[::1])
+    return types.NamedTuple([SLOTS, array, array, array, int64], BinaryNetwork)
 
 
 @kernel(*((int64, int64, _network_type(real), real[::1], real[::1]) for real in (float32, float64)), **FASTMATH_OPTIONS)
-def propagate_blocks(lo, hi, network, room, beliefs):
-    """Compute the beliefs of blocks lo..hi-1; see `scratch_size`."""
+def propagate_blocks(lo, hi, network, scratch, beliefs):
+    """Compute the beliefs of blocks lo..hi-1; for `scratch`, see `scratch_size`."""
     slots, nodes, contrasts, gate = network.slots, network.nodes, network.contrasts, network.gate
     n_slots = _max_length(slots.slot_start, lo, hi)
-    work, odds = room[: 8 * n_slots], room[8 * n_slots :]
+    work, odds = scratch[: 8 * n_slots], scratch[8 * n_slots :]
     base = np.empty(_max_length(slots.node_start, lo, hi) + 1, nodes.dtype)
-    total, following = np.empty_like(base), np.empty_like(base)
-    most = nodes.dtype.type(MAX_CAVITY32 if nodes.itemsize == 4 else MAX_CAVITY64)
+    total, next_total = np.empty_like(base), np.empty_like(base)
+    max_cavity = nodes.dtype.type(MAX_CAVITY32 if nodes.itemsize == 4 else MAX_CAVITY64)
     for block in range(lo, hi):
         n = _load_node_odds(slots, block, nodes, base)
-        _forward(slots, block, n, contrasts, gate, network.n_iterations, 0, most, base, total, following, odds, work)
+        _forward(
+            slots, block, n, contrasts, gate, network.n_iterations, 0, max_cavity, base, total, next_total, odds, work
+        )
         for v in range(n - 1):
             state = 2 * slots.node[slots.node_start[block] + v]
-            small = exp(-abs(float64(total[v])))
-            low = 1 if total[v] < 0 else 0
-            beliefs[state + low] = small / (1.0 + small)
-            beliefs[state + 1 - low] = 1.0 / (1.0 + small)
+            ratio = exp(-abs(float64(total[v])))
+            less_likely = 1 if total[v] < 0 else 0
+            beliefs[state + less_likely] = ratio / (1.0 + ratio)
+            beliefs[state + 1 - less_likely] = 1.0 / (1.0 + ratio)
 
 
 @kernel(
@@ -254,37 +267,37 @@ def propagate_blocks(lo, hi, network, room, beliefs):
     ),
     **FASTMATH_OPTIONS,
 )
-def differentiate_blocks(lo, hi, network, room, loss, d_nodes, d_contrasts, origin, d_gate, beliefs):
+def differentiate_blocks(lo, hi, network, scratch, loss, d_nodes, d_contrasts, origin, d_gate, beliefs):
     """Compute the beliefs of blocks lo..hi-1, their loss, and its derivatives.
 
     Args:
-        room: overwritten; see `scratch_size`. loss: see `BeliefLoss`.
-        d_nodes, d_gate, beliefs: overwritten where the blocks' nodes and pairs are.
-        d_contrasts: added to; that of table t begins at 3 * t - origin.
+        scratch: overwritten; see `scratch_size`. loss: see `BeliefLoss`.
+        d_nodes, d_gate, beliefs: overwritten for the blocks' nodes and pairs.
+        d_contrasts: added to; the derivatives of table t begin at 3 * t - origin.
 
     Returns:
-        the loss of all their nodes.
+        the total loss of the blocks' nodes.
     """
     slots, nodes, contrasts, gate = network.slots, network.nodes, network.contrasts, network.gate
     n_iterations, n_slots = network.n_iterations, _max_length(slots.slot_start, lo, hi)
-    work, odds = room[: 8 * n_slots], room[8 * n_slots :]
+    work, odds = scratch[: 8 * n_slots], scratch[8 * n_slots :]
     base = np.empty(_max_length(slots.node_start, lo, hi) + 1, nodes.dtype)
-    total, following = np.empty_like(base), np.empty_like(base)
-    most = nodes.dtype.type(MAX_CAVITY32 if nodes.itemsize == 4 else MAX_CAVITY64)
+    total, next_total = np.empty_like(base), np.empty_like(base)
+    max_cavity = nodes.dtype.type(MAX_CAVITY32 if nodes.itemsize == 4 else MAX_CAVITY64)
     value = 0.0
     for block in range(lo, hi):
         n = _load_node_odds(slots, block, nodes, base)
-        _forward(slots, block, n, contrasts, gate, n_iterations, 1, most, base, total, following, odds, work)
+        _forward(slots, block, n, contrasts, gate, n_iterations, 1, max_cavity, base, total, next_total, odds, work)
         for v in range(n - 1):
             node = slots.node[slots.node_start[block] + v]
-            lost, slope, small = evaluate_binary_loss(loss, node, 2 * node, float64(total[v]))
-            low = 1 if total[v] < 0 else 0
-            beliefs[2 * node + low] = small
-            beliefs[2 * node + 1 - low] = 1.0 - small
-            value += lost
+            node_loss, slope, small = evaluate_binary_loss(loss, node, 2 * node, float64(total[v]))
+            less_likely = 1 if total[v] < 0 else 0
+            beliefs[2 * node + less_likely] = small
+            beliefs[2 * node + 1 - less_likely] = 1.0 - small
+            value += node_loss
             total[v] = slope
         total[n - 1] = 0.0
-        _backward(slots, block, n, n_iterations, base, total, following, odds, work)
+        _backward(slots, block, n, n_iterations, base, total, next_total, odds, work)
         for v in range(n - 1):
             node = slots.node[slots.node_start[block] + v]
             d_nodes[2 * node] = -base[v]
@@ -295,11 +308,11 @@ def differentiate_blocks(lo, hi, network, room, loss, d_nodes, d_contrasts, orig
 
 @inline_kernel
 def _add_derivatives(slots, block, contrasts, gate, work, d_contrasts, origin, d_gate):
-    """From the derivatives by log a, b and r those by the gates and the tables."""
+    """Convert derivatives with respect to log a, b and r to those with respect to gates and tables."""
     lo, n_pairs = U(slots.slot_start[block]), U(slots.pair_start[block + 1] - slots.pair_start[block])
     for s in range(U(0), n_pairs, U(GROUP_SIZE)):
         o = s // U(LANES) * U(CHUNK_SIZE) + s % U(LANES)
-        if slots.one_table[(lo + s) // U(GROUP_SIZE)] and s + U(GROUP_SIZE) <= n_pairs:
+        if slots.shared_table[(lo + s) // U(GROUP_SIZE)] and s + U(GROUP_SIZE) <= n_pairs:
             c = U(3) * U(slots.table_of[U(slots.pair[lo + s])])
             d_a, d_b, d_r = 0.0, 0.0, 0.0
             for i in range(U(GROUP_SIZE)):

@@ -1,4 +1,4 @@
-"""Losses of beliefs, node by node, and how they change with the logs that beliefs are made of."""
+"""Losses of node beliefs, and their derivatives with respect to unnormalised log beliefs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LINEAR, SQUARED_ERROR, CROSS_ENTROPY = 0, 1, 2
 
 
 class BeliefLoss(NamedTuple):
-    """A loss; `linear`, `squared_error_loss` and `cross_entropy_loss` make one.
+    """A loss, created by `linear_loss`, `squared_error_loss` or `cross_entropy_loss`.
 
     Args:
-        kind: one of the three above.
-        observed, weight: shape (n_nodes,), int32 and float64; empty of a linear one.
-        slope: shape (n_states,), float64; empty of the others.
+        kind: `LINEAR`, `SQUARED_ERROR` or `CROSS_ENTROPY`.
+        observed, weight: shape (n_nodes,), int32 and float64; empty for a linear loss.
+        slope: shape (n_states,), float64; empty for other losses.
     """
 
     kind: int
@@ -33,22 +33,24 @@ LOSS = types.NamedTuple([int64, read_only(int32[::1]), read_only(float64[::1]), 
 
 
 def linear_loss(slope: np.ndarray) -> BeliefLoss:
-    """The sum of `slope * beliefs`, flat over states: of any other loss, its derivative by the beliefs gives its gradient."""
+    """Create the loss `sum of slope * beliefs`; a slope equal to the derivative of any other loss gives its gradient."""
     return BeliefLoss(LINEAR, freeze(np.empty(0), np.int32), freeze(np.empty(0), np.float64), freeze(slope, np.float64))
 
 
 def squared_error_loss(observed: np.ndarray, weight: np.ndarray) -> BeliefLoss:
-    """Half the sum over states of (belief - 1 where observed)^2, times the node's weight; with two states (b(1) - y)^2.
+    """Create the squared error: weight / 2 * sum over states of (belief - indicator of the observed state)^2.
+
+    With two states this is weight * (b(1) - y)^2.
 
     Args:
-        observed: the right state of each node, shape (n_nodes,); not looked at where the weight is 0.
-        weight: shape (n_nodes,); 0 of a node that is no output.
+        observed: observed state of each node, shape (n_nodes,); ignored if the weight is 0.
+        weight: shape (n_nodes,); 0 for nodes that are not outputs.
     """
     return _make_node_loss(SQUARED_ERROR, observed, weight)
 
 
 def cross_entropy_loss(observed: np.ndarray, weight: np.ndarray) -> BeliefLoss:
-    """-log of the observed state's belief, times the node's weight; arguments as of `squared_error_loss`."""
+    """Create the cross-entropy, -log(belief of the observed state) * weight; arguments as for `squared_error_loss`."""
     return _make_node_loss(CROSS_ENTROPY, observed, weight)
 
 
@@ -59,10 +61,10 @@ def _make_node_loss(kind: int, observed: np.ndarray, weight: np.ndarray) -> Beli
 
 @kernel()
 def evaluate_binary_loss(loss, node, start, odds):
-    """Of a binary node whose states begin at `start` and whose beliefs differ in their logs by `odds`, state 1 less state 0.
+    """Evaluate the loss of a binary node with state offset `start`; `odds` is log belief of state 1 minus that of state 0.
 
     Returns:
-        its loss, the derivative by the odds, and the smaller belief; all float64.
+        the loss, its derivative with respect to `odds`, and the smaller belief; all float64.
     """
     small = exp(-abs(odds))
     large = 1.0 / (1.0 + small)
@@ -83,14 +85,14 @@ def evaluate_binary_loss(loss, node, start, odds):
 
 @kernel()
 def evaluate_loss(loss, node, start, beliefs, logs, slope):
-    """Of a node of any cardinality.
+    """Evaluate the loss of a node of any cardinality.
 
     Args:
-        start: where its states begin. beliefs, logs: its probabilities and their logs, shape (k,).
-        slope: overwritten by the derivatives by the logs of what beliefs are proportional to, shape (k,).
+        start: offset of its states. beliefs, logs: its probabilities and their logs, shape (k,).
+        slope: overwritten by the derivatives with respect to the unnormalised log beliefs, shape (k,).
 
     Returns:
-        its loss.
+        the loss.
     """
     k = len(beliefs)
     if loss.kind == LINEAR:

@@ -1,7 +1,7 @@
-"""Propagation through gated pairs of nodes of any cardinality, and its adjoint: messages in logs, in float64.
+"""Belief propagation on gated pairs of nodes of any cardinality, and its adjoint; log messages in float64.
 
-Every sum is taken beside its largest term, so that log potentials of any size do no harm. Of each iteration the messages and
-the sums of the nodes are kept; what messages were made of is made again on the way back.
+Every log-sum-exp subtracts its largest term, so that log potentials of any size are supported. The messages and node
+totals of each iteration are stored; the terms of messages are recomputed in the backward pass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class TableNetwork(NamedTuple):
     """Gated pairs with their tables.
 
     Args:
-        state_start, table_start: where the states of each node, and each table, begin.
+        slots: the order of the pairs.
+        state_start, table_start: offsets of each node's states and of each table.
         nodes, tables: log potentials; those of nodes may be -inf, but not all of one node.
         gate: shape (n_pairs,).
         n_iterations: 0 or more.
@@ -42,10 +43,12 @@ NETWORK = types.NamedTuple([SLOTS, INDEX, INDEX, READ_ONLY_FLAT, READ_ONLY_FLAT,
 
 
 class BlockOffsets(NamedTuple):
-    """Of one block: where the states of its nodes and the messages of its pairs begin, to the first node, then to the second.
+    """The offsets of a block's node states and pair messages.
 
     Args:
-        state: shape (n_nodes of the block + 1,), int64. message: shape (n_pairs of the block + 1,), int64.
+        state: offset of each node's states, shape (number of the block's nodes + 1,), int64.
+        message: offset of each pair's messages, to its first node, then to its second, shape (number of the block's
+            pairs + 1,), int64.
     """
 
     state: np.ndarray
@@ -69,19 +72,19 @@ def _compute_offsets(network, block):
 
 
 @kernel()
-def _load_node_potentials(network, block, places):
+def _load_node_potentials(network, block, offsets):
     """Return the flat log potentials of a block's nodes, one node after the other."""
-    slots, out = network.slots, np.empty(places.state[-1])
-    for v in range(len(places.state) - 1):
-        there = network.state_start[slots.node[slots.node_start[block] + v]]
-        for x in range(places.state[v + 1] - places.state[v]):
-            out[places.state[v] + x] = network.nodes[there + x]
+    slots, out = network.slots, np.empty(offsets.state[-1])
+    for v in range(len(offsets.state) - 1):
+        source = network.state_start[slots.node[slots.node_start[block] + v]]
+        for x in range(offsets.state[v + 1] - offsets.state[v]):
+            out[offsets.state[v] + x] = network.nodes[source + x]
     return out
 
 
 @kernel()
 def _compute_message(cavity, gate, table, step, other_step, out):
-    """`out[y]` is the log of the sum over x of exp(cavity[x] + gate * table[x * step + y * other_step])."""
+    """Set `out[y]` to the log of the sum over x of exp(cavity[x] + gate * table[x * step + y * other_step])."""
     for y in range(len(out)):
         top = -np.inf
         for x in range(len(cavity)):
@@ -94,66 +97,66 @@ def _compute_message(cavity, gate, table, step, other_step, out):
 
 @kernel()
 def _backpropagate_message(cavity, gate, table, step, other_step, out, d_out, d_cavity, d_table):
-    """The adjoint of `_compute_message`: overwrites `d_cavity`, adds to `d_table`. Returns the derivative by the gate."""
+    """Compute the adjoint of `_compute_message`: overwrite `d_cavity`, add to `d_table`, return the gate's derivative."""
     _compute_message(cavity, gate, table, step, other_step, out)
     d_gate = 0.0
     for x in range(len(cavity)):
         d_cavity[x] = 0.0
         for y in range(len(out)):
             cell = x * step + y * other_step
-            share = d_out[y] * exp(cavity[x] + gate * table[cell] - out[y])
-            d_cavity[x] += share
-            d_gate += share * table[cell]
-            d_table[cell] += share * gate
+            d_term = d_out[y] * exp(cavity[x] + gate * table[cell] - out[y])
+            d_cavity[x] += d_term
+            d_gate += d_term * table[cell]
+            d_table[cell] += d_term * gate
     return d_gate
 
 
 @kernel()
-def _locate_pair(network, block, places, p):
-    """Of a block's pair p: itself, where its nodes' states, its messages to each and its table begin, and the cardinalities."""
+def _locate_pair(network, block, offsets, p):
+    """Return a block's pair p, the offsets of its nodes' states, messages and table, and the cardinalities."""
     slots = network.slots
     slot = slots.slot_start[block] + p
     first, second = slots.first[slot], slots.second[slot]
-    k, n = places.state[first + 1] - places.state[first], places.state[second + 1] - places.state[second]
-    pair, to_first = slots.pair[slot], places.message[p]
+    k, n = offsets.state[first + 1] - offsets.state[first], offsets.state[second + 1] - offsets.state[second]
+    pair, to_first = slots.pair[slot], offsets.message[p]
     cell = network.table_start[slots.table_of[pair]]
-    return pair, places.state[first], places.state[second], to_first, to_first + k, cell, k, n
+    return pair, offsets.state[first], offsets.state[second], to_first, to_first + k, cell, k, n
 
 
 @kernel()
-def _compute_cavity(total, message, at, place, k, out):
+def _compute_cavity(total, message, state_offset, message_offset, k, out):
     for x in range(k):
-        out[x] = total[at + x] - message[place + x]
+        out[x] = total[state_offset + x] - message[message_offset + x]
 
 
 @kernel()
 def _subtract_max(message):
-    """Makes the largest entry 0."""
+    """Subtract the largest entry from all entries."""
     top = message.max()
     for x in range(len(message)):
         message[x] -= top
 
 
 @kernel()
-def _forward(network, block, places, own, totals, messages, cavity):
-    """All iterations of a block.
+def _forward(network, block, offsets, own, totals, messages, cavity):
+    """Run all iterations of a block.
 
     Args:
-        own: the nodes' log potentials. cavity: room for a node's states.
-        totals, messages: overwritten; iteration t is in row t modulo the number of rows.
+        own: the nodes' log potentials. cavity: scratch for a node's states.
+        totals, messages: overwritten; iteration t is stored in row t modulo the number of rows.
 
     Returns:
-        the last row.
+        the row of the last iteration.
     """
     n_rows, gate = len(totals), network.gate
     totals[0] = own
     messages[0] = 0.0
     for t in range(network.n_iterations):
         total, message = totals[t % n_rows], messages[t % n_rows]
-        following, new = totals[(t + 1) % n_rows], messages[(t + 1) % n_rows]
-        following[:] = own
-        for p in range(len(places.message) - 1):
-            pair, first, second, to_first, to_second, cell, k, n = _locate_pair(network, block, places, p)
+        next_total, new = totals[(t + 1) % n_rows], messages[(t + 1) % n_rows]
+        next_total[:] = own
+        for p in range(len(offsets.message) - 1):
+            pair, first, second, to_first, to_second, cell, k, n = _locate_pair(network, block, offsets, p)
             table = network.tables[cell : cell + k * n]
             _compute_cavity(total, message, first, to_first, k, cavity)
             _compute_message(cavity[:k], gate[pair], table, n, 1, new[to_second : to_second + n])
@@ -162,59 +165,59 @@ def _forward(network, block, places, own, totals, messages, cavity):
             _subtract_max(new[to_second : to_second + n])
             _subtract_max(new[to_first : to_first + k])
             for x in range(k):
-                following[first + x] += new[to_first + x]
+                next_total[first + x] += new[to_first + x]
             for y in range(n):
-                following[second + y] += new[to_second + y]
+                next_total[second + y] += new[to_second + y]
     return network.n_iterations % n_rows
 
 
 @kernel()
-def _backward(network, block, places, totals, messages, d_own, room, d_tables, origin, d_gate):
-    """From the derivatives by what nodes have in the end, in `d_own`, those by their log potentials, there, and all others.
+def _backward(network, block, offsets, totals, messages, d_own, scratch, d_tables, origin, d_gate):
+    """Convert derivatives w.r.t. final node totals, in `d_own`, to those w.r.t. potentials (in `d_own`), tables and gates.
 
     Args:
-        room: shape (3, largest cardinality).
+        scratch: shape (3, largest cardinality).
     """
-    d_total, following = d_own.copy(), np.empty_like(d_own)
-    d_message = np.zeros(places.message[-1])
+    d_total, next_d_total = d_own.copy(), np.empty_like(d_own)
+    d_message = np.zeros(offsets.message[-1])
     for t in range(network.n_iterations - 1, -1, -1):
-        following[:] = 0.0
-        for p in range(len(places.message) - 1):
-            pair, first, second, to_first, to_second, cell, k, n = _locate_pair(network, block, places, p)
+        next_d_total[:] = 0.0
+        for p in range(len(offsets.message) - 1):
+            pair, first, second, to_first, to_second, cell, k, n = _locate_pair(network, block, offsets, p)
             table, d_table = network.tables[cell : cell + k * n], d_tables[cell - origin : cell - origin + k * n]
             by_first, by_second = d_message[to_first : to_first + k], d_message[to_second : to_second + n]
             for x in range(k):
                 by_first[x] = d_total[first + x] - by_first[x]
             for y in range(n):
                 by_second[y] = d_total[second + y] - by_second[y]
-            _compute_cavity(totals[t], messages[t], first, to_first, k, room[0])
+            _compute_cavity(totals[t], messages[t], first, to_first, k, scratch[0])
             g = network.gate[pair]
             d_gate[pair] += _backpropagate_message(
-                room[0, :k], g, table, n, 1, room[1, :n], by_second, room[2, :k], d_table
+                scratch[0, :k], g, table, n, 1, scratch[1, :n], by_second, scratch[2, :k], d_table
             )
-            _compute_cavity(totals[t], messages[t], second, to_second, n, room[0])
+            _compute_cavity(totals[t], messages[t], second, to_second, n, scratch[0])
             d_gate[pair] += _backpropagate_message(
-                room[0, :n], g, table, 1, n, room[1, :k], by_first, by_second, d_table
+                scratch[0, :n], g, table, 1, n, scratch[1, :k], by_first, by_second, d_table
             )
-            by_first[:] = room[2, :k]
+            by_first[:] = scratch[2, :k]
             for x in range(k):
-                following[first + x] += by_first[x]
+                next_d_total[first + x] += by_first[x]
             for y in range(n):
-                following[second + y] += by_second[y]
-        d_total[:] = following
-        d_own += following
+                next_d_total[second + y] += by_second[y]
+        d_total[:] = next_d_total
+        d_own += next_d_total
 
 
 @kernel()
 def _normalise(logs, beliefs):
-    """Takes from the logs that of the sum of their exponentials, which becomes 1."""
+    """Normalise log beliefs in place, so that their exponentials sum to 1, and write these to `beliefs`."""
     _subtract_max(logs)
     total = 0.0
     for x in range(len(logs)):
         total += exp(logs[x])
-    rest = np.log(total)
+    log_total = np.log(total)
     for x in range(len(logs)):
-        logs[x] -= rest
+        logs[x] -= log_total
         beliefs[x] = exp(logs[x])
 
 
@@ -232,14 +235,14 @@ def propagate_blocks(lo, hi, network, beliefs):
     slots, state_start = network.slots, network.state_start
     cavity = np.empty(_max_cardinality(state_start))
     for block in range(lo, hi):
-        places = _compute_offsets(network, block)
-        own = _load_node_potentials(network, block, places)
-        totals, messages = np.empty((2, len(own))), np.empty((2, places.message[-1]))
-        logs = totals[_forward(network, block, places, own, totals, messages, cavity)]
-        for v in range(len(places.state) - 1):
+        offsets = _compute_offsets(network, block)
+        own = _load_node_potentials(network, block, offsets)
+        totals, messages = np.empty((2, len(own))), np.empty((2, offsets.message[-1]))
+        logs = totals[_forward(network, block, offsets, own, totals, messages, cavity)]
+        for v in range(len(offsets.state) - 1):
             node = slots.node[slots.node_start[block] + v]
-            here = slice(places.state[v], places.state[v + 1])
-            _normalise(logs[here], beliefs[state_start[node] : state_start[node + 1]])
+            node_states = slice(offsets.state[v], offsets.state[v + 1])
+            _normalise(logs[node_states], beliefs[state_start[node] : state_start[node + 1]])
 
 
 @kernel((int64, int64, NETWORK, LOSS, FLAT, FLAT, int64, FLAT, FLAT))
@@ -248,30 +251,30 @@ def differentiate_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gat
 
     Args:
         loss: see `BeliefLoss`.
-        d_nodes, beliefs: overwritten where the blocks' nodes are.
-        d_gate: added to. d_tables: added to; cell c of the tables is its c - origin.
+        d_nodes, beliefs: overwritten for the blocks' nodes.
+        d_gate: added to. d_tables: added to; cell c of the tables has index c - origin.
 
     Returns:
-        the loss of all their nodes.
+        the total loss of the blocks' nodes.
     """
     slots, state_start, n_iterations = network.slots, network.state_start, network.n_iterations
-    room = np.empty((3, _max_cardinality(state_start)))
+    scratch = np.empty((3, _max_cardinality(state_start)))
     value = 0.0
     for block in range(lo, hi):
-        places = _compute_offsets(network, block)
-        own = _load_node_potentials(network, block, places)
+        offsets = _compute_offsets(network, block)
+        own = _load_node_potentials(network, block, offsets)
         totals = np.empty((n_iterations + 1, len(own)))
-        messages = np.empty((n_iterations + 1, places.message[-1]))
-        _forward(network, block, places, own, totals, messages, room[0])
-        for v in range(len(places.state) - 1):
-            node, here = slots.node[slots.node_start[block] + v], slice(places.state[v], places.state[v + 1])
-            start, logs = state_start[node], totals[n_iterations, here]
+        messages = np.empty((n_iterations + 1, offsets.message[-1]))
+        _forward(network, block, offsets, own, totals, messages, scratch[0])
+        for v in range(len(offsets.state) - 1):
+            node, node_states = slots.node[slots.node_start[block] + v], slice(offsets.state[v], offsets.state[v + 1])
+            start, logs = state_start[node], totals[n_iterations, node_states]
             belief = beliefs[start : state_start[node + 1]]
             _normalise(logs, belief)
-            value += evaluate_loss(loss, node, start, belief, logs, own[here])
-        _backward(network, block, places, totals, messages, own, room, d_tables, origin, d_gate)
-        for v in range(len(places.state) - 1):
+            value += evaluate_loss(loss, node, start, belief, logs, own[node_states])
+        _backward(network, block, offsets, totals, messages, own, scratch, d_tables, origin, d_gate)
+        for v in range(len(offsets.state) - 1):
             start = state_start[slots.node[slots.node_start[block] + v]]
-            for x in range(places.state[v + 1] - places.state[v]):
-                d_nodes[start + x] = own[places.state[v] + x]
+            for x in range(offsets.state[v + 1] - offsets.state[v]):
+                d_nodes[start + x] = own[offsets.state[v] + x]
     return value

@@ -1,4 +1,4 @@
-"""Sets of nodes of which no factor has more than two, and whose pairs have no cycle: what can be drawn as a whole."""
+"""Induced forests: sets of nodes with at most two per factor and no cycle, which can be drawn jointly."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from relcrf.kernels.factors import FACTORS
 
 @kernel((FACTORS, int64[::1], boolean[::1]))
 def grow_node_set(factors, candidates, inside):
-    """Takes one candidate after the other into a set, unless it would close a cycle or be a factor's third.
+    """Add candidates to a set one by one, except those that would close a cycle or be the third node of a factor.
 
     Args:
-        candidates: nodes in the order of trying.
-        inside: shape (n_nodes,), bool; overwritten.
+        candidates: nodes, in the order in which they are tried.
+        inside: overwritten by the flags of the set, shape (n_nodes,), bool.
     """
     inside[:] = False
     leader = np.arange(len(inside))
@@ -32,7 +32,7 @@ def grow_node_set(factors, candidates, inside):
                 if inside[u]:
                     fits = fits and neighbour < 0
                     neighbour = u
-            if neighbour >= 0 and node_seen[neighbour] != v:  # a second factor with the same neighbour closes nothing
+            if neighbour >= 0 and node_seen[neighbour] != v:  # a second factor with the same neighbour closes no cycle
                 node_seen[neighbour] = v
                 tree = find(leader, neighbour)
                 fits = fits and tree_seen[tree] != v
@@ -52,13 +52,13 @@ def grow_node_set(factors, candidates, inside):
 
 @kernel((FACTORS, int64[::1], boolean[::1]))
 def root_trees(factors, candidates, inside):
-    """A set's nodes with parents first, and for each of its touching factors the place of the second node in the set.
+    """Order a set's nodes with parents first, and find the second node in the set of each factor that touches it.
 
     Args:
-        candidates: all nodes that may be in the set; each tree is rooted at the first of its own.
+        candidates: all nodes that may be in the set; each tree is rooted at its first node in this order.
 
     Returns:
-        node, parent, entry_start, place, other: see `sampling.Sets`.
+        node, parent, entry_start, slot, parent_slot: see `forest_sampling.NodeSets`.
     """
     n = 0
     n_touches = 0
@@ -69,8 +69,8 @@ def root_trees(factors, candidates, inside):
     node = np.empty(n, dtype=np.int32)
     parent = np.full(n, -1, dtype=np.int32)
     entry_start = np.zeros(n + 1, dtype=np.int64)
-    place = np.empty(n_touches, dtype=np.int64)
-    other = np.empty(n_touches, dtype=np.int64)
+    slot = np.empty(n_touches, dtype=np.int64)
+    parent_slot = np.empty(n_touches, dtype=np.int64)
     seen = np.zeros(len(inside), dtype=np.bool_)
     head = 0
     tail = 0
@@ -96,10 +96,10 @@ def root_trees(factors, candidates, inside):
                         node[tail] = u
                         parent[tail] = v
                         tail += 1
-                    continue  # the child has the entry
-                place[n_entries] = factors.touch[t]
-                other[n_entries] = second
+                    continue  # the entry belongs to the child
+                slot[n_entries] = factors.touch[t]
+                parent_slot[n_entries] = second
                 n_entries += 1
             head += 1
             entry_start[head] = n_entries
-    return node, parent, entry_start, place[:n_entries].copy(), other[:n_entries].copy()
+    return node, parent, entry_start, slot[:n_entries].copy(), parent_slot[:n_entries].copy()

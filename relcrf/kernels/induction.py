@@ -1,8 +1,8 @@
-"""The best pair features of all that there could be: sparse sums of products of errors and signals.
+"""Search for the best pair features among all candidates: sparse sums of products of errors and signals.
 
-A pair feature says that two literals hold together. Each of its two *sides* is a table with a cell, or none, for every
-sample and key; the feature (a, b) joins, in every sample that has both cells, that of key a of the first side and that of
-key b of the second.
+A pair feature is the conjunction of two literals. A *side* is a table with at most one cell per sample and key; the
+feature (a, b) connects, in every sample that has both cells, the cell of key a on the first side and that of key b on
+the second side.
 
 Source: Lao & Zhu, Contrastive feature induction for efficient structure learning of conditional random fields (2014).
 """
@@ -19,31 +19,31 @@ from relcrf.kernels.prefetch import prefetch
 from relcrf.kernels.threads import freeze, map_key_ranges
 
 ALL, ASCENDING, DIFFERENT = 0, 1, 2
-"""What the keys of a pair (a, b) may be: any, a < b, a != b."""
+"""The allowed pairs of keys (a, b): all, a < b, or a != b."""
 
 SCAN_LENGTH = 64
-"""Sums that are looked at together for one that is large."""
+"""Number of sums per chunk; a chunk without a large sum is skipped after one vectorised test."""
 
 PREFETCH_DISTANCE = 16
-"""Rows lie anywhere in memory: each is asked for so many before it is read."""
+"""Number of rows between the prefetch of a row and its use; rows are scattered in memory."""
 
 MAX_PREFETCH_LINES = 8
-"""Of 16 entries of a row that are asked for; of what comes behind them the machine knows by then."""
+"""Maximum number of cache lines, of 16 entries each, prefetched per row; the hardware prefetcher loads the rest."""
 
 BLOCK_SIZE = 1024
-"""Keys of either side whose dense products are made at a time."""
+"""Keys per side in one dense matrix product."""
 
 NO_LIMITS = freeze(np.empty((0, 4)), np.int64)
-"""Where a key may be paired with any."""
+"""The limits that allow all pairs."""
 
 U = np.uint64
-"""Indices without a sign; see `forest.py`."""
+"""Type of loop indices, unsigned; see `forest.py`."""
 
 ONE = U(1)
 
 
 class SparseMatrix(NamedTuple):
-    """A sparse matrix: the entries of row i are those from start[i] to start[i + 1] - 1, by ascending column.
+    """A sparse matrix in CSR form; the entries of row i are start[i] .. start[i + 1] - 1, in ascending order of column.
 
     Args:
         start: shape (n_rows + 1,), int64. column: shape (n,), int32. value: shape (n,), float64.
@@ -55,7 +55,7 @@ class SparseMatrix(NamedTuple):
 
 
 SparseArrays = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""The three arrays of a sparse matrix."""
+"""The arrays start, column and value of a sparse matrix."""
 
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
 LIMITS = read_only(int64[:, ::1])
@@ -64,20 +64,20 @@ SPARSE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(FLAT)],
 
 @kernel()
 def _is_worse(value, pair, other_value, other_pair):
-    """Whether a pair comes later in the list: its sum is smaller, or as large and its number higher."""
+    """Return True if a pair ranks below another: its |sum| is smaller, or equal while its number is higher."""
     a, b = abs(value), abs(other_value)
     return a < b or (a == b and pair > other_pair)
 
 
 @kernel()
 def _push_bounded(value, pair, n, best_value, best_pair):
-    """Adds a pair to a heap with the worst first; where the heap is full, in the place of the worst, if it is better.
+    """Push a pair onto a bounded heap with the worst pair on top; a full heap replaces its worst pair by a better one.
 
     Args:
-        n: pairs in the heap; it has room for those of `best_value`, shape (n_best,), 1 at least.
+        n: number of pairs in the heap; its capacity is the length of `best_value`, shape (n_best,), at least 1.
 
     Returns:
-        How many there are then.
+        The new number of pairs.
     """
     if n < len(best_value):
         at = n
@@ -108,10 +108,10 @@ def _push_bounded(value, pair, n, best_value, best_pair):
 
 @kernel()
 def _add_products(first, a, second, after, total):
-    """`total[b] += first[z, a] * second[z, b]` over the samples z of key a, for keys b > after.
+    """Add `first[z, a] * second[z, b]` to `total[b]` for all samples z of key a and keys b > after.
 
     Args:
-        first: by key. second: by sample.
+        first: matrix with a row per key. second: matrix with a row per sample.
 
     Returns:
         The number of products.
@@ -120,11 +120,11 @@ def _add_products(first, a, second, after, total):
     last = U(len(first.column)) - ONE
     n_lines = min(1 + len(second.column) // (16 * (len(second.start) - 1)), MAX_PREFETCH_LINES)
     for entry in range(U(first.start[a]), U(first.start[a + 1])):
-        soon = U(second.start[U(first.column[min(entry + U(PREFETCH_DISTANCE), last)]) + ONE])
+        next_stop = U(second.start[U(first.column[min(entry + U(PREFETCH_DISTANCE), last)]) + ONE])
         for line in range(n_lines):
-            prefetch(second.column, soon - U(16 * line + 1))
-            prefetch(second.value, soon - U(16 * line + 1))
-            prefetch(second.value, soon - U(16 * line + 9))
+            prefetch(second.column, next_stop - U(16 * line + 1))
+            prefetch(second.value, next_stop - U(16 * line + 1))
+            prefetch(second.value, next_stop - U(16 * line + 9))
         z, scale = U(first.column[entry]), first.value[entry]
         lo, hi = second.start[z], second.start[z + ONE]
         at = hi - 1
@@ -137,7 +137,7 @@ def _add_products(first, a, second, after, total):
 
 @kernel()
 def _collect_touched(first, a, second, after, before, pair, bound, n, total, best_value, best_pair):
-    """Offers the sums that `_add_products` has touched where they reach the bound and b < before, and sets all to 0."""
+    """Push the sums changed by `_add_products` that reach the bound, with b < before; reset all changed sums to 0."""
     for entry in range(U(first.start[a]), U(first.start[a + 1])):
         z = U(first.column[entry])
         at = second.start[z + ONE] - 1
@@ -155,7 +155,7 @@ def _collect_touched(first, a, second, after, before, pair, bound, n, total, bes
 
 @kernel()
 def _collect_all(before, pair, bound, n, total, best_value, best_pair):
-    """The same of all sums."""
+    """Push all sums that reach the bound, with b < before; reset all sums to 0."""
     for lo in range(U(0), U(len(total)), U(SCAN_LENGTH)):
         hi = min(lo + U(SCAN_LENGTH), U(len(total)))
         n_large = 0
@@ -190,17 +190,17 @@ def best_products(
     best_value,
     best_pair,
 ):
-    """The pairs of the first side's keys lo..hi-1 whose sums are largest; see `top_products`.
+    """Find the pairs with the largest sums in absolute value among the first side's keys lo..hi-1; see `top_products`.
 
     Args:
-        n_keys: of the second side.
-        limits: see `top_products`, or of shape (0, 4).
-        bound: least magnitude of a sum, above 0.
-        best_value, best_pair: overwritten by sums and pairs, as a * n_keys + b, in the order of a heap; shape (n_best,),
-            1 at least.
+        n_keys: number of keys of the second side.
+        limits: see `top_products`; shape (0, 4) for no limits.
+        bound: minimum absolute value of a sum, above 0.
+        best_value, best_pair: overwritten by sums and pair numbers, a * n_keys + b, in heap order; shape (n_best,),
+            n_best >= 1.
 
     Returns:
-        How many there are.
+        The number of pairs found.
     """
     total = np.zeros(n_keys)
     n = 0
@@ -238,47 +238,48 @@ def top_products(
     n_best: int,
     limits: np.ndarray = NO_LIMITS,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs of keys (a, b) whose `h = sum over samples z of S1[z, a] E2[z, b] + E1[z, a] S2[z, b]` is largest.
+    """Find the pairs of keys (a, b) with the largest |h|, where `h = sum over z of S1[z, a] E2[z, b] + E1[z, a] S2[z, b]`.
 
-    Memory beyond what is given is that of the keys and samples; no table of pairs is made.
+    Additional memory is linear in the numbers of keys and samples; no table of pairs is built.
 
     Args:
         first_error, first_signal: E1 and S1 by key, as the three arrays of `SparseMatrix`.
         second_error, second_signal: E2 and S2 by sample.
         relation: ALL, ASCENDING or DIFFERENT.
-        threshold: only pairs with |h| above it, 0 or more. n_best: how many at most.
-        limits: with ALL, for each key a that b is above the first number, below the second, and neither the third nor the
-            fourth; shape (n_first, 4).
+        threshold: only pairs with |h| above it are returned; at least 0. n_best: maximum number of pairs.
+        limits: with ALL, bounds on b for each key a: above the first number, below the second, and different from the
+            third and the fourth; shape (n_first, 4).
 
     Returns:
-        a, b, both int32, and h, by falling |h|, and of equal ones by a and then b. No bit depends on the number of threads.
+        a, b, both int32, and h, by descending |h|, then a, then b. The result does not depend on the number of threads,
+        bit for bit.
 
     Raises:
-        ValueError: two tables do not fit together, or `threshold` is negative.
+        ValueError: the shapes of the tables do not match, or `threshold` is negative.
     """
     columns = tuple(_to_sparse_matrix(table) for table in (first_error, first_signal))
     rows = tuple(_to_sparse_matrix(table) for table in (second_error, second_signal))
     n_first, n_samples = len(columns[0].start) - 1, len(rows[0].start) - 1
     if len(columns[1].start) != n_first + 1 or len(rows[1].start) != n_samples + 1:
-        raise ValueError("error and signal of a side are of different shapes")
+        raise ValueError("error and signal of a side have different shapes")
     if any(len(table.column) and table.column.max() >= n_samples for table in columns):
-        raise ValueError(f"the first side has samples that the second, with {n_samples}, has not")
+        raise ValueError(f"the first side has samples beyond the {n_samples} of the second side")
     n_second = max((int(table.column.max()) + 1 for table in rows if len(table.column)), default=0)
     n_best, limits = min(n_best, n_first * n_second), freeze(limits, np.int64)
     bound = _next_above(threshold)
     if n_best <= 0:
         return _decode_pairs(np.empty(0), np.empty(0, dtype=np.int64), 1, 0)
-    work = np.diff(columns[0].start) + np.diff(columns[1].start) + 1.0
+    costs = np.diff(columns[0].start) + np.diff(columns[1].start) + 1.0
     mean_row = (len(rows[0].column) + len(rows[1].column)) / (2 * n_samples)
     if relation == ASCENDING:
-        work *= np.maximum(n_second - np.arange(n_first), 1) / n_second
+        costs *= np.maximum(n_second - np.arange(n_first), 1) / n_second
 
-    def run(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
+    def process_keys(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
         value, pair = np.empty(n_best), np.empty(n_best, dtype=np.int64)
         n = best_products(*columns, *rows, n_second, relation, limits, lo, hi, bound, value, pair)
         return value[:n], pair[:n]
 
-    values, pairs = zip(*map_key_ranges(mean_row * work, run), strict=True)
+    values, pairs = zip(*map_key_ranges(mean_row * costs, process_keys), strict=True)
     return _decode_pairs(np.concatenate(values), np.concatenate(pairs), n_second, n_best)
 
 
@@ -291,12 +292,12 @@ def top_products_dense(
     threshold: float,
     n_best: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`top_products` of dense tables, by BLAS: the last bits of its sums may depend on the number of BLAS's threads.
+    """Compute `top_products` of dense tables with BLAS, whose number of threads may affect the last bits of the sums.
 
     Args:
-        first_error, first_signal, second_error, second_signal: shape (n_samples, n_keys of the side); 0 where there is no
-            cell.
-        relation, threshold, n_best: as of `top_products`.
+        first_error, first_signal, second_error, second_signal: shape (n_samples, number of the side's keys); 0 for
+            missing cells.
+        relation, threshold, n_best: as for `top_products`.
     """
     n_second = second_error.shape[1]
     bound = _next_above(threshold)
@@ -305,13 +306,13 @@ def top_products_dense(
         error, signal = first_error[:, lo : lo + BLOCK_SIZE].T, first_signal[:, lo : lo + BLOCK_SIZE].T
         a = lo + np.arange(len(error))[:, None]
         for start in range(lo if relation == ASCENDING else 0, n_second, BLOCK_SIZE):
-            here = slice(start, start + BLOCK_SIZE)
-            block = signal @ second_error[:, here] + error @ second_signal[:, here]
-            b = start + np.arange(block.shape[1])
+            columns = slice(start, start + BLOCK_SIZE)
+            sums = signal @ second_error[:, columns] + error @ second_signal[:, columns]
+            b = start + np.arange(sums.shape[1])
             if relation != ALL:
-                block[(a >= b) if relation == ASCENDING else (a == b)] = 0.0
-            row, column = np.nonzero(np.abs(block) >= bound)
-            value = np.concatenate((value, block[row, column]))
+                sums[(a >= b) if relation == ASCENDING else (a == b)] = 0.0
+            row, column = np.nonzero(np.abs(sums) >= bound)
+            value = np.concatenate((value, sums[row, column]))
             pair = np.concatenate((pair, (lo + row) * n_second + start + column))
             value, pair = _select_best(value, pair, n_best)
             if 0 < n_best == len(value):
@@ -320,26 +321,26 @@ def top_products_dense(
 
 
 def _next_above(threshold: float) -> float:
-    """The first number above `threshold`."""
+    """Return the smallest float above the threshold."""
     if not threshold >= 0.0:
-        raise ValueError(f"the least magnitude of a sum is {threshold}, and must not be negative")
+        raise ValueError(f"the threshold of sums is {threshold}, but must not be negative")
     return float(np.nextafter(threshold, np.inf))
 
 
 def _select_best(value: np.ndarray, pair: np.ndarray, n_best: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first `n_best` pairs by falling magnitude and rising number, in that order."""
-    size = np.abs(value)
-    if n_best < len(size):
-        keep = size >= np.partition(size, len(size) - n_best - 1)[len(size) - n_best - 1]
-        value, pair, size = value[keep], pair[keep], size[keep]
-    order = np.lexsort((pair, -size))[:n_best]
+    """Select the first `n_best` pairs by descending absolute value, then ascending number, in this order."""
+    magnitude = np.abs(value)
+    if n_best < len(magnitude):
+        is_candidate = magnitude >= np.partition(magnitude, len(magnitude) - n_best - 1)[len(magnitude) - n_best - 1]
+        value, pair, magnitude = value[is_candidate], pair[is_candidate], magnitude[is_candidate]
+    order = np.lexsort((pair, -magnitude))[:n_best]
     return value[order], pair[order]
 
 
 def _decode_pairs(
     value: np.ndarray, pair: np.ndarray, n_keys: int, n_best: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The best pairs by their keys; a pair's number is a * n_keys + b."""
+    """Return the best pairs as keys a, b and value; a pair's number is a * n_keys + b."""
     value, pair = _select_best(value, pair, n_best)
     a, b = np.divmod(pair, n_keys)
     return a.astype(np.int32), b.astype(np.int32), value

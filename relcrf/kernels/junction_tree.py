@@ -1,8 +1,8 @@
-"""Sums, maxima and draws on trees of cliques: tables of log potentials over any number of nodes.
+"""Sum-product, max-product and exact sampling on junction trees: tables of log potentials over any number of nodes.
 
-A clique's table is row-major; the nodes that it shares with its parent come first, so that a message to the parent has one
-cell for each row, and only what a clique takes from smaller tables (nodes, factors, messages of its children) needs strides.
-Cliques stand children first. Everywhere -inf is what cannot be.
+A clique's table is row-major; the nodes shared with its parent come first, so that a message to the parent has one cell
+per row, and strides are needed only for the smaller tables added to a clique (nodes, factors, messages of children).
+Cliques are ordered children first. -inf is the log potential of impossible states.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from relcrf.kernels.vector_math import exp
 
 
 class CliqueForest(NamedTuple):
-    """Trees of cliques.
+    """The junction trees of a graph.
 
     Args:
-        start, node: the nodes of each clique, as CSR; those with one state only where they are alone.
-        n_shared: shape (n_cliques,): how many nodes each clique shares with its parent.
-        n_rows, n_columns: shape (n_cliques,): joint states of the shared nodes, and of the others.
-        cell_start, message_start: shape (n_cliques + 1,): where each clique's table and its message begin.
-        parent: shape (n_cliques,), -1 at roots.
-        factor_start, factor: the factors of each clique, as CSR.
+        start, node: nodes of each clique, in CSR form; nodes with one state occur only as cliques of their own.
+        n_shared: number of nodes that each clique shares with its parent, shape (n_cliques,).
+        n_rows, n_columns: number of joint states of the shared nodes, and of the others, shape (n_cliques,).
+        cell_start, message_start: offsets of each clique's table and of its message, shape (n_cliques + 1,).
+        parent: parent of each clique, shape (n_cliques,), -1 at roots.
+        factor_start, factor: factors of each clique, in CSR form.
     """
 
     start: np.ndarray
@@ -42,15 +42,17 @@ class CliqueForest(NamedTuple):
 
 
 class LoopNest(NamedTuple):
-    """How a smaller table lies in a clique's: nested loops, the innermost first. All arrays are scratch.
+    """The nested loops that map the cells of a smaller table to those of a clique's table, innermost first.
+
+    All arrays are scratch.
 
     Args:
-        place: shape (n_nodes,).
-        steps: shape (3, n): the length of each loop, its step in the smaller table, and in the clique's.
-        counter: shape (n,). strides: of a message, shape (n,). one: shape (1,), 1.
+        axis: axis of each node in the smaller table, shape (n_nodes,), -1 for the clique's other nodes.
+        steps: length of each loop, its step in the smaller table, and its step in the clique's table, shape (3, n).
+        counter: loop counters, shape (n,). strides: strides of a message, shape (n,). one: a 1, shape (1,).
     """
 
-    place: np.ndarray
+    axis: np.ndarray
     steps: np.ndarray
     counter: np.ndarray
     strides: np.ndarray
@@ -63,54 +65,54 @@ CLIQUES = types.NamedTuple((LONG, INT, *[LONG] * 8), CliqueForest)
 
 @kernel()
 def _allocate_loops(cliques, n_nodes):
-    most = 1
+    max_nodes = 1
     for c in range(len(cliques.parent)):
-        most = max(most, cliques.start[c + 1] - cliques.start[c])
-    place, count = np.empty(n_nodes, dtype=np.int64), np.empty(most + 1, dtype=np.int64)
-    steps, strides = np.empty((3, most + 1), dtype=np.int64), np.empty(most, dtype=np.int64)
-    return LoopNest(place, steps, count, strides, np.ones(1, dtype=np.int64))
+        max_nodes = max(max_nodes, cliques.start[c + 1] - cliques.start[c])
+    axis, counter = np.empty(n_nodes, dtype=np.int64), np.empty(max_nodes + 1, dtype=np.int64)
+    steps, strides = np.empty((3, max_nodes + 1), dtype=np.int64), np.empty(max_nodes, dtype=np.int64)
+    return LoopNest(axis, steps, counter, strides, np.ones(1, dtype=np.int64))
 
 
 @inline_kernel
 def _find_loops(cliques, c, nodes, stride, agreement, cardinality, loops):
-    """Finds the loops of a smaller table, over neighbouring cells where it can be; returns how many they are.
+    """Find the loops that map a smaller table to a clique's; merge those over contiguous cells; return their number.
 
     Args:
-        nodes, stride: of the smaller table; its nodes are in the clique.
-        agreement: whether it is one number, for the cells in which its nodes agree.
+        nodes, stride: nodes and strides of the smaller table; its nodes are in the clique.
+        agreement: whether the smaller table is one number, for the cells in which its nodes agree.
     """
-    place, steps, clique_node = loops.place, loops.steps, cliques.node
+    axis, steps, clique_node = loops.axis, loops.steps, cliques.node
     begin, end = cliques.start[c], cliques.start[c + 1]
     for at in range(begin, end):
-        place[clique_node[at]] = -1
+        axis[clique_node[at]] = -1
     for k in range(len(nodes)):
-        place[nodes[k]] = k
+        axis[nodes[k]] = k
     depth = 0
     step = 1
-    agreeing = 0
+    diagonal = 0
     length = 1
     for at in range(end - 1, begin - 1, -1):
         v = clique_node[at]
         size = cardinality[v]
         if size == 1:
             continue
-        if place[v] >= 0 and agreement:
-            agreeing += step
+        if axis[v] >= 0 and agreement:
+            diagonal += step
             length = size
         else:
-            near = stride[place[v]] if place[v] >= 0 else 0
+            inner_step = stride[axis[v]] if axis[v] >= 0 else 0
             if (
                 depth > 0
                 and step == steps[0, depth - 1] * steps[2, depth - 1]
-                and near == steps[0, depth - 1] * steps[1, depth - 1]
+                and inner_step == steps[0, depth - 1] * steps[1, depth - 1]
             ):
                 steps[0, depth - 1] *= size
             else:
-                steps[0, depth], steps[1, depth], steps[2, depth] = size, near, step
+                steps[0, depth], steps[1, depth], steps[2, depth] = size, inner_step, step
                 depth += 1
         step *= size
-    if agreeing > 0:
-        steps[0, depth], steps[1, depth], steps[2, depth] = length, 0, agreeing
+    if diagonal > 0:
+        steps[0, depth], steps[1, depth], steps[2, depth] = length, 0, diagonal
         depth += 1
     if depth == 0:
         steps[0, 0], steps[1, 0], steps[2, 0] = 1, 0, 0
@@ -120,41 +122,41 @@ def _find_loops(cliques, c, nodes, stride, agreement, cardinality, loops):
 
 @inline_kernel
 def _run_loops(depth, loops, small, start, table, origin, collect):
-    """Adds a smaller table to a clique's or, where `collect`, a clique's to the smaller one."""
-    steps, count = loops.steps, loops.counter
-    size, near, far = steps[0, 0], steps[1, 0], steps[2, 0]
+    """Add a smaller table to a clique's table or, if `collect`, a clique's table to the smaller one."""
+    steps, counter = loops.steps, loops.counter
+    size, small_step, table_step = steps[0, 0], steps[1, 0], steps[2, 0]
     for k in range(depth):
-        count[k] = 0
+        counter[k] = 0
     s, t = start, origin
     d = 0
     while d < depth:
         if not collect:
             for x in range(size):
-                table[t + x * far] += small[s + x * near]
-        elif near == 0:
+                table[t + x * table_step] += small[s + x * small_step]
+        elif small_step == 0:
             total = 0.0
             for x in range(size):
-                total += table[t + x * far]
+                total += table[t + x * table_step]
             small[s] += total
         else:
             for x in range(size):
-                small[s + x * near] += table[t + x * far]
+                small[s + x * small_step] += table[t + x * table_step]
         d = 1
         while d < depth:
-            count[d] += 1
+            counter[d] += 1
             s += steps[1, d]
             t += steps[2, d]
-            if count[d] < steps[0, d]:
+            if counter[d] < steps[0, d]:
                 break
             s -= steps[0, d] * steps[1, d]
             t -= steps[0, d] * steps[2, d]
-            count[d] = 0
+            counter[d] = 0
             d += 1
 
 
 @inline_kernel
 def _transfer_potentials(cliques, c, factors, loops, nodes, factor_tables, table, collect):
-    """Adds the potentials of a clique's own nodes and factors to its table, or collects their marginals from it."""
+    """Add the potentials of a clique's own nodes and factors to its table or, if `collect`, add up their marginals."""
     cardinality, state_start, start = factors.cardinality, factors.state_start, factors.start
     node, stride, agreement, table_start = factors.node, factors.stride, factors.agreement, factors.table_start
     origin = cliques.cell_start[c]
@@ -170,7 +172,7 @@ def _transfer_potentials(cliques, c, factors, loops, nodes, factor_tables, table
 
 @inline_kernel
 def _transfer_message(cliques, c, cardinality, loops, message, start, table, collect):
-    """Adds a clique's message to its parent's table, or collects the parent's table into it; it begins at `start`."""
+    """Add a clique's message, at `start`, to its parent's table or, if `collect`, the parent's table to the message."""
     shared = cliques.node[cliques.start[c] : cliques.start[c] + cliques.n_shared[c]]
     step = 1
     for k in range(len(shared) - 1, -1, -1):
@@ -183,13 +185,13 @@ def _transfer_message(cliques, c, cardinality, loops, message, start, table, col
 
 @kernel((CLIQUES, FACTORS, FLAT, FLAT, boolean), fastmath={"contract"})
 def up(cliques, factors, nodes, factor_tables, maximum):
-    """Children to parents.
+    """Pass messages from children to parents.
 
     Args:
-        maximum: whether the best is passed on, or else the sum.
+        maximum: True for max-product, False for sum-product.
 
     Returns:
-        The log partition, or the best score; the tables with all that comes from below; and the messages.
+        The log partition or the best score; the clique tables including all messages from below; and the messages.
     """
     n_rows, n_columns, cell_start = cliques.n_rows, cliques.n_columns, cliques.cell_start
     message_start, parent = cliques.message_start, cliques.parent
@@ -219,42 +221,43 @@ def up(cliques, factors, nodes, factor_tables, maximum):
 
 @kernel((CLIQUES, FACTORS, FLAT, FLAT, FLAT, FLAT), fastmath={"contract"})
 def down(cliques, factors, table, message, node_marginals, factor_marginals):
-    """Parents to children, after `up` with sums: adds the marginals to `node_marginals` and `factor_marginals`.
+    """Compute marginals from parents to children, after sum-product `up`; add them to those of nodes and factors.
 
-    A row of a clique's table less its message is a distribution given the shared nodes: nothing is divided by what may be 0.
+    A row of a clique's table minus its message is the conditional log distribution given the shared nodes, so there are
+    no divisions by 0.
 
     Args:
-        table, message: as `up` returns them where the log partition is finite; changed.
+        table, message: as returned by `up` with a finite log partition; `table` is overwritten.
     """
     n_rows, n_columns, cell_start = cliques.n_rows, cliques.n_columns, cliques.cell_start
     message_start, parent = cliques.message_start, cliques.parent
     loops = _allocate_loops(cliques, len(factors.cardinality))
-    most_rows = 0
+    max_rows = 0
     for c in range(len(parent)):
-        most_rows = max(most_rows, n_rows[c])
-    above = np.empty(most_rows)
+        max_rows = max(max_rows, n_rows[c])
+    row_marginal = np.empty(max_rows)
     for c in range(len(parent) - 1, -1, -1):
         if parent[c] < 0:
-            above[0] = 1.0
+            row_marginal[0] = 1.0
         else:
             for row in range(n_rows[c]):
-                above[row] = 0.0
-            _transfer_message(cliques, c, factors.cardinality, loops, above, 0, table, True)
+                row_marginal[row] = 0.0
+            _transfer_message(cliques, c, factors.cardinality, loops, row_marginal, 0, table, True)
         for row in range(n_rows[c]):
             cells = table[cell_start[c] + row * n_columns[c] : cell_start[c] + (row + 1) * n_columns[c]]
-            if above[row] == 0.0:
+            if row_marginal[row] == 0.0:
                 for x in range(len(cells)):
                     cells[x] = 0.0
                 continue
-            sent = message[message_start[c] + row]
+            row_message = message[message_start[c] + row]
             for x in range(len(cells)):
-                cells[x] = above[row] * exp(cells[x] - sent)
+                cells[x] = row_marginal[row] * exp(cells[x] - row_message)
         _transfer_potentials(cliques, c, factors, loops, node_marginals, factor_marginals, table, True)
 
 
 @kernel()
 def _locate_row(cliques, c, states, cardinality):
-    """The first cell of the row of a clique's table that the states of its shared nodes select, and the row."""
+    """Return the first cell of the row that the states of the shared nodes select in a clique's table, and the row."""
     row = 0
     for at in range(cliques.start[c], cliques.start[c] + cliques.n_shared[c]):
         row = row * cardinality[cliques.node[at]] + states[cliques.node[at]]
@@ -263,7 +266,7 @@ def _locate_row(cliques, c, states, cardinality):
 
 @kernel()
 def _set_own_states(cliques, c, cell, states, cardinality):
-    """Sets the states of a clique's own nodes to those of a cell of a row."""
+    """Set the states of a clique's own nodes to those of a cell in a row."""
     for at in range(cliques.start[c + 1] - 1, cliques.start[c] + cliques.n_shared[c] - 1, -1):
         v = cliques.node[at]
         states[v] = cell % cardinality[v]
@@ -272,7 +275,7 @@ def _set_own_states(cliques, c, cell, states, cardinality):
 
 @kernel((CLIQUES, INT, FLAT))
 def best_states(cliques, cardinality, table):
-    """The most probable joint state, after `up` with maxima; of equal cells the first is taken. Shape (n_nodes,), int32."""
+    """Decode the most probable joint state, shape (n_nodes,), int32, after max-product `up`; the first cell wins ties."""
     states = np.zeros(len(cardinality), dtype=np.int32)
     for c in range(len(cliques.parent) - 1, -1, -1):
         at, _ = _locate_row(cliques, c, states, cardinality)
@@ -286,22 +289,22 @@ def best_states(cliques, cardinality, table):
 
 @kernel((CLIQUES, INT, FLAT, FLAT, float64[:, ::1], int32[:, ::1]))
 def draw_states(cliques, cardinality, table, message, uniform, out):
-    """Exact joint states, after `up` with sums and a finite log partition.
+    """Draw exact joint states, after sum-product `up` with a finite log partition.
 
     Args:
-        uniform: in [0, 1), shape (n, n_cliques). out: shape (n, n_nodes), int32; filled.
+        uniform: random numbers in [0, 1), shape (n, n_cliques). out: overwritten, shape (n, n_nodes), int32.
     """
     for c in range(len(cliques.parent) - 1, -1, -1):
         for i in range(len(uniform)):
             at, row = _locate_row(cliques, c, out[i], cardinality)
-            sent = message[cliques.message_start[c] + row]
-            left = uniform[i, c]
+            row_message = message[cliques.message_start[c] + row]
+            remaining = uniform[i, c]
             chosen = 0
             for x in range(cliques.n_columns[c]):
-                p = exp(table[at + x] - sent)
+                p = exp(table[at + x] - row_message)
                 if p > 0.0:
                     chosen = x
-                    left -= p
-                    if left < 0.0:
+                    remaining -= p
+                    if remaining < 0.0:
                         break
             _set_own_states(cliques, c, chosen, out[i], cardinality)

@@ -1,4 +1,4 @@
-"""Cells by key, as kernels take them."""
+"""The cells of one side of pair features, sorted by key, as arguments of kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relcrf.kernels.threads import freeze
 
 
 class KeyedCells(NamedTuple):
-    """The cells of a side by key: those of key a are the ones from start[a] to start[a + 1] - 1, by ascending sample.
+    """The cells of a side by key; those of key a are start[a] .. start[a + 1] - 1, in ascending order of sample.
 
     Args:
         start: shape (n_keys + 1,), int64. sample: shape (n_cells,), int32.
@@ -25,7 +25,7 @@ class KeyedCells(NamedTuple):
 
     @classmethod
     def from_arrays(cls, start: np.ndarray, sample: np.ndarray, variable: np.ndarray) -> KeyedCells:
-        """Return cells whose arrays have the types that kernels are compiled for."""
+        """Convert arrays to the types that kernels are compiled for."""
         return cls(freeze(start, np.int64), freeze(sample, np.int32), freeze(variable, np.int32))
 
 

@@ -1,12 +1,14 @@
-"""Mean field over blocks of nodes: each block's distribution from the expected log potentials of its factors.
+"""Structured mean field: the distribution of each block of nodes from the expected log potentials of its factors.
 
-What a factor has in one block is a *part*. A part of one node has as its distribution the node's; one of more nodes has a
-table of its own, behind those of the nodes in the flat array `q`. A factor's expectation is taken under the product of
-its parts, so that a block sees other blocks as they are, and its own nodes jointly.
+The nodes of a factor in one block are a *part* of the factor. The distribution of a part of one node is that of the
+node; a part of several nodes has a joint table, stored after those of the nodes in the flat array `q`. Expectations of
+a factor are taken under the product of the distributions of its parts, which is exact within a block and factorised
+between blocks.
 
-The mass of impossible cells is not added but counted beside: `broken` is the expected number of broken rules. It comes
-first, as if an impossible cell were -M for an M beyond all bounds: a block takes only joint states of fewest broken
-rules, and among these goes by the log potentials.
+The probability of impossible cells (-inf), *violations*, is not added to the expected log potentials but counted
+separately: `violations` is their expected number. It has priority, as if an impossible cell were -M for an arbitrarily
+large M: a block's distribution includes only the joint states with the fewest violations, and is determined by log
+potentials among these.
 """
 
 from __future__ import annotations
@@ -20,21 +22,22 @@ from relcrf.kernels.compile import kernel
 from relcrf.kernels.factors import FACTORS, max_arity
 
 TIE_TOLERANCE = 1e-9
-"""Expected numbers of broken rules that differ by less than this share of them are the same: they are rounded sums."""
+"""Relative tolerance for equal expected numbers of violations, which are sums with rounding errors."""
 
 
 class FactorParts(NamedTuple):
-    """Blocks, and the factors cut by them.
+    """Blocks of nodes, and the parts into which they divide factors.
 
     Args:
-        block_start, block_node: the nodes of each block, as CSR.
-        block_part_start, block_part: the parts of each block, as CSR.
+        block_start, block_node: nodes of each block, in CSR form.
+        block_part_start, block_part: parts of each block, in CSR form.
         factor_start: the parts of factor f are factor_start[f] .. factor_start[f + 1] - 1.
-        factor: of each part. place_start, place: its places in the scopes' `node`, as CSR.
-        stride: shape of `place`: how far one step of each place's state moves in the part's table.
-        diagonal: of each part, how far one step of all its places moves in its table.
-        table_start: where each part's table begins in `q`.
-        part_of: the part of each place of the scopes' `node`. stride_of: `stride` in the scopes' order.
+        factor: factor of each part. slot_start, slot: slots of each part (indices into the scopes' `node`), in CSR form.
+        stride: stride of each entry of `slot` in the part's table.
+        diagonal: for each part, the sum of its strides: the step between cells in which all its nodes have the same
+            state.
+        table_start: offset of each part's table in `q`.
+        part_of_slot: part of each slot, in the order of the scopes. stride_of_slot: `stride` in the same order.
     """
 
     block_start: np.ndarray
@@ -43,65 +46,67 @@ class FactorParts(NamedTuple):
     block_part: np.ndarray
     factor_start: np.ndarray
     factor: np.ndarray
-    place_start: np.ndarray
-    place: np.ndarray
+    slot_start: np.ndarray
+    slot: np.ndarray
     stride: np.ndarray
     diagonal: np.ndarray
     table_start: np.ndarray
-    part_of: np.ndarray
-    stride_of: np.ndarray
+    part_of_slot: np.ndarray
+    stride_of_slot: np.ndarray
 
 
 PARTS = types.NamedUniTuple(int64[::1], len(FactorParts._fields), FactorParts)
-"""The type of `FactorParts` as they are made."""
+"""The Numba type of `FactorParts`."""
 
 
 @kernel()
-def _add_expectation(weight, log_potential, at, field, broken):
+def _add_expectation(weight, log_potential, cell, field, violations):
     if weight > 0.0:
         if log_potential == -np.inf:
-            broken[at] += weight
+            violations[cell] += weight
         else:
-            field[at] += weight * log_potential
+            field[cell] += weight * log_potential
 
 
 @kernel()
-def _add_pair_expectations(n_mine, n_other, step_mine, step_other, factor_table, cell, q, other, target, field, broken):
-    """The expected log potential of a pair for each state of one of its nodes, the other's distribution at q[other]."""
-    for x in range(n_mine):
+def _add_pair_expectations(
+    n_states, n_other_states, step, other_step, factor_table, cell, q, other, target, field, violations
+):
+    """Add a pair's expected log potential for each state of one node; the other's distribution starts at q[other]."""
+    for x in range(n_states):
         total = 0.0
-        rules = 0.0
-        for y in range(n_other):
+        violation = 0.0
+        for y in range(n_other_states):
             weight = q[other + y]
             if weight > 0.0:
-                log_potential = factor_table[cell + x * step_mine + y * step_other]
+                log_potential = factor_table[cell + x * step + y * other_step]
                 if log_potential == -np.inf:
-                    rules += weight
+                    violation += weight
                 else:
                     total += weight * log_potential
         field[target + x] += total
-        broken[target + x] += rules
+        violations[target + x] += violation
 
 
 @kernel()
 def _advance_joint_state(factors, parts, f, state, index):
-    """The next joint state of a factor, the last node fastest, and in `index` its parts' cells; False after the last."""
+    """Advance to a factor's next joint state, the last node fastest, and its parts' cells; return False after the last."""
     start = factors.start[f]
     for k in range(factors.start[f + 1] - start - 1, -1, -1):
-        part = parts.part_of[start + k] - parts.factor_start[f]
+        part = parts.part_of_slot[start + k] - parts.factor_start[f]
         n = factors.cardinality[factors.node[start + k]]
         state[k] += 1
-        index[part] += parts.stride_of[start + k]
+        index[part] += parts.stride_of_slot[start + k]
         if state[k] < n:
             return True
-        index[part] -= parts.stride_of[start + k] * n
+        index[part] -= parts.stride_of_slot[start + k] * n
         state[k] = 0
     return False
 
 
 @kernel()
 def _product_probability(parts, f, q, index, without):
-    """The product of the probabilities of a factor's parts at the cells of `index`, but of the one `without`, if any."""
+    """Multiply the probabilities of a factor's parts at the cells of `index`, except part `without` (-1 for none)."""
     first = parts.factor_start[f]
     weight = 1.0
     for j in range(parts.factor_start[f + 1] - first):
@@ -112,7 +117,7 @@ def _product_probability(parts, f, q, index, without):
 
 @kernel()
 def _locate_agreement(parts, f, x, index):
-    """Writes the cells of a factor's parts in which all its nodes have state x."""
+    """Write to `index` the cells of a factor's parts in which all its nodes have state x."""
     first = parts.factor_start[f]
     for j in range(parts.factor_start[f + 1] - first):
         index[j] = x * parts.diagonal[first + j]
@@ -120,47 +125,51 @@ def _locate_agreement(parts, f, x, index):
 
 @kernel((FACTORS, PARTS, float64[::1]))
 def initialise_parts(factors, parts, q):
-    """Sets the tables of all parts of more than one node as if their nodes were independent."""
+    """Initialise the tables of all parts of several nodes with the product of their nodes' distributions."""
     for part in range(len(parts.factor)):
-        first = parts.place_start[part]
-        last = parts.place_start[part + 1]
+        first = parts.slot_start[part]
+        last = parts.slot_start[part + 1]
         if last - first > 1:
-            size = parts.stride[first] * factors.cardinality[factors.node[parts.place[first]]]
+            size = parts.stride[first] * factors.cardinality[factors.node[parts.slot[first]]]
             for cell in range(size):
                 weight = 1.0
                 for p in range(first, last):
-                    v = factors.node[parts.place[p]]
+                    v = factors.node[parts.slot[p]]
                     weight *= q[factors.state_start[v] + cell // parts.stride[p] % factors.cardinality[v]]
                 q[parts.table_start[part] + cell] = weight
 
 
 @kernel()
-def add_part_field(factors, parts, factor_table, part, q, index, state, field, broken):
-    """Adds to a part's table in `field` its factor's expected log potential given the part's state; likewise `broken`.
+def add_part_field(factors, parts, factor_table, part, q, index, state, field, violations):
+    """Add the factor's expected log potential given a part's state to the part in `field`; likewise for `violations`.
 
     Args:
         index, state: scratch, as long as the largest arity.
     """
     f = parts.factor[part]
-    mine = part - parts.factor_start[f]
+    own = part - parts.factor_start[f]
     target = parts.table_start[part]
     cell = factors.table_start[f]
     if factors.agreement[f]:
         for x in range(factors.cardinality[factors.node[factors.start[f]]]):
             _locate_agreement(parts, f, x, index)
             _add_expectation(
-                _product_probability(parts, f, q, index, mine), factor_table[cell], target + index[mine], field, broken
+                _product_probability(parts, f, q, index, own),
+                factor_table[cell],
+                target + index[own],
+                field,
+                violations,
             )
         return
     index[:] = 0
     state[:] = 0
-    left = True
-    while left:
+    has_next = True
+    while has_next:
         _add_expectation(
-            _product_probability(parts, f, q, index, mine), factor_table[cell], target + index[mine], field, broken
+            _product_probability(parts, f, q, index, own), factor_table[cell], target + index[own], field, violations
         )
         cell += 1
-        left = _advance_joint_state(factors, parts, f, state, index)
+        has_next = _advance_joint_state(factors, parts, f, state, index)
 
 
 @kernel(
@@ -177,64 +186,89 @@ def add_part_field(factors, parts, factor_table, part, q, index, state, field, b
         float64[::1],
     )
 )
-def compute_fields(factors, parts, node_table, factor_table, b, q, index, state, field, broken):
-    """Overwrites a block's nodes and parts in `field` by expected log potentials, in `broken` by expected broken rules."""
-    # Arrays are taken out of their tuples once: to do so costs as much as a small pair.
+def compute_fields(factors, parts, node_table, factor_table, b, q, index, state, field, violations):
+    """Compute the expected log potentials (`field`) and expected violations of a block's nodes and parts."""
+    # Unpack the tuples once: accessing their arrays costs as much as a small pair.
     cardinality, state_start, node, start = factors.cardinality, factors.state_start, factors.node, factors.start
-    agreement, factor_start, place_start = factors.agreement, parts.factor_start, parts.place_start
-    touch_start, factor_of, part_of, table_start = factors.touch_start, parts.factor, parts.part_of, parts.table_start
-    cells, stride, place, block_part = factors.table_start, parts.stride, parts.place, parts.block_part
+    agreement, factor_start, slot_start = factors.agreement, parts.factor_start, parts.slot_start
+    touch_start, factor_of, part_of_slot, table_start = (
+        factors.touch_start,
+        parts.factor,
+        parts.part_of_slot,
+        parts.table_start,
+    )
+    factor_table_start, stride, slot, block_part = factors.table_start, parts.stride, parts.slot, parts.block_part
     first_part, last_part = parts.block_part_start[b], parts.block_part_start[b + 1]
     for i in range(parts.block_start[b], parts.block_start[b + 1]):
         v = parts.block_node[i]
         for at in range(state_start[v], state_start[v + 1]):
             field[at] = node_table[at]
-            broken[at] = 0.0
-            if node_table[at] == -np.inf:  # worse than all that the node's factors can break
+            violations[at] = 0.0
+            if node_table[at] == -np.inf:  # more violations than the node's factors can have
                 field[at] = 0.0
-                broken[at] = 1.0 + touch_start[v + 1] - touch_start[v]
+                violations[at] = 1.0 + touch_start[v + 1] - touch_start[v]
     for i in range(first_part, last_part):
         part = block_part[i]
-        p = place_start[part]
-        if place_start[part + 1] - p > 1:
-            for at in range(table_start[part], table_start[part] + stride[p] * cardinality[node[place[p]]]):
+        p = slot_start[part]
+        if slot_start[part + 1] - p > 1:
+            for at in range(table_start[part], table_start[part] + stride[p] * cardinality[node[slot[p]]]):
                 field[at] = 0.0
-                broken[at] = 0.0
+                violations[at] = 0.0
     for i in range(first_part, last_part):
         part = block_part[i]
         f = factor_of[part]
         first = start[f]
-        if agreement[f] or start[f + 1] - first != 2 or place_start[part + 1] - place_start[part] == 2:
-            add_part_field(factors, parts, factor_table, part, q, index, state, field, broken)
+        if agreement[f] or start[f + 1] - first != 2 or slot_start[part + 1] - slot_start[part] == 2:
+            add_part_field(factors, parts, factor_table, part, q, index, state, field, violations)
             continue
         n_rows = cardinality[node[first]]
         n_columns = cardinality[node[first + 1]]
         other = table_start[2 * factor_start[f] + 1 - part]
-        if part_of[first] == part:
+        if part_of_slot[first] == part:
             _add_pair_expectations(
-                n_rows, n_columns, n_columns, 1, factor_table, cells[f], q, other, table_start[part], field, broken
+                n_rows,
+                n_columns,
+                n_columns,
+                1,
+                factor_table,
+                factor_table_start[f],
+                q,
+                other,
+                table_start[part],
+                field,
+                violations,
             )
         else:
             _add_pair_expectations(
-                n_columns, n_rows, 1, n_columns, factor_table, cells[f], q, other, table_start[part], field, broken
+                n_columns,
+                n_rows,
+                1,
+                n_columns,
+                factor_table,
+                factor_table_start[f],
+                q,
+                other,
+                table_start[part],
+                field,
+                violations,
             )
 
 
 @kernel()
-def normalise(first, last, value, broken, hard):
-    """Makes of log potentials, in place, a distribution over the states of fewest broken rules; returns its entropy.
+def normalise(first, last, value, violations, hard):
+    """Convert log potentials in place to a distribution over the states with the fewest violations; return its entropy.
 
     Args:
-        first, last: the states are first .. last - 1 of `value` and `broken`.
-        hard: all on a best one of them.
+        first, last: the states are first .. last - 1 of `value` and `violations`.
+        hard: whether to give all probability to the best of these states.
     """
-    limit = broken[first]
+    limit = violations[first]
     for x in range(first, last):
-        limit = min(limit, broken[x])
+        limit = min(limit, violations[x])
     limit *= 1.0 + TIE_TOLERANCE
     best = -1
     for x in range(first, last):
-        if broken[x] <= limit and (best < 0 or value[x] > value[best]):
+        if violations[x] <= limit and (best < 0 or value[x] > value[best]):
             best = x
     if hard:
         for x in range(first, last):
@@ -244,7 +278,7 @@ def normalise(first, last, value, broken, hard):
     top = value[best]
     total = 0.0
     for x in range(first, last):
-        value[x] = np.exp(value[x] - top) if broken[x] <= limit else 0.0
+        value[x] = np.exp(value[x] - top) if violations[x] <= limit else 0.0
         total += value[x]
     entropy = 0.0
     for x in range(first, last):
@@ -256,7 +290,7 @@ def normalise(first, last, value, broken, hard):
 
 @kernel()
 def _sum_node_fields(factors, parts, b, size, field, value):
-    """Adds up `field` of a block's nodes and parts at each of its joint states, the last node fastest; into `value`."""
+    """Sum `field` over a block's nodes at each of its joint states, the last node fastest, into `value`."""
     for at in range(size):
         value[at] = 0.0
     inner = size
@@ -270,15 +304,15 @@ def _sum_node_fields(factors, parts, b, size, field, value):
 
 @kernel()
 def _locate_part_cells(factors, parts, b, size, part, step, cell):
-    """For each joint state of a block the cell of a part's table; into `cell`.
+    """Compute the cell of a part's table for each joint state of a block, into `cell`.
 
     Args:
-        step: for each node how far its state moves in the block's joint states; of other blocks' nodes not read.
+        step: stride of each node in the block's joint states; not read for nodes of other blocks.
     """
     for at in range(size):
         cell[at] = parts.table_start[part]
-    for p in range(parts.place_start[part], parts.place_start[part + 1]):
-        v = factors.node[parts.place[p]]
+    for p in range(parts.slot_start[part], parts.slot_start[part + 1]):
+        v = factors.node[parts.slot[p]]
         for at in range(size):
             cell[at] += at // step[v] % factors.cardinality[v] * parts.stride[p]
 
@@ -297,14 +331,17 @@ def _locate_part_cells(factors, parts, b, size, part, step, cell):
         *[float64[::1]] * 2,
     )
 )
-def update_blocks(factors, parts, node_table, factor_table, first, last, hard, q, field, broken, step, out, entropy):
-    """New distributions of the blocks first .. last - 1, by going through each one's joint states.
+def update_blocks(
+    factors, parts, node_table, factor_table, first, last, hard, q, field, violations, step, out, entropy
+):
+    """Update the distributions of the blocks first .. last - 1, by enumeration of each one's joint states.
 
     Args:
         hard: see `normalise`.
-        q: distributions that the blocks see of each other; may be `out`, and then each sees the new ones before it.
-        field, broken: scratch of the shape of `q`. step: scratch, shape (n_nodes,), int64.
-        out: distributions; overwritten where these blocks have theirs. entropy: shape (n_blocks,); likewise.
+        q: distributions of the other blocks; may be `out`, in which case each block uses the new distributions before
+            it.
+        field, violations: scratch of the shape of `q`. step: scratch, shape (n_nodes,), int64.
+        out: distributions; overwritten for these blocks. entropy: shape (n_blocks,); likewise.
     """
     largest = 1
     for b in range(first, last):
@@ -313,32 +350,32 @@ def update_blocks(factors, parts, node_table, factor_table, first, last, hard, q
             size *= factors.cardinality[parts.block_node[i]]
         largest = max(largest, size)
     value = np.empty(largest)
-    count = np.empty(largest)
+    violation_count = np.empty(largest)
     cell = np.empty(largest, dtype=np.int64)
     index = np.empty(max_arity(factors), dtype=np.int64)
     state = np.empty(max_arity(factors), dtype=np.int64)
     for b in range(first, last):
-        compute_fields(factors, parts, node_table, factor_table, b, q, index, state, field, broken)
+        compute_fields(factors, parts, node_table, factor_table, b, q, index, state, field, violations)
         if parts.block_start[b + 1] - parts.block_start[b] == 1:
             v = parts.block_node[parts.block_start[b]]
             for at in range(factors.state_start[v], factors.state_start[v + 1]):
                 out[at] = field[at]
-            entropy[b] = normalise(factors.state_start[v], factors.state_start[v + 1], out, broken, hard)
+            entropy[b] = normalise(factors.state_start[v], factors.state_start[v + 1], out, violations, hard)
             continue
         size = 1
         for i in range(parts.block_start[b + 1] - 1, parts.block_start[b] - 1, -1):
             step[parts.block_node[i]] = size
             size *= factors.cardinality[parts.block_node[i]]
         _sum_node_fields(factors, parts, b, size, field, value)
-        _sum_node_fields(factors, parts, b, size, broken, count)
+        _sum_node_fields(factors, parts, b, size, violations, violation_count)
         for i in range(parts.block_part_start[b], parts.block_part_start[b + 1]):
             part = parts.block_part[i]
-            if parts.place_start[part + 1] - parts.place_start[part] > 1:
+            if parts.slot_start[part + 1] - parts.slot_start[part] > 1:
                 _locate_part_cells(factors, parts, b, size, part, step, cell)
                 for at in range(size):
                     value[at] += field[cell[at]]
-                    count[at] += broken[cell[at]]
-        entropy[b] = normalise(0, size, value, count, hard)
+                    violation_count[at] += violations[cell[at]]
+        entropy[b] = normalise(0, size, value, violation_count, hard)
         for i in range(parts.block_start[b], parts.block_start[b + 1]):
             v = parts.block_node[i]
             for at in range(factors.state_start[v], factors.state_start[v + 1]):
@@ -347,7 +384,7 @@ def update_blocks(factors, parts, node_table, factor_table, first, last, hard, q
                 out[factors.state_start[v] + at // step[v] % factors.cardinality[v]] += value[at]
         for i in range(parts.block_part_start[b], parts.block_part_start[b + 1]):
             part = parts.block_part[i]
-            if parts.place_start[part + 1] - parts.place_start[part] > 1:
+            if parts.slot_start[part + 1] - parts.slot_start[part] > 1:
                 _locate_part_cells(factors, parts, b, size, part, step, cell)
                 for at in range(size):
                     out[cell[at]] = 0.0
@@ -357,15 +394,15 @@ def update_blocks(factors, parts, node_table, factor_table, first, last, hard, q
 
 @kernel((FACTORS, PARTS, float64[::1], float64[::1], float64[::1]))
 def compute_marginals(factors, parts, factor_table, q, out):
-    """Factor marginals as products of their parts; of an agreement the probability that its nodes agree.
+    """Compute factor marginals as products of parts; for an agreement the probability that its nodes agree.
 
     Returns:
-        sum of the expected finite log potentials, expected number of broken rules.
+        the sum of the expected finite log potentials, and the expected number of violations.
     """
     index = np.empty(max_arity(factors), dtype=np.int64)
     state = np.empty(max_arity(factors), dtype=np.int64)
     energy = 0.0
-    total = 0.0
+    violations = 0.0
     for f in range(len(factors.start) - 1):
         cell = factors.table_start[f]
         if factors.agreement[f]:
@@ -377,15 +414,15 @@ def compute_marginals(factors, parts, factor_table, q, out):
         else:
             index[:] = 0
             state[:] = 0
-            left = True
-            while left:
+            has_next = True
+            while has_next:
                 out[cell] = _product_probability(parts, f, q, index, -1)
                 cell += 1
-                left = _advance_joint_state(factors, parts, f, state, index)
+                has_next = _advance_joint_state(factors, parts, f, state, index)
         for at in range(factors.table_start[f], factors.table_start[f + 1]):
             if out[at] > 0.0:
                 if factor_table[at] == -np.inf:
-                    total += out[at]
+                    violations += out[at]
                 else:
                     energy += out[at] * factor_table[at]
-    return energy, total
+    return energy, violations

@@ -1,12 +1,14 @@
-"""Messages of belief propagation from factors of any size to their nodes, in linear numbers or in logs, as sums or maxima.
+"""Messages of belief propagation from factors of any arity to nodes, linear or in logs, sum-product or max-product.
 
-A *place* is a node's seat in a factor's scope; the message of a place goes from the factor to that node. `product` has of
-each node its potentials and all that came in; the *cavity* of a place is that product without the place's own message.
+A *slot* is an entry of the scopes' `node`: one node in the scope of one factor. The message of a slot goes from the
+factor to that node. `product` is the product of each node's potentials and incoming messages; the *cavity* of a slot is
+this product without the slot's own message.
 
-Linear messages have their largest entry 1, are never 0, and are right while the potentials and messages that meet in a
-node differ by less than what a float64 holds; the caller sees to that. Messages in logs have their largest entry 0 and hold
-for all potentials: where a sum is too small beside what it was taken from, it is done again in logs. There -inf is what
-cannot be; `barred` counts, of each state, how many of those that meet there say so, and `product` has the sum of the others.
+Linear messages have largest entry 1 and no entry 0. They are accurate while the range of the potentials and messages at
+a node fits a float64, which the caller must ensure. Log messages have largest entry 0 and are accurate for all
+potentials: a sum that is too small relative to its terms is recomputed in logs. -inf is the log potential of impossible
+states; `n_impossible` counts, for each state, the potentials and messages at the node that are -inf, and `product` is
+the sum of the others.
 """
 
 from __future__ import annotations
@@ -20,16 +22,17 @@ from relcrf.kernels.compile import inline_kernel
 from relcrf.kernels.factors import FACTORS, Factors, advance_cell
 
 MIN_RELIABLE_SUM = 1e-250
-"""A sum below it, of terms of at most 1, may have lost terms that count; above it they are below its last place."""
+"""Smallest reliable sum of terms of at most 1; in larger sums, terms lost to underflow are below the rounding error."""
 IMPOSSIBLE_CHANGE = 1e9
-"""The change of an entry to or from -inf."""
+"""Reported change of an entry that becomes -inf or ceases to be."""
 
 
 class MessageNetwork(NamedTuple):
-    """Factors and the messages on them.
+    """Factors and the layout of their messages.
 
     Args:
-        message_start: where each place's message begins. appearance: shape (n_factors,), 1 for ordinary propagation.
+        message_start: offset of each slot's message. appearance: appearance probability of each factor in
+            tree-reweighted propagation, shape (n_factors,); 1 for ordinary propagation.
     """
 
     factors: Factors
@@ -38,37 +41,47 @@ class MessageNetwork(NamedTuple):
 
 
 class MessageTables(NamedTuple):
-    """Potentials as numbers and as logs, in each factor the largest 1 and 0; of an agreement the log of its one number.
+    """Potentials, linear and in logs, with the largest entry of each factor 1 or 0; an agreement has one log potential.
 
     Args:
-        log: whether messages are logs. maximum: whether they are maxima.
-        numbers: empty where messages are maxima of logs. logs: empty where messages are linear, but for agreements.
-        nodes: as the messages are. damping: the share of the old message's log in the new one; what cannot be is not damped.
+        log: whether messages are in logs. maximum: whether to use max-product.
+        linear: linear factor tables; empty for max-product in logs. logs: log factor tables; for linear messages only
+            the entries of agreements are used.
+        nodes: node potentials, in logs if messages are. damping: weight of the old message's log in the new one;
+            entries of -inf are not damped.
     """
 
     log: bool
     maximum: bool
-    numbers: np.ndarray
+    linear: np.ndarray
     logs: np.ndarray
     nodes: np.ndarray
     damping: float
 
 
 class MessageState(NamedTuple):
-    """What changes: the messages, and what they make of each node's states. barred: empty where messages are linear."""
+    """The mutable state of propagation.
+
+    Args:
+        message: all messages, flat. product: of each node, flat over states; see the module.
+        n_impossible: number of -inf among the potential and messages of each state; empty if messages are linear.
+    """
 
     message: np.ndarray
     product: np.ndarray
-    barred: np.ndarray
+    n_impossible: np.ndarray
 
 
 def allocate_scratch(network: MessageNetwork) -> tuple[np.ndarray, ...]:
-    """What kernels work in: cavities of one factor, as they are and as numbers; sums without one state; of each place of a
-    factor a message; two more; and digits that count."""
+    """Allocate scratch arrays for one factor.
+
+    Cavities and their exponentials, sums over all other states, and messages, each of shape (arity, cardinality); two
+    arrays of states; and a joint state.
+    """
     arity = int(np.diff(network.factors.start).max(initial=1))
-    widest = int(network.factors.cardinality.max(initial=1))
-    tables = (np.empty((arity, widest)) for _ in range(4))
-    return (*tables, np.empty(widest), np.empty(widest), np.empty(arity, dtype=np.int64))
+    max_states = int(network.factors.cardinality.max(initial=1))
+    tables = (np.empty((arity, max_states)) for _ in range(4))
+    return (*tables, np.empty(max_states), np.empty(max_states), np.empty(arity, dtype=np.int64))
 
 
 FLAT, LONG = float64[::1], int64[::1]
@@ -76,12 +89,12 @@ NETWORK = types.NamedTuple((FACTORS, LONG, FLAT), MessageNetwork)
 TABLES = types.NamedTuple((boolean, boolean, FLAT, FLAT, FLAT, float64), MessageTables)
 STATE = types.NamedTuple((FLAT, FLAT, LONG), MessageState)
 SCRATCH = types.Tuple((*[float64[:, ::1]] * 4, FLAT, FLAT, LONG))
-"""The types of the tuples above."""
+"""The Numba types of the tuples above, and of scratch arrays."""
 
 
 @inline_kernel
 def compute_product(net, tables, state, v):
-    """Makes the product of node v anew."""
+    """Recompute the product of node v."""
     first = net.factors.state_start[v]
     k = net.factors.cardinality[v]
     if not tables.log:
@@ -94,28 +107,28 @@ def compute_product(net, tables, state, v):
         return
     for x in range(first, first + k):
         impossible = tables.nodes[x] == -np.inf
-        state.barred[x] = 1 if impossible else 0
+        state.n_impossible[x] = 1 if impossible else 0
         state.product[x] = 0.0 if impossible else tables.nodes[x]
     for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
         m = net.message_start[net.factors.touch[i]]
-        share = net.appearance[net.factors.factor[net.factors.touch[i]]]
+        appearance = net.appearance[net.factors.factor[net.factors.touch[i]]]
         for x in range(k):
             if state.message[m + x] == -np.inf:
-                state.barred[first + x] += 1
+                state.n_impossible[first + x] += 1
             else:
-                state.product[first + x] += share * state.message[m + x]
+                state.product[first + x] += appearance * state.message[m + x]
 
 
 @inline_kernel
-def compute_cavity(net, tables, state, place, out):
-    """What the place's node says to the factor: all that it has but the place's own message, its largest made 1, or 0 of logs.
+def compute_cavity(net, tables, state, slot, out):
+    """Compute the cavity of a slot, its node's product without its message, normalised to largest entry 1, or 0 in logs.
 
     Returns:
-        what it was divided by, or what was taken from the logs.
+        the normaliser: the divisor or, in logs, the subtracted value.
     """
-    v = net.factors.node[place]
+    v = net.factors.node[slot]
     first = net.factors.state_start[v]
-    m = net.message_start[place]
+    m = net.message_start[slot]
     k = net.factors.cardinality[v]
     top = -np.inf
     if not tables.log:
@@ -127,11 +140,11 @@ def compute_cavity(net, tables, state, place, out):
             out[x] *= scale
         return top
     for x in range(k):
-        barred = state.barred[first + x]
+        n_impossible = state.n_impossible[first + x]
         if state.message[m + x] == -np.inf:
-            out[x] = state.product[first + x] if barred == 1 else -np.inf
+            out[x] = state.product[first + x] if n_impossible == 1 else -np.inf
         else:
-            out[x] = state.product[first + x] - state.message[m + x] if barred == 0 else -np.inf
+            out[x] = state.product[first + x] - state.message[m + x] if n_impossible == 0 else -np.inf
         top = max(top, out[x])
     for x in range(k):
         out[x] -= top
@@ -139,84 +152,84 @@ def compute_cavity(net, tables, state, place, out):
 
 
 @inline_kernel
-def _compute_pair_message(net, maximum, numbers, place, other, cavity, out):
-    """As `_compute_table_message` does, of a pair: along its rows, which lie together, whichever node they are of."""
-    cell = net.factors.table_start[net.factors.factor[place]]
-    k = net.factors.cardinality[net.factors.node[place]]
-    n = net.factors.cardinality[net.factors.node[other]]
-    if place > other:
+def _compute_pair_message(net, maximum, table, slot, other_slot, cavity, out):
+    """Compute the message of a pair, as `_compute_table_message`; the inner loop always runs along contiguous rows."""
+    cell = net.factors.table_start[net.factors.factor[slot]]
+    k = net.factors.cardinality[net.factors.node[slot]]
+    n = net.factors.cardinality[net.factors.node[other_slot]]
+    if slot > other_slot:
         for x in range(k):
             out[x] = 0.0
         for y in range(n):
             weight = cavity[y]
             if maximum:
                 for x in range(k):
-                    out[x] = max(out[x], numbers[cell + x] * weight)
+                    out[x] = max(out[x], table[cell + x] * weight)
             else:
                 for x in range(k):
-                    out[x] += numbers[cell + x] * weight
+                    out[x] += table[cell + x] * weight
             cell += k
         return
     for x in range(k):
         total = 0.0
         if maximum:
             for y in range(n):
-                total = max(total, numbers[cell + y] * cavity[y])
+                total = max(total, table[cell + y] * cavity[y])
         else:
             for y in range(n):
-                total += numbers[cell + y] * cavity[y]
+                total += table[cell + y] * cavity[y]
         out[x] = total
         cell += n
 
 
 @inline_kernel
-def _compute_table_message(net, maximum, numbers, place, cavities, digit, out):
-    """Numbers: the sum or the maximum of table times cavities, of each state at `place`."""
-    f = net.factors.factor[place]
+def _compute_table_message(net, maximum, table, slot, cavities, digit, out):
+    """Compute a linear message: the sum or maximum of the table times the other cavities, for each state at `slot`."""
+    f = net.factors.factor[slot]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
-    k = net.factors.cardinality[net.factors.node[place]]
-    step = net.factors.stride[place]
+    k = net.factors.cardinality[net.factors.node[slot]]
+    step = net.factors.stride[slot]
     out[:k] = 0.0
     digit[:] = 0
     cell = net.factors.table_start[f]
     while cell >= 0:
         weight = 1.0
         for q in range(first, stop):
-            if q != place:
+            if q != slot:
                 weight *= cavities[q - first, digit[q - first]]
         if maximum:
             for x in range(k):
-                out[x] = max(out[x], numbers[cell + x * step] * weight)
+                out[x] = max(out[x], table[cell + x * step] * weight)
         else:
             for x in range(k):
-                out[x] += numbers[cell + x * step] * weight
-        cell = advance_cell(net.factors, first, stop, place, digit, cell)
+                out[x] += table[cell + x * step] * weight
+        cell = advance_cell(net.factors, first, stop, slot, digit, cell)
 
 
 @inline_kernel
-def _log_table_message(net, maximum, logs, place, cavities, digit, top, out):
-    """Logs: the same; a sum is taken beside its largest term."""
-    f = net.factors.factor[place]
+def _log_table_message(net, maximum, log_table, slot, cavities, digit, top, out):
+    """Compute a log message, as `_compute_table_message`; log-sum-exp subtracts the largest term."""
+    f = net.factors.factor[slot]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
-    k = net.factors.cardinality[net.factors.node[place]]
-    step = net.factors.stride[place]
+    k = net.factors.cardinality[net.factors.node[slot]]
+    step = net.factors.stride[slot]
     top[:k] = -np.inf
-    for adding in range(1 if maximum else 2):
+    for accumulate in range(1 if maximum else 2):
         out[:k] = 0.0
         digit[:] = 0
         cell = net.factors.table_start[f]
         while cell >= 0:
             weight = 0.0
             for q in range(first, stop):
-                if q != place:
+                if q != slot:
                     weight += cavities[q - first, digit[q - first]]
             for x in range(k):
-                value = logs[cell + x * step] + weight
-                if not adding:
+                value = log_table[cell + x * step] + weight
+                if not accumulate:
                     top[x] = max(top[x], value)
                 elif value > -np.inf:
                     out[x] += np.exp(value - top[x])
-            cell = advance_cell(net.factors, first, stop, place, digit, cell)
+            cell = advance_cell(net.factors, first, stop, slot, digit, cell)
     for x in range(k):
         out[x] = top[x] if maximum or top[x] == -np.inf else top[x] + np.log(out[x])
 
@@ -228,7 +241,7 @@ def _semiring_multiply(a, b, log):
 
 @inline_kernel
 def semiring_add(a, b, log, maximum):
-    """The sum of two numbers or of what two logs stand for, or the larger."""
+    """Return the maximum or the sum of two linear values, or of two values in logs."""
     if maximum or a == b == -np.inf:
         return max(a, b)
     if log:
@@ -237,18 +250,20 @@ def semiring_add(a, b, log, maximum):
 
 
 @inline_kernel
-def compute_agreement(net, log, maximum, weight, place, cavities, without, agree, differ):
-    """Of each state at `place`: the product of the others' cavities at that state, and the sum over all else they may be.
+def compute_agreement(net, log, maximum, weight, slot, cavities, without, agree, differ):
+    """Compute the sums over the other nodes' joint states that agree with each state at `slot`, and over those that do not.
 
-    Nothing is subtracted: those that are not all alike are told apart by the first that differs.
+    The first is the product of the other cavities at that state. For the second nothing is subtracted: the joint states
+    are partitioned by the first node that differs.
 
     Args:
-        without: overwritten: of each other place and state, the sum of the cavity's other states.
-        agree, differ: overwritten; the first with the factor's potential, both beside the larger of it and 1.
+        without: overwritten by the sum of the cavity's other states, for each other slot and state.
+        agree, differ: overwritten; `agree` is multiplied by the factor's potential, and both are divided by the larger
+            of it and 1.
     """
-    f = net.factors.factor[place]
+    f = net.factors.factor[slot]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
-    k = net.factors.cardinality[net.factors.node[place]]
+    k = net.factors.cardinality[net.factors.node[slot]]
     one = 0.0 if log else 1.0
     zero = -np.inf if log else 0.0
     total = one
@@ -256,159 +271,159 @@ def compute_agreement(net, log, maximum, weight, place, cavities, without, agree
         agree[x] = one
         differ[x] = zero
     for q in range(stop - 1, first - 1, -1):
-        if q == place:
+        if q == slot:
             continue
         row = q - first
-        before = zero
+        prefix = zero
         for x in range(k):
-            without[row, x] = before
-            before = semiring_add(before, cavities[row, x], log, maximum)
-        after = zero
+            without[row, x] = prefix
+            prefix = semiring_add(prefix, cavities[row, x], log, maximum)
+        suffix = zero
         for x in range(k - 1, -1, -1):
-            without[row, x] = semiring_add(without[row, x], after, log, maximum)
-            after = semiring_add(after, cavities[row, x], log, maximum)
+            without[row, x] = semiring_add(without[row, x], suffix, log, maximum)
+            suffix = semiring_add(suffix, cavities[row, x], log, maximum)
         for x in range(k):
-            here = _semiring_multiply(cavities[row, x], differ[x], log)
-            differ[x] = semiring_add(here, _semiring_multiply(without[row, x], total, log), log, maximum)
+            differs_here = _semiring_multiply(cavities[row, x], differ[x], log)
+            differ[x] = semiring_add(differs_here, _semiring_multiply(without[row, x], total, log), log, maximum)
             agree[x] = _semiring_multiply(agree[x], cavities[row, x], log)
-        total = _semiring_multiply(total, after, log)
-    together, apart = min(weight, 0.0), min(-weight, 0.0)
+        total = _semiring_multiply(total, suffix, log)
+    agree_weight, differ_weight = min(weight, 0.0), min(-weight, 0.0)
     if not log:
-        together, apart = np.exp(together), np.exp(apart)
+        agree_weight, differ_weight = np.exp(agree_weight), np.exp(differ_weight)
     for x in range(k):
-        agree[x] = _semiring_multiply(agree[x], together, log)
-        differ[x] = _semiring_multiply(differ[x], apart, log)
+        agree[x] = _semiring_multiply(agree[x], agree_weight, log)
+        differ[x] = _semiring_multiply(differ[x], differ_weight, log)
 
 
 @inline_kernel
-def _agreement_message(net, tables, log, place, cavities, work, out):
-    alike = work[4]
-    weight = tables.logs[net.factors.table_start[net.factors.factor[place]]]
-    compute_agreement(net, log, tables.maximum, weight, place, cavities, work[2], alike, out)
-    for x in range(net.factors.cardinality[net.factors.node[place]]):
-        out[x] = semiring_add(out[x], alike[x], log, tables.maximum)
+def _agreement_message(net, tables, log, slot, cavities, scratch, out):
+    agree = scratch[4]
+    weight = tables.logs[net.factors.table_start[net.factors.factor[slot]]]
+    compute_agreement(net, log, tables.maximum, weight, slot, cavities, scratch[2], agree, out)
+    for x in range(net.factors.cardinality[net.factors.node[slot]]):
+        out[x] = semiring_add(out[x], agree[x], log, tables.maximum)
 
 
 @inline_kernel
-def _compute_linear_message(net, tables, place, cavities, work, out):
-    f = net.factors.factor[place]
+def _compute_linear_message(net, tables, slot, cavities, scratch, out):
+    f = net.factors.factor[slot]
     if net.factors.agreement[f]:
-        _agreement_message(net, tables, tables.log and tables.maximum, place, cavities, work, out)
+        _agreement_message(net, tables, tables.log and tables.maximum, slot, cavities, scratch, out)
     elif net.factors.start[f + 1] - net.factors.start[f] == 2:
-        other = 2 * net.factors.start[f] + 1 - place
+        other_slot = 2 * net.factors.start[f] + 1 - slot
         _compute_pair_message(
-            net, tables.maximum, tables.numbers, place, other, cavities[other - net.factors.start[f]], out
+            net, tables.maximum, tables.linear, slot, other_slot, cavities[other_slot - net.factors.start[f]], out
         )
     else:
-        _compute_table_message(net, tables.maximum, tables.numbers, place, cavities, work[6], out)
+        _compute_table_message(net, tables.maximum, tables.linear, slot, cavities, scratch[6], out)
 
 
 @inline_kernel
-def _compute_log_message(net, tables, place, cavities, work, out):
-    if net.factors.agreement[net.factors.factor[place]]:
-        _agreement_message(net, tables, tables.log, place, cavities, work, out)
+def _compute_log_message(net, tables, slot, cavities, scratch, out):
+    if net.factors.agreement[net.factors.factor[slot]]:
+        _agreement_message(net, tables, tables.log, slot, cavities, scratch, out)
     else:
-        _log_table_message(net, tables.maximum, tables.logs, place, cavities, work[6], work[4], out)
+        _log_table_message(net, tables.maximum, tables.logs, slot, cavities, scratch[6], scratch[4], out)
 
 
 @inline_kernel
-def compute_message(net, tables, place, work, out):
-    """From the cavities of a factor's other nodes, which stand in the first part of `work`, what it says to `place`."""
+def compute_message(net, tables, slot, scratch, out):
+    """Compute the unnormalised message of a slot from the cavities of the factor's other nodes in `scratch[0]`."""
     if not (tables.log and tables.maximum):
-        numbers = work[0]
+        cavities = scratch[0]
         if tables.log:
-            numbers = work[1]
-            first = net.factors.start[net.factors.factor[place]]
-            for q in range(first, net.factors.start[net.factors.factor[place] + 1]):
-                if q != place:
+            cavities = scratch[1]
+            first = net.factors.start[net.factors.factor[slot]]
+            for q in range(first, net.factors.start[net.factors.factor[slot] + 1]):
+                if q != slot:
                     for x in range(net.factors.cardinality[net.factors.node[q]]):
-                        numbers[q - first, x] = np.exp(work[0][q - first, x])
-        _compute_linear_message(net, tables, place, numbers, work, out)
+                        cavities[q - first, x] = np.exp(scratch[0][q - first, x])
+        _compute_linear_message(net, tables, slot, cavities, scratch, out)
         if not tables.log:
             return
-        k = net.factors.cardinality[net.factors.node[place]]
-        least = np.inf
+        k = net.factors.cardinality[net.factors.node[slot]]
+        smallest = np.inf
         for x in range(k):
-            least = min(least, out[x])
-        if least >= MIN_RELIABLE_SUM:
+            smallest = min(smallest, out[x])
+        if smallest >= MIN_RELIABLE_SUM:
             for x in range(k):
                 out[x] = np.log(out[x])
             return
-    _compute_log_message(net, tables, place, work[0], work, out)
+    _compute_log_message(net, tables, slot, scratch[0], scratch, out)
 
 
 @inline_kernel
-def normalise_and_damp(net, tables, place, old, new):
-    """Normalises and damps a new message.
+def normalise_and_damp(net, tables, slot, old, new):
+    """Normalise and damp a new message.
 
     Returns:
-        its largest change, as a difference of logs; nan where nothing is possible.
+        its largest change, as a difference of logs; nan if no state is possible.
     """
-    k = net.factors.cardinality[net.factors.node[place]]
-    m = net.message_start[place]
+    k = net.factors.cardinality[net.factors.node[slot]]
+    m = net.message_start[slot]
     top = -np.inf
     for x in range(k):
         top = max(top, new[x])
-    keep = tables.damping
+    damping = tables.damping
     if not tables.log:
         scale = 1.0 / top
-        most, least = 1.0, 1.0
+        max_change, min_ratio = 1.0, 1.0
         for x in range(k):
             new[x] *= scale
-            if keep > 0.0:
-                new[x] = np.exp(keep * np.log(old[m + x]) + (1.0 - keep) * np.log(new[x]))
+            if damping > 0.0:
+                new[x] = np.exp(damping * np.log(old[m + x]) + (1.0 - damping) * np.log(new[x]))
             ratio = new[x] / old[m + x]
-            most = max(most, ratio)
-            least = min(least, ratio)
-        return np.log(max(most, 1.0 / least))
+            max_change = max(max_change, ratio)
+            min_ratio = min(min_ratio, ratio)
+        return np.log(max(max_change, 1.0 / min_ratio))
     if top == -np.inf:
         new[:k] = np.nan
         return np.nan
-    most = 0.0
+    max_change = 0.0
     for x in range(k):
         value = new[x] - top
-        before = old[m + x]
-        if keep > 0.0 and before > -np.inf and value > -np.inf:
-            value = keep * before + (1.0 - keep) * value
+        previous = old[m + x]
+        if damping > 0.0 and previous > -np.inf and value > -np.inf:
+            value = damping * previous + (1.0 - damping) * value
         new[x] = value
-        if value == -np.inf or before == -np.inf:
-            most = max(most, 0.0 if value == before else IMPOSSIBLE_CHANGE)
+        if value == -np.inf or previous == -np.inf:
+            max_change = max(max_change, 0.0 if value == previous else IMPOSSIBLE_CHANGE)
         else:
-            most = max(most, abs(value - before))
-    return most
+            max_change = max(max_change, abs(value - previous))
+    return max_change
 
 
 @inline_kernel
-def compute_update(net, tables, state, place, work, out):
-    """The new message of a place, written to `out` (shape (widest,)); returns its largest change."""
-    f = net.factors.factor[place]
+def compute_update(net, tables, state, slot, scratch, out):
+    """Compute the new message of a slot into `out`, shape (max_cardinality,); return its largest change."""
+    f = net.factors.factor[slot]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
     for q in range(first, stop):
-        if q != place:
-            compute_cavity(net, tables, state, q, work[0][q - first])
-    compute_message(net, tables, place, work, out)
-    return normalise_and_damp(net, tables, place, state.message, out)
+        if q != slot:
+            compute_cavity(net, tables, state, q, scratch[0][q - first])
+    compute_message(net, tables, slot, scratch, out)
+    return normalise_and_damp(net, tables, slot, state.message, out)
 
 
 @inline_kernel
-def store_message(net, place, values, messages):
-    """Writes the first entries of `values` to a place's message in flat ones."""
-    m = net.message_start[place]
-    for x in range(net.factors.cardinality[net.factors.node[place]]):
+def store_message(net, slot, values, messages):
+    """Copy the first entries of `values` to a slot's message in the flat array."""
+    m = net.message_start[slot]
+    for x in range(net.factors.cardinality[net.factors.node[slot]]):
         messages[m + x] = values[x]
 
 
 @inline_kernel
-def absorb_message(net, tables, place, product, barred, message):
-    """Brings this place's message into a product of its node."""
-    v = net.factors.node[place]
+def absorb_message(net, tables, slot, product, n_impossible, message):
+    """Multiply a slot's message into the product of its node."""
+    v = net.factors.node[slot]
     first = net.factors.state_start[v]
-    m = net.message_start[place]
-    share = net.appearance[net.factors.factor[place]]
+    m = net.message_start[slot]
+    appearance = net.appearance[net.factors.factor[slot]]
     for x in range(net.factors.cardinality[v]):
         if not tables.log:
             product[first + x] *= message[m + x]
         elif message[m + x] == -np.inf:
-            barred[first + x] += 1
+            n_impossible[first + x] += 1
         else:
-            product[first + x] += share * message[m + x]
+            product[first + x] += appearance * message[m + x]

@@ -1,8 +1,8 @@
-"""How often two variables have each pair of states, from bits: 64 samples are counted by one instruction.
+"""Counts of the joint states of two variables, from bit planes: one instruction counts 64 samples.
 
-Of each key there is a plane of bits for each of its states but the first, and in the first's place one of the samples that it has
-at all. What the first state is met with is what the others leave, so that k - 1 planes are read of a key, and of that of samples
-only where some are missing.
+A key has one bit plane per state, except that the plane of state 0 marks the samples for which the key has a label at
+all. Counts of state 0 are differences to the others, so that only k - 1 planes of a key are read, and the plane of
+samples only if some samples are missing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.keyed_cells import CELLS
 
 U = np.uint64
-"""Indices without a sign; see `forest.py`."""
+"""Type of loop indices, unsigned; see `forest.py`."""
 
 ONE = U(1)
 WORD = U(64)
@@ -27,7 +27,7 @@ INDEX, PLANES, TOTALS = int64[::1], uint64[:, :, ::1], int64[:, ::1]
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _count_bits(typing_context: Any, word: Any) -> Any:
-    """How many bits of a word are set."""
+    """Count the set bits of a word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -37,12 +37,13 @@ def _count_bits(typing_context: Any, word: Any) -> Any:
 
 @kernel((CELLS, read_only(int16[::1]), PLANES, TOTALS))
 def pack(cells, label, planes, totals):
-    """Sets the bits of cells, and counts them.
+    """Set the bits of labelled cells, and count them.
 
     Args:
-        cells: of the keys.
-        label: of each variable, shape (n_variables,); -1 where it is not counted.
-        planes: zeros, shape (n_keys, n_states, n_words). totals: bits of each plane, shape (n_keys, n_states); zeros.
+        cells: the cells of the keys.
+        label: label of each variable, shape (n_variables,); -1 for variables that are not counted.
+        planes: overwritten, zeros on entry, shape (n_keys, n_states, n_words). totals: number of bits set in each
+            plane, shape (n_keys, n_states); zeros on entry.
     """
     for key in range(len(planes)):
         for cell in range(cells.start[key], cells.start[key + 1]):
@@ -58,7 +59,7 @@ def pack(cells, label, planes, totals):
 
 @kernel()
 def _count_common_bits(first, second):
-    """How many bits are set in both of two planes."""
+    """Count the bits that are set in both of two planes."""
     total = U(0)
     for word in range(U(len(first))):
         total += _count_bits(first[word] & second[word])
@@ -67,28 +68,28 @@ def _count_common_bits(first, second):
 
 @kernel((*[read_only(INDEX)] * 2, int64, *[read_only(PLANES), read_only(TOTALS)] * 2, int64[:, :, ::1]))
 def count_pairs(first, second, n_samples, planes, totals, other_planes, other_totals, out):
-    """Counts the joint states of pairs of keys.
+    """Count the joint states of pairs of keys.
 
     Args:
-        first, second: keys of the one and the other side, shape (n,).
-        planes, totals, other_planes, other_totals: of `pack`, for both sides.
+        first, second: keys on the first and on the second side, shape (n,).
+        planes, totals, other_planes, other_totals: from `pack`, for both sides.
         out: overwritten, shape (n, n_states, n_other_states).
     """
     for pair in range(len(first)):
         a, b = first[pair], second[pair]
-        mine, its, counts = planes[a], other_planes[b], out[pair]
-        mine_whole, its_whole = totals[a, 0] == n_samples, other_totals[b, 0] == n_samples
-        for x in range(len(mine)):
-            for y in range(len(its)):
-                if y == 0 and its_whole:
+        first_planes, second_planes, counts = planes[a], other_planes[b], out[pair]
+        first_complete, second_complete = totals[a, 0] == n_samples, other_totals[b, 0] == n_samples
+        for x in range(len(first_planes)):
+            for y in range(len(second_planes)):
+                if y == 0 and second_complete:
                     counts[x, y] = totals[a, x]
-                elif x == 0 and mine_whole:
+                elif x == 0 and first_complete:
                     counts[x, y] = other_totals[b, y]
                 else:
-                    counts[x, y] = _count_common_bits(mine[x], its[y])
-        for x in range(len(mine)):
-            for y in range(1, len(its)):
+                    counts[x, y] = _count_common_bits(first_planes[x], second_planes[y])
+        for x in range(len(first_planes)):
+            for y in range(1, len(second_planes)):
                 counts[x, 0] -= counts[x, y]
-        for y in range(len(its)):
-            for x in range(1, len(mine)):
+        for y in range(len(second_planes)):
+            for x in range(1, len(first_planes)):
                 counts[0, y] -= counts[x, y]

@@ -1,8 +1,8 @@
-"""Flooding belief propagation over pairs of one shape, as numbers, many pairs at a time.
+"""Flooding belief propagation over pairs of the same shape, with linear messages, many pairs at a time.
 
-`LANES` pairs stand beside each other, so that whatever their cardinalities are, every loop runs over lanes and fills the
-machine's vectors; a block and what is made of it stay in the first cache, and its table is read once for both directions.
-See `messages` for what `product` is and when numbers will do.
+The data of `LANES` pairs are interleaved, so that for any cardinalities every loop runs over lanes and is vectorised; a
+block and its intermediate results stay in the L1 cache, and each table is read once for both directions. See `messages`
+for the meaning of `product` and for the range of linear messages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from relcrf.kernels.compile import kernel
 CUBE = float64[:, :, ::1]
 
 LANES = 128
+"""Number of pairs per block."""
 
 
 @kernel(fastmath={"contract"})
 def _compute_table_messages(first, second, maximum, table, cavity, new):
-    """Both messages of each pair: rows of `new` and `cavity` are the first node's states, then the second's."""
+    """Compute both messages of each pair; rows of `new` and `cavity` are the first node's states, then the second's."""
     new[:] = 0.0
     for x in range(first):
         to_first, from_first = new[x], cavity[x]
@@ -39,22 +40,22 @@ def _compute_table_messages(first, second, maximum, table, cavity, new):
 
 @kernel(fastmath={"contract"})
 def _agreement_messages(k, maximum, table, cavity, new, total):
-    """The same where the nodes agree or do not; `table` has two rows. Nothing is subtracted: sums of the other states."""
-    together, apart = table[0], table[1]
+    """Compute both messages of agreements; `table` has two rows. Sums over other states are direct, without cancellation."""
+    agreeing, differing = table[0], table[1]
     for side in range(2):
-        out, into = side * k, (1 - side) * k
+        out, opposite = side * k, (1 - side) * k
         total[:] = 0.0
         for x in range(k):
-            row, value = new[out + x], cavity[into + x]
+            row, value = new[out + x], cavity[opposite + x]
             for i in range(LANES):
                 row[i] = total[i]
                 total[i] = max(total[i], value[i]) if maximum else total[i] + value[i]
         total[:] = 0.0
         for x in range(k - 1, -1, -1):
-            row, value = new[out + x], cavity[into + x]
+            row, value = new[out + x], cavity[opposite + x]
             for i in range(LANES):
-                rest = max(row[i], total[i]) if maximum else row[i] + total[i]
-                same, other = together[i] * value[i], apart[i] * rest
+                others = max(row[i], total[i]) if maximum else row[i] + total[i]
+                same, other = agreeing[i] * value[i], differing[i] * others
                 row[i] = max(same, other) if maximum else same + other
                 total[i] = max(total[i], value[i]) if maximum else total[i] + value[i]
 
@@ -63,27 +64,27 @@ def _agreement_messages(k, maximum, table, cavity, new, total):
     (int64, int64, boolean, boolean, float64, CUBE, int64[:, :, ::1], CUBE, float64[::1], float64[::1]),
     fastmath={"contract"},
 )
-def flood(first, second, agreement, maximum, keep, tables, ends, message, product, following):
-    """One round over all pairs of a shape: each message anew from `product`, and into `following`.
+def flood(first, second, agreement, maximum, damping, tables, ends, message, product, next_product):
+    """Update all messages of the pairs of a shape from `product`, and multiply them into `next_product`.
 
     Args:
         first, second: cardinalities. agreement: whether the pairs are agreements.
-        keep: the share of the old message's log in the new one.
-        tables: shape (n_blocks, first * second, LANES), largest 1; of agreements two rows: together, apart.
-        ends: where the states of each pair's nodes begin, shape (n_blocks, 2, LANES).
+        damping: weight of the old message's log in the new one.
+        tables: shape (n_blocks, first * second, LANES), largest entry 1; for agreements two rows: agreeing, differing.
+        ends: offsets of the states of each pair's nodes, shape (n_blocks, 2, LANES).
         message: to the first node, then to the second, shape (n_blocks, first + second, LANES); overwritten.
-        product, following: flat over states; the second is multiplied by the new messages.
+        product, next_product: flat over states; the second is multiplied by the new messages.
 
     Returns:
-        the largest ratio of a message's entry, new to old or old to new.
+        the largest ratio of new to old, or old to new, entries of a message.
     """
     k = first + second
     cavity = np.empty((k, LANES))
     inverse = np.empty((k, LANES))
     new = np.empty((k, LANES))
     top = np.empty(LANES)
-    most = np.ones(LANES)
-    least = np.ones(LANES)
+    max_ratio = np.ones(LANES)
+    min_ratio = np.ones(LANES)
     for block in range(len(message)):
         for row in range(k):
             old, value, inverted = message[block, row], cavity[row], inverse[row]
@@ -111,14 +112,14 @@ def flood(first, second, agreement, maximum, keep, tables, ends, message, produc
                 value, old, inverted = new[row], message[block, row], inverse[row]
                 for i in range(LANES):
                     value[i] *= top[i]
-                if keep > 0.0:
+                if damping > 0.0:
                     for i in range(LANES):
-                        value[i] = np.exp(keep * np.log(old[i]) + (1.0 - keep) * np.log(value[i]))
+                        value[i] = np.exp(damping * np.log(old[i]) + (1.0 - damping) * np.log(value[i]))
                 for i in range(LANES):
                     ratio = value[i] * inverted[i]
-                    most[i] = ratio if ratio > most[i] else most[i]
-                    least[i] = ratio if ratio < least[i] else least[i]
+                    max_ratio[i] = ratio if ratio > max_ratio[i] else max_ratio[i]
+                    min_ratio[i] = ratio if ratio < min_ratio[i] else min_ratio[i]
                     old[i] = value[i]
                 for i in range(LANES):
-                    following[start[i] + (row - lo)] *= old[i]
-    return max(most.max(), 1.0 / least.min())
+                    next_product[start[i] + (row - lo)] *= old[i]
+    return max(max_ratio.max(), 1.0 / min_ratio.min())

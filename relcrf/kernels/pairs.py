@@ -1,4 +1,4 @@
-"""Pairs of variables taken one at a time: the small distributions P(x_i, x_j | e) of conditional Chow-Liu."""
+"""Marginals and mutual information of isolated pairs of variables: P(x_i, x_j | e) of conditional Chow-Liu."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relcrf.kernels.compile import kernel
 from relcrf.kernels.vector_math import exp
 
 U = np.uint64
-"""Indices without a sign; see `forest.py`."""
+"""Type of loop indices, unsigned; see `forest.py`."""
 
 PAIRS = (int32[:, ::1], int32[::1])
 FLAT, INDEX = float64[::1], int64[::1]
@@ -17,10 +17,10 @@ FLAT, INDEX = float64[::1], int64[::1]
 
 @kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT, FLAT), fastmath={"contract"})
 def pair_marginals(edges, cardinality, state_start, table_start, node_table, edge_table, log_partition):
-    """Normalises `node_table[i] + node_table[j] + edge_table[ij]` for every pair.
+    """Normalise `node_table[i] + node_table[j] + edge_table[ij]` for every pair.
 
     Args:
-        table_start: where each pair's table begins in `edge_table`, shape (n_pairs,).
+        table_start: offset of each pair's table in `edge_table`, shape (n_pairs,).
         edge_table: log potentials; overwritten by the joint marginals.
         log_partition: overwritten, shape (n_pairs,).
     """
@@ -51,7 +51,7 @@ def pair_marginals(edges, cardinality, state_start, table_start, node_table, edg
 
 @kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT))
 def add_to_nodes(edges, cardinality, state_start, table_start, edge_table, node_table):
-    """Adds the row and column sums of every pair's table to its two nodes."""
+    """Add the row and column sums of every pair's table to its two nodes."""
     for e in range(len(edges)):
         n_columns = U(cardinality[edges[e, 1]])
         column = U(state_start[edges[e, 1]])
@@ -67,7 +67,7 @@ def add_to_nodes(edges, cardinality, state_start, table_start, edge_table, node_
 
 @kernel((*PAIRS, INDEX, FLAT, FLAT))
 def mutual_information(edges, cardinality, table_start, edge_table, out):
-    """`sum p(x, y) log p(x, y) / (p(x) p(y))` in nats for every pair's joint marginals; never below 0."""
+    """Compute the mutual information of every pair, `sum p(x, y) log p(x, y) / (p(x) p(y))`, in nats, clipped at 0."""
     largest = 0
     for v in range(len(cardinality)):
         largest = max(largest, cardinality[v])

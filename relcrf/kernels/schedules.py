@@ -1,4 +1,4 @@
-"""In which order messages of belief propagation are sent: all at once, node by node, or the one that changes most first."""
+"""Message schedules of belief propagation: flooding, sequential sweeps over nodes, and residual scheduling."""
 
 from __future__ import annotations
 
@@ -22,136 +22,139 @@ from relcrf.kernels.messages import (
 
 @allocation_free_kernel(NETWORK, TABLES, STATE)
 def compute_products(net, tables, state):
-    """Makes the products of all nodes."""
+    """Compute the products of all nodes."""
     for v in range(len(net.factors.cardinality)):
         compute_product(net, tables, state, v)
 
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, LONG, FLAT, LONG)
-def flood(net, tables, state, work, factors, product, barred):
-    """One round of flooding over some factors: all their messages anew from the state's products.
+def flood(net, tables, state, scratch, factors, product, n_impossible):
+    """Run one round of flooding over some factors: update all their messages from the state's products.
 
     Args:
-        factors: which. product, barred: what the new messages make of the nodes, as those of the state.
+        factors: indices of the factors. product, n_impossible: the new messages are multiplied into these arrays, which
+            are laid out as those of the state.
 
     Returns:
-        the largest change of a message; nan where a node or factor has nothing that can be.
+        the largest change of a message; nan if a node or factor has no possible state.
     """
-    new = work[3]
-    most = 0.0
+    new = scratch[3]
+    max_change = 0.0
     for f in factors:
         first, stop = net.factors.start[f], net.factors.start[f + 1]
-        for place in range(first, stop):
-            change = compute_update(net, tables, state, place, work, new[place - first])
-            most = change if not change <= most else most
-        for place in range(first, stop):
-            store_message(net, place, new[place - first], state.message)
-            absorb_message(net, tables, place, product, barred, state.message)
-        if np.isnan(most):
-            return most
-    return most
+        for slot in range(first, stop):
+            change = compute_update(net, tables, state, slot, scratch, new[slot - first])
+            max_change = change if not change <= max_change else max_change
+        for slot in range(first, stop):
+            store_message(net, slot, new[slot - first], state.message)
+            absorb_message(net, tables, slot, product, n_impossible, state.message)
+        if np.isnan(max_change):
+            return max_change
+    return max_change
 
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, boolean)
-def sweep(net, tables, state, work, backwards):
-    """Visits each node in order, or in the order reversed, and sends all that its factors say to their other nodes.
+def sweep(net, tables, state, scratch, backwards):
+    """Visit the nodes in order, or in reverse, and update the messages of each node's factors to their other nodes.
 
     Returns:
-        the largest change of a message; nan where a node or factor has nothing that can be.
+        the largest change of a message; nan if a node or factor has no possible state.
     """
-    new = work[3][0]
+    new = scratch[3][0]
     n_nodes = len(net.factors.cardinality)
-    most = 0.0
-    for visit in range(n_nodes):
-        v = n_nodes - 1 - visit if backwards else visit
+    max_change = 0.0
+    for step in range(n_nodes):
+        v = n_nodes - 1 - step if backwards else step
         compute_product(net, tables, state, v)
         for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
             f = net.factors.factor[net.factors.touch[i]]
             first, stop = net.factors.start[f], net.factors.start[f + 1]
             if stop - first > 2:
-                for place in range(first, stop):
-                    compute_product(net, tables, state, net.factors.node[place])
-            for place in range(first, stop):
-                if place == net.factors.touch[i]:
+                for slot in range(first, stop):
+                    compute_product(net, tables, state, net.factors.node[slot])
+            for slot in range(first, stop):
+                if slot == net.factors.touch[i]:
                     continue
-                change = compute_update(net, tables, state, place, work, new)
-                most = change if not change <= most else most
-                store_message(net, place, new, state.message)
+                change = compute_update(net, tables, state, slot, scratch, new)
+                max_change = change if not change <= max_change else max_change
+                store_message(net, slot, new, state.message)
                 if stop - first > 2:
-                    compute_product(net, tables, state, net.factors.node[place])
-        if np.isnan(most):
-            return most
-    return most
+                    compute_product(net, tables, state, net.factors.node[slot])
+        if np.isnan(max_change):
+            return max_change
+    return max_change
 
 
 @inline_kernel
-def _update_key(largest, place, key):
-    """Gives a place a new key in the tournament, up to where another one wins anyway."""
-    seat = (len(largest) >> 1) + place
-    largest[seat] = key
-    while seat > 1:
-        seat >>= 1
-        top = max(largest[2 * seat], largest[2 * seat + 1])
-        if top == largest[seat]:
+def _update_key(largest, slot, key):
+    """Set the key of a slot in the tournament tree, and update its ancestors until one is unchanged."""
+    node = (len(largest) >> 1) + slot
+    largest[node] = key
+    while node > 1:
+        node >>= 1
+        top = max(largest[2 * node], largest[2 * node + 1])
+        if top == largest[node]:
             break
-        largest[seat] = top
+        largest[node] = top
 
 
 @inline_kernel
 def _find_winner(largest):
-    """The place with the largest key, the first of equal ones."""
-    seat = 1
-    while 2 * seat < len(largest):
-        seat = 2 * seat + int(largest[2 * seat] < largest[seat])
-    return seat - (len(largest) >> 1)
+    """Return the slot with the largest key; ties go to the first."""
+    node = 1
+    while 2 * node < len(largest):
+        node = 2 * node + int(largest[2 * node] < largest[node])
+    return node - (len(largest) >> 1)
 
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT)
-def compute_pending(net, tables, state, work, pending, change):
-    """Works out every message that could be sent.
+def compute_pending(net, tables, state, scratch, pending, change):
+    """Compute the pending update of every message.
 
     Args:
-        pending: as the messages, overwritten. change: the largest change of each, shape (n_places,), overwritten.
+        pending: overwritten by the updates, laid out as the messages. change: overwritten by the largest change of
+            each, shape (n_slots,).
     """
-    new = work[3][0]
-    for place in range(len(net.factors.node)):
-        change[place] = compute_update(net, tables, state, place, work, new)
-        store_message(net, place, new, pending)
+    new = scratch[3][0]
+    for slot in range(len(net.factors.node)):
+        change[slot] = compute_update(net, tables, state, slot, scratch, new)
+        store_message(net, slot, new, pending)
 
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT, float64, int64)
-def send_by_residual(net, tables, state, work, pending, largest, tolerance, most):
-    """Sends the message that changes most, works out anew those that depend on it, and so on.
+def send_by_residual(net, tables, state, scratch, pending, largest, tolerance, max_messages):
+    """Send the message with the largest pending change, recompute the messages that depend on it, and repeat.
 
     Args:
-        pending: of `pend`. largest: the changes as a tournament, shape (2 n,) where n is a power of two and at least n_places:
-            those of the places from n on, 0 behind them, and at each seat i from 1 on the larger one of 2 i and 2 i + 1.
-        most: messages to send; fewer where none changes by more than `tolerance`.
+        pending: from `compute_pending`. largest: tournament tree of the changes, shape (2 n,), where n is a power of
+            two and at least n_slots: the leaves, from index n, are the changes of the slots, padded with 0; node i >= 1
+            is the larger one of its children 2 i and 2 i + 1.
+        max_messages: maximum number of messages to send; it stops earlier if no change exceeds `tolerance`.
 
     Returns:
-        the largest change that is pending; nan where a node or factor has nothing that can be.
+        the largest pending change; nan if a node or factor has no possible state.
     """
-    new = work[3][0]
-    for _ in range(most):
+    new = scratch[3][0]
+    for _ in range(max_messages):
         if largest[1] <= tolerance:
             break
-        place = _find_winner(largest)
-        v = net.factors.node[place]
-        m = net.message_start[place]
+        slot = _find_winner(largest)
+        v = net.factors.node[slot]
+        m = net.message_start[slot]
         for x in range(net.factors.cardinality[v]):
             state.message[m + x] = pending[m + x]
         compute_product(net, tables, state, v)
-        _update_key(largest, place, 0.0)
+        _update_key(largest, slot, 0.0)
         for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
-            through = net.factors.touch[i]
-            f = net.factors.factor[through]
+            neighbour_slot = net.factors.touch[i]
+            f = net.factors.factor[neighbour_slot]
             for other in range(net.factors.start[f], net.factors.start[f + 1]):
-                # What was sent tells on itself if it was damped, and on its own factor if that is reweighted.
-                if other == through and (other != place or tables.damping == 0.0):
+                # The sent message affects its own update only if damped, and those of its factor only if reweighted.
+                if other == neighbour_slot and (other != slot or tables.damping == 0.0):
                     continue
-                if other != through and through == place and net.appearance[f] == 1.0:
+                if other != neighbour_slot and neighbour_slot == slot and net.appearance[f] == 1.0:
                     continue
-                change = compute_update(net, tables, state, other, work, new)
+                change = compute_update(net, tables, state, other, scratch, new)
                 if np.isnan(change):
                     return change
                 at = net.message_start[other]

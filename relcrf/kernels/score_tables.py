@@ -1,4 +1,4 @@
-"""From factor scores to node and edge tables, and back: the linear map of the model and its adjoint."""
+"""The linear map of the model from factor scores to tables of log potentials, and its adjoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIQUES = (int32[::1], int32[:, ::1], int32[:, ::1], int64[::1])
 
 @kernel(inline="always")
 def _transfer(collect, scores, patterns, row, state, tables, cell):
-    """Adds the potential of a joint state to a cell, or collects the cell's value into the scores of its patterns."""
+    """Add the score of a joint state to a cell or, if `collect`, add the cell's value to the scores of its patterns."""
     if patterns.shape[0] == 0:
         if collect:
             scores[row, state] += tables[cell]
@@ -31,18 +31,18 @@ def _transfer(collect, scores, patterns, row, state, tables, cell):
 
 
 def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
-    """Return the kernels that add scores to tables or, where `collect`, the adjoint ones, which add tables to scores."""
+    """Make the kernels that add scores to tables or, if `collect`, their adjoints, which add tables to scores."""
     label = "[collect]" if collect else "[add]"
 
     @kernel((float64[:, ::1], float64[:, ::1], *TERMS, float64[::1]), label=label)
     def tables_of_terms(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, tables):
-        """Tables of nodes and edges.
+        """Transfer between scores and tables of nodes and edges.
 
-        Term t covers joint states `base[t] + x * stride_row[t] + y * stride_column[t]` for x < n_rows[t], y < n_columns[t],
-        and its table begins at `tables[start[t]]`, row-major.
+        Term t covers joint states `base[t] + x * stride_row[t] + y * stride_column[t]` for x < n_rows[t], y <
+        n_columns[t], and its table starts at `tables[start[t]]`, row-major.
 
         Args:
-            scores: `X @ W`, shape (n_terms, n_patterns), or (1, n_patterns) where all terms share it.
+            scores: `X @ W`, shape (n_terms, n_patterns), or (1, n_patterns) if all terms share it.
             patterns: shape (n_joint_states, n_patterns), or (0, 0) for the identity.
         """
         shared = scores.shape[0] == 1
@@ -55,7 +55,7 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
 
     @kernel((float64[:, ::1], int32[::1], int64[::1], float64[::1]), label=label)
     def diagonals(scores, n_rows, start, tables):
-        """One pattern that is 1 where both ends agree: only the diagonals of square tables are touched."""
+        """Transfer between scores and diagonals of square tables, for one pattern that is 1 where both ends agree."""
         shared = scores.shape[0] == 1
         for term in range(len(start)):
             row = 0 if shared else term
@@ -72,28 +72,28 @@ def _make_table_kernels(collect: bool) -> tuple[Any, Any, Any]:
 
     @kernel((float64[:, ::1], float64[:, ::1], *CLIQUES, float64[::1]), label=label)
     def tables_of_cliques(scores, patterns, base, stride, cardinality, start, tables):
-        """Tables over any number of nodes: shapes (n_terms, arity) of `stride` and `cardinality`."""
+        """Transfer between scores and tables of any arity; shapes (n_terms, arity) of `stride` and `cardinality`."""
         shared = scores.shape[0] == 1
         arity = stride.shape[1]
-        place = np.zeros(arity, dtype=np.int64)
+        digit = np.zeros(arity, dtype=np.int64)
         for term in range(len(base)):
-            place[:] = 0
+            digit[:] = 0
             state = base[term]
             cell = start[term]
-            left = True
-            while left:
+            has_next = True
+            while has_next:
                 _transfer(collect, scores, patterns, 0 if shared else term, state, tables, cell)
                 cell += 1
                 k = arity - 1
                 while k >= 0:  # the next joint state, the last node fastest
-                    place[k] += 1
+                    digit[k] += 1
                     state += stride[term, k]
-                    if place[k] < cardinality[term, k]:
+                    if digit[k] < cardinality[term, k]:
                         break
                     state -= stride[term, k] * cardinality[term, k]
-                    place[k] = 0
+                    digit[k] = 0
                     k -= 1
-                left = k >= 0
+                has_next = k >= 0
 
     return tables_of_terms, diagonals, tables_of_cliques
 

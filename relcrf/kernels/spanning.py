@@ -1,9 +1,10 @@
-"""Kruskal's algorithm that sorts no more edges than it must.
+"""Maximum spanning forests by the filter-Kruskal algorithm, which leaves most edges unsorted.
 
-The heaviest edges are taken out by a threshold, sorted and swept; what they have connected is dropped from the rest
-before the next ones are taken out. Most edges are never sorted.
+The edges above a threshold are selected, sorted and processed in order; edges between nodes that are now connected are
+removed from the rest before the next threshold.
 
-Source: Osipov, Sanders & Singler, The filter-Kruskal minimum spanning tree algorithm (2009), with the thresholds given.
+Source: Osipov, Sanders & Singler, The filter-Kruskal minimum spanning tree algorithm (2009); thresholds are passed as
+arguments.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from relcrf.kernels.compile import kernel
 from relcrf.kernels.components import find
 
 DIGIT_BITS = 11
-"""Of a digit of the radix sort: its 2,048 counters stay in the nearest cache."""
+"""Bits per digit of the radix sort: its 2,048 counters fit the L1 cache."""
 
 BLOCK_SIZE = 256
-"""Edges whose ends are read together."""
+"""Number of edges whose ends are read together."""
 
 _ZERO = np.uint64(0)
 _SIGN = np.uint64(1 << 63)
@@ -29,10 +30,10 @@ _DIGIT = np.uint64((1 << DIGIT_BITS) - 1)
 
 @kernel()
 def _sort_by_weight(weight, edge):
-    """Sorts edges by falling weight, with equal ones as they were: a stable radix sort of all 64 bits.
+    """Sort edges by descending weight with a stable radix sort of all 64 bits.
 
     Args:
-        weight: of all edges. edge: indices, shape (n,), int32; overwritten.
+        weight: weights of all edges. edge: indices of the edges to sort, shape (n,), int32; overwritten.
 
     Returns:
         The sorted indices, shape (n,); `edge` itself or another array.
@@ -44,30 +45,30 @@ def _sort_by_weight(weight, edge):
     key = value.view(np.uint64)
     highest = _ZERO
     for k in range(n):
-        # Floats as integers of the same order: of the negative ones all bits are turned, of the others the sign.
+        # Map floats to integers of the same order: flip all bits of negative numbers, the sign bit of others.
         key[k] = key[k] ^ (_ALL if key[k] & _SIGN else _SIGN)
         highest = max(highest, key[k])
-    farthest = _ZERO
+    max_key = _ZERO
     for k in range(n):
         key[k] = highest - key[k]
-        farthest = max(farthest, key[k])
+        max_key = max(max_key, key[k])
     n_digits = 0
-    while farthest:
-        farthest >>= _BITS
+    while max_key:
+        max_key >>= _BITS
         n_digits += 1
     count = np.zeros((n_digits, 1 << DIGIT_BITS), dtype=np.int64)
     for k in range(n):
-        left = key[k]
+        rest = key[k]
         for digit in range(n_digits):
-            count[digit, np.int64(left & _DIGIT)] += 1
-            left >>= _BITS
+            count[digit, np.int64(rest & _DIGIT)] += 1
+            rest >>= _BITS
     other_key = np.empty(n, dtype=np.uint64)
     other_edge = np.empty(n, dtype=np.int32)
     for digit in range(n_digits):
         shift = np.uint64(digit) * _BITS
         position = count[digit]
         if position[np.int64((key[0] >> shift) & _DIGIT)] == n:
-            continue  # all have the same digit
+            continue  # all keys have the same digit
         start = 0
         for d in range(len(position)):
             stop = start + int(position[d])
@@ -86,10 +87,10 @@ def _sort_by_weight(weight, edge):
 
 @kernel()
 def _split_by_weight(weight, threshold, heavy, light):
-    """Writes the indices of the edges of at least the threshold to `heavy`, of the others to `light`, both in order.
+    """Write the indices of edges with weight >= threshold to `heavy` and of the others to `light`, both in order.
 
     Returns:
-        How many are heavy, and whether no weight is NaN.
+        The number of heavy edges, and whether no weight is NaN.
     """
     n_heavy = 0
     n_light = 0
@@ -107,40 +108,40 @@ def _split_by_weight(weight, threshold, heavy, light):
 
 @kernel()
 def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, light):
-    """As `_split`, of the candidates whose ends are in different trees.
+    """Split the candidates whose ends are in different trees, as `_split_by_weight`.
 
     Args:
-        leader: of every node the leader of its tree, and never another node.
+        leader: the leader of each node's tree, fully compressed.
         candidates: indices of edges. heavy, light: overwritten; `light` may be the same array as `candidates`.
 
     Returns:
-        How many are heavy and how many are light.
+        The numbers of heavy and of light edges.
     """
     n_heavy = 0
     n_light = 0
     for k in range(len(candidates)):
         e = candidates[k]
-        # Without branches, which would be guessed wrong every third time: what is not counted is overwritten.
-        is_open = leader[edges[e, 0]] != leader[edges[e, 1]]
+        # Branch-free, since a third of the branches would be mispredicted: uncounted entries are overwritten.
+        is_unconnected = leader[edges[e, 0]] != leader[edges[e, 1]]
         is_heavy = weight[e] >= threshold
         heavy[n_heavy] = e
         light[n_light] = e
-        n_heavy += is_open & is_heavy
-        n_light += is_open & (not is_heavy)
+        n_heavy += is_unconnected & is_heavy
+        n_light += is_unconnected & (not is_heavy)
     return n_heavy, n_light
 
 
 @kernel()
 def _join_trees(edges, order, leader, missing, chosen):
-    """Joins the trees that the edges connect, one edge after the other, until `missing` have been chosen.
+    """Process the edges in order: choose each edge that joins two trees, until `missing` edges have been chosen.
 
     Returns:
-        How many are missing still.
+        The number of edges still missing.
     """
     ends = np.empty((BLOCK_SIZE, 2), dtype=np.int32)
     for start in range(0, len(order), BLOCK_SIZE):
         stop = min(start + BLOCK_SIZE, len(order))
-        # Reads that do not wait for each other. Who leads a node now is, further on, still above it in its tree.
+        # Independent reads, so that memory latencies overlap. A leader read here remains an ancestor of its node.
         for k in range(start, stop):
             ends[k - start, 0] = leader[edges[order[k], 0]]
             ends[k - start, 1] = leader[edges[order[k], 1]]
@@ -158,15 +159,15 @@ def _join_trees(edges, order, leader, missing, chosen):
 
 @kernel((int64, int32[:, ::1], float64[::1], float64[::1], boolean[::1]))
 def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
-    """Marks the edges of the maximum spanning forest; of equal weights the lower index is taken first.
+    """Mark the edges of the maximum spanning forest; ties of weight go to the lower index.
 
     Args:
         edges: shape (n_edges, 2). weight: shape (n_edges,).
-        thresholds: falling weights; edges between two of them are sorted together. Any will do: they are for speed.
-        chosen: shape (n_edges,), all False.
+        thresholds: descending weights; edges between two thresholds are sorted together. They affect only the speed.
+        chosen: overwritten, shape (n_edges,), all False on entry.
 
     Returns:
-        False where a weight is NaN, and then nothing is marked.
+        False if a weight is NaN; no edge is marked then.
     """
     leader = np.arange(n_nodes, dtype=np.int32)
     missing = n_nodes - 1
@@ -182,7 +183,7 @@ def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
             if not all_numbers:
                 return False
         else:
-            for v in range(n_nodes):  # leaders are never higher than those they lead, and so are final already
+            for v in range(n_nodes):  # a leader is never higher than its node, so lower leaders are final already
                 leader[v] = leader[leader[v]]
             n_heavy, n_rest = _split_unconnected(leader, edges, weight, threshold, rest[:n_rest], heavy, rest)
         missing = _join_trees(edges, _sort_by_weight(weight, heavy[:n_heavy]), leader, missing, chosen)

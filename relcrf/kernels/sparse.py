@@ -1,7 +1,7 @@
-"""Products of a feature matrix with a block of weights, and the adjoint.
+"""Products of a feature matrix (dense, CSR or keyed) with a block of weights, and their adjoints.
 
-A sparse matrix is CSR with an optional value array: `values` of length 0 means that every stored entry is 1, which is
-what a bag of words is, and saves two thirds of its bytes.
+A sparse matrix is in CSR form with an optional value array: `values` of length 0 means that every stored entry is 1, as
+in a bag of words, which saves two thirds of its bytes.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ CSR = (*(read_only(array) for array in (int64[::1], int32[::1], float32[::1])), 
 KEYED = tuple((int32[::1], values, MATRIX, MATRIX) for values in (float32[:, ::1], float64[:, ::1]))
 
 U = np.uint64
-"""Indices without a sign; see `forest.py`."""
+"""Type of loop indices, unsigned; see `forest.py`."""
 
 
 @kernel((MATRIX, MATRIX, boolean, MATRIX), fastmath={"contract"})
-def dense_scores(values, weights, fresh, out):
-    """`out += values @ weights`, or `=` where `out` is fresh; shapes (n, d), (d, n_patterns), (n, n_patterns).
+def dense_scores(values, weights, overwrite, out):
+    """Compute `out += values @ weights` (`=` if `overwrite`); shapes (n, d), (d, n_patterns), (n, n_patterns).
 
-    For few columns: BLAS is made for many, and its bits depend on the number of its threads. Three columns at a time, so
-    that a row of `out` is read and written a third as often.
+    For few columns: BLAS is optimised for many, and its results depend on the number of threads, in the last bits.
+    Three columns are processed at a time, so that a row of `out` is read and written a third as often.
     """
     n_columns, n_patterns = U(values.shape[1]), U(weights.shape[1])
     for row in range(U(values.shape[0])):
-        done = n_columns % U(3)
-        if fresh and done == 0 and n_columns > 0:
+        n_done = n_columns % U(3)
+        if overwrite and n_done == 0 and n_columns > 0:
             first, second, third = values[row, 0], values[row, 1], values[row, 2]
             for pattern in range(n_patterns):
                 out[row, pattern] = (
                     first * weights[0, pattern] + second * weights[1, pattern] + third * weights[2, pattern]
                 )
-            done = U(3)
-        elif fresh:
-            value = values[row, 0] if done > 0 else 0.0
+            n_done = U(3)
+        elif overwrite:
+            value = values[row, 0] if n_done > 0 else 0.0
             for pattern in range(n_patterns):
-                out[row, pattern] = value * weights[0, pattern] if done > 0 else 0.0
-            for d in range(U(1), done):
+                out[row, pattern] = value * weights[0, pattern] if n_done > 0 else 0.0
+            for d in range(U(1), n_done):
                 for pattern in range(n_patterns):
                     out[row, pattern] += values[row, d] * weights[d, pattern]
         else:
-            for d in range(done):
+            for d in range(n_done):
                 for pattern in range(n_patterns):
                     out[row, pattern] += values[row, d] * weights[d, pattern]
-        for d in range(done, n_columns, U(3)):
+        for d in range(n_done, n_columns, U(3)):
             e, f = d + U(1), d + U(2)
             first, second, third = values[row, d], values[row, e], values[row, f]
             for pattern in range(n_patterns):
@@ -58,10 +58,10 @@ def dense_scores(values, weights, fresh, out):
 
 @kernel((MATRIX, MATRIX, MATRIX), fastmath={"contract"})
 def accumulate_dense(values, residual, out):
-    """`out += values.T @ residual`, the adjoint of `dense_scores`; three rows at a time."""
+    """Compute `out += values.T @ residual`, the adjoint of `dense_scores`, three rows at a time."""
     n_rows, n_columns, n_patterns = U(values.shape[0]), U(values.shape[1]), U(out.shape[1])
-    threes = n_rows - n_rows % U(3)
-    for row in range(U(0), threes, U(3)):
+    n_blocked = n_rows - n_rows % U(3)
+    for row in range(U(0), n_blocked, U(3)):
         second, third = row + U(1), row + U(2)
         for d in range(n_columns):
             a, b, c = values[row, d], values[second, d], values[third, d]
@@ -69,7 +69,7 @@ def accumulate_dense(values, residual, out):
                 out[d, pattern] += (
                     a * residual[row, pattern] + b * residual[second, pattern] + c * residual[third, pattern]
                 )
-    for row in range(threes, n_rows):
+    for row in range(n_blocked, n_rows):
         for d in range(n_columns):
             value = values[row, d]
             for pattern in range(n_patterns):
@@ -78,7 +78,7 @@ def accumulate_dense(values, residual, out):
 
 @kernel(CSR)
 def csr_scores(row_start, column, values, weights, rows, out):
-    """`out[k] = sum over entries of row rows[k] of value * weights[column]`.
+    """Compute `out[k] = sum over entries of row rows[k] of value * weights[column]`.
 
     Args:
         row_start, column, values: the CSR matrix; shapes (n+1,), (nnz,), (nnz,) or (0,).
@@ -98,16 +98,16 @@ def csr_scores(row_start, column, values, weights, rows, out):
         for pattern in range(n_patterns):
             out[k, pattern] = 0.0
         first, last = U(row_start[rows[k]]), U(row_start[rows[k] + 1])
-        if implicit:  # four words at a time, so that a row of `out` is read and written a fourth as often
-            fours = first + (last - first) // U(4) * U(4)
-            for entry in range(first, fours, U(4)):
+        if implicit:  # four entries at a time, so that a row of `out` is read and written a fourth as often
+            last_blocked = first + (last - first) // U(4) * U(4)
+            for entry in range(first, last_blocked, U(4)):
                 a, b = U(column[entry]), U(column[entry + U(1)])
                 c, d = U(column[entry + U(2)]), U(column[entry + U(3)])
                 for pattern in range(n_patterns):
                     out[k, pattern] += (weights[a, pattern] + weights[b, pattern]) + (
                         weights[c, pattern] + weights[d, pattern]
                     )
-            first = fours
+            first = last_blocked
         for entry in range(first, last):
             value = 1.0 if implicit else values[entry]
             c = U(column[entry])
@@ -117,7 +117,7 @@ def csr_scores(row_start, column, values, weights, rows, out):
 
 @kernel(CSR)
 def csr_accumulate(row_start, column, values, residual, rows, out):
-    """Adjoint of `csr_scores`: `out[column] += value * residual[k]` over the entries of each row rows[k]."""
+    """Add `out[column] += value * residual[k]` over the entries of each row rows[k]: the adjoint of `csr_scores`."""
     n_patterns = U(out.shape[1])
     implicit = len(values) == 0
     for k in range(U(len(rows))):
@@ -130,7 +130,7 @@ def csr_accumulate(row_start, column, values, residual, rows, out):
 
 @kernel(*KEYED)
 def keyed_scores(key, values, weights, out):
-    """`out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; `values` of shape (0, 1) means that all are 1."""
+    """Set `out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; `values` of shape (0, 1) means that all are 1."""
     n_patterns = weights.shape[1]
     implicit = len(values) == 0
     n_values = values.shape[1]
@@ -153,7 +153,7 @@ def keyed_scores(key, values, weights, out):
 
 @kernel(*KEYED)
 def keyed_accumulate(key, values, residual, out):
-    """Adjoint of `keyed_scores`."""
+    """Add `out[key[n] * D + d] += values[n, d] * residual[n]`: the adjoint of `keyed_scores`."""
     n_patterns = out.shape[1]
     implicit = len(values) == 0
     n_values = values.shape[1]

@@ -1,4 +1,4 @@
-"""Kernels that go through keys, run on several threads."""
+"""Multithreaded execution of kernels over ranges of keys, and per-thread scratch memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 RUNS_PER_THREAD = 4
-"""A thread that is done with one takes the next."""
+"""Number of ranges per thread, for load balancing: an idle thread takes the next range."""
 
 MIN_PARALLEL_COST = 1 << 21
-"""Cells that are read, below which a second thread does not pay."""
+"""Total cost, in cells read, below which one thread is used."""
 
 MAX_CACHED_BYTES = 1 << 24
-"""Bytes of scratch that a thread keeps for its next run."""
+"""Maximum size of a scratch array that a thread caches for later calls."""
 
 T = TypeVar("T")
 
 _pools: dict[int, ThreadPoolExecutor] = {}
-"""By their number of threads. Threads wait for the next work: to start them anew takes as long as little work does."""
+"""Thread pools by number of threads; they are reused, since starting threads takes as long as a small task."""
 
 _thread_local = threading.local()
 
@@ -34,44 +34,44 @@ if hasattr(os, "register_at_fork"):
 
 
 def map_key_ranges(costs: np.ndarray, function: Callable[[int, int], T]) -> Iterator[T]:
-    """Does runs lo..hi-1 of keys of about the same work, on as many threads as Numba may use.
+    """Apply a function to ranges lo..hi-1 of keys of about equal cost, on as many threads as Numba is allowed.
 
     Args:
-        costs: of each key, in cells that are read, shape (n_keys,).
+        costs: cost of each key, in cells read, shape (n_keys,).
 
     Yields:
-        what each run gives, in their order.
+        the results, in the order of the ranges.
     """
     total = np.cumsum(costs)
     n_threads = numba.config.NUMBA_NUM_THREADS if len(costs) and total[-1] > MIN_PARALLEL_COST else 1
     if n_threads == 1:
         yield function(0, len(costs))
         return
-    inner = np.searchsorted(total, total[-1] * np.linspace(0, 1, n_threads * RUNS_PER_THREAD + 1)[1:-1])
-    runs = [(lo, hi) for lo, hi in pairwise((0, *inner.tolist(), len(costs))) if lo < hi]
+    bounds = np.searchsorted(total, total[-1] * np.linspace(0, 1, n_threads * RUNS_PER_THREAD + 1)[1:-1])
+    ranges = [(lo, hi) for lo, hi in pairwise((0, *bounds.tolist(), len(costs))) if lo < hi]
     if n_threads not in _pools:
         _pools[n_threads] = ThreadPoolExecutor(n_threads, "relcrf")
     pool = _pools[n_threads]
-    yield from pool.map(lambda ends: function(*ends), runs)
+    yield from pool.map(lambda ends: function(*ends), ranges)
 
 
 def thread_scratch(size: int, dtype: npt.DTypeLike) -> np.ndarray:
-    """An array of a thread's own, shape (size,) or longer, with anything in it; the next call may give the same one.
+    """Return an uninitialised array of at least `size`; the next call in the same thread may return the same array.
 
-    Fresh memory is mapped page by page by the system, in turns where several threads ask for it.
+    This avoids page faults on fresh memory, which the system serialises between threads.
     """
-    kept: dict[str, np.ndarray] = _thread_local.__dict__
+    cached: dict[str, np.ndarray] = _thread_local.__dict__
     name = np.dtype(dtype).name
-    if name not in kept or len(kept[name]) < size:
+    if name not in cached or len(cached[name]) < size:
         array = np.empty(size, dtype=dtype)
         if array.nbytes > MAX_CACHED_BYTES:
             return array
-        kept[name] = array
-    return kept[name]
+        cached[name] = array
+    return cached[name]
 
 
 def freeze(array: np.ndarray, dtype: npt.DTypeLike) -> np.ndarray:
-    """The same as the kernels take it, which are compiled for arrays that are not written to."""
+    """Return a read-only contiguous view or copy, as kernels compiled for read-only arrays require."""
     view = np.ascontiguousarray(array, dtype=dtype).view()
     view.flags.writeable = False
     return view

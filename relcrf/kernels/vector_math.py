@@ -1,13 +1,14 @@
-"""Exponentials and logarithms of whole arrays, as LLVM vectorises them: `math.exp` is a call a number, and stops every loop.
+"""Exponentials and logarithms that LLVM can vectorise; `math.exp` is one library call per number and cannot be vectorised.
 
-`exp` is written out in arithmetic: the argument is split into a whole number of ln 2, which becomes an exponent, and a rest
-in [-ln 2 / 2, ln 2 / 2], whose exponential is a polynomial (Cody & Waite 1980). Within 2 units in the last place of
-`np.exp` for arguments from -708 to 709; 0 below (where the result would be no normal number); not for larger ones and nan.
+`exp` uses only arithmetic: the argument is split into an integer multiple of ln 2, which becomes the exponent, and a
+remainder in [-ln 2 / 2, ln 2 / 2], whose exponential is a polynomial (Cody & Waite 1980). The error is within 2 ulp of
+`np.exp` for arguments from -708 to 709; the result is 0 for smaller ones (where it would be subnormal), and undefined
+for larger ones and nan.
 
-`log` splits off the exponent, so that a mantissa m in [sqrt(1/2), sqrt(2)) is left, whose logarithm is the odd series in
-(m - 1) / (m + 1). Within 2 units in the last place of `np.log`, or near 1 of the argument's; for normal numbers above 0 only.
+`log` splits off the exponent; the logarithm of the mantissa m in [sqrt(1/2), sqrt(2)) is the odd series in (m - 1) / (m
++ 1). The error is within 2 ulp of `np.log` or, near 1, of the argument; for positive normal numbers only.
 
-`exp_like` and `log_like` take float64 or float32 and give the same; float32 is exponentiated from -87 to 88.
+`exp_like` and `log_like` accept float64 or float32 and return the same type; `exp_like` of float32 supports -87 to 88.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MIN_ARGUMENT = -708.0
 MAX_ARGUMENT = 709.0
 
 _ROUNDER = 1.5 * 2.0**52
-"""Added and taken away again, it rounds to a whole number, which then stands in the lowest bits."""
+"""Adding and subtracting this number rounds to an integer; after the addition, the integer is in the lowest bits."""
 _ROUNDER_BITS = int(np.float64(_ROUNDER).view(np.int64))
 _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
@@ -45,12 +46,12 @@ _CUBIC = Chebyshev.interpolate(
 )
 _L2 = np.float32(-0.5)
 _L3, _L4, _L5, _L6, _L7, _L8, _L9, _L10 = _CUBIC.convert(kind=Polynomial).coef.astype(np.float32)
-"""Of log(1 + f): its series is cut off too far from 0, so this is what fits best between the ends."""
+"""Coefficients of log(1 + f), by Chebyshev interpolation: a truncated Taylor series is inaccurate far from 0."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _float_to_bits(typing_context: Any, x: Any) -> Any:
-    """The bits of a float64 as an int64."""
+    """Reinterpret the bits of a float64 as an int64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.IntType(64))
@@ -60,7 +61,7 @@ def _float_to_bits(typing_context: Any, x: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _bits_to_float(typing_context: Any, x: Any) -> Any:
-    """The float64 of the bits of an int64."""
+    """Reinterpret the bits of an int64 as a float64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
@@ -68,65 +69,64 @@ def _bits_to_float(typing_context: Any, x: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-def _float_format(kind: Any) -> tuple[Any, Any, int, int]:
-    """Of a float type: its own and its integer's in LLVM, the bits of its mantissa, and the bits of 1.5 times the power of
-    two at which its last bit is worth 1."""
-    if kind == types.float64:
+def _float_format(float_type: Any) -> tuple[Any, Any, int, int]:
+    """Return the LLVM types of a float and its integer, the number of mantissa bits, and the bits of the rounder."""
+    if float_type == types.float64:
         return ir.DoubleType(), ir.IntType(64), 52, _ROUNDER_BITS
     return ir.FloatType(), ir.IntType(32), 23, int(_ROUNDER32.view(np.int32))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _power_of_two(typing_context: Any, shifted: Any) -> Any:
-    """2 to the whole number in the lowest bits of a float32 to which `_ROUNDER32` was added."""
+    """Compute 2^n, where n is the integer in the lowest bits of a float32 to which `_ROUNDER32` was added."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        real, whole, n_bits, round_bits = _float_format(shifted)
-        number = builder.sub(builder.bitcast(arguments[0], whole), whole(round_bits - 127))
-        return builder.bitcast(builder.shl(number, whole(n_bits)), real)
+        float_type, int_type, n_bits, round_bits = _float_format(shifted)
+        number = builder.sub(builder.bitcast(arguments[0], int_type), int_type(round_bits - 127))
+        return builder.bitcast(builder.shl(number, int_type(n_bits)), float_type)
 
     return types.float32(types.float32), generate
 
 
-def _exponent_bits(builder: Any, kind: Any, x: Any) -> tuple[Any, Any]:
-    """The bits of x, and the whole number e for which x / 2^e is in [sqrt(1/2), sqrt(2))."""
-    _, whole, n_bits, _ = _float_format(kind)
+def _exponent_bits(builder: Any, float_type: Any, x: Any) -> tuple[Any, Any]:
+    """Return the bits of x, and the integer e for which x / 2^e is in [sqrt(1/2), sqrt(2))."""
+    _, int_type, n_bits, _ = _float_format(float_type)
     root = np.sqrt(np.float64(0.5)).view(np.int64) if n_bits == 52 else np.sqrt(np.float32(0.5)).view(np.int32)
-    bits = builder.bitcast(x, whole)
-    return bits, builder.ashr(builder.sub(bits, whole(int(root))), whole(n_bits))
+    bits = builder.bitcast(x, int_type)
+    return bits, builder.ashr(builder.sub(bits, int_type(int(root))), int_type(n_bits))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _shifted_exponent(typing_context: Any, x: Any) -> Any:
-    """That e, to which `_ROUNDER` or `_ROUNDER32` was added: no machine turns 64-bit integers into floats as fast."""
+    """Return e of `_exponent_bits` plus the rounder as a float, which is faster than converting a 64-bit integer."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        real, whole, _, round_bits = _float_format(x)
+        float_type, int_type, _, round_bits = _float_format(x)
         _, exponent = _exponent_bits(builder, x, arguments[0])
-        return builder.bitcast(builder.add(exponent, whole(round_bits)), real)
+        return builder.bitcast(builder.add(exponent, int_type(round_bits)), float_type)
 
     return x(x), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _mantissa(typing_context: Any, x: Any) -> Any:
-    """x / 2^e of that e."""
+    """Return x / 2^e, with e from `_exponent_bits`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        real, whole, n_bits, _ = _float_format(x)
+        float_type, int_type, n_bits, _ = _float_format(x)
         bits, exponent = _exponent_bits(builder, x, arguments[0])
-        return builder.bitcast(builder.sub(bits, builder.shl(exponent, whole(n_bits))), real)
+        return builder.bitcast(builder.sub(bits, builder.shl(exponent, int_type(n_bits))), float_type)
 
     return x(x), generate
 
 
 @kernel(inline="always")
 def exp(x):
-    """See the module. Only in functions whose sums may not be rearranged: no `reassoc`, no `fastmath=True`."""
+    """Compute exp(x); see the module. Do not call it from functions compiled with `reassoc` or `fastmath=True`."""
     y = x if x >= MIN_ARGUMENT else MIN_ARGUMENT
     shifted = y * _PER_LN2 + _ROUNDER
-    whole = shifted - _ROUNDER
-    rest = (y - whole * _LN2_HIGH) - whole * _LN2_LOW
+    integer = shifted - _ROUNDER
+    rest = (y - integer * _LN2_HIGH) - integer * _LN2_LOW
     p = 1.0 / 479001600.0
     p = p * rest + 1.0 / 39916800.0
     p = p * rest + 1.0 / 3628800.0
@@ -146,11 +146,11 @@ def exp(x):
 
 @kernel(inline="always")
 def exp32(x):
-    """`exp` of a float32."""
+    """Compute exp(x) of a float32."""
     y = x if x >= _LOWEST32 else _LOWEST32
     shifted = y * _PER_LN2_32 + _ROUNDER32
-    whole = shifted - _ROUNDER32
-    rest = (y - whole * _LN2_HIGH32) - whole * _LN2_LOW32
+    integer = shifted - _ROUNDER32
+    rest = (y - integer * _LN2_HIGH32) - integer * _LN2_LOW32
     p = _E7
     p = p * rest + _E6
     p = p * rest + _E5
@@ -164,7 +164,7 @@ def exp32(x):
 
 @kernel(inline="always")
 def log(x):
-    """See the module. As `exp`, not where sums may be rearranged."""
+    """Compute log(x); see the module. Do not call it from functions compiled with `reassoc` or `fastmath=True`."""
     exponent = _shifted_exponent(x) - _ROUNDER
     rest = _mantissa(x) - 1.0
     ratio = rest / (rest + 2.0)
@@ -185,7 +185,7 @@ def log(x):
 
 @kernel(inline="always")
 def log32(x):
-    """`log` of a float32, without its division: there the series ends so soon that a polynomial of m - 1 is as short."""
+    """Compute log(x) of a float32, without the division of `log`: a polynomial in m - 1 is short enough here."""
     exponent = _shifted_exponent(x) - _ROUNDER32
     rest = _mantissa(x) - _ONE32
     p = _L10
@@ -202,12 +202,12 @@ def log32(x):
 
 
 def exp_like(x: Any) -> Any:
-    """`exp` or `exp32`, by the type of the argument."""
+    """Compute `exp` or `exp32`, by the type of the argument."""
     return np.exp(x)
 
 
 def log_like(x: Any) -> Any:
-    """`log` or `log32`, by the type of the argument."""
+    """Compute `log` or `log32`, by the type of the argument."""
     return np.log(x)
 
 
@@ -223,9 +223,9 @@ def _log_like(x):
 
 @kernel((float64[::1],), fastmath={"contract"})
 def exp_in_place(x):
-    """`x[i] = exp(x[i])`, shape (n,). Returns the largest magnitude that was there; inf and nan are larger than any number.
+    """Set `x[i] = exp(x[i])`, shape (n,); return the largest absolute argument, where inf and nan exceed any number.
 
-    Magnitudes are compared as bits, whose order is the same: that vectorises, while the comparison of floats does not.
+    Absolute values are compared as bits, which have the same order: this is vectorised, unlike a comparison of floats.
     """
     top = np.int64(0)
     for i in range(len(x)):

@@ -1,6 +1,6 @@
-"""Compiles kernels before they are needed.
+"""Ahead-of-time compilation of all kernels into the cache.
 
-`python -m relcrf.kernels.warmup` is one of the processes that do so: it loads nothing of relcrf but kernels.
+`python -m relcrf.kernels.warmup` is a worker process of `compile_kernels`; it imports only the kernels of relcrf.
 """
 
 from __future__ import annotations
@@ -20,46 +20,49 @@ from relcrf import kernels
 from relcrf.kernels.compile import KERNELS, PACKAGE, Kernel
 
 MAX_PROCESSES = 4
-"""Each takes a second to start: more of them do not pay for what there is to compile."""
+"""Maximum number of worker processes; each takes a second to start, so more do not pay off."""
 
 
 def load_kernels() -> dict[str, Kernel]:
-    """All kernels of relcrf, by `module.function`."""
+    """Import all kernel modules and return their kernels, by `module.function`."""
     for module in pkgutil.iter_modules(kernels.__path__):
         import_module(f"{kernels.__name__}.{module.name}")
     return KERNELS
 
 
 def missing_kernels() -> list[str]:
-    """The kernels that the cache lacks for some arguments that users meet."""
+    """Return the names of kernels that are not cached for all their signatures."""
     return [name for name, kernel in load_kernels().items() if not kernel.is_cached()]
 
 
 def compile_kernels(names: list[str]) -> Iterator[tuple[str, float]]:
-    """Compiles kernels in a few processes, into the cache.
+    """Compile kernels in worker processes, into the cache.
 
-    Each process takes what is to be done next from one pipe, a byte a task, and all write to another what is done.
+    The processes read task numbers, one byte each, from one shared pipe, and write results to another.
 
     Yields:
-        The name of each when it is done, and its seconds.
+        The name of each compiled kernel, and the seconds it took.
 
     Raises:
-        subprocess.CalledProcessError: a process failed; what it had to say is on standard error.
+        subprocess.CalledProcessError: a process failed; its messages are on standard error.
     """
     tasks = _group_by_module(names)
     workers = min(len(tasks), os.cpu_count() or 1, MAX_PROCESSES)
     command = [sys.executable, "-m", __name__, json.dumps(tasks)]
-    todo, give = os.pipe()
-    take, done = os.pipe()
-    os.write(give, bytes(range(len(tasks))))
-    os.close(give)
+    task_reader, task_writer = os.pipe()
+    result_reader, result_writer = os.pipe()
+    os.write(task_writer, bytes(range(len(tasks))))
+    os.close(task_writer)
     with ExitStack() as running:
-        processes = [running.enter_context(subprocess.Popen(command, stdin=todo, stdout=done)) for _ in range(workers)]
-        os.close(todo)
-        os.close(done)
-        with open(take) as answers:
-            for answer in answers:
-                name, seconds = json.loads(answer)
+        processes = [
+            running.enter_context(subprocess.Popen(command, stdin=task_reader, stdout=result_writer))
+            for _ in range(workers)
+        ]
+        os.close(task_reader)
+        os.close(result_writer)
+        with open(result_reader) as results:
+            for result in results:
+                name, seconds = json.loads(result)
                 yield name, seconds
     for process in processes:
         if process.returncode:
@@ -67,7 +70,7 @@ def compile_kernels(names: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def _group_by_module(names: list[str]) -> list[list[str]]:
-    """Kernels by module, as those of one share functions; the longest module first, so that all processes end together."""
+    """Group kernels by module, since those of a module share functions; the longest module first, for load balancing."""
     modules: dict[str, list[str]] = {}
     for name in names:
         modules.setdefault(name.partition(".")[0], []).append(name)
@@ -75,8 +78,8 @@ def _group_by_module(names: list[str]) -> list[list[str]]:
 
 
 def _run_tasks(tasks: list[list[str]]) -> None:
-    """Takes tasks by their number from standard input until none is left."""
-    gc.disable()  # a fifth of the time, for twice the memory of a process that lives for seconds
+    """Read task numbers from standard input and compile their kernels, until the end of input."""
+    gc.disable()  # saves a fifth of the time, for twice the memory, in a process that lives for seconds
     while number := os.read(sys.stdin.fileno(), 1):
         for name in tasks[number[0]]:
             import_module(f"{kernels.__name__}.{name.partition('.')[0]}")

@@ -23,9 +23,9 @@ import sys
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 from relcrf.kernels.compile import cache_folder
-from relcrf.kernels.warmup import load_kernels, missing
+from relcrf.kernels.warmup import load_kernels, missing_kernels
 
-assert not missing()
+assert not missing_kernels()
 declared = {id(kernel.dispatcher) for kernel in load_kernels().values()}
 n = 0
 for name, module in list(sys.modules.items()):
@@ -46,7 +46,7 @@ WORK = """
 import sys
 from pathlib import Path
 from relcrf.cli.main import run
-from relcrf.kernels.compile import DECLARED
+from relcrf.kernels.compile import KERNELS
 
 def relcrf(*arguments):
     sys.argv = ["relcrf", *map(str, arguments)]
@@ -70,8 +70,8 @@ for name, (text, data) in {"web": (model, web), "keyed": (keyed, folder / "keyed
             relcrf("train", text, "--data", data, "--out", out, "--backend", backend, *kept)
             relcrf("predict", out, "--data", data, "--out", out / "found.csv")
 relcrf("train", model, "--data", web, "--out", folder / "shards", "--workers", 1)
-found = {name: [str(s) for s in k.dispatcher.stats.cache_misses] for name, k in DECLARED.items()}
-assert sum(len(k.dispatcher.signatures) for k in DECLARED.values()) >= 5
+found = {name: [str(s) for s in k.dispatcher.stats.cache_misses] for name, k in KERNELS.items()}
+assert sum(len(k.dispatcher.signatures) for k in KERNELS.values()) >= 5
 assert not any(found.values()), {name: s for name, s in found.items() if s}
 """
 

@@ -1,4 +1,4 @@
-"""The kernels of belief propagation against a twin in plain NumPy: the same rounds, message by message, in logs."""
+"""Kernels of belief propagation, compared with a NumPy reference that updates the same messages one by one, in logs."""
 
 import numpy as np
 import pytest
@@ -10,11 +10,11 @@ from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.kernels import pair_flooding
 
 
-class Twin:
-    """Belief propagation over tables of any arity, by the definition; agreements are written out as tables."""
+class ReferencePropagation:
+    """Belief propagation over tables of any arity, by definition; agreements are expanded to tables."""
 
     def __init__(self, scopes, potentials, maximum=False, damping=0.0):
-        full, whole = scopes.full(potentials)
+        full, whole = scopes.expand_agreements(potentials)
         self.scopes, self.damping = full, damping
         self.reduce = np.max if maximum else logsumexp
         self.nodes = np.split(whole.nodes, full.state_start[1:-1]) if full.n_nodes else []
@@ -28,7 +28,7 @@ class Twin:
         return self.nodes[v] + sum(from_factors, np.zeros_like(self.nodes[v]))
 
     def joint(self, f, without=-1):
-        """A factor's table with what its nodes say, but the one `without`."""
+        """Return a factor's log table plus the cavities of its nodes, except node `without`."""
         table = self.tables[f].copy()
         for axis, v in enumerate(self.scope[f]):
             if v != without:
@@ -37,37 +37,37 @@ class Twin:
                 table += self.product(v, f).reshape(shape)
         return table
 
-    def new(self, f, v):
+    def new_message(self, f, v):
         axes = tuple(a for a, w in enumerate(self.scope[f]) if w != v)
-        found = self.reduce(self.joint(f, v), axis=axes)
-        found = found - found.max()
+        message = self.reduce(self.joint(f, v), axis=axes)
+        message = message - message.max()
         if not self.damping:
-            return found
+            return message
         old = self.message[f, v]
-        both = np.isfinite(found) & np.isfinite(old)
-        return np.where(both, self.damping * np.where(both, old, 0.0) + (1 - self.damping) * found, found)
+        both = np.isfinite(message) & np.isfinite(old)
+        return np.where(both, self.damping * np.where(both, old, 0.0) + (1 - self.damping) * message, message)
 
     def flood(self):
-        self.message = {(f, v): self.new(f, v) for f, v in self.message}
+        self.message = {(f, v): self.new_message(f, v) for f, v in self.message}
 
     def sweep(self, backwards):
         for v in range(self.scopes.n_nodes)[:: -1 if backwards else 1]:
             for f, scope in enumerate(self.scope):
                 for w in scope:
                     if v in scope and w != v:
-                        self.message[f, w] = self.new(f, w)
+                        self.message[f, w] = self.new_message(f, w)
 
-    def send_what_changes_most(self):
+    def send_by_residual(self):
         def change(key):
-            new, old = self.new(*key), self.message[key]
-            both = (new == -np.inf) & (old == -np.inf)
-            return np.max(np.abs(np.where(both, 0.0, new - np.where(both, 0.0, old))))
+            new_message, old = self.new_message(*key), self.message[key]
+            both = (new_message == -np.inf) & (old == -np.inf)
+            return np.max(np.abs(np.where(both, 0.0, new_message - np.where(both, 0.0, old))))
 
         key = max(self.message, key=change)
-        self.message[key] = self.new(*key)
+        self.message[key] = self.new_message(*key)
 
     def beliefs(self):
-        """Nodes and factors as distributions, flat, and minus the Bethe free energy."""
+        """Return flat distributions of nodes and factors, and minus the Bethe free energy."""
         nodes = [self.product(v) for v in range(self.scopes.n_nodes)]
         factors = [self.joint(f).ravel() for f in range(len(self.scope))]
         degree = np.bincount(self.scopes.node, minlength=self.scopes.n_nodes)
@@ -78,17 +78,20 @@ class Twin:
         return *normal, value
 
 
-def mixed(rng, scale=1.0):
-    """Every kind of factor: pairs of two shapes and both ways round, agreements of two and three, triples; nodes of one
-    state, and one that is alone."""
+def mixed_network(rng, scale=1.0):
+    """Make a network with every kind of factor.
+
+    It has pairs of two shapes in both orders, agreements of two and three nodes, triples, a node with one state, and an
+    isolated node.
+    """
     sizes = [2, 3, 3, 3, 2, 1, 4]
     scopes = [(0, 1), (1, 0), (1, 2), (2, 3), (3, 1), (1, 2, 3), (0, 4, 1), (4, 5), (0, 4), (3, 1, 5)]
     return network(rng, sizes, scopes, scale, agreement=[a in (3, 4, 5, 8) for a in range(len(scopes))])
 
 
-def forbidding(rng):
-    """The same with cells that cannot be."""
-    scopes, potentials = mixed(rng)
+def constrained_network(rng):
+    """Make the mixed network with some impossible cells."""
+    scopes, potentials = mixed_network(rng)
     factors = potentials.factors.copy()
     for f in (0, 2, 6):
         factors[scopes.table_start[f] + rng.integers(6)] = -np.inf
@@ -96,9 +99,9 @@ def forbidding(rng):
 
 
 KINDS = {
-    "numbers": mixed,
-    "logs": lambda rng: mixed(rng, 150.0),
-    "hard": forbidding,
+    "numbers": mixed_network,
+    "logs": lambda rng: mixed_network(rng, 150.0),
+    "hard": constrained_network,
     "pairs": lambda rng: hard(rng, network(rng, [3, 2, 3], [(0, 1), (2, 1), (2, 0)]), 0.0),
 }
 
@@ -106,61 +109,61 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
 @pytest.mark.parametrize("damping", [0.0, 0.3])
-def test_rounds(kind, schedule, damping):
+def test_rounds_match_reference(kind, schedule, damping):
     for seed in range(4):
         scopes, potentials = KINDS[kind](np.random.default_rng(seed))
-        twin = Twin(scopes, potentials, damping=damping)
+        reference = ReferencePropagation(scopes, potentials, damping=damping)
         for k in range(3):
             if schedule == "flooding":
-                twin.flood()
+                reference.flood()
             elif schedule == "sequential":
-                twin.sweep(k % 2 == 1)
+                reference.sweep(k % 2 == 1)
             else:
                 for _ in scopes.node:
-                    twin.send_what_changes_most()
+                    reference.send_by_residual()
         method = BeliefPropagation(scopes, schedule=schedule, damping=damping, max_iterations=3, tolerance=0.0)
-        found = method.marginals(potentials)
-        nodes, factors, value = twin.beliefs()
-        np.testing.assert_allclose(found.nodes, nodes, atol=1e-9)
-        np.testing.assert_allclose(found.factors, scopes.collapse_agreements(factors), atol=1e-9)
-        assert found.log_partition == pytest.approx(value, rel=1e-9, abs=1e-9)
+        actual = method.marginals(potentials)
+        nodes, factors, value = reference.beliefs()
+        np.testing.assert_allclose(actual.nodes, nodes, atol=1e-9)
+        np.testing.assert_allclose(actual.factors, scopes.collapse_agreements(factors), atol=1e-9)
+        assert actual.log_partition == pytest.approx(value, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("schedule", ["flooding", "sequential"])
-def test_maxima(kind, schedule):
-    """The max-marginals, up to what each was normalised by."""
+def test_max_marginals_match_reference(kind, schedule):
+    """Compare max-marginals, up to normalisation."""
     for seed in range(4):
         scopes, potentials = KINDS[kind](np.random.default_rng(seed))
-        twin = Twin(scopes, potentials, maximum=True)
+        reference = ReferencePropagation(scopes, potentials, maximum=True)
         for k in range(3):
-            twin.flood() if schedule == "flooding" else twin.sweep(k % 2 == 1)
+            reference.flood() if schedule == "flooding" else reference.sweep(k % 2 == 1)
         method = BeliefPropagation(scopes, schedule=schedule, max_iterations=3, tolerance=0.0)
         _, state, _ = method._propagate(potentials, maximum=True)
-        expected = np.concatenate([twin.product(v) for v in range(scopes.n_nodes)])
-        found = np.where(state.barred > 0, -np.inf, state.product)
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        expected = np.concatenate([reference.product(v) for v in range(scopes.n_nodes)])
+        actual = np.where(state.n_impossible > 0, -np.inf, state.product)
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("maximum", [False, True])
 @pytest.mark.parametrize("agreement", [False, True])
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 2), (3, 4), (5, 5)])
 def test_lanes(first, second, agreement, maximum):
-    """Two blocks of pairs over nodes that they share."""
+    """Test a round of flooding on two blocks of pairs with shared nodes."""
     if agreement:
         second = first
     rng = np.random.default_rng(0)
-    width, n_blocks, n_states, keep = first + second, 2, 40, 0.2
+    width, n_blocks, n_states, damping = first + second, 2, 40, 0.2
     tables = rng.random((n_blocks, 2 if agreement else first * second, pair_flooding.LANES))
     ends = rng.integers(n_states - 5, size=(n_blocks, 2, pair_flooding.LANES))
-    message, product, start = (
+    message, product, next_product = (
         rng.random((n_blocks, width, pair_flooding.LANES)),
         rng.random(n_states),
         rng.random(n_states),
     )
-    old, found = message.copy(), start.copy()
-    most = pair_flooding.flood(first, second, agreement, maximum, keep, tables, ends, message, product, found)
-    expected, change = start.copy(), 1.0
+    old, actual = message.copy(), next_product.copy()
+    max_ratio = pair_flooding.flood(first, second, agreement, maximum, damping, tables, ends, message, product, actual)
+    expected, change = next_product.copy(), 1.0
     for block in range(n_blocks):
         for lane in range(pair_flooding.LANES):
             i, j = (ends[block, side, lane] + np.arange(k) for side, k in enumerate((first, second)))
@@ -169,11 +172,14 @@ def test_lanes(first, second, agreement, maximum):
             table = np.where(np.eye(first), *table) if agreement else table.reshape(first, second)
             to_first = table * (product[j] / m[1])
             to_second = table.T * (product[i] / m[0])
-            for at, was, into, rows in ((i, m[0], to_first, slice(0, first)), (j, m[1], to_second, slice(first, None))):
-                new = into.max(axis=1) if maximum else into.sum(axis=1)
-                new = was**keep * (new / new.max()) ** (1 - keep)
-                np.testing.assert_allclose(message[block, rows, lane], new, rtol=1e-12)
-                expected[at] *= new
-                change = max(change, (new / was).max(), (was / new).max())
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
-    assert most == pytest.approx(change, rel=1e-12)
+            for states, old_message, terms, rows in (
+                (i, m[0], to_first, slice(0, first)),
+                (j, m[1], to_second, slice(first, None)),
+            ):
+                new_message = terms.max(axis=1) if maximum else terms.sum(axis=1)
+                new_message = old_message**damping * (new_message / new_message.max()) ** (1 - damping)
+                np.testing.assert_allclose(message[block, rows, lane], new_message, rtol=1e-12)
+                expected[states] *= new_message
+                change = max(change, (new_message / old_message).max(), (old_message / new_message).max())
+    np.testing.assert_allclose(actual, expected, rtol=1e-10)
+    assert max_ratio == pytest.approx(change, rel=1e-12)

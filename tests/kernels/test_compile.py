@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept, that nobody else can put one there, and that processes do not disturb each other."""
+"""The cache folder of compiled kernels: its choice, its protection from other users, and its use by several processes."""
 
 import inspect
 import os
@@ -17,8 +17,8 @@ from relcrf.kernels.compile import CacheFolder, kernel
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A machine on which a folder `file` can never be made, and everything else is empty."""
+def machine(tmp_path, monkeypatch):
+    """Return a folder with empty home, cache and temporary folders, and a file `file` that cannot become a folder."""
     (tmp_path / "file").touch()
     for name in ("kernels", "xdg", "home", "temporary"):
         (tmp_path / name).mkdir(mode=0o700)
@@ -30,95 +30,95 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def chosen():
+def choose_folder():
     return subject.cache_folder.__wrapped__()
 
 
-def read_only(place):
-    (place / "kernels" / "__pycache__").touch()  # so that root cannot make the folder either
+def block_package_folder(machine):
+    (machine / "kernels" / "__pycache__").touch()  # so that root cannot make the folder either
 
 
-def test_the_user_says_where(place, monkeypatch):
-    monkeypatch.setattr(config, "CACHE_DIR", str(place / "mine"))
-    assert chosen().path.parent == place / "mine"
-    assert not chosen().note
-    monkeypatch.setattr(config, "CACHE_DIR", str(place / "file"))
-    assert chosen().path == place / "kernels" / "__pycache__"
-    assert f"NUMBA_CACHE_DIR is {place / 'file'}" in chosen().note
+def test_numba_cache_dir_is_used_if_possible(machine, monkeypatch):
+    monkeypatch.setattr(config, "CACHE_DIR", str(machine / "mine"))
+    assert choose_folder().path.parent == machine / "mine"
+    assert not choose_folder().note
+    monkeypatch.setattr(config, "CACHE_DIR", str(machine / "file"))
+    assert choose_folder().path == machine / "kernels" / "__pycache__"
+    assert f"NUMBA_CACHE_DIR is {machine / 'file'}" in choose_folder().note
 
 
-def test_beside_the_package_or_with_the_user(place, monkeypatch):
-    assert chosen() == CacheFolder(place / "kernels" / "__pycache__")
-    (place / "kernels" / "__pycache__").rmdir()
-    read_only(place)
-    assert chosen().path.parent == place / "xdg" / "relcrf" / "kernels"
-    assert not chosen().note
-    assert chosen().path.stat().st_mode & 0o777 == 0o700
+def test_package_folder_precedes_user_cache_folder(machine, monkeypatch):
+    assert choose_folder() == CacheFolder(machine / "kernels" / "__pycache__")
+    (machine / "kernels" / "__pycache__").rmdir()
+    block_package_folder(machine)
+    assert choose_folder().path.parent == machine / "xdg" / "relcrf" / "kernels"
+    assert not choose_folder().note
+    assert choose_folder().path.stat().st_mode & 0o777 == 0o700
     for unset in ("", "relative/path"):
         monkeypatch.setenv("XDG_CACHE_HOME", unset)
-        assert chosen().path.parent == place / "home" / ".cache" / "relcrf" / "kernels"
+        assert choose_folder().path.parent == machine / "home" / ".cache" / "relcrf" / "kernels"
 
 
-def test_a_temporary_folder_is_the_last(place, monkeypatch):
-    read_only(place)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "file"))
-    found = chosen()
-    assert found.path.parent == place / "temporary"
-    assert found.path.stat().st_mode & 0o777 == 0o700
-    assert f"kept in {found.path} only" in found.note
-    monkeypatch.setattr(subject.tempfile, "tempdir", str(place / "file"))
-    assert chosen().path is None
-    assert "every process compiles its own" in chosen().note
+def test_temporary_folder_is_the_last_resort(machine, monkeypatch):
+    block_package_folder(machine)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(machine / "file"))
+    folder = choose_folder()
+    assert folder.path.parent == machine / "temporary"
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert f"cached in {folder.path} only" in folder.note
+    monkeypatch.setattr(subject.tempfile, "tempdir", str(machine / "file"))
+    assert choose_folder().path is None
+    assert "every process compiles its own" in choose_folder().note
 
 
-def widen(folder):
+def make_writable(folder):
     folder.chmod(0o777)
 
 
-def move_away(folder):
+def replace_by_link(folder):
     folder.rename(folder.with_name("elsewhere"))
     folder.symlink_to(folder.with_name("elsewhere"))
 
 
-def give_away(folder):
+def change_owner(folder):
     if os.getuid() != 0:
         pytest.skip("only root can give a folder away")
     os.chown(folder, 12345, -1)
 
 
-def open_the_parent(folder):
+def make_parent_writable(folder):
     folder.parent.chmod(0o777)
 
 
-@pytest.mark.parametrize("change", [widen, move_away, give_away, open_the_parent])
-def test_what_others_can_write_to_is_not_used(place, monkeypatch, change):
-    read_only(place)
-    own = chosen().path
+@pytest.mark.parametrize("change", [make_writable, replace_by_link, change_owner, make_parent_writable])
+def test_folder_writable_for_others_is_rejected(machine, monkeypatch, change):
+    block_package_folder(machine)
+    own = choose_folder().path
     change(own)
-    temporary = chosen()
-    assert temporary.path.parent == place / "temporary"
+    temporary = choose_folder()
+    assert temporary.path.parent == machine / "temporary"
     change(temporary.path)
-    assert chosen().path is None
+    assert choose_folder().path is None
 
 
-def test_a_sticky_parent_is_no_danger(place, monkeypatch):
-    read_only(place)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "file"))
-    (place / "temporary").chmod(0o1777)
-    assert chosen().path.parent == place / "temporary"
+def test_folder_with_sticky_parent_is_accepted(machine, monkeypatch):
+    block_package_folder(machine)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(machine / "file"))
+    (machine / "temporary").chmod(0o1777)
+    assert choose_folder().path.parent == machine / "temporary"
 
 
 def twice(x):
     return 2 * x
 
 
-def kept_in(folder, monkeypatch):
+def compile_in(folder, monkeypatch):
     monkeypatch.setattr(subject, "cache_folder", lambda: CacheFolder(folder))
     return kernel((int64,))(twice)
 
 
-def test_numba_has_the_private_parts_that_the_cache_is_made_of():
-    """Runs with the oldest and the newest version that the lock files name; another version that differs fails here."""
+def test_private_api_of_numba_is_as_expected():
+    """Fail on Numba versions with another private API; CI runs it with the oldest and newest locked version."""
     cache = kernel((int64,))(twice)._cache
     for method, parameters in {
         FunctionCache.load_overload: ["self", "sig", "target_context"],
@@ -129,53 +129,53 @@ def test_numba_has_the_private_parts_that_the_cache_is_made_of():
     }.items():
         assert list(inspect.signature(method).parameters) == parameters
     assert FunctionCache._impl_class is not subject._KernelCache._impl_class
-    assert cache._impl._locator_classes == subject._KernelCache._Files._locator_classes
-    assert _CacheLocator.__abstractmethods__ <= set(dir(subject._KernelCache._Files._Locator))
+    assert cache._impl._locator_classes == subject._KernelCache._KernelFiles._locator_classes
+    assert _CacheLocator.__abstractmethods__ <= set(dir(subject._KernelCache._KernelFiles._KernelLocator))
 
 
-def test_without_a_folder_kernels_are_compiled_each_time(monkeypatch):
-    function = kept_in(None, monkeypatch)
+def test_kernels_are_not_cached_without_folder(monkeypatch):
+    function = compile_in(None, monkeypatch)
     assert function(4) == 8
     assert not subject.KERNELS[f"{__name__.rpartition('.')[2]}.twice"].is_cached()
 
 
-def test_a_kept_kernel_is_not_compiled_again(tmp_path, monkeypatch):
-    first = kept_in(tmp_path, monkeypatch)
+def test_cached_kernel_is_not_recompiled(tmp_path, monkeypatch):
+    first = compile_in(tmp_path, monkeypatch)
     first(4)
     assert sum(first.stats.cache_misses.values()) == 1
-    second = kept_in(tmp_path, monkeypatch)
+    second = compile_in(tmp_path, monkeypatch)
     assert second(4) == 8
     assert not second.stats.cache_misses and sum(second.stats.cache_hits.values()) == 1
 
 
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
-def test_damaged_files_are_made_anew(tmp_path, monkeypatch, ending):
-    kept_in(tmp_path, monkeypatch)(4)
+def test_damaged_files_are_rebuilt(tmp_path, monkeypatch, ending):
+    compile_in(tmp_path, monkeypatch)(4)
     (damaged,) = tmp_path.glob(f"*.{ending}")
     damaged.write_bytes(b"")
     for misses in (1, 0):
-        function = kept_in(tmp_path, monkeypatch)
+        function = compile_in(tmp_path, monkeypatch)
         assert function(4) == 8
         assert sum(function.stats.cache_misses.values()) == misses
 
 
 class Moved:
-    """Stands for a class of Numba that another version has elsewhere."""
+    """A stand-in for a class of Numba that another version has moved."""
 
 
-def test_an_index_that_names_a_class_that_is_gone_is_made_anew(tmp_path, monkeypatch):
-    kept_in(tmp_path, monkeypatch)(4)
+def test_index_with_missing_class_is_rebuilt(tmp_path, monkeypatch):
+    compile_in(tmp_path, monkeypatch)(4)
     (index,) = tmp_path.glob("*.nbi")
     stale = pickle.dumps((subject._source_stamp(), Moved())).replace(b"Moved", b"Gone!")
     index.write_bytes(pickle.dumps(numba.__version__) + stale)
     for misses in (1, 0):
-        function = kept_in(tmp_path, monkeypatch)
+        function = compile_in(tmp_path, monkeypatch)
         assert function(4) == 8
         assert sum(function.stats.cache_misses.values()) == misses
 
 
-def test_a_folder_that_was_cleared_away(tmp_path, monkeypatch):
-    function = kept_in(tmp_path / "cleared", monkeypatch)
+def test_deleted_folder_is_recreated(tmp_path, monkeypatch):
+    function = compile_in(tmp_path / "cleared", monkeypatch)
     assert function(4) == 8
     for path in (tmp_path / "cleared").iterdir():
         path.unlink()
@@ -183,7 +183,7 @@ def test_a_folder_that_was_cleared_away(tmp_path, monkeypatch):
     assert function(0.5) == 1.0
 
 
-def test_a_folder_that_others_have_taken_since(tmp_path, monkeypatch):
+def test_folder_that_became_writable_is_ignored(tmp_path, monkeypatch):
     folder = CacheFolder(tmp_path / "own", private=True)
     monkeypatch.setattr(subject, "cache_folder", lambda: folder)
     assert kernel((int64,))(twice)(4) == 8
@@ -193,18 +193,18 @@ def test_a_folder_that_others_have_taken_since(tmp_path, monkeypatch):
     assert not function.stats.cache_hits
 
 
-def test_any_kernel_file_counts(place):
-    (place / "kernels" / "a.py").write_text("1")
+def test_source_stamp_depends_on_every_kernel_file(machine):
+    (machine / "kernels" / "a.py").write_text("1")
     stamps = {subject._source_stamp.__wrapped__()}
-    (place / "kernels" / "b.py").write_text("1")
+    (machine / "kernels" / "b.py").write_text("1")
     stamps.add(subject._source_stamp.__wrapped__())
-    (place / "kernels" / "b.py").write_text("2")
+    (machine / "kernels" / "b.py").write_text("2")
     stamps.add(subject._source_stamp.__wrapped__())
     assert len(stamps) == 3
 
 
-def test_whoever_holds_the_folder_is_waited_for(tmp_path, monkeypatch):
-    function = kept_in(tmp_path, monkeypatch)
+def test_compilation_waits_for_the_folder_lock(tmp_path, monkeypatch):
+    function = compile_in(tmp_path, monkeypatch)
     other = threading.Thread(target=function, args=(4,))
     with subject._lock_folder(tmp_path):
         other.start()
@@ -214,11 +214,11 @@ def test_whoever_holds_the_folder_is_waited_for(tmp_path, monkeypatch):
     assert function.signatures
 
 
-CROWD = """
+CONCURRENT_SCRIPT = """
 import sys
 from numba import types
 from numba.core.caching import NullCache
-from relcrf.kernels.compile import DECLARED, kernel
+from relcrf.kernels.compile import KERNELS, kernel
 
 signatures = [(getattr(types, name),) for name in sys.argv[2:]]
 
@@ -226,7 +226,7 @@ signatures = [(getattr(types, name),) for name in sys.argv[2:]]
 def twice(x):
     return 2 * x
 
-(declared,) = DECLARED.values()
+(declared,) = KERNELS.values()
 if sys.argv[1] == "compile":
     cache, twice._cache = twice._cache, NullCache()
     declared.compile()
@@ -242,23 +242,23 @@ else:
 TYPES = ("int8", "int16", "int32", "int64", "float32", "float64")
 
 
-def test_processes_that_compile_one_kernel_at_once_lose_nothing(tmp_path):
-    script = tmp_path / "crowd.py"
-    script.write_text(CROWD)
+def test_concurrent_processes_cache_all_signatures(tmp_path):
+    script = tmp_path / "compile_kernel.py"
+    script.write_text(CONCURRENT_SCRIPT)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     start = [sys.executable, str(script)]
-    crowd = [
+    processes = [
         subprocess.Popen(
             [*start, "compile", name], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         for name in TYPES
     ]
-    for process in crowd:
+    for process in processes:
         assert process.stdout.readline() == "ready\n"
-    for process in crowd:
+    for process in processes:
         process.stdin.write("\n")
         process.stdin.flush()
-    for process in crowd:
+    for process in processes:
         process.communicate()
         assert process.returncode == 0
-    subprocess.run([*start, "look", *TYPES], env=environment, check=True)
+    subprocess.run([*start, "load", *TYPES], env=environment, check=True)

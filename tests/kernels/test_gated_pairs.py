@@ -1,4 +1,4 @@
-"""Propagation through gated pairs and its adjoint beside plain NumPy, differences, enumeration and PyTorch."""
+"""Belief propagation on gated pairs and its adjoint, compared with NumPy, finite differences, enumeration and PyTorch."""
 
 from itertools import pairwise
 
@@ -58,7 +58,7 @@ class Problem:
         return tables[start : start + k * n].reshape(k, n)
 
     def beliefs(self, nodes, tables, gate, n_iterations):
-        """Plain belief propagation, in logs, message by message; probabilities and their logs, a list of arrays each."""
+        """Run belief propagation in logs, message by message; return lists of probabilities and of their logs, by node."""
         own = [nodes[a:b] for a, b in pairwise(self.state_start)]
         message = {
             (p, side): np.zeros(self.cardinality[self.ends[p, side]]) for p in range(len(gate)) for side in (0, 1)
@@ -89,7 +89,7 @@ class Problem:
         return total
 
     def derivatives(self, kind, n_iterations):
-        """Central differences of the plain loss by everything."""
+        """Compute central differences of the reference loss with respect to nodes, tables and gates."""
         arguments = [self.nodes, self.tables, self.gate]
         found = []
         for which, values in enumerate(arguments):
@@ -145,13 +145,13 @@ def test_binary_nodes(problem, n_iterations):
 
 
 def examples(rng, n_examples, n=7):
-    """Many components: most of one shape, some of others, one node alone; tables by the place in the shape."""
+    """Make many components, most of the same shape, and an isolated node; corresponding pairs share tables."""
     pairs = np.array([(i, j) for i in range(n) for j in range(i + 1, n)])
     ends, table_of = [], []
     for example in range(n_examples):
-        kept = pairs if example % 5 else pairs[rng.random(len(pairs)) < 0.7]
-        ends.append(kept + n * example)
-        table_of.append(n * kept[:, 0] + kept[:, 1])
+        example_pairs = pairs if example % 5 else pairs[rng.random(len(pairs)) < 0.7]
+        ends.append(example_pairs + n * example)
+        table_of.append(n * example_pairs[:, 0] + example_pairs[:, 1])
     problem = Problem(rng, np.full(n * n_examples + 1, 2), np.concatenate(ends))
     problem.table_of = np.concatenate(table_of).astype(np.int32)
     problem.table_start = 4 * np.arange(n * n + 1)
@@ -159,27 +159,27 @@ def examples(rng, n_examples, n=7):
     return problem
 
 
-def same(left, right, **tolerance):
+def assert_close(left, right, **tolerance):
     assert left.value == pytest.approx(right.value, rel=1e-5)
     for name in ("nodes", "tables", "gate", "beliefs"):
         np.testing.assert_allclose(getattr(left, name), getattr(right, name), err_msg=name, **tolerance)
 
 
 @pytest.mark.parametrize("block", [1, 200, gated_layout.BLOCK_SIZE])
-def test_fast_kernels_equal_the_general_one(block, monkeypatch):
-    monkeypatch.setattr(gated_layout, "BLOCK", block)
+def test_binary_kernels_equal_the_general_ones(block, monkeypatch):
+    monkeypatch.setattr(gated_layout, "BLOCK_SIZE", block)
     problem = examples(np.random.default_rng(0), 70)
     layout = problem.layout
-    assert layout.slots.in_step.any() and not layout.slots.in_step.all()
-    assert layout.slots.one_table.any() and not layout.slots.one_table.all()
+    assert layout.slots.contiguous.any() and not layout.slots.contiguous.all()
+    assert layout.slots.shared_table.any() and not layout.slots.shared_table.all()
     general = GatedLayout(
         layout.state_start, layout.table_start, layout.slots, layout.run_start, layout.table_range, is_binary=False
     )
     given_arrays = problem.nodes, problem.tables, problem.gate
     for loss in problem.losses:
         expected = compute_loss_gradient(general, *given_arrays, loss)
-        same(compute_loss_gradient(layout, *given_arrays, loss, precision="float64"), expected, atol=1e-12)
-        same(compute_loss_gradient(layout, *given_arrays, loss), expected, atol=2e-5)
+        assert_close(compute_loss_gradient(layout, *given_arrays, loss, precision="float64"), expected, atol=1e-12)
+        assert_close(compute_loss_gradient(layout, *given_arrays, loss), expected, atol=2e-5)
     beliefs = propagate(layout, *given_arrays)
     assert beliefs.dtype == np.float32
     np.testing.assert_allclose(beliefs, propagate(general, *given_arrays), atol=1e-6)
@@ -187,9 +187,9 @@ def test_fast_kernels_equal_the_general_one(block, monkeypatch):
 
 @pytest.mark.parametrize("real", ["float32", "float64"])
 @pytest.mark.parametrize("binary", [True, False])
-def test_no_bit_depends_on_the_number_of_threads(real, binary, monkeypatch):
+def test_results_do_not_depend_on_number_of_threads(real, binary, monkeypatch):
     monkeypatch.setattr(threads, "MIN_PARALLEL_COST", 0)
-    monkeypatch.setattr(gated_layout, "BLOCK", 100)
+    monkeypatch.setattr(gated_layout, "BLOCK_SIZE", 100)
     problem = examples(np.random.default_rng(1), 90)
     if not binary:
         problem.cardinality[-1] = 3
@@ -225,7 +225,7 @@ def test_forests_with_open_gates_are_exact(widest):
 
 
 @pytest.mark.parametrize("cardinality", [2, 3])
-def test_closed_gates_let_nothing_through(cardinality):
+def test_closed_gates_leave_nodes_independent(cardinality):
     problem = Problem(np.random.default_rng(3), [cardinality] * 5, [(0, 1), (1, 2), (2, 0), (3, 1)], scale=3.0)
     problem.gate[:] = 0.0
     for real in ("float32", "float64"):
@@ -238,16 +238,16 @@ def test_closed_gates_let_nothing_through(cardinality):
     np.testing.assert_allclose(found.gate, problem.derivatives(gated_losses.SQUARED_ERROR, 3)[2], atol=1e-8)
 
 
-def test_each_arithmetic_up_to_its_range():
+def test_each_arithmetic_is_accurate_in_its_range():
     problem = Problem(np.random.default_rng(4), [2] * 6, [(v, w) for v in range(6) for w in range(v)], shared=False)
     t = problem.tables.reshape(-1, 2, 2)
     width = max(np.abs(t[:, 0] - t[:, 1]).max(), np.abs(t[:, :, 0] - t[:, :, 1]).max()) * np.abs(problem.gate).max()
     layout, own = problem.layout, problem.tables
-    for most, within, real, beyond in (
+    for limit, inside, real, beyond in (
         (MAX_RANGE32, "binary float32", "float32", "binary float64"),
         (MAX_RANGE64, "binary float64", "float64", "tables float64"),
     ):
-        for scale, name in ((0.999 * most / width, within), (1.001 * most / width, beyond)):
+        for scale, name in ((0.999 * limit / width, inside), (1.001 * limit / width, beyond)):
             problem.tables = scale * own
             assert choose_arithmetic(layout, problem.tables, problem.gate, real) == name
             given_arrays = problem.nodes, problem.tables, problem.gate
@@ -283,38 +283,38 @@ def test_huge_tables_and_impossible_states(cardinality, scale):
         np.testing.assert_allclose(found, expected, atol=tolerance)
 
 
-def test_nothing_at_all():
+def test_empty_network():
     layout = build_layout(np.zeros(1), np.empty((0, 2)), np.empty(0, dtype=np.int32), np.zeros(1))
     found = compute_loss_gradient(layout, *(np.empty(0),) * 3, gated_losses.linear_loss(np.empty(0)))
     assert found.value == 0.0 and all(len(numbers) == 0 for numbers in found[1:])
 
 
-WRONG = {
-    "itself": lambda p: p.ends.__setitem__((0, 1), p.ends[0, 0]),
-    "a node that is not there": lambda p: p.ends.__setitem__((0, 1), 9),
-    "a table that is not there": lambda p: p.table_of.__setitem__(0, 9),
-    "the size of its pair": lambda p: p.state_start.__setitem__(slice(1, None), p.state_start[1:] + 1),
+INVALID_ARGUMENTS = {
+    "connects a node with itself": lambda p: p.ends.__setitem__((0, 1), p.ends[0, 0]),
+    "a missing node": lambda p: p.ends.__setitem__((0, 1), 9),
+    "a missing table": lambda p: p.table_of.__setitem__(0, 9),
+    "the cardinalities of its pair": lambda p: p.state_start.__setitem__(slice(1, None), p.state_start[1:] + 1),
     "no state": lambda p: p.state_start.__setitem__(1, 0),
     "not finite": lambda p: p.tables.__setitem__(0, -np.inf),
     "a gate": lambda p: p.gate.__setitem__(0, np.nan),
     "inf or nan": lambda p: p.nodes.__setitem__(0, np.inf),
     "no possible state": lambda p: p.nodes.__setitem__(slice(0, 2), -np.inf),
-    "not one of its node's": lambda p: (p.observed.__setitem__(0, 2), p.weight.__setitem__(0, 1.0)),
+    "not a state of its node": lambda p: (p.observed.__setitem__(0, 2), p.weight.__setitem__(0, 1.0)),
     "tables or gates do not fit": lambda p: setattr(p, "gate", p.gate[1:]),
     "nodes do not fit": lambda p: setattr(p, "nodes", p.nodes[1:]),
     "weights do not fit": lambda p: (setattr(p, "observed", p.observed[1:]), setattr(p, "weight", p.weight[1:])),
 }
 
 
-@pytest.mark.parametrize("message", WRONG)
-def test_what_does_not_fit_is_told(message):
+@pytest.mark.parametrize("message", INVALID_ARGUMENTS)
+def test_invalid_arguments_are_rejected(message):
     problem = Problem(np.random.default_rng(6), [2, 2, 2], [(0, 1), (1, 2)])
-    WRONG[message](problem)
+    INVALID_ARGUMENTS[message](problem)
     with pytest.raises(ValueError, match=message):
         compute_loss_gradient(problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0])
 
 
-def test_slopes_that_do_not_fit():
+def test_mismatched_slopes_are_rejected():
     problem = Problem(np.random.default_rng(6), [2, 2, 2], [(0, 1), (1, 2)])
     with pytest.raises(ValueError, match="slopes"):
         compute_loss_gradient(
@@ -322,7 +322,7 @@ def test_slopes_that_do_not_fit():
         )
 
 
-def test_gradient_of_pytorch():
+def test_gradient_equals_pytorch_autograd():
     torch = pytest.importorskip("torch")
     problem = examples(np.random.default_rng(7), 20)
     arguments = [torch.tensor(values, requires_grad=True) for values in (problem.nodes, problem.tables, problem.gate)]

@@ -1,4 +1,4 @@
-"""Counts of joint states from bits, against those of one sample after the other."""
+"""Counts of joint states from bit planes, compared with counts of samples."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from relcrf.kernels.keyed_cells import KeyedCells
 from relcrf.kernels.threads import freeze
 
 
-def packed(labels, n_states):
-    """Of columns of labels, shape (n_keys, n_samples); -1 where a sample has none."""
+def pack_labels(labels, n_states):
+    """Pack labels, shape (n_keys, n_samples), -1 for missing ones, into bit planes."""
     key, sample = np.nonzero(labels >= 0)
     start = np.searchsorted(key, np.arange(len(labels) + 1))
     n_words = -(-labels.shape[1] // 64)
@@ -23,17 +23,17 @@ def packed(labels, n_states):
 
 
 @pytest.mark.parametrize("n_samples", [1, 64, 65, 300])
-@pytest.mark.parametrize("share", [1.0, 0.6])
-def test_counts_are_those_of_samples(n_samples, share):
+@pytest.mark.parametrize("fraction", [1.0, 0.6])
+def test_counts_match_reference(n_samples, fraction):
     rng = np.random.default_rng(n_samples)
     first, second = rng.integers(0, 3, (4, n_samples)), rng.integers(0, 5, (6, n_samples))
-    first[1:][rng.random((3, n_samples)) > share] = -1  # the first has all its samples
-    second[2:][rng.random((4, n_samples)) > share] = -1
+    first[1:][rng.random((3, n_samples)) > fraction] = -1  # the first key has no missing samples
+    second[2:][rng.random((4, n_samples)) > fraction] = -1
     pairs = np.stack(np.indices((4, 6)).reshape(2, -1))
     out = np.empty((24, 3, 5), dtype=np.int64)
     a, b = (freeze(key, np.int64) for key in pairs)
-    packed_counts.count_pairs(a, b, n_samples, *packed(first, 3), *packed(second, 5), out)
-    for place, (mine, its) in enumerate(pairs.T):
+    packed_counts.count_pairs(a, b, n_samples, *pack_labels(first, 3), *pack_labels(second, 5), out)
+    for pair, (a_key, b_key) in enumerate(pairs.T):
         for x in range(3):
             for y in range(5):
-                assert out[place, x, y] == ((first[mine] == x) & (second[its] == y)).sum()
+                assert out[pair, x, y] == ((first[a_key] == x) & (second[b_key] == y)).sum()

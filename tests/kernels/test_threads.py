@@ -1,4 +1,4 @@
-"""Work on several threads, and what these keep."""
+"""Multithreaded execution of kernels, and scratch memory of threads."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -18,24 +18,24 @@ def two_threads(monkeypatch):
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 2)
 
 
-def test_runs_come_in_their_order_and_cover_all_keys(two_threads):
+def test_ranges_are_ordered_and_cover_all_keys(two_threads):
     for n in (0, 1, 7, 100):
         found = list(map_key_ranges(np.ones(n), lambda lo, hi: (lo, hi)))
         assert [k for lo, hi in found for k in range(lo, hi)] == list(range(n))
 
 
-def test_what_a_run_raises_comes_through_and_the_threads_go_on(two_threads):
-    def refuse(lo, hi):
+def test_exception_propagates_and_threads_continue(two_threads):
+    def fail(lo, hi):
         raise ValueError(f"{lo} to {hi}")
 
     with pytest.raises(ValueError, match="0 to"):
-        list(map_key_ranges(np.ones(10), refuse))
+        list(map_key_ranges(np.ones(10), fail))
     assert sum(map_key_ranges(np.ones(10), lambda lo, hi: hi - lo)) == 10
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork is not available")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_process_has_threads_of_its_own(two_threads):
+def test_forked_process_starts_its_own_threads(two_threads):
     assert sum(map_key_ranges(np.ones(10), lambda lo, hi: hi - lo)) == 10
     child = os.fork()
     if child == 0:
@@ -43,20 +43,20 @@ def test_a_forked_process_has_threads_of_its_own(two_threads):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10
 
 
-def test_a_thread_keeps_its_scratch_and_shares_it_with_no_other():
+def test_scratch_is_reused_within_a_thread_only():
     both = Barrier(2)
 
-    def ask(_):
+    def allocate(_):
         first, second = thread_scratch(10, "float32"), thread_scratch(5, "float32")
         both.wait()
         return first, second
 
     with ThreadPoolExecutor(2) as pool:
-        (a, b), (c, d) = pool.map(ask, range(2))
+        (a, b), (c, d) = pool.map(allocate, range(2))
     assert np.shares_memory(a, b) and np.shares_memory(c, d) and not np.shares_memory(a, c)
     assert not np.shares_memory(thread_scratch(10, "float32"), thread_scratch(10, "float64"))
 
 
-def test_large_scratch_is_not_kept():
+def test_large_scratch_is_not_cached():
     large = threads.MAX_CACHED_BYTES // 8 + 1
     assert not np.shares_memory(thread_scratch(large, "float64"), thread_scratch(large, "float64"))

@@ -1,4 +1,4 @@
-"""Each kernel against a twin in plain NumPy and SciPy."""
+"""Kernels compared with reference implementations in NumPy and SciPy."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_tables(identity, shared):
     full = np.eye(n_joint) if identity else patterns
     scores = rng.normal(size=(1 if shared else n_terms, full.shape[1]))
     base, n_rows, n_columns = np.zeros(n_terms, np.int32), np.full(n_terms, 2, np.int32), np.full(n_terms, 3, np.int32)
-    flip = rng.random(n_terms) < 0.5  # the table read along either axis
+    flip = rng.random(n_terms) < 0.5  # read the table along either axis
     stride_row, stride_column = np.where(flip, 1, 3).astype(np.int32), np.where(flip, 2, 1).astype(np.int32)
     start = 6 * rng.integers(4, size=n_terms).astype(np.int64)
     out, expected = np.zeros(24), np.zeros(24)
@@ -86,8 +86,8 @@ def test_tables(identity, shared):
     assert (out * weights).sum() == pytest.approx((scores * residual).sum())
 
 
-def twin_sum_product(n, edges, node, edge):
-    """Marginals by passing each message when all it needs are there, in the log domain, node by node."""
+def reference_sum_product(n, edges, node, edge):
+    """Compute marginals by recursive message passing in the log domain."""
     neighbours = {v: [] for v in range(n)}
     for e, (i, j) in enumerate(edges):
         neighbours[i].append((j, edge[e]))
@@ -114,21 +114,21 @@ def test_forest_of_mixed_cardinalities(seed):
     edge = [rng.normal(size=(cardinality[i], cardinality[j])) * 3 for i, j in edges]
     scopes = Scopes(cardinality, 2 * np.arange(len(edges) + 1), edges.ravel())
     potentials = Potentials(np.concatenate(node), np.concatenate([np.empty(0), *(t.ravel() for t in edge)]))
-    found = ForestInference(scopes, block_size=int(rng.choice([1, 30, 200, BLOCK_SIZE]))).marginals(potentials)
-    expected, totals = twin_sum_product(n, edges, node, edge)
-    np.testing.assert_allclose(found.nodes, np.concatenate(expected), atol=1e-12)
-    below = set(edges[:, 1].tolist())  # each edge hangs a node on an earlier one
-    assert found.log_partition == pytest.approx(sum(totals[v] for v in range(n) if v not in below))
+    actual = ForestInference(scopes, block_size=int(rng.choice([1, 30, 200, BLOCK_SIZE]))).marginals(potentials)
+    expected, totals = reference_sum_product(n, edges, node, edge)
+    np.testing.assert_allclose(actual.nodes, np.concatenate(expected), atol=1e-12)
+    below = set(edges[:, 1].tolist())  # each edge connects a node to an earlier one
+    assert actual.log_partition == pytest.approx(sum(totals[v] for v in range(n) if v not in below))
     for e, (i, j) in enumerate(edges):
         cells = slice(scopes.table_start[e], scopes.table_start[e + 1])
-        table = found.factors[cells].reshape(cardinality[i], cardinality[j])
+        table = actual.factors[cells].reshape(cardinality[i], cardinality[j])
         np.testing.assert_allclose(table.sum(axis=1), expected[i], atol=1e-12)
         np.testing.assert_allclose(table.sum(axis=0), expected[j], atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 40, 400, BLOCK_SIZE])
-def test_a_plan_is_a_forest_in_order(size):
-    """Children before parents, blocks that follow each other and cost no more than they may, parents within or in a spine."""
+def test_plan_orders_children_before_parents(size):
+    """Test also that blocks are contiguous and within their cost, and that parents are in the same block or in the spine."""
     rng = np.random.default_rng(size)
     n = 300
     cardinality = rng.integers(1, 5, size=n).astype(np.int32)
@@ -155,16 +155,16 @@ def test_a_plan_is_a_forest_in_order(size):
     assert hanging == plan.subtree_roots.tolist()
 
 
-def test_a_long_chain_and_a_star_do_not_exhaust_the_stack():
+def test_long_chain_and_star_do_not_overflow_the_stack():
     n = 200_000
     for edges in (
         np.column_stack((np.arange(n - 1), np.arange(1, n))).astype(np.int32),
         np.column_stack((np.zeros(n - 1), np.arange(1, n))).astype(np.int32),
     ):
         scopes = Scopes(np.full(n, 2, dtype=np.int32), 2 * np.arange(n), edges.ravel())
-        found = ForestInference(scopes).marginals(Potentials(np.zeros(2 * n), np.ones(4 * (n - 1))))
-        assert found.log_partition == pytest.approx(n * np.log(2) + n - 1)
-        np.testing.assert_allclose(found.nodes, 0.5)
+        actual = ForestInference(scopes).marginals(Potentials(np.zeros(2 * n), np.ones(4 * (n - 1))))
+        assert actual.log_partition == pytest.approx(n * np.log(2) + n - 1)
+        np.testing.assert_allclose(actual.nodes, 0.5)
 
 
 def test_exponentials():
@@ -191,15 +191,15 @@ def exps_and_logs(x, y, exps, logs):
     exp_and_log(x, y, exps, logs)
 
 
-@pytest.mark.parametrize(("real", "lowest", "most"), [(np.float32, -87.0, 88.0), (np.float64, -708.0, 709.0)])
-def test_exponentials_and_logarithms_of_either_type(real, lowest, most):
+@pytest.mark.parametrize(("real", "lowest", "highest"), [(np.float32, -87.0, 88.0), (np.float64, -708.0, 709.0)])
+def test_exponentials_and_logarithms_of_either_type(real, lowest, highest):
     rng = np.random.default_rng(0)
-    x = np.concatenate((rng.uniform(lowest, most, 50_000), rng.normal(size=50_000))).astype(real)
+    x = np.concatenate((rng.uniform(lowest, highest, 50_000), rng.normal(size=50_000))).astype(real)
     y = np.concatenate((np.exp(x[:50_000].astype(np.longdouble)), rng.uniform(0.6, 1.6, 50_000))).astype(real)
     exps, logs = np.empty_like(x), np.empty_like(x)
     exps_and_logs(x, y, exps, logs)
-    for found, expected in ((exps, np.exp(x.astype(np.longdouble))), (logs, np.log(y.astype(np.longdouble)))):
-        assert (np.abs(found - expected) / np.spacing(np.abs(expected.astype(real)))).max() <= 2.5
+    for actual, expected in ((exps, np.exp(x.astype(np.longdouble))), (logs, np.log(y.astype(np.longdouble)))):
+        assert (np.abs(actual - expected) / np.spacing(np.abs(expected.astype(real)))).max() <= 2.5
     special = np.array([-np.inf, lowest - 1, 0.0], dtype=real), np.array([1.0, 2.0, 0.5], dtype=real)
     exps_and_logs(*special, exps[:3], logs[:3])
     np.testing.assert_array_equal(exps[:3], [0.0, 0.0, 1.0])
@@ -230,11 +230,11 @@ def test_pairs():
     start = np.array([0, 6, 14])
     node, edge = rng.normal(size=9), rng.normal(size=26)
     edge[3] = -np.inf
-    found, log_partition, information = edge.copy(), np.empty(3), np.empty(3)
-    pairs.pair_marginals(edges, cardinality, state_start, start, node, found, log_partition)
-    pairs.mutual_information(edges, cardinality, start, found, information)
+    actual, log_partition, information = edge.copy(), np.empty(3), np.empty(3)
+    pairs.pair_marginals(edges, cardinality, state_start, start, node, actual, log_partition)
+    pairs.mutual_information(edges, cardinality, start, actual, information)
     sums = np.zeros(9)
-    pairs.add_to_nodes(edges, cardinality, state_start, start, found, sums)
+    pairs.add_to_nodes(edges, cardinality, state_start, start, actual, sums)
     expected_sums = np.zeros(9)
     for e, (i, j) in enumerate(edges):
         table = edge[start[e] : start[e] + cardinality[i] * cardinality[j]].reshape(cardinality[i], cardinality[j])
@@ -242,7 +242,7 @@ def test_pairs():
             table + node[state_start[i] : state_start[i + 1], None] + node[None, state_start[j] : state_start[j + 1]]
         )
         p = np.exp(table - logsumexp(table))
-        np.testing.assert_allclose(found[start[e] : start[e] + p.size].reshape(p.shape), p, atol=1e-12)
+        np.testing.assert_allclose(actual[start[e] : start[e] + p.size].reshape(p.shape), p, atol=1e-12)
         assert log_partition[e] == pytest.approx(logsumexp(table))
         independent = p.sum(1, keepdims=True) * p.sum(0, keepdims=True)
         terms = np.where(p > 0, p * np.log(np.where(p > 0, p, 1) / independent), 0)

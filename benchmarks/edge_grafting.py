@@ -95,7 +95,7 @@ class World:
         """With the unary weights learned. A penalty of 0 is twice what chance gives."""
         (likelihood, layout), (judge, _) = (_likelihood(model, tables) for tables in (learned, test))
         strength = l1 or 2.0 * null_gradient(likelihood, 0, 0)
-        strengths = PenaltyStrengths(layout.l1(0.0), layout.l2(L2), layout.learned(), [strength], [L2])
+        strengths = PenaltyStrengths(layout.l1(0.0), layout.l2(L2), layout.learnable_mask(), [strength], [L2])
         alone = search_of(likelihood, strengths, activation=None)
         point = alone.run(alone.initial_state(layout.initial(), CandidateSet.empty())).point
         return cls(likelihood, judge, strengths, point, None)

@@ -272,7 +272,7 @@ def learning(n_states: int, rows: int) -> dict[str, dict[str, float]]:
     test = np.arange(n_variables) // n_states >= rows
     asked = test & (rng.random(n_variables) < 0.2)
     ways: dict[str, dict[str, Any]] = {"local": {"backend": "local"}, "true": {"backend": "pseudo", "inference": "mf"}}
-    some: dict[str, Any] = {"backend": "trmrf", "l1": L1, "batch": max(n_states // 2, 50)}
+    some: dict[str, Any] = {"backend": "trmrf", "l1": L1, "candidates_per_round": max(n_states // 2, 50)}
     ways["full"] = {**some, "structure": "full"}
     ways["grafting"] = {**some, "structure": "grafting"}
     for error, signal in THRESHOLDS[n_states]:

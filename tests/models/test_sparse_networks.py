@@ -48,7 +48,7 @@ def test_a_network_is_sparse_and_pulls_both_ways():
 
 
 def test_blocks_are_apart_and_many_are_drawn_at_once(monkeypatch):
-    monkeypatch.setattr(sparse_networks, "CHUNK", 100_000)
+    monkeypatch.setattr(sparse_networks, "CHUNK_CELLS", 100_000)
     network = sparse_networks.make_network(20_003, np.random.default_rng(0), block=10)
     assert (network.edges[:, 0] // 10 == network.edges[:, 1] // 10).all()
     assert len(network.edges) > 1.1 * 20_003

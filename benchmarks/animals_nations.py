@@ -115,7 +115,7 @@ Grid = Mapping[str, tuple[float, ...]]
 
 ANIMALS: Grid = {"l1": (0.5, 1.0), "l2": (2.0, 0.3)}
 NATIONS: Grid = {"l1": (2.0, 3.0), "l2": (0.3,)}
-"""Penalties of the pairs; the priors have their own in the models. See docs/trmrf_experiments.md for what lies beyond."""
+"""Penalties of the pairs; the priors have their own in the models. See docs/benchmarks/trmrf.md for what lies beyond."""
 METHODS = ("local", "full", "grafting", "cfi")
 
 
@@ -128,7 +128,7 @@ class Task:
     grid: Grid = field(default_factory=lambda: NATIONS)
 
     def method(self, name: str) -> Method:
-        """Hidden cells are filled in twice: see docs/trmrf_experiments.md."""
+        """Hidden cells are filled in twice: see docs/benchmarks/trmrf.md."""
         return (
             Method("local")
             if name == "local"

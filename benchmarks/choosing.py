@@ -2,7 +2,7 @@
 
     RELCRF_DATA=... python benchmarks/choosing.py
 
-Default settings, but for the penalty of candidates on nations. Prints the table of docs/backends.md: log-loss, accuracy, seconds
+Default settings, but for the penalty of candidates on nations. Prints the table of docs/explanation/backends.md: log-loss, accuracy, seconds
 of the processor to learn, all rounds together; `*` has the least log-loss. On nations only backends that look at candidates stand
 beside `local`, since all others would be `local` under another name.
 """

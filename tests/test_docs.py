@@ -33,10 +33,10 @@ def in_checkout(folder):
     ("page", "made"),
     [
         ("tutorial.md", "predictions.csv"),
-        ("grounding.md", "links.parquet"),
-        ("explain.md", "p3.svg"),
-        ("weights.md", "words.csv"),
-        ("howto.md", "predictions.parquet"),
+        ("explanation/grounding.md", "links.parquet"),
+        ("how-to/explain.md", "p3.svg"),
+        ("how-to/weights.md", "words.csv"),
+        ("how-to/README.md", "predictions.parquet"),
     ],
 )
 def test_pages_that_can_be_followed(page, made, tmp_path, monkeypatch, capsys):
@@ -68,14 +68,14 @@ def test_models_in_the_docs_are_well_formed():
 
 
 def test_the_model_in_python(tmp_path):
-    (text,) = [text for language, text in blocks("docs/language.md") if language == "py"]
+    (text,) = [text for language, text in blocks("docs/reference/language.md") if language == "py"]
     (tmp_path / "example.py").write_text(text)
     model = runpy.run_path(str(tmp_path / "example.py"))["model"]
     assert [t.name for t in model.spec.templates] == ["word", "cocited"]
     assert model.spec.rules[0].name == "courses"
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize("page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))])
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
         assert (ROOT / page).parent.joinpath(target).exists(), target

@@ -1,4 +1,4 @@
-"""Packages of others: those of docs/extending as they stand there, and broken ones."""
+"""Packages of others: those of docs/how-to/extending as they stand there, and broken ones."""
 
 import json
 import runpy

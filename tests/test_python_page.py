@@ -1,4 +1,4 @@
-"""The examples of docs/python.md, each run as a script of its own."""
+"""The examples of docs/how-to/python.md, each run as a script of its own."""
 
 import re
 import runpy
@@ -8,7 +8,7 @@ import pytest
 
 import relcrf
 
-PAGE = (Path(relcrf.__file__).parent.parent / "docs" / "python.md").read_text()
+PAGE = (Path(relcrf.__file__).parent.parent / "docs" / "how-to" / "python.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The walks of docs/internals.md: every function that they name is called, in that order."""
+"""The walks of docs/explanation/internals.md: every function that they name is called, in that order."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from tables import small_web
 import relcrf
 
 ROOT = Path(relcrf.__file__).parent
-PAGE = (ROOT.parent / "docs" / "internals.md").read_text()
+PAGE = (ROOT.parent / "docs" / "explanation" / "internals.md").read_text()
 STATION = re.compile(r"^\d+\. `(\S+)` `(\S+)`", re.MULTILINE)
 
 

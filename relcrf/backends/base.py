@@ -405,7 +405,7 @@ class AbstractBackend(ABC):
         """
         message = f"backend '{self.name}' does not say what it answers from"
         raise UsageError(
-            Diagnostic("E368", message, hint="its answers cannot be explained; see docs/extending/backend.md")
+            Diagnostic("E368", message, hint="its answers cannot be explained; see docs/how-to/extending/backend.md")
         )
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:

@@ -27,7 +27,7 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     Args:
         seed: of the start where the model has latent attributes.
         objective: `likelihood` or `pseudo`.
-        inference: a method that has a log partition, by name; see docs/inference.
+        inference: a method that has a log partition, by name; see docs/explanation/inference.
 
     Raises:
         UsageError: for any other.

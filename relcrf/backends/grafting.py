@@ -53,7 +53,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
         validation_fraction: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
             when no edge is left.
         patience: rounds in which the held-out labels have not become more probable before it stops.
-        inference: a method that has marginals, by name; see docs/inference.
+        inference: a method that has marginals, by name; see docs/explanation/inference.
         seed: of the queue's order, of what is held out, and of methods that draw.
     """
 

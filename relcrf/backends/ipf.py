@@ -32,7 +32,7 @@ class IpfBackend(AbstractWholeGraphBackend):
         update: `each`: the tables one after the other; `all`: all at once, generalised iterative scaling.
         smoothing: share of the samples that counts as drawn from the model at its start, all states alike. So that a state
             that the labels never have has a potential that is small and not 0.
-        inference: a method that has a log partition, by name; see docs/inference. Where it is not exact, nor is the fit.
+        inference: a method that has a log partition, by name; see docs/explanation/inference. Where it is not exact, nor is the fit.
 
     Raises:
         UsageError: for another `update` or method, a penalty, or a smoothing that is no share.

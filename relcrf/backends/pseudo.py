@@ -42,7 +42,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     Unlabelled variables take no part in learning, nor does a factor that touches one.
 
     Args:
-        inference: a method that has marginals, by name; see docs/inference.
+        inference: a method that has marginals, by name; see docs/explanation/inference.
         sweeps, chains, seed: of methods that have such settings.
 
     Raises:

@@ -58,7 +58,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         validation_fraction: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
             when no candidate is left.
         patience: rounds in which the held-out labels have not become more probable before it stops.
-        inference: a method that has marginals, by name; see docs/inference.
+        inference: a method that has marginals, by name; see docs/explanation/inference.
         seed: of what is held out, and of methods that draw.
     """
 

@@ -393,7 +393,7 @@ def _validate_options(given: dict[str, Any]) -> dict[str, Any]:
             continue
         is_right = isinstance(value, {"fixed": bool, "weights": str}.get(name, numbers.Real))
         if not is_right and value is not None:
-            raise builder_error(f"the option '{name}' cannot be {value!r}", "see 'options' in docs/language.md")
+            raise builder_error(f"the option '{name}' cannot be {value!r}", "see 'options' in docs/reference/language.md")
         out[name] = _require_finite(name, value) if name in ("init", "l1", "l2") and value is not None else value
     return out
 

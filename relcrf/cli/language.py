@@ -120,7 +120,7 @@ def lsp(
 ) -> None:
     """Serve editors over standard input and output: the language server.
 
-    Example: see docs/editor.md
+    Example: see docs/how-to/editor.md
     """
     if find_spec("pygls") is None:
         hint = "install it with: pip install 'relcrf[editor]'"

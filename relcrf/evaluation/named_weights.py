@@ -31,7 +31,7 @@ def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -
 
 def named_moments(learned: LearnedModel, offsets: np.ndarray | None = None) -> Frame:
     """Return how often each weight's feature goes with its pattern in the labels and as the model expects it, one a row:
-    template, key, feature, pattern, empirical, expected, and their difference in standard errors. See docs/classical.md.
+    template, key, feature, pattern, empirical, expected, and their difference in standard errors. See docs/explanation/classical.md.
 
     Args:
         offsets: of the weights, offsets in the layout; None is those that were learned.

@@ -1,4 +1,4 @@
-"""The examples of docs/tables.md, run."""
+"""The examples of docs/reference/tables.md, run."""
 
 import re
 import runpy
@@ -11,7 +11,7 @@ from tables import write_tables
 
 import relcrf
 
-PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
 MODEL = """
 domain Category = { course, faculty }
 entity Page { predict category : Category }

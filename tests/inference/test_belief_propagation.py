@@ -132,7 +132,7 @@ def test_settings(setting):
 
 def test_the_page_on_it(capsys):
     """The example of its page runs."""
-    text = (Path(relcrf.__file__).parent.parent / "docs/inference/belief_propagation.md").read_text()
+    text = (Path(relcrf.__file__).parent.parent / "docs/explanation/inference/belief_propagation.md").read_text()
     exec(text.split("```python\n")[1].split("```")[0], {})
     assert capsys.readouterr().out.startswith("converged [")
 

@@ -94,7 +94,7 @@ def impossible():
 
 
 BLIND = ("bp", "trw")
-"""Messages around a loop settle though no joint state can be; docs/inference/belief_propagation.md says so."""
+"""Messages around a loop settle though no joint state can be; docs/explanation/inference/belief_propagation.md says so."""
 
 
 @pytest.mark.parametrize("made", [contradiction, impossible])

@@ -1,4 +1,4 @@
-"""The examples of docs/serving.md, run as a reader would."""
+"""The examples of docs/how-to/serve.md, run as a reader would."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ import pytest
 
 import relcrf
 
-PAGE = Path(relcrf.__file__).parent.parent / "docs" / "serving.md"
+PAGE = Path(relcrf.__file__).parent.parent / "docs" / "how-to" / "serve.md"
 
 
 @pytest.fixture(scope="module")

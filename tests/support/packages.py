@@ -36,7 +36,7 @@ class Packages:
         (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
     def install_page(self, page: str) -> dict[str, str]:
-        """The package that a page of docs/extending shows; gives the page's blocks."""
+        """The package that a page of docs/how-to/extending shows; gives the page's blocks."""
         found = blocks(page)
         ((group, entries),) = tomllib.loads(found["toml"])["project"]["entry-points"].items()
         self.install(Path(page).stem, group, entries, found["python"])

@@ -1,5 +1,7 @@
 """The site of docs/, as far as it can be judged where nothing builds it; `make docs` judges the rest."""
 
+import ast
+import os
 import re
 import runpy
 from pathlib import Path
@@ -30,9 +32,27 @@ def entries(text):
     return [found[1] if (found := re.search(r"<(.+)>$", line)) else line for line in lines]
 
 
+def children():
+    """The pages below other pages, which `CHILDREN` of conf.py names by their titles and relative paths."""
+    tree = ast.parse((DOCS / "site" / "conf.py").read_text())
+    (listed,) = [node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "CHILDREN"]
+    for parent, pages in zip(listed.keys, listed.values, strict=True):
+        if isinstance(pages, ast.Tuple):
+            for page in entries("```{toctree}\n" + "\n".join(ast.literal_eval(pages)) + "\n```\n"):
+                yield os.path.normpath(os.path.join(os.path.dirname(parent.value), page))
+
+
 def test_every_page_is_in_the_navigation_once():
     notebooks = [str(p.relative_to(DOCS).with_suffix("")) for p in DOCS.rglob("*.ipynb")]
-    assert sorted(entries((DOCS / "index.md").read_text())) == sorted({*PAGES, *notebooks} - set(ERRORS))
+    top = entries((DOCS / "index.md").read_text())
+    classes = [page for page in PAGES if re.fullmatch(r"reference/api/(?!README)\w+", page)]  # conf.py lists the folder
+    assert sorted([*top, *children(), *classes]) == sorted({*PAGES, *notebooks} - set(ERRORS))
+
+
+def test_navigation_is_short_and_grouped():
+    text = (DOCS / "index.md").read_text()
+    assert len(entries(text)) <= 25
+    assert re.findall(r":caption: (.+)", text) == ["Start", "How-to guides", "Reference", "Explanation"]
 
 
 @pytest.mark.parametrize("page", PAGES)

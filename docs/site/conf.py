@@ -11,19 +11,51 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
-import grammar_page  # noqa: E402  # beside this file
+import grammar_page  # noqa: E402  # both are in this folder
+import reference_pages  # noqa: E402
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
 project = "relcrf"
-extensions = ["myst_nb"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["site"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 highlight_language = "text"
 
 myst_heading_anchors = 4
 nb_execution_mode = "off"
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # signatures are readable without, and the Args sections give shapes and units
+autodoc_default_options = {
+    "members": True,
+    "exclude-members": "set_fit_request, set_predict_request, set_score_request",
+}
+napoleon_custom_sections = [("Source", "References")]
+
+_CLASSES = sorted(page.stem for page in (ROOT / "docs/reference/api").glob("*.md") if page.stem != "README")
+
+CHILDREN = {
+    "notebooks/README": ("Web pages <web_pages>", "Sensors <sensors>", "Nations <nations>"),
+    "how-to/evaluate": ("pareto",),
+    "how-to/explain": ("weights", "learned_graph"),
+    "how-to/extending/README": ("A backend <backend>", "A reader <reader>", "A function <function>"),
+    "reference/language": ("grammar",),
+    "reference/api/README": tuple(_CLASSES),
+    "explanation/backends": ("ESS-CRF <ess>", "TR-MRF <trmrf>", "Gated MRF <gated>", "grafting", "classical"),
+    "explanation/inference/README": (
+        "Junction trees <junction_tree>",
+        "Belief propagation <belief_propagation>",
+        "mean_field",
+        "gibbs",
+        "Most probable states <map>",
+        "Competition files <uai>",
+    ),
+    "explanation/internals": ("redesign", "References <../reference/literature>"),
+    "benchmarks/README": ("ess_relational", "ess_sensors", "trmrf", "pseudo_likelihood"),
+}
+"""Pages below another page in the navigation. The pages are plain Markdown, so their lists of children are here."""
 
 html_theme = "furo"
 html_title = "relcrf"
@@ -35,6 +67,7 @@ pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 
 _RULES = re.compile(r"<!-- rules:.*-->")
+_AUTODOC = re.compile(r"<!-- (auto\w+): ([\w. ]+) -->")
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
 _PAGE = re.compile(r"\[([^]]+)\]\((?!\w+:)([^)\s#]+\.md)(?:#[^)\s]*)?\)")
 
@@ -56,16 +89,30 @@ def _inside(text: str, page: str) -> str:
     return _PAGE.sub(named, text)
 
 
+def _autodoc(found: re.Match[str]) -> str:
+    """Return the directives that document the objects named in a comment such as `<!-- autoclass: relcrf.Fit -->`."""
+    lines = "\n".join(f".. {found[1]}:: {name}" for name in found[2].split())
+    return f"```{{eval-rst}}\n{lines}\n```"
+
+
 def _read(app: Sphinx, page: str, source: list[str]) -> None:
     if Path(app.env.doc2path(page)).suffix != ".md":
         return
     text = source[0]
     if page == "index":
         text = _front((ROOT / "README.md").read_text()) + text
-    elif page == "grammar":
+    elif page == "reference/grammar":
         text = _RULES.sub(lambda _: grammar_page.page((ROOT / "grammar" / "rcrf.lark").read_text()), text)
     elif re.fullmatch(r"errors/[EW]\d+", page):
         text = "---\norphan: true\n---\n" + text  # their index leads to them, and the navigation stays short
+    elif page == "reference/command_line":
+        text = text.replace("<!-- commands -->", reference_pages.command_line())
+    elif page == "reference/settings":
+        text = text.replace("<!-- settings -->", reference_pages.settings())
+    elif page.startswith("reference/api/"):
+        text = _AUTODOC.sub(_autodoc, text)
+    if page in CHILDREN:
+        text += "\n```{toctree}\n:hidden:\n\n" + "\n".join(CHILDREN[page]) + "\n```\n"
     source[0] = _inside(text, page)
 
 

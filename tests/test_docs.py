@@ -4,9 +4,6 @@ import os
 import re
 import runpy
 import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,47 +19,43 @@ def blocks(name):
     return BLOCK.findall((ROOT / name).read_text())
 
 
-def in_checkout(folder):
-    """A folder in which the paths of the documentation mean what they say."""
-    for name in ("models", "datasets"):
-        shutil.copytree(ROOT / name, folder / name)
-    return folder
+def commands(text):
+    """The relcrf commands of a console block; lines that end in a backslash continue, and other lines are output."""
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.startswith("$ relcrf "):
+            yield shlex.split(line.removeprefix("$ relcrf "))
 
 
-@pytest.mark.parametrize(
-    ("page", "made"),
-    [
-        ("tutorial.md", "predictions.csv"),
-        ("explanation/grounding.md", "links.parquet"),
-        ("how-to/explain.md", "p3.svg"),
-        ("how-to/weights.md", "words.csv"),
-        ("how-to/README.md", "predictions.parquet"),
-    ],
-)
-def test_pages_that_can_be_followed(page, made, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(in_checkout(tmp_path))
+PAGES = [
+    "README.md",
+    "docs/tutorial.md",
+    "docs/explanation/grounding.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "how-to").glob("*.md")),
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_examples_run_in_an_empty_folder(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     ran = 0
-    for language, text in blocks(f"docs/{page}"):
-        if language == "console":
-            for line in text.splitlines():
-                words = shlex.split(line.removeprefix("$ "))
-                if words[0] == "python":
-                    subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True)
-                else:
-                    code, _, err = relcrf_command(capsys, monkeypatch, *words[1:])
-                    assert code == 0, (line, err)
+    for language, text in blocks(page):
+        if language == "rcrf" and "Save it as `accounts.rcrf`" in (ROOT / page).read_text():
+            (tmp_path / "accounts.rcrf").write_text(text)
+        elif language == "console":
+            for words in commands(text):
+                code, _, err = relcrf_command(capsys, monkeypatch, *words)
+                assert code == 0, (words, err)
                 ran += 1
         elif language == "python":
             (tmp_path / "example.py").write_text(text)
             runpy.run_path(str(tmp_path / "example.py"))
             ran += 1
-    assert ran >= 4
-    assert (tmp_path / made).exists()
+    assert ran >= 1
 
 
 def test_models_in_the_docs_are_well_formed():
     models = [text for language, text in blocks("README.md") if language == "rcrf"]
-    assert len(models) == 2
+    assert len(models) == 1
     for model in models:
         assert relcrf.parse(model).warnings == ()
 
@@ -75,7 +68,9 @@ def test_the_model_in_python(tmp_path):
     assert model.spec.rules[0].name == "courses"
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))])
+@pytest.mark.parametrize(
+    "page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
+)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
         assert (ROOT / page).parent.joinpath(target).exists(), target

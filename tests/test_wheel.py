@@ -1,6 +1,8 @@
 """The wheel holds all that relcrf needs: it runs from an unpacked one, away from the checkout."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -36,3 +38,14 @@ def test_relcrf_runs_from_its_wheel(tmp_path):
     assert where.startswith(str(tmp_path))
     assert entity == "Page"
     assert "ess" in backends
+
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    for page in ("README.md", "docs/tutorial.md"):
+        text = (ROOT / page).read_text()
+        for model in re.findall(r"^```rcrf\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            (folder / "accounts.rcrf").write_text(model)
+        for command in re.findall(r"^\$ relcrf (.+)$", text, re.MULTILINE):
+            words = [sys.executable, "-m", "relcrf", *shlex.split(command)]
+            done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, (command, done.stderr)

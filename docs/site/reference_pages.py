@@ -62,7 +62,7 @@ def settings() -> str:
     blocks = ["## Backends\n"]
     for name in backend_names():
         kind = backend_class(name)
-        blocks += _settings_table(name, kind, [field.name for field in dataclasses.fields(kind)])  # type: ignore[arg-type]
+        blocks += _settings_table(name, kind, [field.name for field in dataclasses.fields(kind)])
     blocks.append("## Inference methods\n")
     for name, method in METHODS.items():
         blocks += _settings_table(name, method, text_setting_names(method))
@@ -72,7 +72,7 @@ def settings() -> str:
 def _settings_table(name: str, kind: type, names: list[str]) -> Iterator[str]:
     """Yield the heading, the summary and the table of one class with settings."""
     types, described = field_types(kind), _descriptions(kind)
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     yield f"### {name}\n"
     yield inspect.cleandoc(kind.__doc__ or "").split("\n\nArgs:")[0] + "\n"
     rows = [

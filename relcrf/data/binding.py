@@ -87,9 +87,9 @@ class _Binder(BagCoder):
         self._execute(f"CREATE OR REPLACE TABLE {name} (code INTEGER, value VARCHAR)")
         if known:
             codes = np.arange(len(known), dtype=np.int32)
-            self.connection.register("fixed_key_values", {"code": codes, "value": np.asarray(known, dtype=object)})
-            self._execute(f"INSERT INTO {name} SELECT code, value FROM fixed_key_values")
-            self.connection.unregister("fixed_key_values")
+            self.connection.register("known_values", {"code": codes, "value": np.asarray(known, dtype=object)})
+            self._execute(f"INSERT INTO {name} SELECT code, value FROM known_values")
+            self.connection.unregister("known_values")
         if isinstance(domain, s.OpenDomain):
             self._add_data_values(domain, name, len(known))
             known = tuple(str(value) for (value,) in self._execute(f"SELECT value FROM {name} ORDER BY code"))

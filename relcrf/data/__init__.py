@@ -1,1 +1,1 @@
-"""Tables: found, read, checked against a model, and coded to dense integers."""
+"""Datasets: reading tables, checking them against a model, and coding them as dense integers."""

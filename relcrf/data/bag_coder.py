@@ -1,4 +1,4 @@
-"""Bags: where a model's many-valued attributes stand in the raw tables, and their coded tables."""
+"""Bag attributes: locating their columns in raw tables and building their coded tables."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from relcrf.model.types import Bag, Real
 
 
 class BagCoder(ColumnCoder):
-    """Coding of bags."""
+    """A column coder that also builds the coded tables of bags."""
 
     def _find_bag_columns(
         self, entity: Entity, attribute: AttributeDeclaration, *, quiet: bool = False
     ) -> tuple[RawTable, str, str, str | None] | None:
-        """Table of a bag, its columns of things and of values, and that of counts if it has one."""
+        """Return the table of a bag, its entity and value columns, and its count column (None without one)."""
         assert isinstance(attribute.type, Bag)
         own = self.dataset.find_table(entity.name)
         column = own.column(attribute.name) if own else None
@@ -40,15 +40,13 @@ class BagCoder(ColumnCoder):
             if len(table.columns) < 2:
                 if not quiet:
                     message = f"the table of the bag {entity.name}.{attribute.name} needs two columns"
-                    hint = (
-                        f"give it the columns {fold_name(entity.name)} and {fold_name(bag_value_names(attribute)[1])}"
-                    )
+                    hint = f"name its columns {fold_name(entity.name)} and {fold_name(bag_value_names(attribute)[1])}"
                     self.problems.append(Diagnostic("E218", message, DataLocation(table.location), hint))
                 return None
             columns = table.columns[0], table.columns[1]
             if not quiet:
                 self.bound.notes.append(
-                    f"{table.location}: took '{columns[0]}' for the {entity.name} and '{columns[1]}' for the value"
+                    f"{table.location}: using '{columns[0]}' for the {entity.name} and '{columns[1]}' for the value"
                 )
         count = table.column("count")
         return table, *columns, count if count != columns[1] else None
@@ -57,9 +55,9 @@ class BagCoder(ColumnCoder):
     def _unnest_list_column(
         table: RawTable, entity: Entity, column: str
     ) -> tuple[RawTable, str, str, str | None] | None:
-        """A bag that is a column of lists, as a table of its own: a row for each value."""
+        """Return a list column of an entity table as a bag table with one row per list item."""
         key = table.column(entity.key)
-        keys = [] if key is None else [key]  # without keys the values are looked at alone
+        keys = [] if key is None else [key]  # without keys only the values are checked
         cells = ", ".join([*(f"raw.{quoted(k)}" for k in keys), f"unnest(raw.{quoted(column)}) AS {quoted(column)}"])
         types = (*map(table.column_type, keys), table.column_type(column).removesuffix("[]"))
         unnested = replace(
@@ -96,29 +94,33 @@ class BagCoder(ColumnCoder):
             amount = scalar_conversion(table, count_column, Real()).converted
             bad = find_bad_rows(self.connection, table, count_column, f"coalesce(abs({amount}) > 1e30, true)")
             if bad:
-                message = f"'{bad.value}' is no count"
-                self.problems.append(bad.diagnostic("E215", message, table, count_column, "counts are finite numbers"))
+                message = f"'{bad.value}' is not a count"
+                hint = "counts must be finite numbers"
+                self.problems.append(bad.diagnostic("E215", message, table, count_column, hint))
         if code is not None and not self.problems:
             selected = f"coalesce(e.vid, -1)::INTEGER AS vid, {code[0]}::INTEGER AS code, {amount}::FLOAT AS count"
-            given = f"{code[0]} IS NOT NULL" if code[1] else f"{text_sql(table, value_column)} IS NOT NULL"
-            for careful in (False, True):
-                join = self._entity_join(entity.name, table, entity_column, "e", normalize=careful)
-                sql = f"SELECT {selected} FROM {table.scan} AS raw {join} {code[1]} WHERE {given}"
+            row_filter = f"{code[0]} IS NOT NULL" if code[1] else f"{text_sql(table, value_column)} IS NOT NULL"
+            for normalize in (False, True):
+                join = self._entity_join(entity.name, table, entity_column, "e", normalize=normalize)
+                sql = f"SELECT {selected} FROM {table.scan} AS raw {join} {code[1]} WHERE {row_filter}"
                 if self._aggregate_bag(entity.name, attribute, table, sql):
                     return
-        given = f"{text_sql(table, value_column)} IS NOT NULL"
-        message = f"the {entity.name} of a value of {name} is missing"
-        self._check_references(entity.name, table, entity_column, message, "a value of a bag is that of a thing", given)
-        assert self.problems, f"the rows of {name} are wrong, and none is found"
+        row_filter = f"{text_sql(table, value_column)} IS NOT NULL"
+        message, hint = (
+            f"a value of {name} has no {entity.name}",
+            f"each row of a bag needs the key of its {entity.name}",
+        )
+        self._check_references(entity.name, table, entity_column, message, hint, row_filter)
+        assert self.problems, f"no bad row found in the table of {name}, although the join lost rows"
 
     def _aggregate_bag(self, entity: str, attribute: AttributeDeclaration, table: RawTable, sql: str) -> bool:
-        """Makes the columns of a bag: a row for each thing and value, sorted, its counts added up.
+        """Build the columns of a bag: one row per entity and value, sorted, with its counts added up.
 
-        False where a row names no thing.
+        Return False, without building them, if a row refers to an unknown entity.
         """
         assert isinstance(attribute.type, Bag)
-        things, values = self.bound.sizes[entity], len(self.bound.domains[attribute.type.domain])
-        fields = (IntegerField("vid", 0, things), IntegerField("code", 0, values), FloatField("count"))
+        n_entities, n_values = self.bound.sizes[entity], len(self.bound.domains[attribute.type.domain])
+        fields = (IntegerField("vid", 0, n_entities), IntegerField("code", 0, n_values), FloatField("count"))
         ((rows,),) = self.connection.execute(f"SELECT count(*) FROM {table.scan} AS raw").fetchall()
         sorted_rows = BucketSort(fields, int(rows), self.dataset.storage)
         types = {"vid": np.int32, "code": np.int32, "count": np.float32}
@@ -126,15 +128,15 @@ class BagCoder(ColumnCoder):
             if len(batch["vid"]) and batch["vid"].min() < 0:
                 return False
             sorted_rows.add(batch)
-        growing = {column: self.dataset.storage.column(dtype) for column, dtype in types.items()}
+        builders = {column: self.dataset.storage.column(dtype) for column, dtype in types.items()}
         for bucket in sorted_rows.buckets():
             is_new = np.ones(len(bucket["vid"]), dtype=bool)
             is_new[1:] = (bucket["vid"][1:] != bucket["vid"][:-1]) | (bucket["code"][1:] != bucket["code"][:-1])
-            first = np.flatnonzero(is_new)
-            growing["vid"].append(bucket["vid"][first])
-            growing["code"].append(bucket["code"][first])
-            growing["count"].append(np.add.reduceat(bucket["count"].astype(np.float64), first))
+            starts = np.flatnonzero(is_new)
+            builders["vid"].append(bucket["vid"][starts])
+            builders["code"].append(bucket["code"][starts])
+            builders["count"].append(np.add.reduceat(bucket["count"].astype(np.float64), starts))
         self.bound.register_columns(
-            bag_table(entity, attribute.name), {n: column.finish() for n, column in growing.items()}
+            bag_table(entity, attribute.name), {n: column.finish() for n, column in builders.items()}
         )
         return True

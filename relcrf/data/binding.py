@@ -1,9 +1,9 @@
-"""A model's declarations tied to a dataset's tables, checked and coded to dense integers.
+"""The binding of a model to a dataset: its declarations are checked against the tables and coded as dense integers.
 
-For each entity a table of `vid, key, attributes...`, vid counted from 0 in the order of the keys; for each relation one of
-distinct tuples of vids and codes with their attributes; for each random relation the tuples that the data lists, with
-their states; for each bag `vid, code, count`; for each domain `code, value` (`names.py` says what they are called).
-All real tables with int32 columns: joins over them are what DuckDB is fastest at.
+Each entity type gets a table of `vid, key, attributes...`, with vids numbered from 0 in the order of the keys; each
+relation one of distinct tuples of vids and codes with their attributes; each random relation one of the tuples listed
+in the data, with their states; each bag one of `vid, code, count`; each domain one of `code, value` (names: `names.py`).
+All of them are materialized tables with int32 columns, which DuckDB joins fastest.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from relcrf.model.types import Bag, Bool, DomainType
 
 
 def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str, ...]] | None = None) -> BoundModel:
-    """Makes the coded tables of a model.
+    """Build the coded tables of a model.
 
     Args:
-        vocabulary: values of open domains that keep their codes, as a trained model knew them; new values come after.
+        vocabulary: Values of open domains that keep their codes, those of a trained model; new values follow them.
 
     Raises:
-        DataError: with every mistake that was found in the tables.
+        DataError: The tables do not fit the model; lists every problem found in them.
     """
     with dataset.store.reraise_plugin_errors():
         return _Binder(BoundModel(spec, dataset), vocabulary or {}).run()
@@ -45,7 +45,7 @@ def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str
 
 @dataclass(frozen=True)
 class _ValueColumn:
-    """A value that tuples have: its name in the coded table, its raw column for messages, and SQL of the coded value."""
+    """A value column of tuples: its name in the coded table, its raw column for messages, and SQL of the coded value."""
 
     name: str
     raw_column: str
@@ -53,7 +53,10 @@ class _ValueColumn:
 
 
 class _Binder(BagCoder):
-    """One binding at work. Mistakes are gathered: from the first one on tables are checked, and no more made than that needs."""
+    """The state of one binding.
+
+    Problems are collected. After the first one, further tables are checked, and built only as far as the checks need.
+    """
 
     def __init__(self, bound: BoundModel, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
         super().__init__(bound)
@@ -69,7 +72,7 @@ class _Binder(BagCoder):
         for random in self.spec.random_relations:
             self._bind_random_relation(random)
         if self.problems:
-            # What several declarations read from one table is told once.
+            # Several declarations may read one table: report each problem once.
             raise DataError({(d.code, d.message, d.location): d for d in self.problems}.values())
         return self.bound
 
@@ -83,68 +86,71 @@ class _Binder(BagCoder):
             columns = f"i::INTEGER AS code, (i + {domain.low})::VARCHAR AS value"
             self._execute(f"CREATE OR REPLACE TABLE {name} AS SELECT {columns} FROM range({size}) AS t(i)")
             return
-        known = tuple(self.vocabulary.get(domain.name, ())) if isinstance(domain, s.OpenDomain) else domain.values
+        values = tuple(self.vocabulary.get(domain.name, ())) if isinstance(domain, s.OpenDomain) else domain.values
         self._execute(f"CREATE OR REPLACE TABLE {name} (code INTEGER, value VARCHAR)")
-        if known:
-            codes = np.arange(len(known), dtype=np.int32)
-            self.connection.register("known_values", {"code": codes, "value": np.asarray(known, dtype=object)})
+        if values:
+            codes = np.arange(len(values), dtype=np.int32)
+            self.connection.register("known_values", {"code": codes, "value": np.asarray(values, dtype=object)})
             self._execute(f"INSERT INTO {name} SELECT code, value FROM known_values")
             self.connection.unregister("known_values")
         if isinstance(domain, s.OpenDomain):
-            self._add_data_values(domain, name, len(known))
-            known = tuple(str(value) for (value,) in self._execute(f"SELECT value FROM {name} ORDER BY code"))
-        self.bound.domains[domain.name] = known
+            self._add_data_values(domain, name, len(values))
+            values = tuple(str(value) for (value,) in self._execute(f"SELECT value FROM {name} ORDER BY code"))
+        self.bound.domains[domain.name] = values
 
     def _add_data_values(self, domain: s.OpenDomain, name: str, n_known: int) -> None:
-        """Add the values of an open domain that the data has to its table, in the order of their texts."""
-        spellings = []
+        """Append the values of an open domain that occur in the data to its table, sorted as texts."""
+        code_tables = []
         for number, (table, column) in enumerate(self._domain_columns(domain.name)):
-            # Cells are made distinct as they are, and cleaned after that: there are few, and cleaning is slow.
-            spelling = f"cells.{domain.name}.{number}"
-            self._record_source(
-                domain.name, self.dataset.find_table(table.name) or table
-            )  # of a column of lists, its table
+            # Deduplicate the raw cells before they are trimmed: trimming is slow, and few cells are distinct.
+            code_table = f"cells.{domain.name}.{number}"
+            source = self.dataset.find_table(table.name) or table  # for a list column, the table that has it
+            self._record_source(domain.name, source)
             cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
             with self._collect_read_errors(table):
                 self._execute(
-                    f"CREATE OR REPLACE TABLE {quoted(spelling)} AS "
+                    f"CREATE OR REPLACE TABLE {quoted(code_table)} AS "
                     f"SELECT raw.{quoted(column)} AS cell, {text_sql(table, column)} AS value FROM {cells}"
                 )
-                self.cell_code_tables[domain.name, table.location, column] = spelling
-                spellings.append(spelling)
-        scans = [f"SELECT DISTINCT value FROM {quoted(spelling)}" for spelling in spellings]
-        found = " UNION ".join(scans) if scans else "SELECT NULL::VARCHAR AS value"
+                self.cell_code_tables[domain.name, table.location, column] = code_table
+                code_tables.append(code_table)
+        scans = [f"SELECT DISTINCT value FROM {quoted(code_table)}" for code_table in code_tables]
+        values = " UNION ".join(scans) if scans else "SELECT NULL::VARCHAR AS value"
         self._execute(
-            f"INSERT INTO {name} SELECT {n_known} + row_number() OVER (ORDER BY value) - 1, value FROM ({found}) "
+            f"INSERT INTO {name} SELECT {n_known} + row_number() OVER (ORDER BY value) - 1, value FROM ({values}) "
             f"WHERE value IS NOT NULL AND value NOT IN (SELECT value FROM {name})"
         )
-        for spelling in spellings:
-            coded = f"SELECT s.cell, d.code FROM {quoted(spelling)} AS s JOIN {name} AS d ON d.value = s.value"
-            self._execute(f"CREATE OR REPLACE TABLE {quoted(spelling)} AS {coded}")
+        for code_table in code_tables:
+            coded = f"SELECT s.cell, d.code FROM {quoted(code_table)} AS s JOIN {name} AS d ON d.value = s.value"
+            self._execute(f"CREATE OR REPLACE TABLE {quoted(code_table)} AS {coded}")
 
     def _domain_columns(self, domain: str) -> list[tuple[RawTable, str]]:
         """Return every column that holds values of a domain."""
-        found: list[tuple[RawTable, str | None]] = []
+        columns_found: list[tuple[RawTable, str | None]] = []
         for entity in self.spec.entities:
             table = self.dataset.find_table(entity.name)
             for attribute in entity.attributes:
                 if attribute.type == DomainType(domain) and table is not None:
-                    found.append((table, table.column(attribute.name)))
+                    columns_found.append((table, table.column(attribute.name)))
                 elif attribute.type == Bag(domain) and (bag := self._find_bag_columns(entity, attribute, quiet=True)):
-                    found.append((bag[0], bag[2]))
+                    columns_found.append((bag[0], bag[2]))
         relations: tuple[s.Relation | s.RandomRelation, ...] = (*self.spec.relations, *self.spec.random_relations)
         for relation in relations:
             table = self.dataset.find_table(relation.name)
             if table is None:
                 continue
             if isinstance(relation, s.Relation):
-                found += [(table, table.column(a.name)) for a in relation.attributes if a.type == DomainType(domain)]
+                columns_found += [
+                    (table, table.column(a.name)) for a in relation.attributes if a.type == DomainType(domain)
+                ]
             elif relation.type == DomainType(domain):
-                found.append((table, self._find_value_column(relation, table, quiet=True)))
+                columns_found.append((table, self._find_value_column(relation, table, quiet=True)))
             columns = self._find_argument_columns(relation, table, quiet=True)
-            sorts = [parameter.type_name for parameter in relation.parameters]
-            found += [(table, column) for sort, column in zip(sorts, columns, strict=True) if sort == domain]
-        return [(table, column) for table, column in found if column is not None]
+            type_names = [parameter.type_name for parameter in relation.parameters]
+            columns_found += [
+                (table, column) for type_name, column in zip(type_names, columns, strict=True) if type_name == domain
+            ]
+        return [(table, column) for table, column in columns_found if column is not None]
 
     # Entities
 
@@ -161,7 +167,7 @@ class _Binder(BagCoder):
                 self._bind_bag(entity, attribute)
 
     def _bind_entity_table(self, entity: s.Entity, table: RawTable) -> None:
-        """The coded table of an entity; of its keys alone where anything is wrong, to tell what relations may name."""
+        """Create the coded table of an entity type; after a problem only its keys, for checking references to them."""
         key = table.column(entity.key)
         if key is None:
             message = f"the table of {entity.name} has no key column '{entity.key}'"
@@ -177,7 +183,7 @@ class _Binder(BagCoder):
                 columns.append(f"NULL::INTEGER AS {quoted(attribute_column(attribute.name))}")
                 if table.column(attribute.name):
                     self.bound.notes.append(
-                        f"{table.location}: column '{attribute.name}' is not read, for it is latent"
+                        f"{table.location}: column '{attribute.name}' is ignored, its attribute is latent"
                     )
                 continue
             column = self._attribute_sql(entity.name, attribute, table)
@@ -201,7 +207,7 @@ class _Binder(BagCoder):
         self.bound.sizes[entity.name] = int(str(size))
 
     def _check_keys(self, entity: s.Entity, table: RawTable, key: str) -> str:
-        """Tells of keys that are missing or stand twice; DuckDB's type of the others."""
+        """Report missing and duplicate keys, and return DuckDB's type of the keys."""
         text = text_sql(table, key)
         rows, present, distinct, whole = self._execute(
             f"SELECT count(*), count(key), count(DISTINCT key), count({integer_sql('key')}) "
@@ -209,13 +215,13 @@ class _Binder(BagCoder):
         )[0]
         if present != rows:
             self._report_missing_values(
-                table, key, f"the key of a {entity.name} is missing", "every row needs its own key"
+                table, key, f"the key of a {entity.name} is missing", "every row needs a distinct key"
             )
         if distinct != present:
-            twice = find_duplicate_rows(self.connection, table, key, [text])
-            assert twice
-            message = f"two rows of {entity.name} have the key '{twice.value}'"
-            self.problems.append(twice.diagnostic("E214", message, table, key, "keys must be distinct"))
+            duplicates = find_duplicate_rows(self.connection, table, key, [text])
+            assert duplicates
+            message = f"two rows of {entity.name} have the key '{duplicates.value}'"
+            self.problems.append(duplicates.diagnostic("E214", message, table, key, "keys must be distinct"))
         return "BIGINT" if whole == present else "VARCHAR"
 
     # Relations
@@ -223,7 +229,7 @@ class _Binder(BagCoder):
     def _find_argument_columns(
         self, relation: s.Relation | s.RandomRelation, table: RawTable, *, quiet: bool = False
     ) -> list[str | None]:
-        """The columns of a relation's arguments, by name or else the first ones; None for one that is not there."""
+        """Return the columns of a relation's arguments, by name or else by position; None for a missing one."""
         named = [table.column(p.name) for p in relation.parameters]
         if all(named):
             return named
@@ -237,7 +243,7 @@ class _Binder(BagCoder):
             taken = free[: len(relation.parameters)]
             if not quiet:
                 pairs = ", ".join(f"'{c}' for {p.name}" for c, p in zip(taken, relation.parameters, strict=True))
-                self.bound.notes.append(f"{table.location}: took {pairs}")
+                self.bound.notes.append(f"{table.location}: using {pairs}")
             return [*taken]
         for parameter, column in zip(relation.parameters, named, strict=True) if not quiet else ():
             if column is None:
@@ -270,13 +276,13 @@ class _Binder(BagCoder):
         values: Sequence[_ValueColumn],
         name: str,
     ) -> None:
-        """Makes a table of the distinct coded tuples with their values, or tells what is wrong with them."""
-        codes, joined = [], []
+        """Create the table of the distinct coded tuples with their values, or report their problems."""
+        codes, entity_joins = [], []
         for k, (parameter, column) in enumerate(zip(relation.parameters, columns, strict=True)):
             if column is None:
                 codes.append(("NULL", ""))
             elif self.spec.entity(parameter.type_name):
-                joined.append((k, parameter.type_name, column))
+                entity_joins.append((k, parameter.type_name, column))
                 codes.append((f"e{k}.vid", ""))
             else:
                 code = self._domain_value_join(f"{relation.name}.{parameter.name}", parameter.type_name, table, column)
@@ -288,8 +294,11 @@ class _Binder(BagCoder):
         selected = [f"{code} AS {a}" for a, (code, _) in zip(arguments, codes, strict=True)]
         selected += [f"{value.code_sql} AS {quoted(value.name)}" for value in values]
         missing = " + ".join(f"count(*) - count({a})" for a in arguments)
-        for careful in (False, True):
-            joins = [self._entity_join(sort, table, column, f"e{k}", normalize=careful) for k, sort, column in joined]
+        for normalize in (False, True):
+            joins = [
+                self._entity_join(entity, table, column, f"e{k}", normalize=normalize)
+                for k, entity, column in entity_joins
+            ]
             joins += [join for _, join in codes]
             self._execute(
                 f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT DISTINCT {', '.join(selected)} "
@@ -298,10 +307,10 @@ class _Binder(BagCoder):
             (incomplete,) = self._execute(f"SELECT {missing} FROM {quoted(name)}")[0]
             if not incomplete:
                 break
-        repeated = f"SELECT 1 FROM {quoted(name)} GROUP BY {', '.join(arguments)} HAVING count(*) > 1 LIMIT 1"
-        if incomplete or (values and self._execute(repeated)):
+        duplicates = f"SELECT 1 FROM {quoted(name)} GROUP BY {', '.join(arguments)} HAVING count(*) > 1 LIMIT 1"
+        if incomplete or (values and self._execute(duplicates)):
             self._report_bad_tuples(relation, table, columns, values)
-            assert self.problems, f"the tuples of {relation.name} are wrong, and none is found"
+            assert self.problems, f"no bad row found in the table of {relation.name}, although its tuples are invalid"
 
     def _report_bad_tuples(
         self,
@@ -310,52 +319,56 @@ class _Binder(BagCoder):
         columns: Sequence[str | None],
         values: Sequence[_ValueColumn],
     ) -> None:
-        """Reports rows that lack an argument, name what is not there, or give a tuple a second value of an attribute.
+        """Report rows that lack an argument, refer to an unknown entity, or give a tuple a second value of an attribute.
 
         Args:
-            columns: of the arguments; None where the table has none.
+            columns: Columns of the arguments; None for a missing one.
         """
         identity = []
         for parameter, column in zip(relation.parameters, columns, strict=True):
             if column is not None:
                 message = f"the {parameter.name} of a {relation.name} is missing"
-                self._check_references(parameter.type_name, table, column, message, "a tuple needs all its arguments")
+                self._check_references(
+                    parameter.type_name, table, column, message, "every tuple needs all its arguments"
+                )
                 identity.append(text_sql(table, column))
         for value in values if len(identity) == len(columns) else ():
-            again = find_duplicate_rows(self.connection, table, value.raw_column, identity, value.code_sql)
-            if again:
+            duplicates = find_duplicate_rows(self.connection, table, value.raw_column, identity, value.code_sql)
+            if duplicates:
                 message = (
-                    f"a tuple of {relation.name} stands more than once, with different values of '{value.raw_column}'"
+                    f"a tuple of {relation.name} occurs more than once, with different values of '{value.raw_column}'"
                 )
-                hint = "a tuple has one value of each attribute; add them up or choose one before"
-                self.problems.append(again.diagnostic("E220", message, table, value.raw_column, hint))
+                hint = "a tuple has one value per attribute; aggregate its rows or keep one of them"
+                self.problems.append(duplicates.diagnostic("E220", message, table, value.raw_column, hint))
 
     def _find_value_column(self, relation: s.RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
-        """The column with the values of a random relation's variables; None where each tuple that is listed holds."""
+        """Return the column with the values of a random relation; None if every listed tuple is true."""
         arguments = self._find_argument_columns(relation, table, quiet=True)
-        found = table.state_column(relation, arguments)
-        rest = [c for c in table.columns if c not in arguments] if all(arguments) else []
-        if found is None and not isinstance(relation.type, Bool) and len(rest) == 1:
-            found = rest[0]
+        column = table.state_column(relation, arguments)
+        other_columns = [c for c in table.columns if c not in arguments] if all(arguments) else []
+        if column is None and not isinstance(relation.type, Bool) and len(other_columns) == 1:
+            column = other_columns[0]
             if not quiet:
-                self.bound.notes.append(f"{table.location}: took '{found}' for the value of {relation.name}")
-        elif found is None and rest and not quiet:
-            columns = listing(f"'{c}'" for c in rest)
+                self.bound.notes.append(f"{table.location}: using '{column}' as the value of {relation.name}")
+        elif column is None and other_columns and not quiet:
+            columns = listing(f"'{c}'" for c in other_columns)
             self.bound.notes.append(
-                f"{table.location}: {columns} not read, every tuple of {relation.name} that is listed holds; "
-                "a column of truth values is called 'value'"
+                f"{table.location}: {columns} ignored, every listed tuple of {relation.name} is true; "
+                "a column of truth values must be named 'value'"
             )
-        return found
+        return column
 
     def _bind_random_relation(self, relation: s.RandomRelation) -> None:
-        """The tuples that the data lists, with a state each; one without a value is a query."""
+        """Create the table of a random relation's listed tuples with their states; one without a value is a query."""
         name = listed_table(relation.name)
         table = self.dataset.find_table(relation.name)
         if table is None:
             known = [t.name for t in self.dataset.tables.values()]
             guess = suggestion(relation.name, known)
             remark = f" ({guess})" if guess else ""
-            self.bound.notes.append(f"there is no table '{s.fold_name(relation.name)}': every tuple is a query{remark}")
+            self.bound.notes.append(
+                f"the table '{s.fold_name(relation.name)}' is missing: every tuple is a query{remark}"
+            )
             arguments = ", ".join(f"NULL::INTEGER AS a{k}" for k in range(len(relation.parameters)))
             self._execute(
                 f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT {arguments}, NULL::INTEGER AS state WHERE false"
@@ -363,7 +376,7 @@ class _Binder(BagCoder):
             return
         self._record_source(relation.name, table)
         if isinstance(relation.type, Bool) and not table.is_open:
-            # Of a relation that is listed, what is not listed does not hold.
+            # Closed world: a tuple that the table does not list is false.
             self.bound.closed_world.add(relation.name)
         with self._collect_read_errors(table):
             self._bind_listed_tuples(relation, table)
@@ -382,6 +395,6 @@ class _Binder(BagCoder):
             values.append(_ValueColumn("state", table.columns[0], "1::INTEGER"))
         else:
             message = f"the table of {relation.name} has no column with its values"
-            hint = f"call it 'value'; the columns are {listing(table.columns)}"
+            hint = f"name it 'value'; the columns are {listing(table.columns)}"
             self.problems.append(Diagnostic("E212", message, DataLocation(table.location), hint))
         self._create_tuple_table(relation, table, columns, values, listed_table(relation.name))

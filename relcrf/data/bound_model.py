@@ -1,4 +1,4 @@
-"""A model's coded tables: what binding makes, and what grounding reads."""
+"""A model bound to a dataset: the coded tables that binding builds and grounding reads."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ T = TypeVar("T")
 
 @dataclass
 class BoundModel:
-    """A model's tables in DuckDB, and what was learnt while they were made.
+    """The coded tables of a model in DuckDB, with the facts found while they were built.
 
     Args:
-        sizes: number of things of each entity.
-        domains: the values of every domain, in the order of their codes; open domains as found in the data.
-        vector_lengths: of each vector attribute, by (entity, attribute).
-        notes: what was assumed, for the user to see.
-        missing_labels: predicted attributes without a column, (entity, attribute).
-        closed_world: random relations whose tuples are false unless the data lists them.
-        product_relations: random relations that admit every tuple of their arguments.
-        external_tables: tables that are columns of numbers outside of DuckDB: the bags, sorted by thing and value.
-        sources: for each entity, relation, bag (`Entity.attribute`) and domain, the places of the tables it was read from.
+        sizes: Number of entities of each entity type.
+        domains: Values of every domain in the order of their codes; those of open domains as found in the data.
+        vector_lengths: Length of each vector attribute, by (entity type, attribute).
+        notes: Assumptions that binding made, shown to the user.
+        missing_labels: Predicted attributes without a column, as (entity type, attribute).
+        closed_world: Random relations whose tuples are false unless the data lists them.
+        product_relations: Random relations that admit every tuple of their arguments.
+        external_tables: Tables stored as NumPy columns outside DuckDB: the bags, sorted by entity and value.
+        sources: Locations of the raw tables of each entity type, relation, bag (`Entity.attribute`) and domain.
         content_hashes: hashes of raw tables, by their places, as they are asked for (`contents.py`).
     """
 
@@ -54,7 +54,7 @@ class BoundModel:
     external_tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     content_hashes: dict[str, str] = field(default_factory=dict)
     connection: duckdb.DuckDBPyConnection = field(init=False)
-    """A cursor on the dataset's database with a schema of its own: bindings of several models do not meet."""
+    """A cursor on the dataset's database with a separate schema, which isolates several models on one dataset."""
     schema: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,21 +65,21 @@ class BoundModel:
         weakref.finalize(self, _drop_schema, self.connection, self.schema).atexit = False
 
     def register_columns(self, table: str, columns: Mapping[str, np.ndarray]) -> None:
-        """Makes columns a table of the binding; they are read where they are."""
+        """Register columns as a table of the bound model; they are scanned in place."""
         self.external_tables[table] = dict(columns)
         self.connection.register(table, self.external_tables[table])
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own that sees the coded tables; not the raw ones, for it takes a millisecond to show it a frame."""
+        """Return a new connection that sees the coded tables, but not raw data frames: registering one takes a millisecond."""
         cursor = self.dataset.connection.cursor()
         cursor.execute(f"SET schema = '{self.schema}'")
         for table, columns in self.external_tables.items():
             cursor.register(table, columns)
         return cursor
 
-    def size(self, sort: str) -> int:
-        """Return the number of things of an entity, or of values of a domain."""
-        return self.sizes[sort] if sort in self.sizes else len(self.domains[sort])
+    def size(self, type_name: str) -> int:
+        """Return the number of entities of an entity type, or of values of a domain."""
+        return self.sizes[type_name] if type_name in self.sizes else len(self.domains[type_name])
 
     def count_rows(self, table: str) -> int:
         """Return the number of rows of a coded table."""
@@ -89,41 +89,43 @@ class BoundModel:
         return int(n)
 
     def keys(self, entity: str) -> np.ndarray:
-        """The keys of an entity's things as text, shape (n,), in the order of their vids."""
+        """Return the keys of an entity type as text, shape (n,), in the order of the vids."""
         rows = self.connection.execute(
             f"SELECT CAST(key AS VARCHAR) AS key FROM {quoted(entity_table(entity))} ORDER BY vid"
         )
         return np.asarray(rows.fetchnumpy()["key"], dtype=object)
 
-    def texts(self, sort: str) -> np.ndarray:
-        """Return the keys of an entity's things, or the values of a domain, shape (n,), object, by their vids or codes."""
-        return self.keys(sort) if self.spec.entity(sort) else np.asarray(self.domains[sort], dtype=object)
+    def texts(self, type_name: str) -> np.ndarray:
+        """Return the keys of an entity type or the values of a domain, shape (n,), object, by vid or code."""
+        return (
+            self.keys(type_name) if self.spec.entity(type_name) else np.asarray(self.domains[type_name], dtype=object)
+        )
 
     def codes(self, entity: str, attribute: str) -> np.ndarray:
-        """The states of a predicted attribute, shape (n,), int32; -1 where missing."""
+        """Return the states of a predicted attribute by vid, shape (n,), int32; -1 where missing."""
         column, table = quoted(attribute_column(attribute)), quoted(entity_table(entity))
         sql = f"SELECT coalesce({column}, -1)::INTEGER AS c FROM {table} ORDER BY vid"
         return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=np.int32)
 
     def vectors(self, entity: str, attribute: str) -> np.ndarray:
-        """A vector attribute of all things, shape (n, length)."""
+        """Return a vector attribute of all entities, shape (n, length)."""
         length = self.vector_lengths[entity, attribute]
         columns = ", ".join(f"{quoted(attribute_column(attribute))}[{d + 1}] AS c{d}" for d in range(length))
-        found = self.connection.execute(
+        rows = self.connection.execute(
             f"SELECT {columns} FROM {quoted(entity_table(entity))} ORDER BY vid"
         ).fetchnumpy()
-        return np.column_stack([found[f"c{d}"] for d in range(length)])
+        return np.column_stack([rows[f"c{d}"] for d in range(length)])
 
     def has_column(self, entity: str, column: str) -> bool:
-        """Whether an entity's own table has a column, declared or not."""
+        """Return True if the table of an entity type has a column, declared or not."""
         table = self.dataset.find_table(entity)
         return table is not None and table.column(column) is not None
 
     def raw_column(self, entity: str, column: str) -> np.ndarray:
-        """A column of an entity's own table as text, by vid, whether the model declares it or not; '' where missing.
+        """Return a column of an entity type's table as text by vid, declared or not; '' where missing.
 
         Raises:
-            DataError: where the table has no such column.
+            DataError: The table has no such column (E212).
         """
         table = self.dataset.find_table(entity)
         found = table.column(column) if table else None
@@ -132,7 +134,9 @@ class BoundModel:
             known = table.columns if table else ()
             message = f"the table of {entity} has no column '{column}'"
             place = DataLocation(table.location if table else self.dataset.location)
-            raise DataError(Diagnostic("E212", message, place, suggestion(column, known) or f"it has {listing(known)}"))
+            raise DataError(
+                Diagnostic("E212", message, place, suggestion(column, known) or f"its columns are {listing(known)}")
+            )
         key = table.column(declared.key)
         sql = (
             f"SELECT coalesce({text_sql(table, found)}, '') AS c FROM {table.scan} AS raw "
@@ -146,18 +150,18 @@ class BoundModel:
 def reraises_plugin_errors(
     function: Callable[Concatenate[BoundModel, P], T],
 ) -> Callable[Concatenate[BoundModel, P], T]:
-    """What functions of other packages raise while queries run on bound tables is raised as it was."""
+    """Decorate a function so that errors of plugin functions in its queries are raised unchanged."""
 
     @wraps(function)
-    def told(bound: BoundModel, /, *args: P.args, **settings: P.kwargs) -> T:
+    def wrapper(bound: BoundModel, /, *args: P.args, **settings: P.kwargs) -> T:
         with bound.dataset.store.reraise_plugin_errors():
             return function(bound, *args, **settings)
 
-    return told
+    return wrapper
 
 
 def _drop_schema(connection: duckdb.DuckDBPyConnection, schema: str) -> None:
-    """Frees a binding's tables when nothing refers to it any more."""
-    with suppress(duckdb.FatalException):  # nothing is left of a database that a damaged file has ended
+    """Drop the tables of a bound model that is garbage-collected."""
+    with suppress(duckdb.FatalException):  # a damaged file may have terminated the database
         connection.execute(f"DROP SCHEMA {schema} CASCADE")
     connection.close()

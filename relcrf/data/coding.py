@@ -1,4 +1,4 @@
-"""From raw columns to typed and coded ones: the SQL of each attribute type, and where its bad values are."""
+"""SQL that converts raw columns to attribute types, and queries that locate bad rows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from relcrf.errors import DataLocation, Diagnostic
 from relcrf.model.types import AttributeType, Bool, Date, Integer, Real, String
 
 MAX_SHOWN_ROWS = 3
-"""Bad values of one column that are listed; the rest is counted."""
-
+"""Maximum bad rows of a column that a diagnostic lists; the others are counted."""
 
 WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 REAL_TYPES = ("DOUBLE", "FLOAT")
 
 MAX_EXACT_INTEGER = 9e15
-"""Below it every whole number is a floating-point number of its own."""
+"""Bound below which a double represents every integer exactly; the exact bound is 2**53, about 9.007e15."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """A raw column as SQL of the wanted type.
+    """SQL that converts a raw column to an attribute type.
 
     Args:
-        present: is there a value at all? converted: the value, NULL where it is not of the type.
-        expected: what the type takes, for messages.
+        present: Condition that the cell has a value. converted: The value, NULL if it is not of the type.
+        expected: The values that the type accepts, for messages.
     """
 
     present: str
@@ -39,25 +38,26 @@ class Conversion:
 
 
 def text_sql(table: RawTable, column: str) -> str:
-    """A column's value as trimmed text, NULL where the cell is empty; to stand beside `FROM ... AS raw`."""
+    """Return SQL of a column's cell as trimmed text, NULL if it is empty, for a query `FROM ... AS raw`."""
     cell = f"raw.{quoted(column)}"
     kind = table.column_type(column)
     if kind == "VARCHAR" or kind.startswith("ENUM"):
         return f"nullif(trim(CAST({cell} AS VARCHAR), E' \\t\\r\\n'), '')"
     if kind in REAL_TYPES:
-        # Data frames turn whole numbers with gaps into floating point: 5 comes as 5.0, a gap as NaN.
-        whole = f"CASE WHEN {cell} = floor({cell}) AND abs({cell}) < {MAX_EXACT_INTEGER} THEN CAST(CAST({cell} AS BIGINT) AS VARCHAR) "
+        # Data frames store integers with missing values as floats: 5 as 5.0, a missing value as NaN.
+        is_whole = f"{cell} = floor({cell}) AND abs({cell}) < {MAX_EXACT_INTEGER}"
+        whole = f"CASE WHEN {is_whole} THEN CAST(CAST({cell} AS BIGINT) AS VARCHAR) "
         return f"(CASE WHEN isnan({cell}) THEN NULL ELSE ({whole} ELSE CAST({cell} AS VARCHAR) END) END)"
     return f"CAST({cell} AS VARCHAR)"
 
 
 def integer_sql(text: str) -> str:
-    """SQL of a text as BIGINT, NULL unless it is spelt as a whole number: a bare cast would round 2.6 to 3."""
+    """Return SQL of a text as BIGINT, NULL unless it is written as an integer: a bare cast would round 2.6 to 3."""
     return f"(CASE WHEN CAST(TRY_CAST({text} AS BIGINT) AS VARCHAR) = {text} THEN TRY_CAST({text} AS BIGINT) END)"
 
 
 def scalar_conversion(table: RawTable, column: str, kind: AttributeType) -> Conversion:
-    """Conversion of a column to `real`, `integer`, `bool`, `string` or `date`."""
+    """Return the conversion of a column to `real`, `integer`, `bool`, `string` or `date`."""
     text = text_sql(table, column)
     match kind:
         case Real():
@@ -67,7 +67,8 @@ def scalar_conversion(table: RawTable, column: str, kind: AttributeType) -> Conv
         case Integer():
             number = f"TRY_CAST({text} AS DOUBLE)"
             present = f"({text} IS NOT NULL AND NOT coalesce(isnan({number}), false))"
-            rounded = f"(CASE WHEN {number} = floor({number}) AND abs({number}) < {MAX_EXACT_INTEGER} THEN CAST({number} AS BIGINT) END)"
+            is_whole = f"{number} = floor({number}) AND abs({number}) < {MAX_EXACT_INTEGER}"
+            rounded = f"(CASE WHEN {is_whole} THEN CAST({number} AS BIGINT) END)"
             return Conversion(present, f"coalesce({integer_sql(text)}, {rounded})", "a whole number")
         case Bool():
             return Conversion(f"({text} IS NOT NULL)", f"TRY_CAST({text} AS BOOLEAN)", "true or false")
@@ -75,17 +76,17 @@ def scalar_conversion(table: RawTable, column: str, kind: AttributeType) -> Conv
             return Conversion(f"({text} IS NOT NULL)", f"TRY_CAST({text} AS DATE)", "a date such as 2024-01-31")
         case String():
             return Conversion(f"({text} IS NOT NULL)", text, "text")
-    raise AssertionError(f"{kind} is no scalar type")
+    raise AssertionError(f"{kind} is not a scalar type")
 
 
 @dataclass(frozen=True)
 class BadRows:
-    """Rows of a raw table with the same mistake.
+    """Rows of a raw table with the same problem.
 
     Args:
-        count: of all of them.
-        examples: the first few, each its number and what stands there, None where nothing does.
-        original_row: of rows that repeat another: the first one that it repeats.
+        count: Number of all such rows.
+        examples: The first few, as (row number, cell text); None for an empty cell.
+        original_row: For duplicates, the row that the first example repeats.
     """
 
     count: int
@@ -94,12 +95,12 @@ class BadRows:
 
     @property
     def value(self) -> str:
-        """What stands in the first of them."""
+        """The cell text of the first bad row."""
         return str(self.examples[0][1])
 
     def diagnostic(self, code: str, message: str, table: RawTable, column: str, hint: str) -> Diagnostic:
-        """A diagnostic at the first bad row that tells of the others."""
-        notes = [] if self.original_row is None else [f"it stands first in row {self.original_row}"]
+        """Return a diagnostic at the first bad row, with the other rows in its notes."""
+        notes = [] if self.original_row is None else [f"first occurrence in row {self.original_row}"]
         if self.count > 1:
             others = (f"row {row}" if value is None else f"row {row} ('{value}')" for row, value in self.examples[1:])
             more = f" and {self.count - len(self.examples)} more" if self.count > len(self.examples) else ""
@@ -108,7 +109,7 @@ class BadRows:
 
 
 def any_row_matches(connection: duckdb.DuckDBPyConnection, table: RawTable, condition: str) -> bool:
-    """Whether some row of a raw table fulfils a condition: one count, without the numbers of rows."""
+    """Return True if a row of a raw table satisfies a condition; row numbers are not computed."""
     ((count,),) = connection.execute(f"SELECT count(*) FROM {table.scan} AS raw WHERE {condition}").fetchall()
     return bool(count)
 
@@ -116,13 +117,13 @@ def any_row_matches(connection: duckdb.DuckDBPyConnection, table: RawTable, cond
 def find_bad_rows(
     connection: duckdb.DuckDBPyConnection, table: RawTable, column: str, condition: str, cell_sql: str | None = None
 ) -> BadRows | None:
-    """The rows of a raw table that fulfil a condition, None where there are none.
+    """Return the rows of a raw table that satisfy a condition; None if there are none.
 
     Args:
-        cell_sql: SQL of what stands in a bad row; by default the cell of `column`.
+        cell_sql: SQL of the text shown for a bad row; by default the cell of `column`.
     """
     if not any_row_matches(connection, table, condition):
-        return None  # rows are numbered only where one has to be found
+        return None  # row numbers are computed only for a row to report
     cell = cell_sql or f"raw.{quoted(column)}"
     selected = f"raw.{row_number_column(table)}, CAST({cell} AS VARCHAR), NULL"
     return _fetch_bad_rows(connection, f"SELECT {selected} FROM {scan_with_row_numbers(table)} WHERE {condition}")
@@ -135,12 +136,12 @@ def find_duplicate_rows(
     identity: Sequence[str],
     value_sql: str | None = None,
 ) -> BadRows | None:
-    """The rows of a raw table that repeat an earlier one, None where there are none.
+    """Return the rows of a raw table that repeat an earlier row; None if there are none.
 
     Args:
-        column: what is shown of them.
-        identity: SQL of what rows are compared by. Rows without one of these repeat nothing.
-        value_sql: SQL of a value; of rows that are the same, those count whose value is not that of the first.
+        column: Column whose cell is shown.
+        identity: SQL of the expressions by which rows are compared. Rows in which one of them is NULL are skipped.
+        value_sql: SQL of a value; if set, only duplicates whose value differs from the first occurrence's are returned.
     """
     row = f"raw.{row_number_column(table)}"
     present = " AND ".join(f"{part} IS NOT NULL" for part in identity)
@@ -156,18 +157,18 @@ def find_duplicate_rows(
 
 
 def row_number_column(table: RawTable) -> str:
-    """What `numbered` calls the column of row numbers: a name that is longer than those of the table's own columns."""
+    """Return the name of the row number column: longer than all names of the table's columns, and so unique."""
     return "row".ljust(max(map(len, table.columns)) + 1, "_")
 
 
 def scan_with_row_numbers(table: RawTable) -> str:
-    """A raw table and its alias `raw`, with the numbers of its rows: each before a join or a filter could move it."""
+    """Return a FROM item, aliased `raw`, of a raw table with row numbers, computed before joins or filters reorder rows."""
     columns = ", ".join(map(quoted, (row_number_column(table), *table.columns)))
     return f"{table.numbered_scan or f'(SELECT row_number() OVER (), * FROM {table.scan})'} AS raw({columns})"
 
 
 def _fetch_bad_rows(connection: duckdb.DuckDBPyConnection, query: str) -> BadRows | None:
-    """What a query finds: the number of a row, what stands in it, and the row that it repeats."""
+    """Return the first rows and the count of a query for (row number, cell text, row that it repeats)."""
     found = connection.execute(
         f"SELECT *, count(*) OVER () FROM ({query}) AS found(row, cell, earlier) ORDER BY row LIMIT {MAX_SHOWN_ROWS}"
     ).fetchall()
@@ -178,18 +179,18 @@ def _fetch_bad_rows(connection: duckdb.DuckDBPyConnection, query: str) -> BadRow
 
 
 def text_list_sql(values: list[str] | tuple[str, ...]) -> str:
-    """A SQL list of texts."""
+    """Return a SQL list of texts."""
     return "[" + ", ".join(literal(v) for v in values) + "]"
 
 
 def is_numeric(table: RawTable, column: str) -> bool:
-    """Whether a column is one of numbers; not whether its texts look like numbers."""
+    """Return True if a column has a numeric type; texts that look like numbers do not count."""
     kind = table.column_type(column)
     return kind in WHOLE_TYPES or kind in REAL_TYPES or kind.startswith("DECIMAL")
 
 
 def number_list_sql(texts: Sequence[str]) -> str | None:
-    """A SQL list of texts as numbers: NaN, which no cell is, for one that is none; None where all are so."""
+    """Return a SQL list of texts as numbers, with NaN, which no cell equals, for other texts; None if all are NaN."""
     numbers = [_parse_number(text) for text in texts]
     return None if all(map(math.isnan, numbers)) else f"CAST({text_list_sql([*map(repr, numbers)])} AS DOUBLE[])"
 

@@ -1,4 +1,4 @@
-"""Columns of raw tables as columns of a model: types, domains, vectors, keys; every bad value is gathered with its row."""
+"""Conversion of raw columns to model columns: types, domains, vectors and keys; every bad value is reported with its row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from relcrf.model.types import Bool, DomainType, Vector
 
 
 class ColumnCoder:
-    """The SQL of single columns of one binding. What is wrong goes to `problems`."""
+    """A builder of SQL for single columns of a bound model; it collects diagnostics in `problems`."""
 
     def __init__(self, bound: BoundModel) -> None:
         self.bound = bound
@@ -35,16 +35,16 @@ class ColumnCoder:
         self.connection = bound.connection
         self.problems: list[Diagnostic] = []
         self.key_types: dict[str, str] = {}
-        """DuckDB's type of each entity's key, once its table is there."""
+        """DuckDB's type of each entity type's key, once its table exists."""
         self.cell_code_tables: dict[tuple[str, str, str], str] = {}
-        """For an open domain and a column of it (the table's place, the column): a table of its raw cells and their codes."""
+        """Tables of raw cells and their codes, by (open domain, location of the raw table, column)."""
 
     def _execute(self, text: str) -> list[tuple[object, ...]]:
         return self.connection.execute(text).fetchall()
 
     @contextmanager
     def _collect_read_errors(self, table: RawTable) -> Iterator[None]:
-        """Reports a table that turns out to be unreadable, and lets the other tables be looked at."""
+        """Collect the errors of an unreadable table, so that the other tables are still checked."""
         try:
             with report_read_errors(table.location):
                 yield
@@ -57,7 +57,7 @@ class ColumnCoder:
         self.bound.sources.setdefault(name, set()).add(table.location)
 
     def _attribute_sql(self, owner: str, attribute: AttributeDeclaration, table: RawTable) -> str | None:
-        """SQL of one attribute's column, coded; None where it is broken or absent."""
+        """Return SQL of an attribute's coded column; None if the column is invalid or missing."""
         if isinstance(attribute.type, Vector):
             return self._vector_sql(owner, attribute, table)
         column = table.column(attribute.name)
@@ -67,7 +67,7 @@ class ColumnCoder:
                 guess = suggestion(attribute.name, table.columns)
                 remark = f" ({guess})" if guess else ""
                 self.bound.notes.append(
-                    f"{table.location} has no column '{attribute.name}': every one is a query{remark}"
+                    f"{table.location} has no column '{attribute.name}': all its values are queries{remark}"
                 )
                 return "NULL::INTEGER"
             self._report_missing_column(owner, attribute.name, table)
@@ -83,13 +83,15 @@ class ColumnCoder:
         bad = find_bad_rows(self.connection, table, column, condition)
         if bad:
             message = f"'{bad.value}' is not {conversion.expected}"
-            hint = f"{owner}.{attribute.name} is declared {attribute.type}; leave the cell empty where it is missing"
+            hint = (
+                f"{owner}.{attribute.name} is declared {attribute.type}; leave the cell empty if the value is missing"
+            )
             self.problems.append(bad.diagnostic("E215", message, table, column, hint))
             return None
         return f"CASE WHEN {conversion.present} THEN {code} END"
 
     def _domain_code_sql(self, description: str, domain_name: str, table: RawTable, column: str) -> str | None:
-        """SQL of a column's codes in a domain."""
+        """Return SQL of a column's codes in a domain; None if a cell is not in the domain."""
         domain = self.spec.domain(domain_name)
         text = text_sql(table, column)
         if isinstance(domain, OpenDomain):
@@ -99,22 +101,22 @@ class ColumnCoder:
             code = (
                 f"CASE WHEN {number} BETWEEN {domain.low} AND {domain.high} THEN ({number} - {domain.low})::INTEGER END"
             )
-            known = f"the whole numbers from {domain.low} to {domain.high}"
+            allowed = f"the whole numbers from {domain.low} to {domain.high}"
         else:
             values = self.bound.domains[domain_name]
-            places = f"nullif(list_position({text_list_sql(values)}, {text}), 0)"
+            position = f"nullif(list_position({text_list_sql(values)}, {text}), 0)"
             numbers = number_list_sql(values) if is_numeric(table, column) else None
             if numbers:
-                # A number 1.0 is the value '1.0' as well as '1'.
+                # The number 1.0 matches the value '1.0' as well as '1'.
                 number = f"TRY_CAST({text} AS DOUBLE)"
-                places = f"coalesce({places}, nullif(list_position({numbers}, {number}), 0))"
-            code = f"({places} - 1)::INTEGER"
-            known = listing(values)
+                position = f"coalesce({position}, nullif(list_position({numbers}, {number}), 0))"
+            code = f"({position} - 1)::INTEGER"
+            allowed = listing(values)
         bad = find_bad_rows(self.connection, table, column, f"{text} IS NOT NULL AND {code} IS NULL")
         if bad:
-            message = f"'{bad.value}' is no value of {domain_name}"
+            message = f"'{bad.value}' is not a value of {domain_name}"
             guess = None if isinstance(domain, RangeDomain) else suggestion(bad.value, self.bound.domains[domain_name])
-            hint = guess or f"{description} takes {known}"
+            hint = guess or f"{description} takes {allowed}"
             self.problems.append(bad.diagnostic("E216", message, table, column, hint))
             return None
         return code
@@ -124,45 +126,45 @@ class ColumnCoder:
     def _vector_sql(self, owner: str, attribute: AttributeDeclaration, table: RawTable) -> str | None:
         column = table.column(attribute.name)
         numbers = {c: vector_column_pattern(attribute.name).fullmatch(c) for c in table.columns if column is None}
-        wide = [column] if column else [c for _, c in sorted((int(m[1]), c) for c, m in numbers.items() if m)]
-        if not wide:
+        columns = [column] if column else [c for _, c in sorted((int(m[1]), c) for c, m in numbers.items() if m)]
+        if not columns:
             message = f"the table of {owner} has no vector '{attribute.name}'"
             hint = (
-                f"give a list column '{attribute.name}', or number columns {attribute.name}_0, {attribute.name}_1, ..."
+                f"add a list column '{attribute.name}', or numeric columns {attribute.name}_0, {attribute.name}_1, ..."
             )
             self.problems.append(Diagnostic("E212", message, DataLocation(table.location), hint))
             return None
         if column is not None:
             value = f"TRY_CAST(raw.{quoted(column)} AS DOUBLE[])"
         else:
-            value = "[" + ", ".join(f"TRY_CAST(raw.{quoted(c)} AS DOUBLE)" for c in wide) + "]"
-        # The length that most vectors have: where all are well, it is that of each.
+            value = "[" + ", ".join(f"TRY_CAST(raw.{quoted(c)} AS DOUBLE)" for c in columns) + "]"
+        # The most frequent length; it is the length of all vectors if they are valid.
         ((length,),) = self._execute(f"SELECT mode(len({value})) FROM {table.scan} AS raw")
         size = int(str(length or 0))
         finite = f"list_transform({value}, lambda x: coalesce(isfinite(x), false))"
-        broken = f"NOT coalesce(len({value}) = {size or 'NULL'} AND list_bool_and({finite}), false)"
-        if size and not any_row_matches(self.connection, table, broken):
+        is_bad = f"NOT coalesce(len({value}) = {size or 'NULL'} AND list_bool_and({finite}), false)"
+        if size and not any_row_matches(self.connection, table, is_bad):
             self.bound.vector_lengths[owner, attribute.name] = size
             return f"CAST({value} AS DOUBLE[{size}])"
-        # Of a vector in columns a bad row shows the first column that is no finite number.
-        shown = None if column else f"{text_list_sql(wide)}[list_position({finite}, false)]"
-        bad = find_bad_rows(self.connection, table, wide[0], broken, shown)
+        # For a vector in several columns, show the first column without a finite number.
+        shown = None if column else f"{text_list_sql(columns)}[list_position({finite}, false)]"
+        bad = find_bad_rows(self.connection, table, columns[0], is_bad, shown)
         message = f"the vector {owner}.{attribute.name} is not {size or 'a list of'} finite numbers"
-        hint = "every thing needs a vector of the same length, without missing numbers"
+        hint = "every entity needs a vector of the same length, without missing numbers"
         if bad:
             self.problems.append(bad.diagnostic("E217", message, table, column or bad.value, hint))
         else:
-            self.problems.append(Diagnostic("E217", message, DataLocation(table.location, column=wide[0]), hint))
+            self.problems.append(Diagnostic("E217", message, DataLocation(table.location, column=columns[0]), hint))
         return None
 
     def _domain_value_join(self, description: str, domain: str, table: RawTable, column: str) -> tuple[str, str] | None:
-        """SQL of a value's code, and the join that it needs; None where the column is broken."""
+        """Return SQL of a value's code and the join that it needs; None if the column is invalid."""
         if isinstance(self.spec.domain(domain), OpenDomain):
             name = quoted(f"d_{column}")
-            spelling = self.cell_code_tables.get((domain, table.location, column))
-            if spelling is None:
-                return None  # the table cannot be read, which was reported
-            return f"{name}.code", f"LEFT JOIN {quoted(spelling)} AS {name} ON {name}.cell = raw.{quoted(column)}"
+            code_table = self.cell_code_tables.get((domain, table.location, column))
+            if code_table is None:
+                return None  # the table is unreadable, which has been reported
+            return f"{name}.code", f"LEFT JOIN {quoted(code_table)} AS {name} ON {name}.cell = raw.{quoted(column)}"
         code = self._domain_code_sql(description, domain, table, column)
         return None if code is None else (code, "")
 
@@ -172,11 +174,11 @@ class ColumnCoder:
         return integer_sql(text) if kind == "BIGINT" else text
 
     def _key_condition(self, entity: str, table: RawTable, column: str, alias: str, *, normalize: bool) -> str:
-        """The condition that a column of keys names a thing of the entity's table.
+        """Return the join condition between a column of keys and an entity table.
 
         Args:
-            normalize: also where cells are spelt otherwise than the keys, with blanks around them, say. Without it cells are
-                compared as they are, which is several times faster; one that matches then is the same key.
+            normalize: Also match cells that differ from the key in formatting, such as surrounding blanks. Without it
+                cells are compared unchanged, which is several times faster and never matches another key.
         """
         kind, raw = table.column_type(column), f"raw.{quoted(column)}"
         key = f"{alias}.key"
@@ -187,7 +189,7 @@ class ColumnCoder:
         return f"{key} = {self._key_sql(entity, table, column)}"
 
     def _entity_join(self, entity: str, table: RawTable, column: str, alias: str, *, normalize: bool) -> str:
-        """The join of a column of keys with the table of their things, see `_key_condition`."""
+        """Return the join of a column of keys with the entity table; see `_key_condition`."""
         same = self._key_condition(entity, table, column, alias, normalize=normalize)
         return f"LEFT JOIN {quoted(entity_table(entity))} AS {alias} ON {same}"
 
@@ -196,34 +198,34 @@ class ColumnCoder:
     def _report_missing_values(
         self, table: RawTable, column: str, message: str, hint: str, row_filter: str = "true"
     ) -> None:
-        """Reports the rows without a value in a column that needs one; `row_filter` is SQL of which rows count."""
+        """Report the rows without a value in a required column; `row_filter` is SQL that selects the rows to check."""
         bad = find_bad_rows(self.connection, table, column, f"{text_sql(table, column)} IS NULL AND {row_filter}")
         if bad:
             self.problems.append(bad.diagnostic("E213", message, table, column, hint))
 
     def _check_references(
-        self, sort: str, table: RawTable, column: str, message: str, hint: str, row_filter: str = "true"
+        self, type_name: str, table: RawTable, column: str, message: str, hint: str, row_filter: str = "true"
     ) -> None:
-        """Reports the rows of an argument that say nothing, with this message and hint, or name no thing.
+        """Report the rows whose argument is empty, with this message and hint, or refers to an unknown entity.
 
         Args:
-            sort: an entity, or a domain. Of an entity whose keys are not known nothing is said of what rows name.
-            row_filter: SQL of which rows count.
+            type_name: An entity type or a domain. References are checked only if the keys of the entity type are known.
+            row_filter: SQL that selects the rows to check.
         """
-        things = f"SELECT 1 FROM {quoted(entity_table(sort))} AS e"
-        named = [
-            f"EXISTS ({things} WHERE {self._key_condition(sort, table, column, 'e', normalize=careful)})"
+        entities = f"SELECT 1 FROM {quoted(entity_table(type_name))} AS e"
+        matches = [
+            f"EXISTS ({entities} WHERE {self._key_condition(type_name, table, column, 'e', normalize=careful)})"
             for careful in (False, True)
         ]
-        if sort in self.key_types and not any_row_matches(self.connection, table, f"NOT {named[0]}"):
-            return  # a cell that is a key as it is spelt is not empty either
+        if type_name in self.key_types and not any_row_matches(self.connection, table, f"NOT {matches[0]}"):
+            return  # a cell that equals a key is not empty
         self._report_missing_values(table, column, message, hint, row_filter)
-        if sort not in self.key_types:
+        if type_name not in self.key_types:
             return
-        condition = f"{text_sql(table, column)} IS NOT NULL AND {row_filter} AND NOT {named[1]}"
+        condition = f"{text_sql(table, column)} IS NOT NULL AND {row_filter} AND NOT {matches[1]}"
         if bad := find_bad_rows(self.connection, table, column, condition):
-            hint = f"every value of this column must be a key in the table of {sort}"
-            self.problems.append(bad.diagnostic("E219", f"there is no {sort} '{bad.value}'", table, column, hint))
+            hint = f"every value of this column must be a key in the table of {type_name}"
+            self.problems.append(bad.diagnostic("E219", f"there is no {type_name} '{bad.value}'", table, column, hint))
 
     def _report_missing_column(self, owner: str, column: str, table: RawTable, *, guess: bool = True) -> None:
         hint = suggestion(column, table.columns) if guess else None
@@ -232,8 +234,8 @@ class ColumnCoder:
         self.problems.append(Diagnostic("E212", message, DataLocation(table.location), hint or columns))
 
     def _report_missing_table(self, description: str, *names: str) -> None:
-        known = [t.name for t in self.dataset.tables.values()]
-        hint = suggestion(names[0], known) or f"the tables are {listing(known)}"
-        wanted = " or ".join(f"'{n}'" for n in dict.fromkeys(map(fold_name, names)))
-        message = f"there is no table for {description}: looked for {wanted}"
+        tables = [t.name for t in self.dataset.tables.values()]
+        hint = suggestion(names[0], tables) or f"the tables are {listing(tables)}"
+        expected = " or ".join(f"'{n}'" for n in dict.fromkeys(map(fold_name, names)))
+        message = f"the table of {description} is missing: expected {expected}"
         self.problems.append(Diagnostic("E210", message, DataLocation(self.dataset.location), hint))

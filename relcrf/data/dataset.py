@@ -1,4 +1,4 @@
-"""A dataset: named raw tables behind one DuckDB connection, not yet tied to a model."""
+"""Datasets: named raw tables behind one DuckDB connection, independent of a model."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from relcrf.text.html_table import html_table
 
 @dataclass(frozen=True)
 class RawTable(NamedColumns):
-    """A table as it came.
+    """A raw table of a dataset.
 
     Args:
-        name: the file's name without its ending, or the name that the caller or a manifest gave.
-        location: what messages call it.
-        scan: a DuckDB table expression.
-        columns: names, in order. types: DuckDB's, in order.
-        is_open: of a random relation: tuples that are not listed are queries, and not false.
-        numbered_scan: as `scan` with the numbers of rows in front; None where they are counted from 1.
+        name: The file name without its suffix, or the name given by the caller or a manifest.
+        location: The location shown in messages.
+        scan: A DuckDB table expression.
+        columns: Column names in order. types: DuckDB's types in the same order.
+        is_open: For a random relation, unlisted tuples are queries instead of false.
+        numbered_scan: Like `scan`, with row numbers as the first column; None if rows are numbered from 1.
     """
 
     name: str
@@ -54,7 +54,7 @@ class RawTable(NamedColumns):
     numbered_scan: str | None = None
 
     def column_type(self, column: str) -> str:
-        """DuckDB's type of a column."""
+        """Return DuckDB's type of a column."""
         return self.types[self.columns.index(column)]
 
 
@@ -62,23 +62,23 @@ class Dataset:
     """Tables to ground models on.
 
     Args:
-        source: a folder of table files; a manifest `dataset.toml`, or the folder that has one; one file with tables, such
-            as a SQLite database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas,
-            Polars, Arrow), columns by name (NumPy arrays, lists), paths of table files and graphs of NetworkX.
-        memory: what tables and ground columns may take, such as `500MB`; the rest goes to files.
+        source: A folder of table files; a manifest `dataset.toml`, or the folder that contains it; one file with tables,
+            such as a SQLite database; the URL of a PostgreSQL database; or a mapping from table names to data frames
+            (pandas, Polars, Arrow), columns by name (NumPy arrays, lists), paths of table files and NetworkX graphs.
+        memory: Memory limit for tables and ground columns, e.g. `500MB`; larger data is moved to files.
 
     Raises:
-        DataError: where there is no such source, it has no table, or it cannot be read.
-        UsageError: where `memory` is no size, or a format needs a package that is not installed.
+        DataError: The source does not exist, has no table, or cannot be read.
+        UsageError: `memory` is not a size, or a format needs a package that is not installed.
     """
 
     def __init__(self, source: str | os.PathLike[str] | Mapping[str, Any], *, memory: str = DEFAULT_MEMORY) -> None:
         self.store = Store(memory)
         self.connection = self.store.connection
         self.storage = Storage(self.store.new_folder(), self.store.column_bytes)
-        """Where the long columns of groundings are kept."""
+        """Storage of the long columns of groundings."""
         self.split: SplitPlan | None = None
-        """How the manifest holds labels out."""
+        """The manifest's plan for holding out labels."""
         self._n_schemas = 0
         self._file_stamps: dict[Path, tuple[int, ...]] = {}
         self.tables: dict[str, RawTable] = {}
@@ -91,7 +91,7 @@ class Dataset:
             self.location = mask_url(source)
             for found in read_server(source, self.store):
                 self._add_table(found)
-            self._require_tables(f"the database '{self.location}'", "name a database whose schema 'public' has tables")
+            self._require_tables(f"the database '{self.location}'", "use a database whose schema 'public' has tables")
         else:
             self._add_path(Path(source))
         self.store.restrict_access()
@@ -100,11 +100,11 @@ class Dataset:
     def from_networkx(
         cls, graph: Any, *, nodes: str = "node", edges: str = "edge", memory: str = DEFAULT_MEMORY
     ) -> Dataset:
-        """The tables of a graph of NetworkX.
+        """Return a dataset with the tables of a NetworkX graph.
 
         Args:
-            nodes: name of the table of nodes: `id`, and a column for each attribute of a node.
-            edges: name of the table of edges: `source`, `target`, and a column for each attribute of an edge.
+            nodes: Name of the node table: `id`, and a column for each node attribute.
+            edges: Name of the edge table: `source`, `target`, and a column for each edge attribute.
         """
         return cls(graph_columns(graph, nodes, edges), memory=memory)
 
@@ -112,7 +112,7 @@ class Dataset:
         return f"Dataset({self.location}: {listing(t.name for t in self.tables.values())})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
-        """Itself: nothing changes it, and estimators that are cloned share it."""
+        """Return the dataset itself: it is immutable, and cloned estimators share it."""
         return self
 
     def _repr_html_(self) -> str:
@@ -120,7 +120,7 @@ class Dataset:
             (table.name, ", ".join(f"{c} {t}" for c, t in zip(table.columns, table.types, strict=True)), table.location)
             for table in self.tables.values()
         ]
-        return html_table(("table", "columns", "place"), rows)
+        return html_table(("table", "columns", "location"), rows)
 
     # Sources
 
@@ -132,55 +132,55 @@ class Dataset:
         ]
 
     def _matching_readers(self, path: Path) -> list[tuple[AbstractReader, str]]:
-        """The readers for the ending of a file, and the ending."""
+        """Return the readers for the suffix of a file, each with the suffix."""
         return [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
 
     def _read_file(self, path: Path) -> list[SourceTable] | None:
-        """The tables of a file; None where its ending is that of no table."""
-        named = self._matching_readers(path)
-        if not named:
+        """Return the tables of a file; None if no reader handles its suffix."""
+        readers = self._matching_readers(path)
+        if not readers:
             return None
         if not is_utf8(str(path.absolute())):
             raise unreadable_error(str(path), "its name is not UTF-8 text; rename it")
         try:
             self._file_stamps[path.absolute()] = _file_stamp(path)
-            for reader, suffix in named:
+            for reader, suffix in readers:
                 if reader.accepts(path):
                     return list(reader.tables(path, path.name[: -len(suffix)], self.store))
         except duckdb.Error as error:
             raise unreadable_error(str(path), notes=(first_line(error),)) from None
         except OSError as error:
             raise unreadable_error(str(path), notes=(error.strerror or str(error),)) from None
-        raise unreadable_error(str(path), "it is not what its ending says")
+        raise unreadable_error(str(path), "the content does not match the suffix of the file name")
 
     def _add_path(self, path: Path) -> None:
         if path.is_dir():
-            listed = path / manifest.FILE_NAME
-            if os.path.lexists(listed):
-                self._add_manifest(listed)
+            manifest_path = path / manifest.FILE_NAME
+            if os.path.lexists(manifest_path):
+                self._add_manifest(manifest_path)
             else:
                 self._add_folder(path)
             return
-        found = self._read_file(path) if path.is_file() and path.suffix != ".toml" else None
+        tables = self._read_file(path) if path.is_file() and path.suffix != ".toml" else None
         if path.is_file() and path.suffix == ".toml":
             self._add_manifest(path)
-        elif found is None:
-            hint = f"name a folder of tables, a {manifest.FILE_NAME} or a database"
-            what = "is no table file" if path.exists() else "does not exist"
-            raise DataError(Diagnostic("E201", f"the dataset '{path}' {what}", hint=hint))
+        elif tables is None:
+            hint = f"pass a folder of tables, a {manifest.FILE_NAME} or a database"
+            problem = "is not a table file" if path.exists() else "does not exist"
+            raise DataError(Diagnostic("E201", f"the dataset '{path}' {problem}", hint=hint))
         else:
-            for table in found:
+            for table in tables:
                 self._add_table(table)
-            self._require_tables(f"the file '{path}'", "name a file with tables")
+            self._require_tables(f"the file '{path}'", "pass a file with tables")
 
     def _add_folder(self, folder: Path) -> None:
         for path in sorted(folder.iterdir()):
             if path.is_file() and self._matching_readers(path):
                 _require_inside_folder(path, folder)
-                for found in self._read_file(path) or ():
-                    self._add_table(found)
-        endings = listing((s for reader in self._readers for s in reader.suffixes), limit=40)
-        self._require_tables(f"the folder '{folder}'", f"tables are files ending in {endings}")
+                for table in self._read_file(path) or ():
+                    self._add_table(table)
+        suffixes = listing((s for reader in self._readers for s in reader.suffixes), limit=40)
+        self._require_tables(f"the folder '{folder}'", f"table files end in {suffixes}")
 
     def _require_tables(self, description: str, hint: str) -> None:
         if not self.tables:
@@ -193,77 +193,81 @@ class Dataset:
             if not path.is_file():
                 message = f"the table file '{path}' does not exist"
                 raise DataError(Diagnostic("E203", message, hint="check the path"))
-            found = self._read_file(path)
-            if found is None or len(found) != 1:
-                message = f"'{path}' is no table file" if found is None else f"'{path}' has {len(found)} tables"
-                hint = "give a table file" if found is None else "give it as Dataset(path)"
+            tables = self._read_file(path)
+            if tables is None or len(tables) != 1:
+                message = f"'{path}' is not a table file" if tables is None else f"'{path}' has {len(tables)} tables"
+                hint = "pass a table file" if tables is None else "pass it as Dataset(path)"
                 raise DataError(Diagnostic("E203", message, hint=hint))
-            self._add_table(replace(found[0], name=name))
+            self._add_table(replace(tables[0], name=name))
         elif isinstance(table, Mapping):
             self._add_table(SourceTable(name, place, add_columns(name, table, self.store)))
         elif is_graph(table):
-            for part, columns in graph_columns(table, f"{name}_nodes", f"{name}_edges").items():
-                self._add_value(part, columns)
+            for table_name, columns in graph_columns(table, f"{name}_nodes", f"{name}_edges").items():
+                self._add_value(table_name, columns)
         else:
             self._add_table(SourceTable(name, place, add_frame(name, table, self.store)))
 
     # Manifests
 
     def _add_manifest(self, path: Path) -> None:
-        listed = manifest.read_manifest(path)
-        self.split = listed.split
-        if not listed.tables:
+        content = manifest.read_manifest(path)
+        self.split = content.split
+        if not content.tables:
             self._add_folder(path.parent)
             return
         problems: list[Diagnostic] = []
-        given: dict[str, SourceTable] = {}
-        for entry in listed.tables:
+        source_tables: dict[str, SourceTable] = {}
+        for entry in content.tables:
             try:
                 if not isinstance(entry.source, QueryEntry):
-                    given[entry.name] = self._read_entry(entry)
+                    source_tables[entry.name] = self._read_entry(entry)
             except DataError as error:
-                # What a database refuses is mended in the manifest; what is wrong with a file, in the file.
+                # An error of a database server is fixed in the manifest; an error in a file, in the file.
                 problems += [
                     replace(d, location=entry.source_location) if d.code == "E235" else d for d in error.diagnostics
                 ]
         if problems:
             raise DataError(problems)
-        queries = [entry.source for entry in listed.tables if isinstance(entry.source, QueryEntry)]
+        queries = [entry.source for entry in content.tables if isinstance(entry.source, QueryEntry)]
         if queries:
-            given |= {found.name: found for found in run_queries(queries, list(given.values()), self.store)}
-        for entry in listed.tables:
-            self._add_table(given[entry.name], entry)
+            source_tables |= {
+                found.name: found for found in run_queries(queries, list(source_tables.values()), self.store)
+            }
+        for entry in content.tables:
+            self._add_table(source_tables[entry.name], entry)
 
     def _read_entry(self, entry: TableEntry) -> SourceTable:
-        """A table of a manifest that is no query."""
+        """Return the table of a manifest entry that is not a query."""
         match entry.source:
             case PostgresEntry(url, schema, table, sql):
                 problem = url_problem(url)
                 if problem is not None:
-                    hint = "write postgresql://user@host/database; a password goes into ~/.pgpass"
+                    hint = "write postgresql://user@host/database; put a password into ~/.pgpass"
                     raise DataError(Diagnostic("E232", problem, entry.source_location, hint))
                 if sql is not None:
                     return read_query(url, self.store, entry.name, sql)
                 found = read_server(url, self.store, schema=schema, table=table)
             case SqliteEntry(path, table):
                 found = read_database(path, self.store, table)
-            case FileEntry(path, chosen):
+            case FileEntry(path, table_name):
                 tables = self._read_file(path)
                 if tables is None:
-                    raise DataError(Diagnostic("E203", f"'{path.name}' is no table file", entry.source_location))
-                found = [t for t in tables if t.name == chosen] if chosen is not None else tables
+                    raise DataError(Diagnostic("E203", f"'{path.name}' is not a table file", entry.source_location))
+                found = [t for t in tables if t.name == table_name] if table_name is not None else tables
                 if len(found) != 1:
                     message = (
-                        f"'{path.name}' has no table '{chosen}'" if chosen else f"'{path.name}' has {len(found)} tables"
+                        f"'{path.name}' has no table '{table_name}'"
+                        if table_name
+                        else f"'{path.name}' has {len(found)} tables"
                     )
-                    hint = f"""say which: table = "..."; it has {listing(t.name for t in tables)}"""
+                    hint = f"""select one with table = "..."; it has {listing(t.name for t in tables)}"""
                     raise DataError(Diagnostic("E232", message, entry.source_location, hint))
             case _:
-                raise AssertionError(f"{entry.source} is not opened here")
+                raise AssertionError(f"{entry.source} is a query")
         return replace(found[0], name=entry.name)
 
     def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
-        """Adds a table, with the names of columns that a manifest gives it."""
+        """Add a table, with its columns renamed as its manifest entry specifies."""
         try:
             described = self.connection.execute(f"DESCRIBE SELECT * FROM {source_table.scan}").fetchall()
         except duckdb.OutOfMemoryException as error:
@@ -272,11 +276,9 @@ class Dataset:
             raise unreadable_error(source_table.location, notes=(first_line(error),)) from None
         if fold_name(source_table.name) in self.tables:
             other = self.tables[fold_name(source_table.name)]
-            message = (
-                f"two tables answer to the name '{source_table.name}': {other.location} and {source_table.location}"
-            )
+            message = f"two tables have the name '{source_table.name}': {other.location} and {source_table.location}"
             raise DataError(
-                Diagnostic("E205", message, hint="names are compared without case and underscores; rename one")
+                Diagnostic("E205", message, hint="names are compared without case and underscores; rename one of them")
             )
         columns, types = (tuple(row[k] for row in described) for k in (0, 1))
         is_open = entry is not None and entry.is_open
@@ -296,7 +298,7 @@ class Dataset:
     # Use
 
     def new_schema(self) -> tuple[duckdb.DuckDBPyConnection, str]:
-        """A cursor whose tables are its own, in a schema of that name; it sees all raw tables."""
+        """Create a schema; return a cursor that uses it and sees all raw tables, and the schema's name."""
         self._n_schemas += 1
         schema = f"model{self._n_schemas}"
         cursor = self.store.cursor()
@@ -305,64 +307,69 @@ class Dataset:
         return cursor, schema
 
     def find_table(self, *names: str) -> RawTable | None:
-        """The first of these tables that exists, case and underscores aside."""
+        """Return the first of these tables that exists, ignoring case and underscores; None if none exists."""
         return next((self.tables[fold_name(n)] for n in names if fold_name(n) in self.tables), None)
 
     def changed_files(self) -> list[str]:
-        """The files that are others than they were when the dataset was opened: nobody knows which of the two was read."""
-        return [str(path) for path, was in self._file_stamps.items() if not path.exists() or _file_stamp(path) != was]
+        """Return the files that changed after the dataset stamp opened: either version may have been read."""
+        return [
+            str(path) for path, stamp in self._file_stamps.items() if not path.exists() or _file_stamp(path) != stamp
+        ]
 
 
 def _file_stamp(path: Path) -> tuple[int, ...]:
-    """What of a file changes with its content."""
-    found = path.stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    """Return the device, inode, size and modification time of a file, which change with its content."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _require_inside_folder(path: Path, folder: Path) -> None:
-    """
+    """Raise an error for a symbolic link that leads out of its folder: both may come from an untrusted source.
+
     Raises:
-        DataError: for a link that leads out of the folder: it may have come with the folder, from somebody else.
+        DataError: The link leads out of the folder (E233).
     """
     if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
         message = f"'{path.name}' is a link that leads out of its folder"
-        raise DataError(Diagnostic("E233", message, DataLocation(str(path)), "copy the file there, or remove the link"))
+        raise DataError(
+            Diagnostic("E233", message, DataLocation(str(path)), "copy the file into the folder, or remove the link")
+        )
 
 
 def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
-    """A table with the model's names for some of its columns.
+    """Return a table with the model's names for some of its columns.
 
     Raises:
-        DataError: where it has no such column, or a new name is that of another column.
+        DataError: The table has no such column, or another column already has the new name.
     """
     names = {}
-    for new, own in entry.columns.items():
-        column = table.column(own)
+    for new, old in entry.columns.items():
+        column = table.column(old)
         if column is None:
-            hint = suggestion(own, table.columns) or f"its columns are {listing(table.columns)}"
-            message = f"{table.location} has no column '{own}'"
+            hint = suggestion(old, table.columns) or f"its columns are {listing(table.columns)}"
+            message = f"{table.location} has no column '{old}'"
             raise DataError(Diagnostic("E212", message, entry.columns_location, hint))
         names[column] = new
     columns = tuple(names.get(column, column) for column in table.columns)
     for new in names.values():
         if sum(fold_name(column) == fold_name(new) for column in columns) > 1:
-            message = f"{table.location} has another column '{new}' already"
-            raise DataError(Diagnostic("E232", message, entry.columns_location, "rename that one, too"))
+            message = f"{table.location} already has another column '{new}'"
+            raise DataError(Diagnostic("E232", message, entry.columns_location, "rename that column as well"))
     selected = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(table.columns, columns, strict=True))
-    # It is not what the file has any more: two tables of one file may differ in their names of columns.
+    # Locations identify tables: two tables of one file may differ in the names of their columns.
     place = f"{table.location}, table '{table.name}'"
     return replace(table, location=place, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
 
 
 def _reader_problem(reader: object) -> str | None:
-    """What is wrong with what a package brings as a reader."""
+    """Return what is wrong with a plugin's reader; None if it is valid."""
     if not (isinstance(reader, type) and issubclass(reader, AbstractReader)):
-        return "it is no subclass of relcrf.data.readers.base.AbstractReader"
+        return "it is not a subclass of relcrf.data.readers.base.AbstractReader"
     if inspect.isabstract(reader):
         return "it has no method 'tables'"
     suffixes = getattr(reader, "suffixes", None)
     if not isinstance(suffixes, tuple) or not all(
         isinstance(s, str) and re.fullmatch(r"\.[^A-Z]+", s) for s in suffixes
     ):
-        return f"'suffixes' is no tuple of endings in lower case with their dots: {suffixes!r}"
+        return f"'suffixes' is not a tuple of lower-case suffixes that start with a dot: {suffixes!r}"
     return None

@@ -1,4 +1,4 @@
-"""Packages that are needed for one format only."""
+"""Optional packages that a single format needs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from relcrf.errors import Diagnostic, UsageError
 
 
 def import_extra(package: str, extra: str, purpose: str) -> ModuleType:
-    """A package of an extra.
+    """Import a package of an extra.
 
     Args:
-        purpose: what needs it, as the subject of `... needs the package`.
+        purpose: What needs the package; the subject of the message `... needs the package`.
 
     Raises:
-        UsageError: where it is not installed.
+        UsageError: The package is not installed (E351).
     """
     try:
         return import_module(package)

@@ -1,4 +1,4 @@
-"""A small table of results, to hand to pandas, Polars, Arrow or a file."""
+"""A small table of results that converts to pandas, Polars and Arrow and writes files."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ _COPY_OPTIONS = {
     ".jsonl": "FORMAT json",
     ".parquet": "FORMAT parquet",
 }
-"""What DuckDB writes by itself."""
+"""DuckDB's COPY options for the formats that it writes itself."""
 
 _ARROW_SUFFIXES = (".arrow", ".feather")
 
 
 def require_writable(path: Path) -> None:
-    """Refuses a path that `Frame.write` could not write, before any work is done; makes its folder.
+    """Reject a path that `Frame.write` could not write, before any work is done, and create its folder.
 
     Raises:
-        UsageError: for an ending that is none of the known ones, a path that is a folder or no text, or Arrow without its
-            package.
+        UsageError: The suffix is unknown, the path is a folder or not UTF-8 text, or Arrow's package is not installed.
     """
     if not is_utf8(str(path)):
-        raise UsageError(Diagnostic("E312", f"'{path}' is no UTF-8 text", hint="choose another name"))
+        raise UsageError(Diagnostic("E312", f"'{path}' is not UTF-8 text", hint="choose another name"))
     require_suffix(path, (*_COPY_OPTIONS, *_ARROW_SUFFIXES), "rows.csv")
     if path.suffix in _ARROW_SUFFIXES:
         import_extra("pyarrow", "frames", f"'{path.name}'")
@@ -45,21 +44,21 @@ def require_writable(path: Path) -> None:
 
 
 NOTEBOOK_ROWS = 20
-"""Rows that a notebook shows."""
+"""Maximum rows that a notebook shows."""
 
 
 @dataclass(frozen=True, repr=False)
 class Frame:
-    """Columns of equal length by name."""
+    """A table of named columns of equal length."""
 
     columns: Mapping[str, np.ndarray]
 
     @classmethod
     def from_rows(cls, dtypes: Mapping[str, type], rows: Sequence[Sequence[Any]]) -> Frame:
-        """Return the frame of some rows.
+        """Return a frame with the given rows.
 
         Args:
-            dtypes: The names of the columns, each with the type of its values.
+            dtypes: Column names, each with the type of its values.
         """
         columns = zip(*rows, strict=True) if rows else ((),) * len(dtypes)
         return cls({name: np.array(c, dtype=kind) for (name, kind), c in zip(dtypes.items(), columns, strict=True)})
@@ -71,11 +70,11 @@ class Frame:
         return self.columns[name]
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """The rows, as plain values."""
+        """Return the rows, or the first of them, as tuples of plain values."""
         return list(zip(*(column[:limit].tolist() for column in self.columns.values()), strict=True))
 
     def take_rows(self, rows: np.ndarray) -> Frame:
-        """Some of the rows, by their numbers, in that order."""
+        """Return the rows at the given indices, in that order."""
         return Frame({name: column[rows] for name, column in self.columns.items()})
 
     def to_dicts(self, limit: int | None = None) -> list[dict[str, Any]]:
@@ -83,24 +82,24 @@ class Frame:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows(limit)]
 
     def to_pandas(self) -> Any:
-        """A pandas.DataFrame; needs the extra `frames`."""
+        """Return a pandas.DataFrame; needs the extra `frames`."""
         return import_extra("pandas", "frames", "a pandas.DataFrame").DataFrame(dict(self.columns))
 
     def to_polars(self) -> Any:
-        """A polars.DataFrame; needs the extra `frames`."""
+        """Return a polars.DataFrame; needs the extra `frames`."""
         polars = import_extra("polars", "frames", "a polars.DataFrame")
         return polars.DataFrame({n: c.tolist() if c.dtype == object else c for n, c in self.columns.items()})
 
     def to_arrow(self) -> Any:
-        """A pyarrow.Table; needs the extra `frames`."""
+        """Return a pyarrow.Table; needs the extra `frames`."""
         pyarrow = import_extra("pyarrow", "frames", "a pyarrow.Table")
         return pyarrow.table({name: pyarrow.array(column) for name, column in self.columns.items()})
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes a `.csv`, `.tsv`, `.jsonl`, `.parquet`, `.arrow` or `.feather` file, under a temporary name first.
+        """Write a `.csv`, `.tsv`, `.jsonl`, `.parquet`, `.arrow` or `.feather` file, under a temporary name first.
 
         Raises:
-            UsageError: for another ending, or where the file cannot be written.
+            UsageError: The suffix is unknown, or the file cannot be written.
         """
         path = Path(path)
         require_writable(path)

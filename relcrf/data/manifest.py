@@ -1,4 +1,4 @@
-"""`dataset.toml`: which tables a dataset has, where each comes from, and how its labels are held out.
+"""The manifest `dataset.toml`: the tables of a dataset, their sources, and how its labels are held out.
 
 [tables.page]
 file = "pages.csv"
@@ -36,20 +36,20 @@ _TABLE_KEYS = {
     "columns": dict,
     "open": bool,
 }
-_SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, "hold": list}
+_SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, "holdout": list}
 _TYPE_NAMES = {
-    str: "a text",
-    dict: "a table of texts",
+    str: "a string",
+    dict: "a table of strings",
     bool: "true or false",
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
-    list: "a list of texts",
+    list: "a list of strings",
 }
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file in the manifest's folder, and which of its tables where it may hold several."""
+    """A file in the manifest's folder, with the name of a table if the file has several."""
 
     path: Path
     table: str | None
@@ -65,7 +65,7 @@ class SqliteEntry:
 
 @dataclass(frozen=True)
 class PostgresEntry:
-    """A table of a PostgreSQL server, or the rows of a query there."""
+    """A table of a PostgreSQL server, or the result of a query that the server runs."""
 
     url: str
     schema: str
@@ -75,10 +75,10 @@ class PostgresEntry:
 
 @dataclass(frozen=True)
 class QueryEntry:
-    """A table that is a query over the other tables of the manifest.
+    """A table defined by a query over the other tables of the manifest.
 
     Args:
-        location: where the manifest states the query. file: the manifest, for messages.
+        location: Span of the query in the manifest. file: Path of the manifest, for messages.
     """
 
     name: str
@@ -92,9 +92,9 @@ class TableEntry:
     """A table of a manifest.
 
     Args:
-        columns: the table's own names of columns by those of the model.
-        is_open: the table of a random relation, in which what is not listed is a query.
-        source_location: where the manifest states what the table is. columns_place: where it names columns.
+        columns: The source's column names by the model's names.
+        is_open: For a random relation, unlisted tuples are queries instead of false.
+        source_location: Span of the source in the manifest. columns_location: Span of the column names.
     """
 
     name: str
@@ -107,28 +107,30 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest as it was read; without tables, the dataset has those of the folder."""
+    """The content of a manifest; without tables, the dataset has those of the folder."""
 
     tables: tuple[TableEntry, ...]
     split: SplitPlan | None
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Reads a manifest and checks all that can be known without opening a table.
+    """Read a manifest and validate everything that does not require opening a table.
 
     Raises:
-        DataError: with every mistake and its line.
+        DataError: The manifest is invalid; lists every problem with its line.
     """
     try:
-        if path.exists() and not path.is_file():  # a pipe, say, which would be waited for
-            raise OSError("it is no file")
+        if path.exists() and not path.is_file():  # such as a pipe, which would block
+            raise OSError("it is not a regular file")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        message = f"the manifest '{path}' is no UTF-8 text: byte {error.start} is wrong"
+        message = f"the manifest '{path}' is not UTF-8 text: invalid byte at offset {error.start}"
         raise DataError(Diagnostic("E230", message, DataLocation(str(path)), "save it as UTF-8")) from None
     except OSError as error:
         message = f"the manifest '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
-        raise DataError(Diagnostic("E230", message, DataLocation(str(path)), "name a dataset.toml")) from None
+        raise DataError(
+            Diagnostic("E230", message, DataLocation(str(path)), "pass the path of a dataset.toml")
+        ) from None
     source = Source(str(path), text)
     try:
         content = tomllib.loads(text)
@@ -138,21 +140,21 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _syntax_error(source: Source, message: str) -> Diagnostic:
-    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, flags=re.DOTALL)
+    match = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, flags=re.DOTALL)
     lines = source.text.split("\n")
-    said, line, column = (
-        (found[1], int(found[2]), int(found[3])) if found else (message, len(lines), len(lines[-1]) + 1)
+    detail, line, column = (
+        (match[1], int(match[2]), int(match[3])) if match else (message, len(lines), len(lines[-1]) + 1)
     )
-    if found is None:
-        said = message.removesuffix(" (at end of document)")
-    place = Span(source, line, column, line, column + 1)
-    hint = "texts stand in quotes, and a table begins with [tables.NAME]"
-    return Diagnostic("E230", f"this is no TOML: {said[:1].lower()}{said[1:]}", place, hint)
+    if match is None:
+        detail = message.removesuffix(" (at end of document)")
+    location = Span(source, line, column, line, column + 1)
+    hint = "quote strings, and start a table with [tables.NAME]"
+    return Diagnostic("E230", f"invalid TOML: {detail[:1].lower()}{detail[1:]}", location, hint)
 
 
 @dataclass
 class _ManifestReader:
-    """One manifest at work. Mistakes are gathered."""
+    """A reader of one manifest; it collects all problems."""
 
     path: Path
     content: Mapping[str, Any]
@@ -165,7 +167,7 @@ class _ManifestReader:
         entries = []
         for name, entry in tables.items() if isinstance(tables, dict) else ():
             if not isinstance(entry, dict):
-                message = f"a table is a TOML table: [tables.{name}]"
+                message = f"'tables.{name}' must be a TOML table"
                 self._add_problem(message, f'write [tables.{name}] and file = "..."', "tables", name)
             elif (found := self._read_table(name, entry)) is not None:
                 entries.append(found)
@@ -179,16 +181,16 @@ class _ManifestReader:
         self.problems.append(Diagnostic(code, message, self.locations.find(*path), hint))
 
     def _check_keys(self, table: Mapping[str, Any], keys: Mapping[str, type], path: tuple[str, ...]) -> bool:
-        """Whether a table has no keys but these, each with a value of its type."""
+        """Return True if a table has only these keys, each with a value of its type; report the others."""
         before = len(self.problems)
-        where = ".".join(path) or "a manifest"
+        where = ".".join(path) or "the manifest"
         for key, value in table.items():
             if key not in keys:
-                hint = suggestion(key, keys) or f"it may have {listing(keys)}"
+                hint = suggestion(key, keys) or f"its keys are {listing(keys)}"
                 self._add_problem(f"{where} has no key '{key}'", hint, *path, key, code="E231")
             elif not _has_type(value, keys[key]):
                 kind = "a table" if not path else _TYPE_NAMES[keys[key]]
-                self._add_problem(f"'{key}' is {kind}, not {_format_value(value)}", None, *path, key)
+                self._add_problem(f"'{key}' must be {kind}, not {_format_value(value)}", None, *path, key)
         return len(self.problems) == before
 
     # Tables
@@ -199,16 +201,16 @@ class _ManifestReader:
             return None
         source = self._read_source(name, entry)
         columns = entry.get("columns", {})
-        for column, own in columns.items():
-            if not isinstance(own, str):
-                message = f"'{column}' is a text, not {_format_value(own)}"
+        for column, source_column in columns.items():
+            if not isinstance(source_column, str):
+                message = f"'{column}' must be a string, not {_format_value(source_column)}"
                 self._add_problem(message, 'write { model_name = "file_name" }', *path, "columns", column)
                 return None
-        twice = [c for c in columns if sum(fold_name(c) == fold_name(other) for other in columns) > 1]
-        if twice:
+        duplicates = [c for c in columns if sum(fold_name(c) == fold_name(other) for other in columns) > 1]
+        if duplicates:
             hint = "names are compared without case and underscores"
-            self._add_problem(f"two columns are called '{twice[0]}'", hint, *path, "columns")
-        if source is None or twice:
+            self._add_problem(f"two columns are named '{duplicates[0]}'", hint, *path, "columns")
+        if source is None or duplicates:
             return None
         key = next(k for k in _SOURCES if k in entry)
         source_place, columns_place = self.locations.find(*path, key), self.locations.find(*path, "columns")
@@ -218,22 +220,22 @@ class _ManifestReader:
         self, name: str, entry: Mapping[str, Any]
     ) -> FileEntry | SqliteEntry | PostgresEntry | QueryEntry | None:
         path = ("tables", name)
-        given = [key for key in _SOURCES if key in entry and not (key == "sql" and "postgres" in entry)]
-        if len(given) != 1:
-            said = f"has {listing(given)}" if given else "says not where it comes from"
-            self._add_problem(f"the table '{name}' {said}", f"give it one of {listing(_SOURCES)}", *path)
+        sources = [key for key in _SOURCES if key in entry and not (key == "sql" and "postgres" in entry)]
+        if len(sources) != 1:
+            problem = f"has several sources: {listing(sources)}" if sources else "has no source"
+            self._add_problem(f"the table '{name}' {problem}", f"set one of {listing(_SOURCES)}", *path)
             return None
-        (kind,) = given
-        fitting = {"file": ("table",), "sql": (), "sqlite": ("table",), "postgres": ("table", "schema", "sql")}[kind]
+        (kind,) = sources
+        allowed = {"file": ("table",), "sql": (), "sqlite": ("table",), "postgres": ("table", "schema", "sql")}[kind]
         for key in ("table", "schema"):
-            if key in entry and key not in fitting:
-                self._add_problem(f"'{key}' does not go with '{kind}'", "leave it out", *path, key)
+            if key in entry and key not in allowed:
+                self._add_problem(f"'{key}' cannot be combined with '{kind}'", "remove it", *path, key)
                 return None
         if kind == "sql":
             return QueryEntry(name, entry["sql"], self.locations.find(*path, kind), str(self.path))
         if kind == "postgres":
             if "sql" in entry and ("table" in entry or "schema" in entry):
-                self._add_problem(f"the table '{name}' has both 'sql' and a table", "give one of them", *path, "sql")
+                self._add_problem(f"the table '{name}' has both 'sql' and a table", "set one of them", *path, "sql")
                 return None
             return PostgresEntry(
                 entry["postgres"], entry.get("schema", "public"), entry.get("table", name), entry.get("sql")
@@ -244,19 +246,20 @@ class _ManifestReader:
         return FileEntry(file, entry.get("table")) if kind == "file" else SqliteEntry(file, entry.get("table", name))
 
     def _resolve_file(self, text: str, *path: str) -> Path | None:
-        """A file of the manifest's folder, links followed."""
+        """Return a file that lies in the manifest's folder after its links are followed; report any other."""
         if "\0" in text:
-            self._add_problem(f"{text!a} is no name of a file", None, *path, code="E203")
+            self._add_problem(f"{text!a} is not a file name", None, *path, code="E203")
             return None
         file = self.path.parent / text
         if Path(text).is_absolute() or not _resolve_links(file).is_relative_to(_resolve_links(self.path.parent)):
-            hint = "a manifest names files of its own folder and of those below; copy the file there"
+            hint = "a manifest refers to files in its folder and the folders below; copy the file there"
             self._add_problem(f"'{text}' is outside the folder of the manifest", hint, *path, code="E233")
             return None
-        if not os.path.isfile(file):  # unlike `file.is_file()`, of names that are too long as well
-            there = sorted(os.listdir(file.parent)) if os.path.isdir(file.parent) else []
-            what = "is a folder" if os.path.isdir(file) else "is no file" if os.path.exists(file) else "does not exist"
-            self._add_problem(f"the file '{text}' {what}", suggestion(file.name, there), *path, code="E203")
+        if not os.path.isfile(file):  # unlike `file.is_file()`, accepts names that are too long
+            siblings = sorted(os.listdir(file.parent)) if os.path.isdir(file.parent) else []
+            problem = "is not a regular file" if os.path.exists(file) else "does not exist"
+            problem = "is a folder" if os.path.isdir(file) else problem
+            self._add_problem(f"the file '{text}' {problem}", suggestion(file.name, siblings), *path, code="E203")
             return None
         return file
 
@@ -265,20 +268,23 @@ class _ManifestReader:
     def _read_split(self, split: Mapping[str, Any]) -> SplitPlan | None:
         if not self._check_keys(split, _SPLIT_KEYS, ("split",)):
             return None
-        given = [key for key in ("column", "folds", "hide") if key in split]
-        if len(given) != 1:
-            said = f"{listing(given)} do not go together" if given else "a split needs a way to divide"
-            self._add_problem(said, "give one of column, folds, hide", "split")
+        kinds = [key for key in ("column", "folds", "hide") if key in split]
+        if len(kinds) != 1:
+            message = f"{listing(kinds)} cannot be combined" if kinds else "the split has no kind"
+            self._add_problem(message, "set one of column, folds, hide", "split")
             return None
-        (kind,) = given
-        misfit = "seed" if kind == "column" else "hold" if kind == "hide" else None
-        if misfit is not None and misfit in split:
-            self._add_problem(f"'{misfit}' does not go with '{kind}'", "leave it out", "split", misfit)
+        (kind,) = kinds
+        unsupported = "seed" if kind == "column" else "holdout" if kind == "hide" else None
+        if unsupported is not None and unsupported in split:
+            self._add_problem(f"'{unsupported}' cannot be combined with '{kind}'", "remove it", "split", unsupported)
             return None
-        hold = split.get("hold", [])
-        if not all(isinstance(value, str) for value in hold):
+        holdout = split.get("holdout", [])
+        if not all(isinstance(value, str) for value in holdout):
             self._add_problem(
-                f"'hold' is a list of texts, not {_format_value(hold)}", 'write hold = ["test"]', "split", "hold"
+                f"'holdout' must be a list of strings, not {_format_value(holdout)}",
+                'write holdout = ["test"]',
+                "split",
+                "holdout",
             )
             return None
         problem = None if kind == "column" else split_problem(kind, split[kind])
@@ -291,12 +297,12 @@ class _ManifestReader:
             folds=split.get("folds"),
             fraction=float(split.get("hide", 0.0)),
             seed=split.get("seed", 0),
-            holdout=tuple(hold),
+            holdout=tuple(holdout),
         )
 
 
 def _resolve_links(path: Path) -> Path:
-    """A path with its links followed; unlike `path.resolve()` of links to themselves as well."""
+    """Return a path with its links followed; unlike `path.resolve()`, it accepts links to themselves."""
     return Path(os.path.realpath(path))
 
 
@@ -307,7 +313,7 @@ def _has_type(value: Any, kind: type) -> bool:
 
 
 def _format_value(value: Any) -> str:
-    """A TOML value in a message."""
+    """Format a TOML value for a message."""
     if isinstance(value, bool):
         return str(value).lower()
     return "a table" if isinstance(value, dict) else repr(value)

@@ -1,4 +1,4 @@
-"""Tables that are given as Python values: data frames, columns by name, and graphs of NetworkX."""
+"""Tables passed as Python values: data frames, columns by name, and NetworkX graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relcrf.errors import DataError, DataLocation, Diagnostic
 
 
 class _ArrowStream:
-    """A data frame as a stream of Arrow: read so, Polars needs no pyarrow."""
+    """A data frame as an Arrow stream, through which DuckDB reads Polars frames without pyarrow."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -23,43 +23,43 @@ class _ArrowStream:
 
 
 def add_frame(name: str, frame: Any, store: Store) -> str:
-    """A table expression for a data frame of pandas, Polars or Arrow.
+    """Return a table expression for a data frame of pandas, Polars or Arrow.
 
     Raises:
-        DataError: where it is none.
+        DataError: `frame` is not a data frame (E203).
     """
     package = type(frame).__module__.partition(".")[0]
     try:
         if package == "polars":
             return store.add_frame(_ArrowStream(frame.collect() if hasattr(frame, "collect") else frame))
         if hasattr(frame, "read_next_batch"):
-            return store.copy_frame(frame)  # a stream, which can be read once
+            return store.copy_frame(frame)  # a stream, which can be read only once
         return store.add_frame(frame)
     except (duckdb.Error, TypeError) as error:
         message = f"table '{name}' is a {type(frame).__name__}, not a data frame"
-        hint = "give a pandas, Polars or Arrow table, columns by name, a NetworkX graph, or the path of a table file"
+        hint = "pass a pandas, Polars or Arrow table, columns by name, a NetworkX graph, or the path of a table file"
         raise DataError(Diagnostic("E203", message, hint=hint, notes=(first_line(error),))) from None
 
 
 def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
-    """A table expression for columns of equal length: NumPy arrays, which are scanned where they are, or sequences.
+    """Return a table expression for columns of equal length: NumPy arrays, which are scanned in place, or sequences.
 
     Raises:
-        DataError: for columns of different lengths, or values that no column can hold.
+        DataError: The columns have different lengths, or a value has an unsupported type (E203).
     """
     place = DataLocation(f"table '{name}'")
     if not columns:
-        raise DataError(Diagnostic("E203", f"table '{name}' has no columns", place, "give columns by name"))
+        raise DataError(Diagnostic("E203", f"table '{name}' has no columns", place, "pass columns by name"))
     lengths = {}
     for column, values in columns.items():
         if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
             message = f"column '{column}' of table '{name}' is a {type(values).__name__}"
-            raise DataError(Diagnostic("E203", message, place, "give a list or a NumPy array"))
+            raise DataError(Diagnostic("E203", message, place, "pass a list or a NumPy array"))
         lengths[column] = len(values)
     if len(set(lengths.values())) > 1:
         notes = (", ".join(f"'{column}' has {n:,}" for column, n in lengths.items()),)
         message = f"the columns of table '{name}' have different lengths"
-        raise DataError(Diagnostic("E203", message, place, "each row needs a value in every column", notes))
+        raise DataError(Diagnostic("E203", message, place, "every row needs a value in each column", notes))
     try:
         if all(isinstance(values, np.ndarray) and values.ndim == 1 for values in columns.values()):
             return store.add_frame({str(column): values for column, values in columns.items()})
@@ -69,26 +69,26 @@ def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
     except duckdb.OutOfMemoryException as error:
         raise out_of_memory_error(error) from None
     except (duckdb.Error, TypeError, ValueError) as error:
-        message = f"table '{name}' has a value that no column can hold"
-        hint = "numbers, texts, truth values, dates and lists of them"
+        message = f"table '{name}' has a value of an unsupported type"
+        hint = "use numbers, strings, booleans, dates, or lists of them"
         raise DataError(Diagnostic("E203", message, place, hint, (first_line(error),))) from None
 
 
 def is_graph(value: Any) -> bool:
-    """Whether this is a graph of NetworkX, or of what looks the same."""
+    """Return True if a value is a NetworkX graph, or has the same interface."""
     return all(hasattr(value, name) for name in ("nodes", "edges", "is_directed", "is_multigraph"))
 
 
 def graph_columns(graph: Any, nodes: str, edges: str) -> dict[str, dict[str, list[Any]]]:
-    """The two tables of a graph.
+    """Return the node table and the edge table of a graph.
 
     Args:
-        nodes: name of the table of nodes: `id`, and a column for each attribute of a node.
-        edges: name of the table of edges: `source`, `target`, and a column for each attribute of an edge; of a multigraph
-            `key` beside these. An edge without direction stands once.
+        nodes: Name of the node table: `id`, and a column for each node attribute.
+        edges: Name of the edge table: `source`, `target`, `key` for a multigraph, and a column for each edge attribute.
+            An undirected edge has one row.
 
     Raises:
-        DataError: where an attribute has the name of one of these columns.
+        DataError: An attribute has the name of one of these columns (E203).
     """
     ends = ("source", "target", "key") if graph.is_multigraph() else ("source", "target")
     edge_rows = graph.edges(data=True, keys=True) if graph.is_multigraph() else graph.edges(data=True)
@@ -101,19 +101,19 @@ def graph_columns(graph: Any, nodes: str, edges: str) -> dict[str, dict[str, lis
 
 
 def _node_key(node: Any) -> str | int:
-    """Texts and numbers name themselves; other nodes, such as the (0, 1) of a grid, are named by their text."""
+    """Return the key of a node: strings and integers unchanged, other nodes, such as the (0, 1) of a grid, as text."""
     return node if isinstance(node, str | int) and not isinstance(node, bool) else str(node)
 
 
 def _columns_with_attributes(
     table: str, fixed_columns: Sequence[str], rows: Iterable[tuple[tuple[Any, ...], Mapping[Any, Any]]]
 ) -> dict[str, list[Any]]:
-    """Columns of rows; an attribute that a row lacks is missing there."""
+    """Return the columns of rows with attributes; an attribute that a row lacks is None."""
     rows = list(rows)
     names = list(dict.fromkeys(str(name) for _, data in rows for name in data))
     for name in names:
         if name in fixed_columns:
-            message = f"the graph has an attribute '{name}', which is a column of '{table}' already"
+            message = f"the graph attribute '{name}' has the name of a column of '{table}'"
             raise DataError(Diagnostic("E203", message, DataLocation(f"table '{table}'"), "rename the attribute"))
     columns = {name: [ends[k] for ends, _ in rows] for k, name in enumerate(fixed_columns)}
     return {**columns, **{name: [data.get(name) for _, data in rows] for name in names}}

@@ -1,4 +1,4 @@
-"""SQL from a manifest: it runs in a database that holds the manifest's tables and can reach nothing else."""
+"""Sandboxed execution of a manifest's SQL, in a database that has only the manifest's tables."""
 
 from __future__ import annotations
 
@@ -16,34 +16,38 @@ from relcrf.errors import DataError, Diagnostic, listing, suggestion
 
 
 def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTable], store: Store) -> list[SourceTable]:
-    """The tables that queries make of given ones.
+    """Return the tables that queries compute from source tables.
 
-    The database is a file of its own with copies of those given tables that a query names. While queries run, it is open
-    alone, without access to files, extensions, other databases and Python's variables, and its settings are locked.
+    The queries run in a separate database file with copies of the source tables that they refer to. No other database
+    is open; files, extensions, other databases and Python's variables are inaccessible, and the settings are locked.
 
     Raises:
-        DataError: for SQL that is no single SELECT, that fails, or that needs its own result.
+        DataError: The SQL is not a single SELECT, fails, or references its own result (E234).
     """
-    tables = {found.name.lower(): found for found in source_tables}
+    tables = {source.name.lower(): source for source in source_tables}
     named = {query.name.lower(): query for query in queries}
-    needs = {name: _referenced_tables(query) for name, query in named.items()}
+    references = {name: _referenced_tables(query) for name, query in named.items()}
     try:
-        order = list(TopologicalSorter({name: used & named.keys() for name, used in needs.items()}).static_order())
+        order = list(
+            TopologicalSorter({name: names & named.keys() for name, names in references.items()}).static_order()
+        )
     except CycleError as error:
         cycle = list(error.args[1])
         query = named[cycle[0]]
-        message = f"the tables {listing(sorted(set(cycle)))} are made of each other"
-        raise _query_error(query, message, "a table is made of tables that are there before it") from None
-    file, box = store.new_folder() / "tables.duckdb", store.new_name("box")
-    attach = f"ATTACH {literal(str(file))} AS {box}"
+        message = f"the queries of the tables {listing(sorted(set(cycle)))} depend on each other"
+        raise _query_error(query, message, "break the cycle") from None
+    file, sandbox = store.new_folder() / "tables.duckdb", store.new_name("box")
+    attach = f"ATTACH {literal(str(file))} AS {sandbox}"
     store.connection.execute(attach)
-    for name in sorted(set().union(*needs.values()) & tables.keys()):
-        found = tables[name]
+    for name in sorted(set().union(*references.values()) & tables.keys()):
+        source = tables[name]
         try:
-            store.connection.execute(f"CREATE TABLE {box}.main.{quoted(found.name)} AS SELECT * FROM {found.scan}")
+            store.connection.execute(
+                f"CREATE TABLE {sandbox}.main.{quoted(source.name)} AS SELECT * FROM {source.scan}"
+            )
         except duckdb.Error as error:
-            raise unreadable_error(found.location, notes=(first_line(error),)) from None
-    store.connection.execute(f"DETACH {box}")
+            raise unreadable_error(source.location, notes=(first_line(error),)) from None
+    store.connection.execute(f"DETACH {sandbox}")
     with store.new_database(file) as connection:
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
@@ -54,18 +58,18 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
             except duckdb.Error as error:
                 raise _execution_error(query, error, [*tables, *named]) from None
     store.connection.execute(f"{attach} (READ_ONLY)")
-    return [SourceTable(q.name, f"{q.file}, table '{q.name}'", f"{box}.main.{quoted(q.name)}") for q in queries]
+    return [SourceTable(q.name, f"{q.file}, table '{q.name}'", f"{sandbox}.main.{quoted(q.name)}") for q in queries]
 
 
 def _referenced_tables(query: QueryEntry) -> set[str]:
-    """The tables that a query names, in lower case; names that it gives itself among them."""
+    """Return the tables that a query refers to, in lower case; names that it defines itself are included."""
     try:
         statements = duckdb.extract_statements(query.sql)
     except duckdb.Error as error:
         raise _query_error(query, f"the SQL of table '{query.name}' cannot be read", first_line(error)) from None
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise _query_error(
-            query, f"the SQL of table '{query.name}' is no single SELECT", "write one SELECT, and nothing else"
+            query, f"the SQL of table '{query.name}' is not a single SELECT", "write one SELECT statement"
         )
     try:
         tree = sqlglot.parse_one(query.sql, read="duckdb")
@@ -75,15 +79,15 @@ def _referenced_tables(query: QueryEntry) -> set[str]:
 
 
 def _execution_error(query: QueryEntry, error: duckdb.Error, known_tables: Sequence[str]) -> DataError:
-    """What DuckDB refuses, as a mistake of the manifest."""
+    """Return the error for SQL that DuckDB rejects, at its location in the manifest."""
     if isinstance(error, duckdb.PermissionException):
-        hint = "SQL sees the manifest's tables alone: give the file a table of its own"
-        return _query_error(query, f"the SQL of table '{query.name}' reaches for what is not in the manifest", hint)
+        hint = "SQL can read only the manifest's tables: add a table for the file"
+        return _query_error(query, f"the SQL of table '{query.name}' accesses data outside the manifest", hint)
     unknown = [
         name for name in _referenced_tables(query) if f"table with name {name} does not exist" in str(error).lower()
     ]
     guess = suggestion(unknown[0], known_tables) if unknown else None
-    return _query_error(query, f"the SQL of table '{query.name}' fails", guess or "mend the SQL", first_line(error))
+    return _query_error(query, f"the SQL of table '{query.name}' fails", guess or "fix the SQL", first_line(error))
 
 
 def _query_error(query: QueryEntry, message: str, hint: str, *notes: str) -> DataError:

@@ -1,12 +1,12 @@
-"""The split language: how labels are held out, as a command line, a manifest or Python states it.
+"""The split language, which defines how labels are held out; used by the command line, manifests and Python.
 
     school                      each value of the column `school` is a fold; `column=a=b` is the column `a=b`
-    by=Page.school              the same, of entity Page alone; `folds=4,by=Page.school` distributes the values over 4 folds
-    time=Page.year              periods of a column of times, each predicted from all before it
+    by=Page.school              the same, for entity Page only; `folds=4,by=Page.school` distributes the values over 4 folds
+    time=Page.year              periods of a time column, each predicted from the earlier ones
     folds=10                    folds by a hash of each entity's key
-    random, component, snowball folds that are drawn: labels, connected components, regions along links
+    random, component, snowball random folds of labels, connected components, or regions along links
     hide=0.1                    a fraction of the variables, by a hash of their keys
-    hide=0.1,of=Friends         a fraction of the labels of each state of one attribute or relation; `of=*` of all
+    hide=0.1,of=Friends         a fraction of the labels of each state of one attribute or relation; `of=*`: of all
 
 `folds=`, `seed=` and `repeats=` may be added, before a column's name: `random,folds=10,seed=7`.
 """
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from relcrf.errors import Diagnostic, UsageError, suggestion
 
 HIDDEN_FOLD = "hidden"
-"""The name of the fold that `hide` holds out."""
+"""Name of the fold that `hide` holds out."""
 
 RANDOM_KINDS = ("random", "component", "snowball")
-"""Kinds whose folds are drawn with a seed."""
+"""Kinds of splits whose folds are random and depend on a seed."""
 
 ALL_ATTRIBUTES = "*"
-"""The attribute of `hide` that stands for all of them."""
+"""Value of `of` that selects all attributes and relations."""
 
 DEFAULT_FOLDS = 5
 """Default number of folds."""
@@ -43,7 +43,7 @@ class SplitPlan:
         column: The column of `column` and `time`, with or without its entity.
         folds: Number of folds; None for `column` makes each value a fold.
         fraction: The fraction that `hide` hides.
-        attribute: The predicted attribute or relation whose labels `hide` hides, or `ALL_ATTRIBUTES`; None hides variables by hash.
+        attribute: The attribute or relation whose labels `hide` hides, or `ALL_ATTRIBUTES`; None hides variables by hash.
         seed: Seed of the hashes or of the random generator.
         repeats: Number of divisions, by consecutive seeds.
         holdout: Names of the folds to hold out; empty stands for each in turn.
@@ -64,12 +64,12 @@ class SplitPlan:
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether every seed gives the same division."""
+        """True if every seed gives the same division."""
         return self.kind == "time" or (self.kind == "column" and self.folds is None)
 
     @property
     def text(self) -> str:
-        """The text that `parse_split` reads as this plan, apart from `hold`."""
+        """The text that `parse_split` parses to this plan, except for `holdout`."""
         options = [] if self.folds is None else [f"folds={self.folds}"]
         if not self.is_deterministic:
             options.append(f"seed={self.seed}")
@@ -103,7 +103,7 @@ class SplitPlan:
 
 
 def parse_split(text: str, folds: int | None = None, seed: int = 0, repeats: int = 1) -> SplitPlan:
-    """Parse a split; for the language see the module.
+    """Parse a split; the module documents the language.
 
     Args:
         folds, seed, repeats: Options that the text does not contain, from the command line.
@@ -111,31 +111,33 @@ def parse_split(text: str, folds: int | None = None, seed: int = 0, repeats: int
     Raises:
         UsageError: The text is not a split (E349).
     """
-    given = _parse_options(text)
-    if "folds" in given and folds is not None:
-        raise UsageError(Diagnostic("E349", f"'{text}' and --folds {folds} both set the folds", hint="give one"))
+    options = _parse_options(text)
+    if "folds" in options and folds is not None:
+        raise UsageError(
+            Diagnostic("E349", f"'{text}' and --folds {folds} both set the number of folds", hint="set one")
+        )
     if folds is not None:
-        given["folds"] = str(folds)
-    kinds = [name for name in given if name not in _OPTIONS] or [name for name in given if name == "folds"]
-    if len(kinds) != 1 or next(iter(given)) == "seed" or (kinds != ["hide"] and "of" in given):
+        options["folds"] = str(folds)
+    kinds = [name for name in options if name not in _OPTIONS] or [name for name in options if name == "folds"]
+    if len(kinds) != 1 or next(iter(options)) == "seed" or (kinds != ["hide"] and "of" in options):
         raise UsageError(Diagnostic("E349", f"'{text}' is not a split", hint=_HINT))
     (kind,) = kinds
-    if (kind in RANDOM_KINDS and given[kind]) or (kind == "hide" and "folds" in given):
+    if (kind in RANDOM_KINDS and options[kind]) or (kind == "hide" and "folds" in options):
         raise UsageError(Diagnostic("E349", f"'{text}' is not a split", hint=_HINT))
-    if kind in ("by", "time") and not given[kind]:
+    if kind in ("by", "time") and not options[kind]:
         raise UsageError(Diagnostic("E349", f"'{text}' does not name a column", hint=f"write {kind}=Page.{kind}"))
     try:
-        numbers = {name: int(given[name]) for name in ("folds", "seed", "repeats") if name in given}
-        fraction = float(given["hide"]) if kind == "hide" else 0.0
+        numbers = {name: int(options[name]) for name in ("folds", "seed", "repeats") if name in options}
+        fraction = float(options["hide"]) if kind == "hide" else 0.0
     except ValueError:
-        message = f"'{text}' is not a split: a number is needed after '='"
+        message = f"'{text}' is not a split: expected a number after '='"
         raise UsageError(Diagnostic("E349", message, hint="write folds=10 or hide=0.1")) from None
     plan = SplitPlan(
         "column" if kind == "by" else kind,
-        column=given[kind] if kind in _COLUMNS else "",
+        column=options[kind] if kind in _COLUMNS else "",
         folds=numbers.get("folds", DEFAULT_FOLDS if kind in (*RANDOM_KINDS, "time") else None),
         fraction=fraction,
-        attribute=given.get("of"),
+        attribute=options.get("of"),
         seed=numbers.get("seed", seed),
         repeats=numbers.get("repeats", repeats),
     )
@@ -147,18 +149,18 @@ def parse_split(text: str, folds: int | None = None, seed: int = 0, repeats: int
 def _plan_problem(plan: SplitPlan) -> str | None:
     is_hashed = plan.kind == "folds" or (plan.kind == "hide" and plan.attribute is None)
     if plan.repeats < 1 or not (plan.seed >= 0 or is_hashed):
-        return f"'{plan.text}' is not a split: repeats are 1 or more, and seeds of random draws 0 or more"
+        return f"'{plan.text}' is not a split: repeats must be at least 1, and the seed of a random split at least 0"
     if plan.kind == "hide":
         return split_problem("hide", plan.fraction)
     return None if plan.folds is None else split_problem("folds", plan.folds)
 
 
 def _parse_options(text: str) -> dict[str, str]:
-    """Return names and values in order; the name of a column ends the text, since it may contain anything."""
+    """Return names and values in order; a column name extends to the end of the text, since it may contain anything."""
     if "=" not in text:
         kind = text.strip()
         return {kind: ""} if kind in RANDOM_KINDS else {"column": text}
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     rest = text
     while rest:
         name, _, value = rest.partition("=")
@@ -170,9 +172,9 @@ def _parse_options(text: str) -> dict[str, str]:
             name, _, value = (part.strip() for part in pair.partition("="))
         if name not in (*_COLUMNS, *RANDOM_KINDS, *_OPTIONS, "hide"):
             hint = suggestion(name, ("folds", "hide", "seed")) or _HINT
-            raise UsageError(Diagnostic("E349", f"a split has no setting '{name}'", hint=hint))
-        found[name] = value
-    return found
+            raise UsageError(Diagnostic("E349", f"a split has no option '{name}'", hint=hint))
+        options[name] = value
+    return options
 
 
 def parse_hide(text: str, seed: int = 0) -> SplitPlan:
@@ -193,5 +195,5 @@ def split_problem(kind: str, value: float) -> str | None:
     if kind == "folds" and not 2 <= value <= 10_000:
         return f"a split has 2 to 10,000 folds, not {value}"
     if kind == "hide" and not 0 < value < 1:
-        return f"the share to hide lies between 0 and 1, and is not {value}"
+        return f"the fraction to hide must lie between 0 and 1, not {value}"
     return None

@@ -1,4 +1,4 @@
-"""The DuckDB database behind a dataset: its memory, its temporary folder, and what is put into it."""
+"""The DuckDB database of a dataset: its memory limit, its temporary folder, its tables and functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_MEMORY = "1GB"
 
 DUCKDB_FRACTION = 0.5
 COLUMN_FRACTION = 0.03
-"""What of the memory DuckDB's buffers and the ground columns may take; the rest is for work on them. More goes to files."""
+"""Fractions of the memory limit for DuckDB's buffers and for ground columns; computations use the rest. More goes to files."""
 
 _TYPES = {
     "number": "DOUBLE",
@@ -38,30 +38,30 @@ _TYPES = {
     "bool": "BOOLEAN",
     "string": "VARCHAR",
 }
-"""DuckDB's types of the arguments and results of functions."""
+"""DuckDB's types for the arguments and results of plugin functions."""
 
 _MAX_BYTES = 2.0**63
-"""More no system can count."""
+"""Upper bound of a memory size: no system addresses more."""
 
 _GLOB_CHARACTERS = re.compile(r"[*?\[\]{}\\\0-\x1f]")
-"""What DuckDB takes for a pattern in the name of a file, and more that it might."""
+"""Characters that DuckDB interprets as a pattern in a file name, and others that it might."""
 
 BATCH_ROWS = 50_000
-"""Rows that a reader holds in Python at a time."""
+"""Rows that a reader holds in Python at a time; bounds the memory of a reader."""
 
 
 def quoted(name: str) -> str:
-    """A SQL identifier."""
+    """Quote a SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A SQL string literal."""
+    """Quote a SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def is_utf8(name: str) -> bool:
-    """Return True if a name is text: of bytes that are not UTF-8 Python makes halves of characters, and DuckDB nothing."""
+    """Return True if a name is UTF-8; Python represents other bytes as surrogates, and DuckDB rejects them."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -70,22 +70,22 @@ def is_utf8(name: str) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says, without its details."""
+    """Return the first line of an error's message, or its type if it has none."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def out_of_memory_error(error: duckdb.OutOfMemoryException) -> UsageError:
-    """E315, of what DuckDB could not move to files."""
-    hint = "give DuckDB more with --memory, or narrow the template that was being grounded"
+    """Return the error for data that DuckDB could not move to files (E315)."""
+    hint = "raise --memory, or narrow the template that was being grounded"
     message = "the memory limit is too low for these tables"
     return UsageError(Diagnostic("E315", message, hint=hint, notes=(first_line(error),)))
 
 
 def unreadable_error(location: str, hint: str | None = None, notes: tuple[str, ...] = ()) -> DataError:
-    """Return the error of a file or table that cannot be read (E204).
+    """Return the error for a file or table that cannot be read (E204).
 
     Args:
-        location: of the table, as messages call it.
+        location: The table's location, as shown in messages.
     """
     return DataError(Diagnostic("E204", f"{location} cannot be read", DataLocation(location), hint, notes))
 
@@ -99,18 +99,18 @@ _NOT_FILE_ERRORS = (
     NotImplementedError,
     RecursionError,
 )
-"""What DuckDB raises that no damaged file is the reason of."""
+"""Errors of DuckDB that a damaged file does not cause."""
 
 
 @contextmanager
 def report_read_errors(location: str) -> Iterator[None]:
-    """What DuckDB says while it reads a damaged file is a mistake of the table.
+    """Convert errors of DuckDB that a damaged file causes to an error of the table.
 
     Args:
-        location: of the table, as messages call it.
+        location: The table's location, as shown in messages.
 
     Raises:
-        DataError: E204. UsageError: where memory is too little (E315).
+        DataError: The file is damaged (E204). UsageError: The memory limit is too low (E315).
     """
     try:
         yield
@@ -119,7 +119,7 @@ def report_read_errors(location: str) -> Iterator[None]:
     except (
         duckdb.Error,
         RuntimeError,
-    ) as error:  # a stream that breaks off raises RuntimeError, as one that Ctrl-C meets
+    ) as error:  # a truncated stream raises RuntimeError, and so does Ctrl-C
         if isinstance(error, _NOT_FILE_ERRORS) or "Query interrupted" in str(error):
             raise
         notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
@@ -127,23 +127,23 @@ def report_read_errors(location: str) -> Iterator[None]:
 
 
 DISK_FULL = "No space left on device"
-"""What the system says of a full disk, and DuckDB after it."""
+"""The operating system's message for a full disk, which DuckDB passes on."""
 
 
 def io_error_reason(error: duckdb.Error) -> str:
-    """Why the system has refused to read or to write."""
+    """Return why the operating system failed to read or to write."""
     text = str(error)
     return next((why for why in (DISK_FULL, "Permission denied") if why in text), first_line(error))
 
 
 class Store:
-    """An embedded database of its own, gone with the object.
+    """An embedded DuckDB database, deleted together with the object.
 
     Args:
-        memory_limit: what the database and the ground columns may take, such as `500MB`.
+        memory: Memory limit for the database and the ground columns, e.g. `500MB`.
 
     Raises:
-        UsageError: where `memory_limit` is no size.
+        UsageError: `memory` is not a size (E311).
     """
 
     def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
@@ -152,9 +152,9 @@ class Store:
         n_bytes = float(size[1]) * unit ** " KMGT".index(size[2] or " ") if size is not None else math.inf
         if n_bytes > _MAX_BYTES:
             hint = "write a size such as 500MB or 2GB"
-            raise UsageError(Diagnostic("E311", f"'{memory}' is no amount of memory", hint=hint))
+            raise UsageError(Diagnostic("E311", f"'{memory}' is not a memory size", hint=hint))
         self.memory_limit = f"{int(n_bytes * DUCKDB_FRACTION)}B"
-        """Limit of DuckDB's buffers."""
+        """Limit of DuckDB's buffers, as DuckDB writes it."""
         self.n_bytes = int(n_bytes)
         self.column_bytes = int(n_bytes * COLUMN_FRACTION)
         self._root = Path(tempfile.mkdtemp(prefix="relcrf-")).resolve()
@@ -163,7 +163,7 @@ class Store:
         try:
             self.connection = self.new_database(self.new_folder() / "tables.duckdb")
         except duckdb.Error as error:
-            message = f"'{memory}' of memory cannot be given to DuckDB"
+            message = f"DuckDB rejects the memory limit '{memory}'"
             raise UsageError(
                 Diagnostic("E311", message, hint="write a size such as 500MB", notes=(first_line(error),))
             ) from None
@@ -172,29 +172,29 @@ class Store:
         self._functions: dict[str, Callable[..., Any]] = {}
         self._plugin_errors: list[UsageError] = []
         weakref.finalize(self, _remove_functions, self.connection, self._functions)
-        # In a notebook without ipywidgets it is off, and DuckDB refuses to hear of it at all.
+        # In a notebook without ipywidgets the progress bar is off, and DuckDB rejects any change of the setting.
         if self.connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
             self.connection.execute("SET enable_progress_bar = false")
-        # The file goes with the object, so none of it is written for a time after: two thirds of a small binding's time.
+        # The file is deleted with the object, so skip the checkpoint: it takes two thirds of a small binding's time.
         self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
         with suppress(duckdb.CatalogException):  # DuckDB 1.5 has no such setting
             self.connection.execute("SET GLOBAL fsync_mode = 'NONE'")
 
     def new_name(self, kind: str) -> str:
-        """A name that nothing else in the store has."""
+        """Return a name that is unique in the store."""
         return f"{kind}{next(self._numbers)}"
 
     def new_folder(self) -> Path:
-        """A new, empty folder, removed with the store."""
+        """Create an empty folder, which is removed with the store."""
         folder = self._root / self.new_name("folder")
         folder.mkdir()
         return folder
 
     def new_database(self, path: Path) -> duckdb.DuckDBPyConnection:
-        """Open a database with the store's memory and an empty temporary folder; it loads no extension."""
+        """Open a database with the store's memory limit and an empty temporary folder; it loads no extensions."""
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": self.memory_limit,
-            "temp_directory": str(self.new_folder()),  # DuckDB may always read this folder: it holds nothing else
+            "temp_directory": str(self.new_folder()),  # DuckDB can always read this folder, so it contains nothing else
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
@@ -202,8 +202,9 @@ class Store:
         return duckdb.connect(str(path), config=config)
 
     def file_literal(self, path: Path) -> str:
-        """A SQL literal that DuckDB takes for the name of this file, and of no other: it would open `http://...` on the network,
-        `~` in the home, and for `a*.csv` all files that fit.
+        """Return a SQL literal that DuckDB resolves to exactly this file.
+
+        Otherwise DuckDB would open `http://...` on the network, expand `~`, and read all files that match `a*.csv`.
         """
         name = os.path.abspath(path)
         if _GLOB_CHARACTERS.search(name):
@@ -211,22 +212,23 @@ class Store:
             real = os.path.realpath(path)
             try:
                 os.link(real, link)
-            except OSError:  # of another disk, or of somebody else
+            except OSError:  # the file is on another disk, or another user owns it
                 shutil.copyfile(real, link)
             return literal(str(link))
-        self._files += [name, os.path.realpath(path)]  # DuckDB asks for that which a link names, too
+        self._files += [name, os.path.realpath(path)]  # DuckDB also checks the target of a link
         return literal(name)
 
     def restrict_access(self) -> None:
-        """From here on the database reads the files that `file` has named, and those of its own folders; it reaches no other
-        file, no network and no extension, whatever it is asked. Nothing opens it again.
+        """Restrict the database to the files passed to `file_literal` and to its own folders, irreversibly.
+
+        No SQL can then access other files, the network or extensions.
         """
         self.connection.execute(f"SET allowed_paths = [{', '.join(map(literal, self._files))}]")
         self.connection.execute(f"SET allowed_directories = [{literal(f'{self._root}/')}]")
         self.connection.execute("SET enable_external_access = false")
 
     def is_alive(self) -> bool:
-        """Whether the database still answers: a mistake inside DuckDB, as a damaged file may bring about, ends it."""
+        """Return True if the database still responds: an internal error of DuckDB, e.g. for a damaged file, ends it."""
         try:
             self.connection.execute("SELECT 1")
         except duckdb.FatalException:
@@ -234,38 +236,38 @@ class Store:
         return True
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own that sees all that is in the store."""
+        """Return a new connection that sees everything in the store."""
         cursor = self.connection.cursor()
         for view, frame in self._frames.items():
             cursor.register(view, frame)
         return cursor
 
     def add_function(self, function: ExternalFunction) -> None:
-        """Makes a function of another package one of the database, under its name in SQL."""
+        """Register a plugin function in the database, under its name in SQL."""
         name = plugin_function_name(function.name)
         if name in self._functions:
             return
 
-        def called(*values: Any) -> Any:
+        def call(*values: Any) -> Any:
             try:
                 return function(*values)
-            except UsageError as failure:
-                self._plugin_errors.append(failure)
+            except UsageError as error:
+                self._plugin_errors.append(error)
                 raise
 
-        places = [Parameter(f"a{k}", Parameter.POSITIONAL_ONLY) for k, _ in enumerate(function.parameters)]
-        vars(called)["__signature__"] = Signature(places)  # DuckDB wants as many as there are types
+        parameters = [Parameter(f"a{k}", Parameter.POSITIONAL_ONLY) for k, _ in enumerate(function.parameters)]
+        vars(call)["__signature__"] = Signature(parameters)  # DuckDB requires as many parameters as types
         types: list[Any] = [DuckDBPyType(_TYPES[kind]) for kind in function.parameters]
         result = DuckDBPyType(_TYPES[function.result])
-        self.connection.create_function(name, called, types, result, null_handling=FunctionNullHandling.SPECIAL)
-        self._functions[name] = called  # DuckDB itself does not hold it for as long as its own cursors may call it
+        self.connection.create_function(name, call, types, result, null_handling=FunctionNullHandling.SPECIAL)
+        self._functions[name] = call  # DuckDB's cursors may call it longer than DuckDB holds it
 
     @contextmanager
     def reraise_plugin_errors(self) -> Iterator[None]:
-        """What a function of another package raised in a query is raised as it was, and not as DuckDB says it.
+        """Raise the original error of a plugin function that failed in a query, instead of DuckDB's.
 
         Raises:
-            UsageError: where memory is too little (E315).
+            UsageError: The plugin function failed, or the memory limit is too low (E315).
         """
         try:
             yield
@@ -279,10 +281,10 @@ class Store:
             raise
 
     def add_frame(self, frame: Any) -> str:
-        """A table expression for a data frame, which is scanned where it is.
+        """Return a table expression for a data frame, which is scanned in place.
 
         Raises:
-            duckdb.Error, TypeError: where it is none.
+            duckdb.Error, TypeError: `frame` is not a data frame.
         """
         view = self.new_name("frame")
         self.connection.register(view, frame)
@@ -290,7 +292,7 @@ class Store:
         return view
 
     def copy_frame(self, frame: Any) -> str:
-        """As `add_frame`, of what can be read once: its rows are kept."""
+        """Copy the rows of a frame that can be read only once, and return a table expression for them."""
         view = self.new_name("frame")
         self.connection.register(view, frame)
         try:
@@ -299,17 +301,17 @@ class Store:
             self.connection.unregister(view)
 
     def add_query(self, query: str, values: Sequence[Any] = ()) -> str:
-        """A table expression for the rows of a query, which are kept."""
+        """Store the rows of a query, and return a table expression for them."""
         name = self.new_name("rows")
         self.connection.execute(f"CREATE TABLE main.{name} AS {query}", list(values))
         return f"main.{name}"
 
     def add_rows(self, columns: Mapping[str, str], batches: Iterable[Sequence[list[Any]]]) -> str:
-        """A table expression for rows that come in batches, which are kept.
+        """Store rows that arrive in batches, and return a table expression for them.
 
         Args:
-            columns: DuckDB's type of each column by its name.
-            batches: of rows; each has a list of values for every column.
+            columns: DuckDB's type of each column, by name.
+            batches: Batches of rows; each has a list of values for every column.
         """
         name = self.new_name("rows")
         declared = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
@@ -319,12 +321,12 @@ class Store:
         return f"main.{name}"
 
     def append(self, table: str, types: Sequence[str], columns: Sequence[list[Any]]) -> None:
-        """Adds rows to a table that `add_rows` made: a list of values for every column."""
+        """Append rows, given as a list of values for every column, to a table that `add_rows` created."""
         values = ", ".join(f"unnest(?::{kind}[])" for kind in types)
         self.connection.execute(f"INSERT INTO {table} SELECT {values}", list(columns))
 
 
 def _remove_functions(connection: duckdb.DuckDBPyConnection, functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Functions that a connection still has at the end of Python are leaks to it, which it prints."""
+    """Remove a connection's functions: DuckDB reports those that remain at interpreter exit as leaks."""
     for name in functions:
         connection.remove_function(name)

@@ -1,4 +1,4 @@
-"""The result of a query as batches of arrays, never held whole: Arrow's layout, without a copy."""
+"""Streaming of query results as batches of NumPy arrays, in Arrow's layout and without a copy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nanoarrow import c_array_stream
 
 
 def stream_batches(relation: duckdb.DuckDBPyRelation, types: Mapping[str, type]) -> Iterator[dict[str, np.ndarray]]:
-    """The rows of a query in DuckDB's batches of some ten thousand; an array is a view that keeps its batch.
+    """Yield the rows of a query in DuckDB's batches of some ten thousand rows; an array is a view that keeps its batch alive.
 
     Args:
-        relation: an unfinished result owns its connection.
-        types: the columns in their order, with the dtype of each, which is DuckDB's own; object for texts. None is missing.
+        relation: The query; its connection is blocked until the result is exhausted.
+        types: Columns in order, each with its dtype, which is DuckDB's own; object for texts. No value may be missing.
     """
     for array in c_array_stream(relation):
         if not array.length:

@@ -1,4 +1,4 @@
-"""What tables contain, as a hash: the same content, the same hash."""
+"""Content hashes of raw tables: equal content gives equal hashes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from relcrf.data.store import report_read_errors
 
 
 def table_content_hash(bound: BoundModel, location: str) -> str:
-    """The hash of a raw table: the names and types of its columns, and of a file its bytes, of anything else its rows,
-    whatever their order.
+    """Return the content hash of a raw table: its column names and types, and its file's bytes or, without a file, its rows
+    in any order.
 
     Args:
-        location: of the table, as messages call it.
+        location: The table's location, as shown in messages.
     """
     known = bound.content_hashes
     if location not in known:
@@ -33,7 +33,7 @@ def table_content_hash(bound: BoundModel, location: str) -> str:
 
 
 def hash_rows(dataset: Dataset, table: RawTable) -> str:
-    """The number of rows of a table and their hash, whatever their order; of one version of DuckDB."""
+    """Return the number of rows of a table and their order-independent hash, which depends on DuckDB's version."""
     sql = f"SELECT count(*), bit_xor(hash(raw)), sum(hash(raw)::HUGEINT) FROM {table.scan} AS raw"
     with report_read_errors(table.location):
         (found,) = dataset.connection.execute(sql).fetchall()

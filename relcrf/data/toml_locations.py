@@ -1,4 +1,4 @@
-"""Where the keys of a TOML text stand: the standard library reads values, and no lines."""
+"""Locations of the keys in a TOML text: the standard library's parser does not return line numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEY = re.compile(rf"\s*({_PATH})\s*=")
 
 
 class TomlLocations:
-    """The place of each key of a text, by its path such as `("tables", "page", "file")`."""
+    """The spans of the keys in a TOML text, by their paths such as `("tables", "page", "file")`."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -28,7 +28,7 @@ class TomlLocations:
                     self._add(table, number, header)
                 elif key:
                     self._add((*table, *_split_key_path(key[1])), number, key)
-            # A text of several lines may hold what looks like a key.
+            # A line of a multi-line string may look like a key.
             for quote in re.findall(r'"""|\'\'\'', line):
                 if open_quote is None:
                     open_quote = quote
@@ -41,7 +41,7 @@ class TomlLocations:
             self._spans.setdefault(path[:length], Span(self.source, line, start + 1, line, end + 1))
 
     def find(self, *path: str) -> Span:
-        """The place of a key; of the table around it where the text says it in one line, as `page = { file = ... }`."""
+        """Return the span of a key; for a key in an inline table, such as `page = { file = ... }`, that of the table."""
         for length in range(len(path), 0, -1):
             if path[:length] in self._spans:
                 return self._spans[path[:length]]

@@ -1,1 +1,1 @@
-"""File formats, one a file; found by the entry points `relcrf.readers`."""
+"""Readers of file formats, one per module, discovered through the entry points `relcrf.readers`."""

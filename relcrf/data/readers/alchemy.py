@@ -1,10 +1,10 @@
-"""Evidence of Markov logic as Alchemy writes it: ground atoms, one a line.
+"""A reader of Alchemy's evidence files for Markov logic: one ground atom per line.
 
-    Friends(Anna, Bob)          holds
-    !Smokes(Bob)                does not hold
+    Friends(Anna, Bob)          is true
+    !Smokes(Bob)                is false
     ?Smokes(Anna)               is a query
     Category(p1) = "course"     has this value
-    // a remark
+    // a comment
 
 Source: Kok et al., The Alchemy system for statistical relational AI: user manual, 2007, section on .db files.
 """
@@ -32,7 +32,7 @@ _TRUTH = {"": "true", "!": "false", "?": None}
 
 @dataclass
 class _Predicate:
-    """The atoms of one predicate; `table` is where the earlier ones are."""
+    """The atoms of one predicate; `table` is a table expression for the earlier ones."""
 
     arity: int
     has_values: bool
@@ -42,7 +42,7 @@ class _Predicate:
 
 
 class AlchemyReader(AbstractReader):
-    """A table for each predicate: columns `a0`, `a1`, ..., and `value` where a value is given or an atom does not hold."""
+    """A reader with a table per predicate: columns `a0`, `a1`, ..., and `value` if atoms have values, `!` or `?`."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".db",)
 
@@ -53,52 +53,56 @@ class AlchemyReader(AbstractReader):
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
         predicates: dict[str, _Predicate] = {}
         for number, line in _read_lines(path):
-            found = _ATOM.fullmatch(line)
-            if found is None:
+            match = _ATOM.fullmatch(line)
+            if match is None:
                 if re.fullmatch(_COMMENT, line):
                     continue
-                hint = 'an atom is written Friends(Anna, Bob), !Smokes(Bob) or Category(p1) = "course"'
-                raise _line_error(path, number, line, "this is no ground atom", hint)
-            constants = [_unquote(c) for c in re.findall(_CONSTANT, found["arguments"])]
-            has_value = found["value"] is not None
-            predicate = predicates.get(found["predicate"])
+                hint = 'write an atom as Friends(Anna, Bob), !Smokes(Bob) or Category(p1) = "course"'
+                raise _line_error(path, number, line, "the line is not a ground atom", hint)
+            constants = [_unquote(c) for c in re.findall(_CONSTANT, match["arguments"])]
+            has_value = match["value"] is not None
+            predicate = predicates.get(match["predicate"])
             if predicate is None:
                 columns = {"line": "BIGINT", **dict.fromkeys([*_argument_columns(len(constants)), "value"], "VARCHAR")}
                 predicate = _Predicate(len(constants), has_value, store.add_rows(columns, ()))
-                predicates[found["predicate"]] = predicate
+                predicates[match["predicate"]] = predicate
             if len(constants) != predicate.arity:
-                message = f"{found['predicate']} has {len(constants)} arguments here, and {predicate.arity} above"
-                raise _line_error(path, number, line, message, "give each atom of a predicate as many arguments")
-            if has_value != predicate.has_values or (has_value and found["sign"]):
-                message = f"{found['predicate']} is given a value here, or a truth value, other than above"
-                raise _line_error(path, number, line, message, "a predicate has values for all its atoms, or for none")
-            predicate.is_signed |= bool(found["sign"])
-            value = _unquote(found["value"]) if has_value else _TRUTH[found["sign"]]
+                message = (
+                    f"{match['predicate']} has {len(constants)} arguments, but {predicate.arity} in an earlier line"
+                )
+                raise _line_error(
+                    path, number, line, message, "all atoms of a predicate need the same number of arguments"
+                )
+            if has_value != predicate.has_values or (has_value and match["sign"]):
+                message = f"{match['predicate']} has both values and truth values"
+                raise _line_error(path, number, line, message, "give values to all atoms of a predicate, or to none")
+            predicate.is_signed |= bool(match["sign"])
+            value = _unquote(match["value"]) if has_value else _TRUTH[match["sign"]]
             predicate.rows.append((number, *constants, value))
             if len(predicate.rows) == BATCH_ROWS:
                 _flush(predicate, store)
         for name, predicate in predicates.items():
             _flush(predicate, store)
-            shown = _argument_columns(predicate.arity)
+            columns = _argument_columns(predicate.arity)
             if predicate.has_values or predicate.is_signed:
-                shown.append("value")
-            scan, numbered = (f"(SELECT {', '.join(c)} FROM {predicate.table})" for c in (shown, ["line", *shown]))
+                columns.append("value")
+            scan, numbered = (f"(SELECT {', '.join(c)} FROM {predicate.table})" for c in (columns, ["line", *columns]))
             yield SourceTable(name, f"{path}, predicate {name}", scan, numbered)
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text, numbered from 1."""
+    """Yield the lines of a text file, numbered from 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 yield number, line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError:
                 text = line.decode("utf-8", errors="replace").rstrip("\r\n")
-                raise _line_error(path, number, text, "this line is no UTF-8 text", "save the file as UTF-8") from None
+                raise _line_error(path, number, text, "the line is not UTF-8 text", "save the file as UTF-8") from None
 
 
 def _line_error(path: Path, line_number: int, line: str, message: str, hint: str) -> DataError:
-    # The source of the place has this line alone: the file may be large.
+    # The source of the span has only this line: the file may be large.
     source = Source(str(path), "\n" * (line_number - 1) + line)
     start = len(line) - len(line.lstrip()) + 1
     return DataError(
@@ -111,7 +115,7 @@ def _argument_columns(arity: int) -> list[str]:
 
 
 def _unquote(constant: str) -> str:
-    """A constant without its quotes."""
+    """Return a constant without its quotes."""
     return re.sub(r"\\(.)", r"\1", constant[1:-1]) if constant.startswith('"') else constant
 
 

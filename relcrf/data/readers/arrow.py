@@ -1,4 +1,4 @@
-"""Arrow IPC files and streams; Feather is another name of the first."""
+"""A reader of Arrow IPC files, also known as Feather, and of Arrow IPC streams."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from relcrf.data.readers.base import AbstractReader, SourceTable
 from relcrf.data.store import Store, first_line, unreadable_error
 
 _FILE_MAGIC = b"ARROW1"
-"""How the file form begins; a stream begins otherwise."""
+"""Magic bytes of the file format; a stream starts with other bytes."""
 
 
 class ArrowReader(AbstractReader):
-    """Columns keep the types of the file. A file is scanned where it is; a stream, which can be read once, is kept."""
+    """A reader that keeps the file's column types. It scans a file in place and copies a stream, which can be read only once."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather")
 
@@ -42,10 +42,10 @@ class ArrowReader(AbstractReader):
 
 
 def _validate_batch(batch: Any) -> Any:
-    """A batch whose offsets lie within it, so that nothing is read outside; without this a damaged file ends the process.
+    """Return a batch after validating that its offsets lie within it: out-of-bounds reads would crash the process.
 
     Raises:
-        pyarrow.ArrowInvalid: where they do not.
+        pyarrow.ArrowInvalid: The batch is damaged.
     """
     batch.validate(full=True)
     return batch

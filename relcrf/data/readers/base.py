@@ -1,4 +1,4 @@
-"""What a reader of a file format is."""
+"""The interface of the readers of file formats."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from relcrf.data.store import Store
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A table that a reader found.
+    """A table of a file, server or query.
 
     Args:
-        name: what the model calls it.
-        location: what messages call it.
-        scan: a DuckDB table expression, to stand after FROM.
-        numbered_scan: as `scan` with a column more in front, the numbers of rows for messages; None where they are counted from 1.
+        name: The table's name in models.
+        location: The location shown in messages.
+        scan: A DuckDB table expression, used after FROM.
+        numbered_scan: Like `scan`, with row numbers for messages as the first column; None if rows are numbered from 1.
     """
 
     name: str
@@ -29,23 +29,23 @@ class SourceTable:
 
 
 class AbstractReader(ABC):
-    """Says which files it reads, and which tables one holds."""
+    """The interface of a reader: the files that it accepts, and the tables in a file."""
 
     suffixes: ClassVar[tuple[str, ...]]
-    """Endings of file names, with the dot, in lower case."""
+    """Suffixes of file names, with the dot, in lower case."""
 
     def accepts(self, path: Path) -> bool:
-        """Whether a file with such an ending is of this format, where several formats share the ending."""
+        """Return True if a file with such a suffix has this format; formats that share a suffix override it."""
         return True
 
     @abstractmethod
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        """The tables of a file.
+        """Yield the tables of a file.
 
         Args:
-            name: the file's name without its ending; the name of a table that has no other.
-            store: where rows are put that DuckDB cannot scan in the file.
+            name: The file's name without its suffix, for a table that has no other name.
+            store: The store for rows that DuckDB cannot scan in the file.
 
         Raises:
-            DataError: where the file is not of the format. What DuckDB says of it may be raised as it is.
+            DataError: The file does not have the format. Errors of DuckDB may be raised unchanged.
         """

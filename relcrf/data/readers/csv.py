@@ -1,4 +1,4 @@
-"""Comma-separated text with a header row, plain or compressed."""
+"""A reader of comma-separated text with a header row, plain or compressed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from relcrf.data.store import Store, literal
 
 
 class CsvReader(AbstractReader):
-    """Reads every column as text: types are the model's business, so that a bad value is found with its row."""
+    """A reader that reads every column as text: the model defines the types, so that a bad value is reported with its row."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".csv.zst")
     delimiter: ClassVar[str] = ","
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
-        # No sniffing: a ragged line is an error with its number, and not a reason to skip the lines above it.
+        # No sniffing: it would skip the lines above a ragged line instead of reporting an error with its number.
         options = f"all_varchar = true, header = true, delim = {literal(self.delimiter)}, quote = '\"', escape = '\"'"
         strict = "skip = 0, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
         yield SourceTable(name, str(path), f"read_csv({store.file_literal(path)}, {options}, {strict})")

@@ -1,4 +1,4 @@
-"""JSON, one object a line, plain or compressed."""
+"""A reader of JSON Lines, one object per line, plain or compressed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PRESERVED_TYPES = re.compile(r"(BIGINT|DOUBLE|BOOLEAN|VARCHAR)(\[\])*")
 
 
 class JsonlReader(AbstractReader):
-    """Numbers, truth values and lists keep their types; all else is text: dates as they are spelt, objects as JSON."""
+    """A reader that keeps numbers, booleans and lists; all else becomes text: dates as written, objects as JSON."""
 
     suffixes: ClassVar[tuple[str, ...]] = tuple(f"{s}{c}" for s in (".jsonl", ".ndjson") for c in ("", ".gz", ".zst"))
 

@@ -1,4 +1,4 @@
-"""Parquet files."""
+"""A reader of Parquet files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relcrf.data.store import Store
 
 
 class ParquetReader(AbstractReader):
-    """Columns keep the types of the file."""
+    """A reader that keeps the column types of the file."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 

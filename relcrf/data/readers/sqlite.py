@@ -1,4 +1,4 @@
-"""SQLite databases: each table and view is a table."""
+"""A reader of SQLite databases: each table and view becomes a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAGIC = b"SQLite format 3\x00"
 
 
 class SqliteReader(AbstractReader):
-    """Reads with the standard library, in batches. The file is opened for reading alone."""
+    """A reader that uses the standard library, reads in batches, and opens the file read-only."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".sqlite", ".sqlite3", ".db")
 
@@ -29,38 +29,38 @@ class SqliteReader(AbstractReader):
 
 
 def read_database(path: Path, store: Store, table: str | None = None) -> list[SourceTable]:
-    """The tables of a SQLite database, or one of them.
+    """Return the tables of a SQLite database, or one of them.
 
     Raises:
-        DataError: where it is damaged or none, or has no such table.
+        DataError: The file is damaged or not a SQLite database (E204), or has no such table (E235).
     """
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
-            # A view of a strange file runs no functions but those that are harmless.
+            # Views of an untrusted file may call only innocuous functions.
             database.execute("PRAGMA trusted_schema = OFF")
-            listed = database.execute(
+            rows = database.execute(
                 "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
                 "ORDER BY name"
             ).fetchall()
-            names = [row[0] for row in listed]
+            names = [row[0] for row in rows]
             if table is not None and table not in names:
-                hint = suggestion(table, names) or f"it has {listing(names)}"
+                hint = suggestion(table, names) or f"its tables are {listing(names)}"
                 raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", DataLocation(str(path)), hint))
-            chosen = names if table is None else [table]
-            return [SourceTable(t, f"{path}, table '{t}'", _copy_table(database, t, store)) for t in chosen]
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # a message may name what is no text
+            selected = names if table is None else [table]
+            return [SourceTable(t, f"{path}, table '{t}'", _copy_table(database, t, store)) for t in selected]
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # a message may contain bytes that are not text
         raise unreadable_error(str(path), notes=(first_line(error),)) from None
 
 
 def _copy_table(database: sqlite3.Connection, table: str, store: Store) -> str:
-    """Copies a table; SQLite types each cell, and so a column has the type that all its cells have, or is text."""
+    """Copy a table; SQLite types each cell, so a column gets the common type of its cells, or text."""
     columns = [row[0] for row in database.execute(f"SELECT * FROM {quoted(table)} LIMIT 0").description]
-    has = ", ".join(
+    type_flags = ", ".join(
         f"coalesce(max(typeof({quoted(c)}) = '{kind}'), 0)"
         for c in columns
         for kind in ("integer", "real", "text", "blob")
     )
-    kinds = database.execute(f"SELECT {has} FROM {quoted(table)}").fetchone()
+    kinds = database.execute(f"SELECT {type_flags} FROM {quoted(table)}").fetchone()
     types = {c: _column_type(*kinds[4 * k : 4 * k + 4]) for k, c in enumerate(columns)}
     rows = database.execute(f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)}")
 

@@ -1,4 +1,4 @@
-"""Text separated by tabs with a header row, plain or compressed."""
+"""A reader of tab-separated text with a header row, plain or compressed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from relcrf.data.readers.csv import CsvReader
 
 
 class TsvReader(CsvReader):
-    """As CSV, with a tab for the comma."""
+    """A CSV reader with a tab as the delimiter."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".tsv", ".tsv.gz", ".tsv.zst")
     delimiter: ClassVar[str] = "\t"

@@ -1,4 +1,4 @@
-"""A first model of tables: proposed, and verified by parsing it, checking it and grounding it on them."""
+"""Drafts of models for undescribed tables, verified by parsing, checking and grounding them on the tables."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from relcrf.proposal.target import PredictionTarget, choose_target
 from relcrf.proposal.templates import ProposedTemplate, propose_templates
 
 MAX_BINDINGS = 5_000_000
-"""Bindings that a proposed template may have; a larger one is left as a comment."""
+"""Maximum bindings of a proposed template; a template with more is written as a comment."""
 
 MAX_CANDIDATE_BINDINGS = 50_000_000
-"""As MOST, of candidates, which nothing is written down for before they are chosen."""
+"""Maximum bindings of proposed candidates; larger than MAX_BINDINGS, as candidates are not stored before they are chosen."""
 
 
 @dataclass(frozen=True)
 class TableAnalysis:
-    """What tables are, and what is predicted of them.
+    """The inferred schema of tables and the chosen prediction target.
 
     Args:
-        alternatives: what else could be predicted.
+        alternatives: Names of the other possible targets.
     """
 
     schema: ProposedSchema
@@ -41,12 +41,12 @@ class TableAnalysis:
 
 @dataclass(frozen=True)
 class ModelDraft:
-    """A model that was proposed, and verified on its tables.
+    """A proposed model that was verified on its tables.
 
     Args:
-        templates: also those that are comments in its text.
-        plans: what each template of the model grounds into.
-        notes: what reading the tables took for granted.
+        templates: All proposed templates, including those that are comments in the text.
+        plans: The grounding plan of each template of the model.
+        notes: Assumptions made while reading the tables.
     """
 
     analysis: TableAnalysis
@@ -66,7 +66,7 @@ class ModelDraft:
         return int((self.grounding.states >= 0).sum())
 
     def __str__(self) -> str:
-        """What it predicts, why, and from what."""
+        """Return the target with its reason, and the templates."""
         target, names = self.analysis.target, [each.name for each in self.templates if each.is_active]
         return f"predicts {target.name} ({target.reason}); templates {', '.join(names)}"
 
@@ -74,22 +74,22 @@ class ModelDraft:
 def analyse_tables(
     dataset: Dataset, predicted: str | None, manifest: ManifestBuilder, progress: Progress = lambda name: None
 ) -> TableAnalysis:
-    """Looks at tables that nobody has described.
+    """Infer the schema and the prediction target of tables that have no model.
 
     Args:
-        predicted: `Table.column`, or a relation's table; None where the tables are to say it.
-        manifest: takes the tables that the model needs in another shape.
+        predicted: `Table.column`, or a relation's table; None chooses the most plausible target.
+        manifest: Receives the tables that the model needs in another shape.
 
     Raises:
-        UsageError: where nothing, or not that, can be predicted.
-        DataError: where the tables cannot be read.
+        UsageError: Nothing can be predicted, or `predicted` cannot.
+        DataError: The tables cannot be read.
     """
     progress("tables")
     tables = profile_tables(dataset)
     progress("references")
-    scheme = infer_schema(tables, find_candidates(tables), manifest)
-    target, others = choose_target(scheme, predicted)
-    return TableAnalysis(scheme, target, tuple(others))
+    schema = infer_schema(tables, find_candidates(tables), manifest)
+    target, alternatives = choose_target(schema, predicted)
+    return TableAnalysis(schema, target, tuple(alternatives))
 
 
 def draft_model(
@@ -99,33 +99,33 @@ def draft_model(
     commands: tuple[str, ...] = (),
     progress: Progress = lambda name: None,
 ) -> ModelDraft:
-    """The model of an idea, verified.
+    """Draft the model of analysed tables, and verify it.
 
     Args:
-        name: of its file. commands: what its text says is to be run next.
-        dataset: the tables in the shape that the model needs.
+        name: The model's file name. commands: Commands to run next, written into the text.
+        dataset: The tables in the shape that the model needs.
     """
-    pieces = propose_templates(analysis.schema, analysis.target)
+    templates = propose_templates(analysis.schema, analysis.target)
 
     progress("plan")
     plans = api.parse(
-        model_text(name, analysis.schema, analysis.target, pieces, analysis.alternatives, commands), name
+        model_text(name, analysis.schema, analysis.target, templates, analysis.alternatives, commands), name
     ).plan(dataset)
-    heavy = {
+    too_large = {
         plan.name for plan in plans if plan.bindings > (MAX_CANDIDATE_BINDINGS if plan.is_candidate else MAX_BINDINGS)
     }
     empty = {plan.name for plan in plans if not plan.bindings}
-    pieces = [replace(p, is_active=p.name not in heavy) for p in pieces if p.name not in empty]
-    text = model_text(name, analysis.schema, analysis.target, pieces, analysis.alternatives, commands)
+    templates = [replace(p, is_active=p.name not in too_large) for p in templates if p.name not in empty]
+    text = model_text(name, analysis.schema, analysis.target, templates, analysis.alternatives, commands)
     model = api.parse(text, name)
     progress("ground")
     _, notes = model.check(dataset)
     grounding = model.ground(dataset, progress=progress)
-    kept = tuple(plan for plan in plans if plan.name not in heavy | empty)
-    return ModelDraft(analysis, text, model, tuple(pieces), kept, grounding, tuple(notes))
+    active_plans = tuple(plan for plan in plans if plan.name not in too_large | empty)
+    return ModelDraft(analysis, text, model, tuple(templates), active_plans, grounding, tuple(notes))
 
 
 def propose_model(dataset: Dataset, predicted: str | None = None, progress: Progress = lambda name: None) -> ModelDraft:
-    """A model of tables as they are; nothing is written. For the rest see `look` and `draft`."""
-    idea = analyse_tables(dataset, predicted, ManifestBuilder(None), progress)
-    return draft_model("model.rcrf", idea, dataset, progress=progress)
+    """Draft a model of tables in their present shape, without writing files; see `analyse_tables` and `draft_model`."""
+    analysis = analyse_tables(dataset, predicted, ManifestBuilder(None), progress)
+    return draft_model("model.rcrf", analysis, dataset, progress=progress)

@@ -1,4 +1,4 @@
-"""A proposed model as text, with comments that say what each line is for."""
+"""Rendering of proposed models as text, with a comment for each line."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ def model_text(
     """Return the text of a model file.
 
     Args:
-        name: of the file. others: what else could be predicted. commands: what to run next.
+        name: The file name. alternatives: Names of other targets. commands: Commands to run next.
     """
     declarations = _Declarations(schema, target, templates)
     entities = [declarations.render_entity(entity) for entity in schema.entities]
-    links = [declarations.render_relation(link) for link in schema.relations]
-    head = [f"# {_single_line(name)}: a first model, proposed from the tables alone. It is yours to change."]
+    relations = [declarations.render_relation(relation) for relation in schema.relations]
+    head = [f"# {_single_line(name)}: a first model, proposed from the tables alone. Edit it as needed."]
     head += [f"# It predicts {_single_line(target.name)} ({_single_line(target.reason)})."]
     if alternatives:
-        head.append(f"# It could predict, with --predict: {_single_line(', '.join(alternatives))}.")
-    parts = ["\n".join(head), "\n".join(declarations.domains.values()), *entities, *links]
+        head.append(f"# Other targets, for --predict: {_single_line(', '.join(alternatives))}.")
+    parts = ["\n".join(head), "\n".join(declarations.domains.values()), *entities, *relations]
     parts += [f"# {_single_line(p.comment)}\n{p.text}" for p in templates if p.is_active]
     text = format_text("\n\n".join(part for part in parts if part) + "\n")
     ending = [
         f"# Left out: {_single_line(column)}: {_single_line(reason)}."
         for column, reason in schema.excluded_columns[:20]
     ]
-    for piece in templates:
-        if not piece.is_active:
-            ending += ["", f"# To try: {_single_line(piece.comment)}."]
-            ending += [f"# {line}".rstrip() for line in piece.text.split("\n")]
+    for template in templates:
+        if not template.is_active:
+            ending += ["", f"# To try: {_single_line(template.comment)}."]
+            ending += [f"# {line}".rstrip() for line in template.text.split("\n")]
     if commands:
         ending += ["", "# Next:", *(f"#   {_single_line(command)}" for command in commands)]
     return "\n".join([text, *ending]).strip("\n") + "\n"
 
 
 class _Declarations:
-    """The declarations of a scheme as text, with the domains of their attributes."""
+    """A renderer of the declarations of a schema; it collects the domains of the attributes in `domains`."""
 
     def __init__(self, schema: ProposedSchema, target: PredictionTarget, templates: list[ProposedTemplate]) -> None:
         self.schema, self.target = schema, target
@@ -65,10 +65,10 @@ class _Declarations:
         for attribute in entity.attributes:
             is_target = self.target.entity is entity and attribute in self.target.attributes
             role = "predict " if is_target else ""
-            comment = "random: a missing value is a query" if is_target else _attribute_comment(attribute)
+            comment = "predicted: a missing value is a query" if is_target else _attribute_comment(attribute)
             lines.append(f"    {role}{attribute.name} : {self._declare_type(attribute)}  # {comment}")
         lines += [
-            f"    {bag.name} : bag of {bag.domain}  # many values, {bag.distinct:,} different ones"
+            f"    {bag.name} : bag of {bag.domain}  # several values, {bag.distinct:,} distinct ones"
             for bag in entity.bags
         ]
         body = " {\n" + "\n".join(lines) + "\n}" if lines else ""
@@ -90,7 +90,7 @@ class _Declarations:
         return attribute.type
 
     def render_relation(self, relation: ProposedRelation) -> str:
-        arguments = ", ".join(f"{a.name}: {a.sort}" for a in relation.arguments)
+        arguments = ", ".join(f"{a.name}: {a.type_name}" for a in relation.arguments)
         attributes = ", ".join(f"{a.name} : {self._declare_type(a)}" for a in relation.attributes)
         about = f"# {_single_line(relation.reason)}.\n"
         if relation is not self.target.relation:
@@ -109,10 +109,10 @@ def _attribute_comment(attribute: ProposedAttribute) -> str:
 
 
 def _render_value(value: str) -> str:
-    """A value of an enumeration: a name as it is, all else as a text."""
+    """Return a value of an enumeration: a valid name unchanged, any other value as a string."""
     return value if is_name(value) and not is_reserved(value) else json.dumps(value, ensure_ascii=False)
 
 
 def _single_line(text: str) -> str:
-    """A text that stays on its line."""
+    """Return a text as a single printable line."""
     return escape_unprintable(text).replace("\n", " ")

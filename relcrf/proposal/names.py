@@ -1,4 +1,4 @@
-"""Names of tables and columns as names of the language."""
+"""Conversion of table and column names to names of the language."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ ENDPOINT_COLUMNS = {
     "right",
 }
 ENDPOINT_COLUMNS |= {"head", "tail", "parent", "child", "citing", "cited", "first", "second"}
-"""What the columns of links are often called, whatever they link."""
+"""Usual names for the two ends of a link."""
 
 
 def stem_name(name: str) -> str:
-    """A name as names of tables and of columns that refer to them are compared: `page_id`, `Pages` and `page` are one."""
+    """Return the stem by which names of tables and of columns that refer to them are compared: `page_id` and `Pages` match."""
     plain = re.sub(r"[^a-z0-9]", "", fold_name(name))
     plain = re.sub(r"(?<=..)(id|key)$", "", plain)
     if plain.endswith("ies"):
@@ -47,7 +47,7 @@ def stem_name(name: str) -> str:
 
 
 def attribute_name(name: str, default: str = "column") -> str:
-    """A name of an attribute for any text."""
+    """Return a valid attribute name for a text."""
     if is_name(name):
         return name
     ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
@@ -56,30 +56,30 @@ def attribute_name(name: str, default: str = "column") -> str:
 
 
 def argument_name(name: str) -> str:
-    """A name of an argument or a template: words of the language get an underscore, which tables do not look at."""
+    """Return a valid argument or template name: keywords get an underscore, which comparisons with tables ignore."""
     plain = attribute_name(name)
     return f"{plain}_" if is_reserved(plain) else plain
 
 
 def camel_case(name: str) -> str:
-    """A name of an entity, relation or domain that still is the table's, case and underscores aside."""
+    """Return a name for an entity type, relation or domain that equals the table's, ignoring case and underscores."""
     return "".join(part[:1].upper() + part[1:] for part in attribute_name(name, "Table").split("_") if part) or "Table"
 
 
 def snake_case(name: str) -> str:
-    """A name of a template: `PageWord` is `page_word`."""
+    """Return a template name in snake case: `page_word` for `PageWord`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 class NamePool:
-    """Names that are still free, as names of declarations are compared with tables."""
+    """A pool of names that are unique when compared as the names of declarations and tables are."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = {fold_name(name) for name in taken}
 
     def reserve(self, name: str, *others: str) -> str:
-        """The first of the names that is free, or the first with a number behind; it is taken then."""
+        """Reserve and return the first free name, or the first name with the lowest number that makes it free."""
         numbered = (f"{name}{k}" for k in range(2, 1_000_000))
-        found = next(n for n in (name, *others, *numbered) if fold_name(n) not in self._taken)
-        self._taken.add(fold_name(found))
-        return found
+        free_name = next(n for n in (name, *others, *numbered) if fold_name(n) not in self._taken)
+        self._taken.add(fold_name(free_name))
+        return free_name

@@ -1,4 +1,4 @@
-"""What a raw table has: of each column its type, how many values, and which where they are few."""
+"""Profiles of raw tables: the type, the number of values, and, if they are few, the values of each column."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.store import report_read_errors
 
 MAX_ENUMERATION = 30
-"""Most values of an enumeration."""
+"""Maximum values of an enumeration."""
 
 BOOLEAN_VALUES = ({"0", "1"}, {"true", "false"}, {"t", "f"})
 
 MIN_VECTOR_COLUMNS = 3
-"""Numbered columns from here on are one vector."""
+"""Minimum numbered columns that form a vector."""
 
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """One column as texts.
+    """The profile of a column, read as texts.
 
     Args:
-        kind: `whole`, `real`, `date` or `text`; `list` and `numbers` of lists.
-        present: rows with a value. distinct: different values.
-        low, high: of numbers. values: sorted, where they are at most FEW.
+        kind: `whole`, `real`, `date` or `text`; for list columns `list` (of texts) or `numbers`.
+        present: Number of rows with a value. distinct: Number of distinct values.
+        low, high: Range of numbers. values: The sorted values, if there are at most MAX_ENUMERATION.
     """
 
     name: str
@@ -42,21 +42,21 @@ class ColumnProfile:
 
     @property
     def is_unique(self) -> bool:
-        """Whether every row has a value of its own."""
+        """True if every row has a different value."""
         return 0 < self.rows == self.present == self.distinct
 
     @property
     def is_boolean(self) -> bool:
-        """Whether the values are true and false, in one spelling."""
+        """True if the values are true and false, in one of the notations of BOOLEAN_VALUES."""
         return self.distinct == 2 and {v.lower() for v in self.values} in BOOLEAN_VALUES
 
 
 @dataclass(frozen=True)
 class NumberedColumns:
-    """Columns that differ in numbers alone: `x0, x1, ...` or `p0_0, p0_1, ...`.
+    """A group of columns whose names differ only in numbers: `x0, x1, ...` or `p0_0, p0_1, ...`.
 
     Args:
-        n_missing: cells without a value. is_truth: whether all cells are 0 or 1.
+        n_missing: Number of cells without a value. is_boolean: Whether all cells are 0 or 1.
     """
 
     prefix: str
@@ -67,10 +67,11 @@ class NumberedColumns:
 
 @dataclass(frozen=True)
 class TableProfile:
-    """A table that was looked at.
+    """The profile of a table.
 
     Args:
-        scan: a table expression of its cells as trimmed texts, NULL where empty; columns by their names.
+        scan: A table expression of its cells as trimmed texts, NULL where empty.
+        columns: Profiles of single columns by name; numbered columns are not among them.
     """
 
     raw: RawTable
@@ -85,17 +86,17 @@ class TableProfile:
         return self.raw.name
 
     def query_number(self, sql: str) -> int:
-        """The one number of a query over the texts, the table `this` in it."""
+        """Return the single number that a query over the texts, which it calls `this`, results in."""
         ((found,),) = self.connection.execute(f"WITH this AS (FROM {self.scan}) {sql}").fetchall()
         return int(found or 0)
 
     def count_distinct(self, columns: Iterable[str]) -> int:
-        """How many different combinations of values some columns have."""
+        """Return the number of distinct combinations of values in some columns."""
         return self.query_number(f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(map(quoted, columns))} FROM this)")
 
 
 def count_unmatched_values(table: TableProfile, column: str, other: TableProfile, key: str) -> int:
-    """How many different values of a column are no values of another."""
+    """Return the number of distinct values of a column that another column does not have."""
     a, b = quoted(column), quoted(key)
     return table.query_number(
         f"SELECT count(DISTINCT {a}) FROM this WHERE {a} IS NOT NULL AND {a} NOT IN "
@@ -104,16 +105,16 @@ def count_unmatched_values(table: TableProfile, column: str, other: TableProfile
 
 
 def profile_tables(dataset: Dataset) -> list[TableProfile]:
-    """All tables of a dataset that have rows.
+    """Return the profiles of all tables of a dataset that have rows.
 
     Raises:
-        DataError: where one cannot be read.
+        DataError: A table cannot be read.
     """
-    found = []
+    tables = []
     for table in dataset.tables.values():
         with report_read_errors(table.location):
-            found.append(_profile_table(dataset, table))
-    return [profile for profile in found if profile.rows]
+            tables.append(_profile_table(dataset, table))
+    return [profile for profile in tables if profile.rows]
 
 
 def _profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
@@ -137,12 +138,12 @@ def _profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
 
 
 def _group_numbered_columns(columns: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-    """Groups of columns that differ in their numbers alone, in the order of these."""
+    """Return groups of columns whose names differ only in numbers, ordered by these, with their prefixes."""
     groups: dict[str, list[tuple[tuple[int, int], str]]] = {}
     for name in columns:
-        found = re.fullmatch(r"(\D*?)_?(\d{1,9})(?:[_x.](\d{1,9}))?", name)
-        if found:
-            groups.setdefault(found[1], []).append(((int(found[2]), int(found[3] or 0)), name))
+        match = re.fullmatch(r"(\D*?)_?(\d{1,9})(?:[_x.](\d{1,9}))?", name)
+        if match:
+            groups.setdefault(match[1], []).append(((int(match[2]), int(match[3] or 0)), name))
     return [
         (prefix, tuple(n for _, n in sorted(group)))
         for prefix, group in groups.items()
@@ -153,7 +154,7 @@ def _group_numbered_columns(columns: Sequence[str]) -> list[tuple[str, tuple[str
 def _profile_numbered(
     connection: duckdb.DuckDBPyConnection, scan: str, prefix: str, names: tuple[str, ...]
 ) -> NumberedColumns | None:
-    """A group of numbered columns, all of whose cells are numbers or empty."""
+    """Return a group of numbered columns; None if a cell is not a number, or all are empty."""
     cells = ", ".join(map(quoted, names))
     ((present, numbers, truths, rows),) = connection.execute(
         "SELECT sum(len(list_filter(c, lambda x: x IS NOT NULL))), "

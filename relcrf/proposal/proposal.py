@@ -1,4 +1,4 @@
-"""From a folder of tables to a model file that is checked and grounded on them."""
+"""Proposals: model files for a folder of tables, checked and grounded on them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Proposal:
     """A draft that was written to files.
 
     Args:
-        model: the file. manifest: of the tables' manifest and where it belongs, where the model needs one.
-        data: the value for --data. commands: what to run next.
+        model: Path of the model file. manifest: Path and text of the tables' manifest, if the model needs one.
+        data: The value of --data. commands: Commands to run next.
     """
 
     draft: ModelDraft
@@ -37,48 +37,57 @@ class Proposal:
 def write_proposal(
     source: str, model: Path, predicted: str | None, memory: str, *, force: bool, progress: Progress = lambda name: None
 ) -> Proposal:
-    """Proposes a model of tables, verifies that it parses, checks and grounds on them, and writes it.
+    """Propose a model of tables, verify that it parses, checks and grounds on them, and write it.
 
     Args:
-        source: what `Dataset` reads. model: the file to write, ending in .rcrf. predicted: `Table.column`, or a relation's table.
-        force: write over files that are there.
+        source: A source that `Dataset` reads. model: Path of the file to write, with the suffix .rcrf.
+        predicted: `Table.column`, or a relation's table; None chooses the most plausible target.
+        force: Overwrite existing files.
 
     Raises:
-        UsageError: where a file is there already, or nothing can be predicted.
-        DataError: where the tables cannot be read, or break their own keys.
+        UsageError: A file exists already, or nothing can be predicted.
+        DataError: The tables cannot be read, or their keys are not unique.
     """
     folder = _manifest_folder(source)
-    beside = None if folder is None else folder / f"{model.stem}.toml"
-    for path in (model, beside):
+    manifest_path = None if folder is None else folder / f"{model.stem}.toml"
+    for path in (model, manifest_path):
         if path is not None and path.exists() and not force:
-            hint = "name another file with --out, or write over it with --force"
-            raise UsageError(Diagnostic("E374", f"the file '{path}' is there already", hint=hint))
+            hint = "choose another file with --out, or overwrite it with --force"
+            raise UsageError(Diagnostic("E374", f"the file '{path}' already exists", hint=hint))
     if model.suffix != ".rcrf":
-        raise UsageError(Diagnostic("E374", f"'{model}' is no name of a model", hint="end it in .rcrf"))
-    shaping = ManifestBuilder(folder)
-    idea = analyse_tables(Dataset(source, memory=memory), predicted, shaping, progress)
-    manifest = (beside, shaping.to_toml(model.name)) if shaping.is_needed and beside is not None else None
-    data = str(beside) if manifest else source
-    commands = _next_commands(model, data, idea.target)
-    partial = beside.with_name(f".{beside.stem}.partial.toml") if manifest and beside is not None else None
+        raise UsageError(Diagnostic("E374", f"'{model}' is not a model file name", hint="use the suffix .rcrf"))
+    manifest_builder = ManifestBuilder(folder)
+    analysis = analyse_tables(Dataset(source, memory=memory), predicted, manifest_builder, progress)
+    manifest = (
+        (manifest_path, manifest_builder.to_toml(model.name))
+        if manifest_builder.is_needed and manifest_path is not None
+        else None
+    )
+    data = str(manifest_path) if manifest else source
+    commands = _next_commands(model, data, analysis.target)
+    partial = (
+        manifest_path.with_name(f".{manifest_path.stem}.partial.toml")
+        if manifest and manifest_path is not None
+        else None
+    )
     try:
         if manifest and partial is not None:
             partial.write_text(manifest[1], encoding="utf-8")
-        given = Dataset(str(partial or source), memory=memory)
-        found = draft_model(model.name, idea, given, commands, progress)
+        dataset = Dataset(str(partial or source), memory=memory)
+        draft = draft_model(model.name, analysis, dataset, commands, progress)
         model.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(model) as unfinished:
-            unfinished.write_text(found.text, encoding="utf-8")
+            unfinished.write_text(draft.text, encoding="utf-8")
         if manifest and partial is not None:
             os.replace(partial, manifest[0])
     finally:
         if partial is not None:
             partial.unlink(missing_ok=True)
-    return Proposal(found, model, manifest, data, commands)
+    return Proposal(draft, model, manifest, data, commands)
 
 
 def _manifest_folder(source: str) -> Path | None:
-    """The folder whose files a manifest may name; None where the source is no plain folder."""
+    """Return the folder for which a manifest can be written; None if the source is not a folder, or has a manifest."""
     if source.startswith(SCHEMES):
         return None
     path = Path(source)
@@ -86,16 +95,16 @@ def _manifest_folder(source: str) -> Path | None:
 
 
 def _next_commands(model: Path, data: str, target: PredictionTarget) -> tuple[str, ...]:
-    """Return what to run next."""
-    name, given = shlex.quote(str(model)), shlex.quote(data)
-    run = shlex.quote(f"runs/{model.stem}")
-    split, backend, link = target.entity.split_column if target.entity is not None else None, "", target.relation
-    if link is not None and not link.levels and sum(a.entity is None for a in link.arguments) == 1:
+    """Return the commands to run_folder next."""
+    name, data_argument = shlex.quote(str(model)), shlex.quote(data)
+    run_folder = shlex.quote(f"runs/{model.stem}")
+    split, backend, relation = target.entity.split_column if target.entity is not None else None, "", target.relation
+    if relation is not None and not relation.levels and sum(a.entity is None for a in relation.arguments) == 1:
         backend = " --backend trmrf"  # the model has candidates
     return (
-        f"relcrf check {name} --data {given}",
-        f"relcrf plan {name} --data {given}",
-        f"relcrf evaluate {name} --data {given} --split {shlex.quote(split or 'hide=0.1')}{backend}",
-        f"relcrf train {name} --data {given} --out {run}{backend}",
-        f"relcrf predict {run} --data {given} --out predictions.csv",
+        f"relcrf check {name} --data {data_argument}",
+        f"relcrf plan {name} --data {data_argument}",
+        f"relcrf evaluate {name} --data {data_argument} --split {shlex.quote(split or 'hide=0.1')}{backend}",
+        f"relcrf train {name} --data {data_argument} --out {run_folder}{backend}",
+        f"relcrf predict {run_folder} --data {data_argument} --out predictions.csv",
     )

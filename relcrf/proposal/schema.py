@@ -1,4 +1,4 @@
-"""What a proposed model declares: entities with their attributes, relations, bags; and what it leaves out, and why."""
+"""The schema of a proposed model: entity types with attributes and bags, relations, and what is left out and why."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from relcrf.proposal.profile import TableProfile
 
 @dataclass(frozen=True)
 class ProposedAttribute:
-    """An attribute that a table has.
+    """A proposed attribute of a table.
 
     Args:
-        type: as the language writes it; `enumeration` and `open` stand for domains that are not declared yet.
-        column: of the raw table; the prefix of a vector's columns.
-        values: of an enumeration. distinct: different values. missing: things without one.
-        position_from_end: of its column in its table, from 0 for the last one: labels often are last.
-        low, high: of numbers.
+        type: The type as written in the language; `enumeration` and `open` stand for domains not declared yet.
+        column: The column of the raw table, or the prefix of a vector's columns.
+        values: Values of an enumeration. distinct: Number of distinct values. missing: Number of entities without a value.
+        position_from_end: Position of the column in its table, with 0 for the last: labels are often last.
+        low, high: Range of numbers.
     """
 
     name: str
@@ -32,13 +32,18 @@ class ProposedAttribute:
 
     @property
     def is_discrete(self) -> bool:
-        """Whether weights may be separate for each value."""
+        """True if each value can have separate weights."""
         return self.type in ("enumeration", "open", "bool")
 
 
 @dataclass
 class ProposedEntity:
-    """A kind of things. `size`: how many there are; `sequence`: attributes of the group and of the place in it."""
+    """A proposed entity type.
+
+    Args:
+        size: Number of entities.
+        sequence: Names of the attributes with the sequence and the position in it.
+    """
 
     name: str
     key: str
@@ -53,7 +58,7 @@ class ProposedEntity:
 
 @dataclass(frozen=True)
 class ProposedBag:
-    """Many values of a domain for each entity, so many of them `distinct`."""
+    """A proposed bag: several values of a domain per entity; `distinct` counts the distinct values."""
 
     name: str
     domain: str
@@ -62,15 +67,15 @@ class ProposedBag:
 
 @dataclass(frozen=True)
 class RelationArgument:
-    """An argument of a relation: of an entity, or of a domain where `entity` is None.
+    """An argument of a relation: of an entity type, or of a domain if `entity` is None.
 
     Args:
-        column: of the relation's table, as the dataset that the model is grounded on has it.
-        distinct: different values.
+        column: The column of the relation's table, in the dataset that the model is grounded on.
+        distinct: Number of distinct values.
     """
 
     name: str
-    sort: str
+    type_name: str
     entity: ProposedEntity | None
     column: str
     distinct: int
@@ -78,13 +83,13 @@ class RelationArgument:
 
 @dataclass
 class ProposedRelation:
-    """A relation.
+    """A proposed relation.
 
     Args:
-        rows: of its table. reason: why it is one.
-        value_column: whether its table says of each tuple if it holds, or which of `levels` it has; None where it is listed or not.
-        is_symmetric: of two arguments of one entity: whether each pair stands in both orders.
-        is_irreflexive: of the first two arguments of one entity: whether no thing is linked with itself.
+        rows: Number of rows of its table. reason: Why it is a relation.
+        value_column: The column with the truth value, or one of `levels`, of each tuple; None if every listed tuple is true.
+        is_symmetric: For two arguments of one entity type, whether the table has each pair in both orders.
+        is_irreflexive: For two arguments of one entity type, whether no entity is paired with itself.
     """
 
     name: str
@@ -100,17 +105,17 @@ class ProposedRelation:
     profile: TableProfile | None = None
 
     def arguments_of(self, entity: ProposedEntity) -> list[RelationArgument]:
-        """The arguments of an entity."""
+        """Return the arguments of an entity type."""
         return [a for a in self.arguments if a.entity is entity]
 
     def other_arguments(self, entity: ProposedEntity) -> list[RelationArgument]:
-        """The arguments of other sorts."""
+        """Return the arguments of other types."""
         return [a for a in self.arguments if a.entity is not entity]
 
 
 @dataclass(frozen=True)
 class TableFinding:
-    """What became of a table, for people: a table, what it is taken for, its rows, and the reasons."""
+    """The role of a table in the schema, for reports: the table, its role, its number of rows, and the reason."""
 
     table: str
     role: str
@@ -120,16 +125,16 @@ class TableFinding:
 
 @dataclass
 class ProposedSchema:
-    """All that was found in some tables."""
+    """The declarations inferred from tables."""
 
     entities: list[ProposedEntity] = field(default_factory=list)
     relations: list[ProposedRelation] = field(default_factory=list)
     domains: list[str] = field(default_factory=list)
     findings: list[TableFinding] = field(default_factory=list)
     excluded_columns: list[tuple[str, str]] = field(default_factory=list)
-    """Columns (`table.column`) that the model does without, and why."""
+    """Columns (`table.column`) that the model does not use, with the reasons."""
 
     @property
     def names(self) -> list[str]:
-        """The names of entities, relations and domains."""
+        """The names of entity types, relations and domains."""
         return [e.name for e in self.entities] + [k.name for k in self.relations] + self.domains

@@ -32,22 +32,22 @@ from relcrf.proposal.schema import (
 )
 
 AttributeSource = tuple[TableProfile, str | tuple[str, ...], str]
-"""A table, its column or those of a vector, and the column of the attribute that is made of it."""
+"""A table, its column or the columns of a vector, and the column of the resulting attribute."""
 
 VALUE_COLUMNS = frozenset({"value", "holds", "truth", "label", "target", "y"})
-"""What a column is called that says whether a tuple holds."""
+"""Usual names of columns with the truth values of tuples."""
 
 MIN_PREFIX_LENGTH = 3
-"""Letters of a prefix that says more than its table's name."""
+"""Minimum letters of a column prefix that is used as a name instead of its table's name."""
 
 LEVELS = 5
-"""Values that ratings and measurements are cut into."""
+"""Number of levels into which ratings and measurements are divided."""
 
 
 def infer_schema(
     tables: Sequence[TableProfile], candidates: Sequence[EntityCandidate], manifest: ManifestBuilder
 ) -> ProposedSchema:
-    """The scheme of some tables; the tables that it needs in another shape go to the manifest."""
+    """Infer the schema of tables; tables that it needs in another shape are added to the manifest."""
     return _SchemaInference(tables, candidates, manifest).run()
 
 
@@ -66,26 +66,26 @@ class _SchemaInference:
 
     @staticmethod
     def _is_smaller_part(table: TableProfile, tables: Sequence[TableProfile]) -> bool:
-        """Whether it is a test part whose train part is there with the same columns."""
+        """Return True if a table is a part of a split, such as `test`, and a larger part has the same columns."""
         same = [t for t in tables if t.raw.columns == table.raw.columns and t.name.lower() in SPLIT_PARTS]
         return table in same and table is not max(same, key=lambda t: t.rows)
 
     def run(self) -> ProposedSchema:
         for table in self.excluded_tables:
-            reason = "another part with the same columns; stack them in the manifest, or predict on it"
+            reason = "a smaller part of a split, with the same columns; combine them in the manifest, or predict on it"
             self._add_finding(table, "left out", reason)
         self.candidates = [t for t in self.candidates if t.table not in self.excluded_tables or t.table is None]
         vocabularies = self._find_vocabularies()
-        things = [t for t in self.candidates if t not in vocabularies and self._can_declare(t)]
-        for thing in vocabularies:
-            assert thing.table is not None
-            name = self.names.reserve(camel_case(thing.name))
+        candidates = [t for t in self.candidates if t not in vocabularies and self._can_declare(t)]
+        for candidate in vocabularies:
+            assert candidate.table is not None
+            name = self.names.reserve(camel_case(candidate.name))
             self.schema.domains.append(name)
-            self.entities[id(thing)] = ProposedEntity(name, "", 0, "", "")  # a sort that has no entity
-            named = ", ".join(f"{t.name}.{c}" for t, c in thing.references)
-            self._add_finding(thing.table, f"names of domain {name}", f"nothing but names, of what {named} has")
-        for thing in things:
-            self._add_entity(thing)
+            self.entities[id(candidate)] = ProposedEntity(name, "", 0, "", "")  # an empty key marks a domain
+            users = ", ".join(f"{t.name}.{c}" for t, c in candidate.references)
+            self._add_finding(candidate.table, f"names of domain {name}", f"only names, used by {users}")
+        for candidate in candidates:
+            self._add_entity(candidate)
         for table in self.tables:
             self._add_relations(table)
         self._find_split_columns()
@@ -98,7 +98,7 @@ class _SchemaInference:
         self.schema.excluded_columns.append((f"{table.name}.{column}", reason))
 
     def _can_declare(self, candidate: EntityCandidate) -> bool:
-        """Whether the source lets a thing without a table or a key have one."""
+        """Return True if a candidate has a table with a valid key, or a query can provide one; report it otherwise."""
         tables = [candidate.table] if candidate.table else [t for t, _ in candidate.references]
         is_named = fold_name(camel_case(candidate.name)) == fold_name(candidate.name)
         if candidate.table is not None and candidate.key is not None and is_name(candidate.key) and is_named:
@@ -107,94 +107,97 @@ class _SchemaInference:
             return True
         for table in tables:
             self._add_finding(
-                table, "left out", "its things have no table or no key, and this source takes no manifest"
+                table, "left out", "its entities have no table or no key, and this source does not support a manifest"
             )
         return False
 
     def _find_vocabularies(self) -> list[EntityCandidate]:
-        """Things that are nothing but names, and are mentioned beside others: values of a domain."""
-        bare = []
-        for thing in self.candidates:
-            twice = any(len(thing.referring_columns(table)) > 1 for table, _ in thing.references)
+        """Return the candidates that are values of a domain: only names, and referred to along with other entities."""
+        vocabularies = []
+        for candidate in self.candidates:
+            is_paired = any(len(candidate.referring_columns(table)) > 1 for table, _ in candidate.references)
             if (
-                thing.table is None
-                or thing.key is None
-                or not thing.references
-                or twice
-                or thing.table.numbered_columns
+                candidate.table is None
+                or candidate.key is None
+                or not candidate.references
+                or is_paired
+                or candidate.table.numbered_columns
             ):
                 continue
-            names = [c for c in thing.table.columns.values() if c.name != thing.key]
-            alone = all(c.kind == "text" and c.distinct * 2 > c.rows for c in names)
-            side = any(table.columns[column].is_unique for table, column in thing.references)
-            if alone and not side:
-                bare.append(thing)
-        every = [find_references(table, self.candidates) for table in self.tables]
-        kept = [refs[0][1] for refs in every if refs and all(thing in bare for _, thing in refs)]
-        return [thing for thing in bare if thing not in kept]
+            names = [c for c in candidate.table.columns.values() if c.name != candidate.key]
+            has_only_names = all(c.kind == "text" and c.distinct * 2 > c.rows for c in names)
+            has_attribute_table = any(table.columns[column].is_unique for table, column in candidate.references)
+            if has_only_names and not has_attribute_table:
+                vocabularies.append(candidate)
+        all_references = [find_references(table, self.candidates) for table in self.tables]
+        entities = [
+            refs[0][1] for refs in all_references if refs and all(candidate in vocabularies for _, candidate in refs)
+        ]
+        return [candidate for candidate in vocabularies if candidate not in entities]
 
     # Entities
 
     def _add_entity(self, candidate: EntityCandidate) -> None:
-        home = candidate.table
+        own_table = candidate.table
         name = self.names.reserve(camel_case(candidate.name))
-        sides = [
+        attribute_tables = [
             (table, column)
             for table, column in candidate.references
             if self._is_attribute_table(candidate, table, column)
         ]
-        tables = [*([home] if home else []), *(table for table, _ in sides)]
-        size = self._count_distinct_keys(candidate) if home is None else home.rows
+        tables = [*([own_table] if own_table else []), *(table for table, _ in attribute_tables)]
+        size = self._count_distinct_keys(candidate) if own_table is None else own_table.rows
         entity = ProposedEntity(name, candidate.key or "id", size, candidate.reason, candidate.name)
         self.entities[id(candidate)] = entity
         used = NamePool([entity.key])
-        wanted: list[AttributeSource] = []
-        is_shaped = home is None or candidate.key is None or bool(sides)
+        sources: list[AttributeSource] = []
+        needs_query = own_table is None or candidate.key is None or bool(attribute_tables)
         for table in tables:
-            order = candidate.sequence if table is home else None
-            skipped = {candidate.key} if table is home else {c for t, c in sides if t is table}
+            sequence = candidate.sequence if table is own_table else None
+            skipped = {candidate.key} if table is own_table else {c for t, c in attribute_tables if t is table}
             skipped |= {c for c, other in find_references(table, self.candidates) if other is not candidate}
             for column in table.columns.values():
-                if column.name in skipped.difference(order or ()):
+                if column.name in skipped.difference(sequence or ()):
                     continue
-                place = len(table.raw.columns) - 1 - table.raw.columns.index(column.name)
-                found = self._infer_attribute(table, column, size, place, sequence=order)
-                if found is None:
+                position = len(table.raw.columns) - 1 - table.raw.columns.index(column.name)
+                inferred = self._infer_attribute(table, column, size, position, sequence=sequence)
+                if inferred is None:
                     continue
-                plain = attribute_name(found.name)
+                valid_name = attribute_name(inferred.name)
                 attribute = replace(
-                    found, name=used.reserve(f"{plain}_" if plain in RESERVED_FOR_ATTRIBUTES else plain)
+                    inferred,
+                    name=used.reserve(f"{valid_name}_" if valid_name in RESERVED_FOR_ATTRIBUTES else valid_name),
                 )
                 if fold_name(attribute.name) != fold_name(column.name) and not self.manifest.can_query(table):
-                    reason = "the language has no such name, and this source takes no manifest"
+                    reason = "its name is not valid in the language, and this source does not support a manifest"
                     self._exclude_column(table, column.name, reason)
                     continue
-                wanted.append((table, column.name, attribute.name))
+                sources.append((table, column.name, attribute.name))
                 entity.attributes.append(attribute)
-            for block in table.numbered_columns:
-                is_shaped |= self._add_numbered_columns(entity, candidate, table, block, size, used, wanted)
-        renamed = {name: column for _, column, name in wanted if isinstance(column, str)}
+            for columns in table.numbered_columns:
+                needs_query |= self._add_numbered_columns(entity, candidate, table, columns, size, used, sources)
+        renamed = {name: column for _, column, name in sources if isinstance(column, str)}
         if candidate.sequence:
-            by_column = {a.column: a.name for a in entity.attributes if home and a.table == home.name}
+            by_column = {a.column: a.name for a in entity.attributes if own_table and a.table == own_table.name}
             entity.sequence = (by_column[candidate.sequence[0]], by_column[candidate.sequence[1]])
-        splits = [c for t in tables for c in t.columns if c.lower() in SPLIT_COLUMNS]
-        if home is not None and splits:
-            entity.split_column = splits[0]
-            wanted.append((home, splits[0], splits[0]))
-        if is_shaped:
-            self._add_entity_query(candidate, entity, sides, wanted)
-        elif home is not None and self.manifest.can_query(home):
+        split_columns = [c for t in tables for c in t.columns if c.lower() in SPLIT_COLUMNS]
+        if own_table is not None and split_columns:
+            entity.split_column = split_columns[0]
+            sources.append((own_table, split_columns[0], split_columns[0]))
+        if needs_query:
+            self._add_entity_query(candidate, entity, attribute_tables, sources)
+        elif own_table is not None and self.manifest.can_query(own_table):
             key = entity.key if is_name(entity.key) else used.reserve("id")
-            self.manifest.add_file(home, entity.name, {key: entity.key} | renamed)
+            self.manifest.add_file(own_table, entity.name, {key: entity.key} | renamed)
             entity.key = key
         self.schema.entities.append(entity)
-        for table, _ in sides:
-            self._add_finding(table, f"attributes of {name}", "one row a thing")
-        finding = TableFinding(home.name if home else "(none)", f"entity {name}", size, candidate.reason)
+        for table, _ in attribute_tables:
+            self._add_finding(table, f"attributes of {name}", "one row per entity")
+        finding = TableFinding(own_table.name if own_table else "(none)", f"entity {name}", size, candidate.reason)
         self.schema.findings.append(finding)
 
     def _is_attribute_table(self, candidate: EntityCandidate, table: TableProfile, column: str) -> bool:
-        """Return whether a table that mentions things has one row for each, with further attributes."""
+        """Return True if a table that refers to a candidate has one row per entity, with further attributes."""
         return (
             table in self.tables
             and table.columns[column].is_unique
@@ -222,13 +225,15 @@ class _SchemaInference:
         used: NamePool,
         sources: list[AttributeSource],
     ) -> bool:
-        """Adds a vector, or what is to be predicted of many columns; whether the table needs another shape."""
+        """Add a vector, several labels, or a random relation for a group of columns; return True if a query is needed."""
         is_home = table is candidate.table
         if columns.n_missing or (not is_home and table.rows != size):
             if self._add_panel(entity, candidate, table, columns):
                 return False
             self._exclude_column(
-                table, f"{columns.prefix}0..{len(columns.columns) - 1}", "numbers with gaps make no vector"
+                table,
+                f"{columns.prefix}0..{len(columns.columns) - 1}",
+                "numbers with missing values do not form a vector",
             )
             return False
         if (
@@ -241,48 +246,61 @@ class _SchemaInference:
                 entity.attributes.append(ProposedAttribute(name, "bool", table.name, column, ("0", "1"), 2, 0, 0))
                 sources.append((table, column, name))
             return False
-        is_plain = is_home and is_name(columns.prefix) and columns.prefix not in table.raw.columns
-        is_plain &= all(c.removeprefix(columns.prefix).removeprefix("_").isdigit() for c in columns.columns)
-        if not is_plain and not self.manifest.can_query(table):
-            reason = "columns of this form need a manifest, and this source takes none"
+        is_direct = is_home and is_name(columns.prefix) and columns.prefix not in table.raw.columns
+        is_direct &= all(c.removeprefix(columns.prefix).removeprefix("_").isdigit() for c in columns.columns)
+        if not is_direct and not self.manifest.can_query(table):
+            reason = "columns of this form need a manifest, and this source does not support one"
             self._exclude_column(table, f"{columns.prefix}...", reason)
             return False
-        side = table.name.lower().removesuffix("_wide")
-        short = not is_home and len(columns.prefix) < MIN_PREFIX_LENGTH and is_name(side) and side not in table.columns
-        name = used.reserve(side if short else attribute_name(columns.prefix, "numbers"))
+        table_stem = table.name.lower().removesuffix("_wide")
+        use_table_name = (
+            not is_home
+            and len(columns.prefix) < MIN_PREFIX_LENGTH
+            and is_name(table_stem)
+            and table_stem not in table.columns
+        )
+        name = used.reserve(table_stem if use_table_name else attribute_name(columns.prefix, "numbers"))
         entity.attributes.append(
             ProposedAttribute(name, "vector", table.name, columns.prefix, (), len(columns.columns))
         )
         sources.append((table, tuple(columns.columns), name))
-        return not is_plain
+        return not is_direct
 
     def _add_panel(
-        self, entity: ProposedEntity, thing: EntityCandidate, table: TableProfile, block: NumberedColumns
+        self, entity: ProposedEntity, candidate: EntityCandidate, table: TableProfile, columns: NumberedColumns
     ) -> bool:
-        """Numbers with gaps, of things and columns: a random relation of some levels. Whether that could be written."""
-        if table is not thing.table or thing.key is None or not self.manifest.can_query(table) or not block.n_missing:
+        """Add a random relation over entities and columns for numbers with missing values; return False if not possible."""
+        if (
+            table is not candidate.table
+            or candidate.key is None
+            or not self.manifest.can_query(table)
+            or not columns.n_missing
+        ):
             return False
         item = self.names.reserve("Item", "Column", "Measure")
         relation = self.names.reserve(camel_case(f"{table.name}_value"), "Level")
-        key = argument_name(thing.key)
+        key = argument_name(candidate.key)
+        source = self.manifest.query_source(table)
         cells = " UNION ALL ".join(
-            f"SELECT {quoted(thing.key)} AS {key}, {literal(column)} AS item, "
-            f"CAST({quoted(column)} AS DOUBLE) AS number FROM {self.manifest.query_source(table)} WHERE {quoted(column)} IS NOT NULL"
-            for column in block.columns
+            f"SELECT {quoted(candidate.key)} AS {key}, {literal(column)} AS item, "
+            f"CAST({quoted(column)} AS DOUBLE) AS number FROM {source} WHERE {quoted(column)} IS NOT NULL"
+            for column in columns.columns
         )
         level = f"ntile({LEVELS}) OVER (PARTITION BY item ORDER BY number, {key})"
         self.manifest.add_query(
             relation,
             f"SELECT {key}, item, {level} AS value\nFROM ({cells})",
-            f"the numbers of {len(block.columns)} columns, each cut into {LEVELS} levels that are equally frequent",
+            f"the numbers of {len(columns.columns)} columns, each divided into {LEVELS} equally frequent levels",
         )
         arguments = [
             RelationArgument(key, entity.name, entity, key, entity.size),
-            RelationArgument("item", item, None, "item", len(block.columns)),
+            RelationArgument("item", item, None, "item", len(columns.columns)),
         ]
         self.schema.domains.append(item)
-        rows = len(block.columns) * table.rows - block.n_missing
-        reason = f"{len(block.columns)} numbered columns, {block.n_missing:,} of their cells are empty: asked, in {LEVELS} levels"
+        rows = len(columns.columns) * table.rows - columns.n_missing
+        reason = (
+            f"{len(columns.columns)} numbered columns, {columns.n_missing:,} empty cells: queries, in {LEVELS} levels"
+        )
         self.schema.relations.append(
             ProposedRelation(relation, arguments, rows, reason, table.name, value_column="value", levels=LEVELS)
         )
@@ -297,7 +315,7 @@ class _SchemaInference:
         position_from_end: int,
         sequence: tuple[str, str] | None,
     ) -> ProposedAttribute | None:
-        """The attribute of a column, or why there is none."""
+        """Return the attribute of a column; None, with the reason recorded, if the column is not used."""
         missing = size - column.present
         attribute = ProposedAttribute(
             column.name, "", table.name, column.name, column.values, column.distinct, missing, position_from_end,
@@ -306,10 +324,12 @@ class _SchemaInference:
         if sequence and column.name in sequence:
             return replace(attribute, type="integer" if column.kind == "whole" else "string")
         if column.name.lower() in SPLIT_COLUMNS:
-            self._exclude_column(table, column.name, "divides the rows: use it with --split")
+            self._exclude_column(table, column.name, "a split of the rows: use it with --split")
             return None
         if column.distinct < 2 or len(column.values) == 1:
-            self._exclude_column(table, column.name, "one value, or none" if column.distinct else "always empty")
+            self._exclude_column(
+                table, column.name, "at most one distinct value" if column.distinct else "always empty"
+            )
             return None
         if column.kind == "list":
             return replace(attribute, type="bag")
@@ -324,10 +344,10 @@ class _SchemaInference:
             if repeats:
                 return replace(attribute, type="open")
             if column.kind == "text":
-                self._exclude_column(table, column.name, "a text of its own for nearly every row: a name")
+                self._exclude_column(table, column.name, "a different text in nearly every row: a name")
                 return None
         if column.kind == "whole" and column.is_unique:
-            self._exclude_column(table, column.name, "another number for every row: a name")
+            self._exclude_column(table, column.name, "a different number in every row: an identifier")
             return None
         types = {"whole": "integer", "real": "real", "date": "date"}
         return replace(attribute, type=types[column.kind])
@@ -339,9 +359,9 @@ class _SchemaInference:
         attribute_tables: list[tuple[TableProfile, str]],
         sources: list[AttributeSource],
     ) -> None:
-        """Writes the query of an entity whose table is made of several, or has no key."""
-        home = candidate.table
-        alias = {id(home): "h"} | {id(table): f"s{k}" for k, (table, _) in enumerate(attribute_tables, start=1)}
+        """Add the query of an entity type whose table is joined from several, or has no key."""
+        own_table = candidate.table
+        alias = {id(own_table): "h"} | {id(table): f"s{k}" for k, (table, _) in enumerate(attribute_tables, start=1)}
         selected = []
         for table, columns, name in sources:
             a = alias[id(table)]
@@ -350,194 +370,217 @@ class _SchemaInference:
             else:
                 sql = f"[{', '.join(f'CAST({a}.{quoted(c)} AS DOUBLE)' for c in columns)}]"
             selected.append(f"{sql} AS {quoted(name)}")
-        if home is None:
+        if own_table is None:
             unions = "\nUNION ".join(
                 f"SELECT {quoted(c)} AS id FROM {self.manifest.query_source(t)}" for t, c in candidate.references
             )
-            source, key, shown = f"(SELECT DISTINCT id FROM ({unions}) WHERE id IS NOT NULL) AS h", "h.id", "h.id AS id"
+            source, key, key_column = (
+                f"(SELECT DISTINCT id FROM ({unions}) WHERE id IS NOT NULL) AS h",
+                "h.id",
+                "h.id AS id",
+            )
         elif candidate.key is None:
-            source, key = f"{self.manifest.query_source(home)} AS h", ""
-            shown = "row_number() OVER () AS id"
+            source, key = f"{self.manifest.query_source(own_table)} AS h", ""
+            key_column = "row_number() OVER () AS id"
             if candidate.sequence:
-                group, place = (f"h.{quoted(c)}" for c in candidate.sequence)
-                shown = f"CAST({group} AS VARCHAR) || ':' || CAST({place} AS VARCHAR) AS id"
+                group, position = (f"h.{quoted(c)}" for c in candidate.sequence)
+                key_column = f"CAST({group} AS VARCHAR) || ':' || CAST({position} AS VARCHAR) AS id"
         else:
-            source, key = f"{self.manifest.query_source(home)} AS h", f"h.{quoted(candidate.key)}"
+            source, key = f"{self.manifest.query_source(own_table)} AS h", f"h.{quoted(candidate.key)}"
             entity.key = "id"
-            shown = f"{key} AS id"
-        lines = [f"SELECT {', '.join([shown, *selected])}", f"FROM {source}"]
+            key_column = f"{key} AS id"
+        lines = [f"SELECT {', '.join([key_column, *selected])}", f"FROM {source}"]
         lines += [
             f"LEFT JOIN {self.manifest.query_source(table)} AS {alias[id(table)]} ON {alias[id(table)]}.{quoted(column)} = {key}"
             for table, column in attribute_tables
         ]
-        self.manifest.add_query(entity.name, "\n".join(lines), f"a row for each {entity.name}")
-        if home is not None and home.name in self.manifest.files:
-            del self.manifest.files[home.name]
+        self.manifest.add_query(entity.name, "\n".join(lines), f"one row per {entity.name}")
+        if own_table is not None and own_table.name in self.manifest.files:
+            del self.manifest.files[own_table.name]
 
     # Relations and bags
 
     def _add_relations(self, table: TableProfile) -> None:
-        own = next((thing for thing in self.candidates if thing.table is table), None)
-        if own is not None:
-            self._add_memberships(own, table)
+        candidate = next((c for c in self.candidates if c.table is table), None)
+        if candidate is not None:
+            self._add_memberships(candidate, table)
             return
         if any(f.table == table.name for f in self.schema.findings):
             return
         refs = [(c, t) for c, t in find_references(table, self.candidates) if id(t) in self.entities]
         if not refs:
-            self._add_finding(table, "left out", "no column refers to things, and no column tells its rows apart")
+            self._add_finding(table, "left out", "no column refers to entities, and no column identifies its rows")
             return
         self._add_relation(table, refs)
 
-    def _add_memberships(self, candidate: EntityCandidate, home: TableProfile) -> None:
-        """Add a relation for each column of an entity's own table that refers to other things."""
+    def _add_memberships(self, candidate: EntityCandidate, table: TableProfile) -> None:
+        """Add a relation for each column of an entity table that refers to other entities."""
         entity = self.entities.get(id(candidate))
         if entity is None:
             return
-        for column, other in find_references(home, self.candidates):
-            if candidate.key is None or not self.manifest.can_query(home):
+        for column, other in find_references(table, self.candidates):
+            if candidate.key is None or not self.manifest.can_query(table):
                 self._exclude_column(
-                    home, column, "refers to other things, for which this source would need a manifest"
+                    table,
+                    column,
+                    "refers to other entities, which needs a manifest, and this source does not support one",
                 )
             elif id(other) in self.entities:
-                name = self.manifest.names.reserve(f"{home.name}_{attribute_name(column)}")
-                key, own, rows = quoted(candidate.key), quoted(column), self.manifest.query_source(home)
-                sql = f"SELECT {key} AS thing, {own} AS other FROM {rows} WHERE {own} IS NOT NULL"
+                name = self.manifest.names.reserve(f"{table.name}_{attribute_name(column)}")
+                key, reference, rows = quoted(candidate.key), quoted(column), self.manifest.query_source(table)
+                sql = f"SELECT {key} AS member, {reference} AS other FROM {rows} WHERE {reference} IS NOT NULL"
                 self.manifest.add_query(name, sql, f"which {other.name} a {candidate.name} belongs to")
-                first = RelationArgument("thing", entity.name, entity, "thing", entity.size)
-                arguments = [first, self._make_argument("other", other, "other", home.columns[column].distinct)]
-                reason, present = f"{home.name}.{column} lies in {other.name}.{other.key}", home.columns[column].present
-                link = ProposedRelation(self.names.reserve(camel_case(name)), arguments, present, reason, home.name)
-                self.schema.relations.append(link)
-                self._add_finding(home, f"relation {link.name}", reason)
+                first = RelationArgument("member", entity.name, entity, "member", entity.size)
+                arguments = [first, self._make_argument("other", other, "other", table.columns[column].distinct)]
+                present = table.columns[column].present
+                reason = f"{table.name}.{column} refers to {other.name}.{other.key}"
+                relation = ProposedRelation(
+                    self.names.reserve(camel_case(name)), arguments, present, reason, table.name
+                )
+                self.schema.relations.append(relation)
+                self._add_finding(table, f"relation {relation.name}", reason)
 
     def _make_argument(self, name: str, candidate: EntityCandidate, column: str, distinct: int) -> RelationArgument:
-        sort = self.entities[id(candidate)]
-        return RelationArgument(name, sort.name, sort if sort.key else None, column, distinct)
+        entity = self.entities[id(candidate)]
+        return RelationArgument(name, entity.name, entity if entity.key else None, column, distinct)
 
     def _add_relation(self, table: TableProfile, refs: list[tuple[str, EntityCandidate]]) -> None:
-        told = {c for c, _ in refs}
+        reference_columns = {c for c, _ in refs}
         refs = self._drop_implied(table, refs)
         columns = [c for c, _ in refs]
-        rest = [c for c in table.columns.values() if c.name not in told and c.name.lower() not in SPLIT_COLUMNS]
-        rest = [c for c in rest if c.distinct > 1 or len(refs) == 1]
-        reason = "; ".join(f"{c} lies in {f'{t.table.name}.{t.key}' if t.table else t.name}" for c, t in refs)
-        if len(refs) == 2 and refs[0][1] is refs[1][1] and not rest:
+        other_columns = [
+            c for c in table.columns.values() if c.name not in reference_columns and c.name.lower() not in SPLIT_COLUMNS
+        ]
+        other_columns = [c for c in other_columns if c.distinct > 1 or len(refs) == 1]
+        reason = "; ".join(f"{c} refers to {f'{t.table.name}.{t.key}' if t.table else t.name}" for c, t in refs)
+        if len(refs) == 2 and refs[0][1] is refs[1][1] and not other_columns:
             a, b = (quoted(c) for c in columns)
             if not table.query_number(f"SELECT count(*) FROM this WHERE {a} <> {b}"):
-                self._add_finding(table, "left out", f"says only that each {refs[0][1].name} is itself")
+                self._add_finding(table, "left out", f"contains only pairs of a {refs[0][1].name} with itself")
                 return
-        can_shape = self.manifest.can_query(table)
+        can_query = self.manifest.can_query(table)
         used = NamePool()
         renamed = {used.reserve(argument_name(column)): column for column in columns}
         arguments = [
-            self._make_argument(own, thing, column, table.columns[column].distinct)
-            for own, (column, thing) in zip(renamed, refs, strict=True)
+            self._make_argument(argument, candidate, column, table.columns[column].distinct)
+            for argument, (column, candidate) in zip(renamed, refs, strict=True)
         ]
-        attributes, value = [], None
+        attributes, value_column = [], None
         name = self.names.reserve(camel_case(table.name), camel_case(f"{table.name}_of"))
         tuples = table.count_distinct(columns)
-        for one in rest:
-            is_value = one.is_boolean and len(refs) > 1 and one.name.lower() in {*VALUE_COLUMNS, fold_name(table.name)}
-            functional = tuples == table.count_distinct([*columns, one.name])
-            if is_value and functional:
-                value = "value"
-                renamed["value"] = one.name
-            elif len(refs) == 1 or not functional:
-                if one.kind == "real" or one.distinct == table.rows or one.kind not in ("text", "whole"):
+        for column in other_columns:
+            is_value = (
+                column.is_boolean and len(refs) > 1 and column.name.lower() in {*VALUE_COLUMNS, fold_name(table.name)}
+            )
+            is_functional = tuples == table.count_distinct([*columns, column.name])
+            if is_value and is_functional:
+                value_column = "value"
+                renamed["value"] = column.name
+            elif len(refs) == 1 or not is_functional:
+                if column.kind == "real" or column.distinct == table.rows or column.kind not in ("text", "whole"):
                     self._exclude_column(
-                        table, one.name, "no value of its own for each tuple, and too many to be arguments"
+                        table,
+                        column.name,
+                        "not determined by the tuple, and has too many values for an argument",
                     )
                     continue
-                own = used.reserve(argument_name(one.name))
-                domain = self.names.reserve(camel_case(one.name), camel_case(f"{one.name}_value"))
+                argument = used.reserve(argument_name(column.name))
+                domain = self.names.reserve(camel_case(column.name), camel_case(f"{column.name}_value"))
                 self.schema.domains.append(domain)
-                renamed[own] = one.name
-                arguments.append(RelationArgument(own, domain, None, one.name, one.distinct))
+                renamed[argument] = column.name
+                arguments.append(RelationArgument(argument, domain, None, column.name, column.distinct))
             else:
-                found = self._infer_attribute(table, one, table.rows, 1, None)
-                if found is not None and found.type in ("integer", "real", "bool", "enumeration", "open"):
-                    attribute = replace(found, name=used.reserve(attribute_name(one.name)))
-                    renamed[attribute.name] = one.name
+                inferred = self._infer_attribute(table, column, table.rows, 1, None)
+                if inferred is not None and inferred.type in ("integer", "real", "bool", "enumeration", "open"):
+                    attribute = replace(inferred, name=used.reserve(attribute_name(column.name)))
+                    renamed[attribute.name] = column.name
                     attributes.append(attribute)
-        misnamed = {new: old for new, old in renamed.items() if fold_name(new) != fold_name(old)}
-        if can_shape:
-            self.manifest.add_file(table, name, misnamed)
-        elif misnamed:
-            reason = "its columns have names that the language has not, and this source takes no manifest"
+        renamed_columns = {new: old for new, old in renamed.items() if fold_name(new) != fold_name(old)}
+        if can_query:
+            self.manifest.add_file(table, name, renamed_columns)
+        elif renamed_columns:
+            reason = "its column names are not valid in the language, and this source does not support a manifest"
             self._add_finding(table, "left out", reason)
             return
         if len(refs) == 1 and len(arguments) == 2 and not attributes and self._add_as_bag(table, arguments):
             return
-        if fold_name(name) != fold_name(table.name) and not can_shape:
-            self._add_finding(table, "left out", f"its name is that of something else: {camel_case(table.name)}")
+        if fold_name(name) != fold_name(table.name) and not can_query:
+            self._add_finding(table, "left out", f"its name is already used: {camel_case(table.name)}")
             return
-        link = ProposedRelation(name, arguments, table.rows, reason, table.name, attributes, value, profile=table)
-        self._detect_symmetry(link)
-        if value is not None and can_shape:
+        relation = ProposedRelation(
+            name, arguments, table.rows, reason, table.name, attributes, value_column, profile=table
+        )
+        self._detect_symmetry(relation)
+        if value_column is not None and can_query:
             self.manifest.open_tables.add(table.name if fold_name(name) == fold_name(table.name) else name)
             self.manifest.is_needed = True
-        self.schema.relations.append(link)
-        self._add_finding(table, f"relation {name}" if value is None else f"random relation {name}", reason)
+        self.schema.relations.append(relation)
+        self._add_finding(table, f"relation {name}" if value_column is None else f"random relation {name}", reason)
 
     def _drop_implied(
         self, table: TableProfile, refs: list[tuple[str, EntityCandidate]]
     ) -> list[tuple[str, EntityCandidate]]:
-        """References without those that two others of one kind tell already: the molecule of a bond of atoms."""
-        doubled = [(c, t) for c, t in refs if sum(other is t for _, other in refs) == 2]
-        if len(doubled) != 2 or len(refs) == 2:
+        """Return the references without those determined by two others of one type: the molecule of a bond of atoms."""
+        paired = [(c, t) for c, t in refs if sum(other is t for _, other in refs) == 2]
+        if len(paired) != 2 or len(refs) == 2:
             return refs
-        pair = [c for c, _ in doubled]
-        told = [c for c, _ in refs if c not in pair and table.count_distinct(pair) == table.count_distinct([*pair, c])]
-        for column in told:
-            self._exclude_column(table, column, f"{' and '.join(pair)} tell it")
-        return [(c, t) for c, t in refs if c not in told]
+        pair = [c for c, _ in paired]
+        implied = [
+            c for c, _ in refs if c not in pair and table.count_distinct(pair) == table.count_distinct([*pair, c])
+        ]
+        for column in implied:
+            self._exclude_column(table, column, f"determined by {' and '.join(pair)}")
+        return [(c, t) for c, t in refs if c not in implied]
 
     def _add_as_bag(self, table: TableProfile, arguments: list[RelationArgument]) -> bool:
-        """Makes it a bag where the table's name says so, as `page_word` does."""
+        """Add a bag and return True if the table's name consists of those of an entity type and a value, as `page_word`."""
         (owner, value) = arguments
         if owner.entity is None or not table.name.lower().startswith(owner.entity.table.lower() + "_"):
             return False
-        what = table.name[len(owner.entity.table) + 1 :]
-        if stem_name(what) != stem_name(value.column) or not is_name(table.name) or value.entity is not None:
+        value_name = table.name[len(owner.entity.table) + 1 :]
+        if stem_name(value_name) != stem_name(value.column) or not is_name(table.name) or value.entity is not None:
             return False
         name = value.column if value.column.endswith("s") else f"{value.column}s"
         if any(fold_name(a.name) == fold_name(name) for a in owner.entity.attributes):
             return False
-        owner.entity.bags.append(ProposedBag(name, value.sort, value.distinct))
-        reason = f"{owner.column} lies in {owner.entity.table}; many values a thing"
+        owner.entity.bags.append(ProposedBag(name, value.type_name, value.distinct))
+        reason = f"{owner.column} refers to {owner.entity.table}; several values per entity"
         self._add_finding(table, f"bag {owner.entity.name}.{name}", reason)
         return True
 
     def _detect_symmetry(self, relation: ProposedRelation) -> None:
-        """Looks whether pairs of one entity stand in both orders, and whether some are pairs of a thing with itself."""
+        """Set whether a relation has pairs of entities in both orders, and whether it has none of an entity with itself."""
         if len(relation.arguments) < 2 or relation.profile is None or relation.arguments[0].entity is None:
             return
-        twice = [x for x in relation.arguments if x.entity and len(relation.arguments_of(x.entity)) == 2]
-        if len(twice) != 2:
+        ends = [x for x in relation.arguments if x.entity and len(relation.arguments_of(x.entity)) == 2]
+        if len(ends) != 2:
             return
-        a, b = (quoted(x.column) for x in twice)
+        a, b = (quoted(x.column) for x in ends)
         others = "".join(
-            f" AND t.{quoted(x.column)} = s.{quoted(x.column)}" for x in relation.arguments if x not in twice
+            f" AND t.{quoted(x.column)} = s.{quoted(x.column)}" for x in relation.arguments if x not in ends
         )
         table = relation.profile
-        same = table.query_number(f"SELECT count(*) FROM this WHERE {a} = {b}")
-        back = table.query_number(
+        n_loops = table.query_number(f"SELECT count(*) FROM this WHERE {a} = {b}")
+        n_reversed = table.query_number(
             f"SELECT count(*) FROM this AS t WHERE t.{a} <> t.{b} AND EXISTS "
             f"(SELECT 1 FROM this AS s WHERE s.{a} = t.{b} AND s.{b} = t.{a}{others})"
         )
-        relation.is_symmetric = back >= 0.98 * (table.rows - same) > 0
-        relation.is_irreflexive = same == 0
+        relation.is_symmetric = n_reversed >= 0.98 * (table.rows - n_loops) > 0
+        relation.is_irreflexive = n_loops == 0
 
     # Splits
 
     def _find_split_columns(self) -> None:
-        """Columns of few values in which both ends of every link agree: what to split by, and no evidence."""
+        """Make columns of few values that agree at both ends of every link split columns, and remove them as evidence."""
         for entity in self.schema.entities:
-            home = next((t for t in self.tables if t.name == entity.table), None)
-            binary = [k for k in self.schema.relations if len(k.arguments_of(entity)) == 2 == len(k.arguments)]
-            links = [k for k in binary if k.profile and k.value_column is None]
-            if home is None or not links or entity.key not in home.columns:
+            table = next((t for t in self.tables if t.name == entity.table), None)
+            binary = [
+                relation
+                for relation in self.schema.relations
+                if len(relation.arguments_of(entity)) == 2 == len(relation.arguments)
+            ]
+            links = [relation for relation in binary if relation.profile and relation.value_column is None]
+            if table is None or not links or entity.key not in table.columns:
                 continue
             for attribute in list(entity.attributes):
                 if (
@@ -546,10 +589,12 @@ class _SchemaInference:
                     or attribute.distinct > MAX_ENUMERATION
                 ):
                     continue
-                if all(self._never_crosses(home, entity.key, attribute.column, link, entity) for link in links):
+                if all(self._never_crosses(table, entity.key, attribute.column, link, entity) for link in links):
                     entity.attributes.remove(attribute)
                     entity.split_column = entity.split_column or attribute.name
-                    self._exclude_column(home, attribute.column, "no link crosses it: use it with --split")
+                    self._exclude_column(
+                        table, attribute.column, "no link connects different values: use it with --split"
+                    )
 
     @staticmethod
     def _never_crosses(

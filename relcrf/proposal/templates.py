@@ -1,4 +1,4 @@
-"""Templates of a proposed model: what an expert would begin with for what is predicted."""
+"""Templates of proposed models: those with which an expert would start for a prediction target."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRe
 from relcrf.proposal.target import PredictionTarget
 
 MAX_TABLE_VALUES = 40
-"""Most values of what is predicted for which pairs have a full table of weights; beyond it they are equal or not."""
+"""Maximum values of a target for which pair templates have a full weight table; above, one weight for equality."""
 
 MAX_NEIGHBOURS = 50
-"""Things that share more neighbours than this are not paired: what links all tells nothing."""
+"""Maximum degree of a hub whose neighbours are paired: a hub that links all entities carries no information."""
 
 
 @dataclass(frozen=True)
 class ProposedTemplate:
-    """A declaration with weights.
+    """A proposed template or candidate declaration.
 
     Args:
-        name: of the template. text: it, and what it derives before. comment: what it says, in one line.
-        is_active: whether it stands in the model, or is a comment: something to try next.
+        name: Name of the template. text: The template, after the relation that it derives. comment: One-line summary.
+        is_active: Whether the model contains it; otherwise it is a comment, to try next.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ProposedTemplate:
 
 
 def propose_templates(schema: ProposedSchema, target: PredictionTarget) -> list[ProposedTemplate]:
-    """Return the pieces of a model for a target."""
+    """Return the templates and candidates of a model for a target."""
     return _TemplateBuilder(schema, target).run()
 
 
@@ -56,7 +56,7 @@ class _TemplateBuilder:
         for one, other in combinations(self.target.attributes, 2):
             x = _binder_name(entity.name)
             self._add(
-                f"{one.name}_{other.name}", "labels of one thing go together, or exclude each other",
+                f"{one.name}_{other.name}", "co-occurrence of two labels of an entity",
                 f"({x}: {entity.name})", f"over {x}.{one.name}, {x}.{other.name}",
             )  # fmt: skip
         return self.templates
@@ -68,17 +68,16 @@ class _TemplateBuilder:
         text = "\n    ".join([f"template {name}{binders}", *clauses])
         self.templates.append(ProposedTemplate(name, comment, derivation + text, is_active))
 
-    # An attribute of things
+    # Attributes
 
     def _add_for_attribute(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
         x, label = _binder_name(entity.name), attribute.name
         binder, target = f"({x}: {entity.name})", f"{x}.{label}"
-        what = f"the {label} of a {entity.name}"
-        self._add(f"prior{suffix}", f"how frequent each value of {label} is", binder, f"over {target}")
+        self._add(f"prior{suffix}", f"frequency of each value of {label}", binder, f"over {target}")
         for bag in entity.bags:
             w = _binder_name(bag.domain, x)
             self._add(
-                f"{bag.name.removesuffix('s')}{suffix}", f"one row of weights for each of its {bag.name}",
+                f"{bag.name.removesuffix('s')}{suffix}", f"a row of weights for each of its {bag.name}",
                 f"({x}: {entity.name}, {w}: {bag.domain})", f"where {w} in {x}.{bag.name}", f"over {target}", f"per {w}",
             )  # fmt: skip
         for other in entity.attributes:
@@ -86,23 +85,23 @@ class _TemplateBuilder:
                 continue
             evidence = _evidence_clause(f"{x}.{other.name}", other)
             if evidence:
-                comment = f"what {other.name} says of {what}"
+                comment = f"evidence of {other.name} for the {label} of a {entity.name}"
                 self._add(f"{other.name}{suffix}", comment, binder, f"over {target}", evidence)
         if entity.sequence:
             self._add_for_sequence(entity, attribute, suffix)
-        for link in self.schema.relations:
-            if link.value_column is None:
-                self._add_for_relation(entity, attribute, link, suffix)
+        for relation in self.schema.relations:
+            if relation.value_column is None:
+                self._add_for_relation(entity, attribute, relation, suffix)
 
     def _add_for_sequence(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
         assert entity.sequence is not None
-        group, place = entity.sequence
+        group, position = entity.sequence
         binders = _pair_binders(entity)
-        following = "Next" if not suffix else f"Next{suffix}"
-        name = self.relations.reserve(following, "Following")
-        derive = f"derive {name}{binders}\n    where a.{group} == b.{group} and b.{place} == a.{place} + 1\n\n"
+        next_name = "Next" if not suffix else f"Next{suffix}"
+        name = self.relations.reserve(next_name, "Following")
+        derive = f"derive {name}{binders}\n    where a.{group} == b.{group} and b.{position} == a.{position} + 1\n\n"
         self._add(
-            f"step{suffix}", f"the next one of a {group} depends on this one: a full table",
+            f"step{suffix}", f"dependence of consecutive labels of a {group}: a full table",
             binders, f"where {name}(a, b)", self._pair_clause(attribute), derivation=derive,
         )  # fmt: skip
         for other in entity.attributes:
@@ -112,7 +111,7 @@ class _TemplateBuilder:
                 and other.name not in entity.sequence
             ):
                 self._add(
-                    f"before_{other.name}{suffix}", f"what {other.name} of the one before says",
+                    f"before_{other.name}{suffix}", f"evidence of {other.name} of the previous one",
                     binders, f"where {name}(a, b)", f"over b.{attribute.name}", f"per a.{other.name}",
                 )  # fmt: skip
 
@@ -134,14 +133,14 @@ class _TemplateBuilder:
             names = _binder_names(others, {own[0].name: x})
             atom = _atom(relation, names)
             if not others:
-                binder, comment = f"({x}: {entity.name})", f"who is in {relation.name}"
+                binder, comment = f"({x}: {entity.name})", f"members of {relation.name}"
                 self._add(f"{lower}{suffix}", comment, binder, f"where {atom}", f"over {x}.{label}")
             for argument in others:
                 y = names[argument.name]
-                binders = f"({x}: {entity.name}, {y}: {argument.sort})"
+                binders = f"({x}: {entity.name}, {y}: {argument.type_name})"
                 name = f"{lower}_{argument.name.strip('_')}{suffix}"
                 if argument.entity is None:
-                    comment = f"one row of weights for each {argument.sort}"
+                    comment = f"a row of weights for each {argument.type_name}"
                     self._add(name, comment, binders, f"where {atom}", f"over {x}.{label}", f"per {y}")
                     continue
                 for other in argument.entity.attributes:
@@ -149,7 +148,7 @@ class _TemplateBuilder:
                     evidence = _evidence_clause(f"{y}.{other.name}", other) if other.name not in sequence else ""
                     if evidence and other not in self.target.attributes:
                         self._add(
-                            f"{lower}_{other.name}{suffix}", f"what {other.name} of each {argument.sort} says",
+                            f"{lower}_{other.name}{suffix}", f"evidence of {other.name} of each {argument.type_name}",
                             binders, f"where {atom}", f"over {x}.{label}", evidence,
                         )  # fmt: skip
                 if not entity.sequence:
@@ -172,12 +171,12 @@ class _TemplateBuilder:
                 clauses.append(f"per {atom}.{key.name}")
             if number is not None:
                 clauses.append(f"by 1, {atom}.{number.name}")
-        how = "a full table" if attribute.distinct <= MAX_TABLE_VALUES else "equal or not"
-        self._add(name, f"both ends of a {relation.name}: {how}", binders, *clauses)
+        weights = "a full table" if attribute.distinct <= MAX_TABLE_VALUES else "one weight for equality"
+        self._add(name, f"both ends of a {relation.name}: {weights}", binders, *clauses)
         if len(relation.arguments) == 2:
             r = relation.name
             where = f"{r}(c, a) and {r}(c, b) and a < b and count {{ d where {r}(c, d) }}"
-            comment = "things that a third one links to are alike"
+            comment = "entities that a third one links to are similar"
             self._add_equality_template(
                 f"co_{name}", comment, entity, attribute, self.relations.reserve(f"Co{r}"), where
             )
@@ -185,9 +184,9 @@ class _TemplateBuilder:
     def _add_equality_template(
         self, name: str, comment: str, entity: ProposedEntity, attribute: ProposedAttribute, relation: str, where: str
     ) -> None:
-        """Add one weight for pairs of a derived relation that have equal values."""
+        """Add a template with one weight for equal values of the pairs of a derived relation."""
         self._add(
-            name, f"one weight: {comment}; hubs of more than {MAX_NEIGHBOURS} do not count", _pair_binders(entity),
+            name, f"one weight: {comment}; hubs with more than {MAX_NEIGHBOURS} links are skipped", _pair_binders(entity),
             f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}",
             derivation=f"derive {relation}{_pair_binders(entity)}\n    where {where} <= {MAX_NEIGHBOURS}\n\n",
         )  # fmt: skip
@@ -201,7 +200,7 @@ class _TemplateBuilder:
         shared: RelationArgument,
         name: str,
     ) -> None:
-        """Add a template of entities that share one of another type."""
+        """Add a template for pairs of entities that are related to the same entity of another type."""
 
         def atom(x: str) -> str:
             others = [a for a in relation.arguments if a is not own and a is not shared]
@@ -209,49 +208,53 @@ class _TemplateBuilder:
             return _atom(relation, names)
 
         where = f"{atom('a')} and {atom('b')} and a < b and count {{ c where {atom('c')} }}"
-        comment = f"things that share a {shared.sort} are alike"
+        comment = f"entities that share a {shared.type_name} are similar"
         self._add_equality_template(name, comment, entity, attribute, self.relations.reserve(camel_case(name)), where)
 
-    # A relation
+    # Relations
 
-    def _add_for_target(self, link: ProposedRelation) -> None:
-        names = _binder_names(link.arguments, {})
-        atom = _atom(link, names)
-        binders = _binders(link, names)
-        keys = [a for a in link.arguments if a.entity is None]
+    def _add_for_target(self, relation: ProposedRelation) -> None:
+        names = _binder_names(relation.arguments, {})
+        atom = _atom(relation, names)
+        binders = _binders(relation, names)
+        keys = [a for a in relation.arguments if a.entity is None]
         per = [f"per {', '.join(names[a.name] for a in keys)}"] if keys else []
-        comment = "how frequent it is" + (f", for each {keys[0].sort}" if keys else "")
+        comment = "frequency of its tuples" + (f", for each {keys[0].type_name}" if keys else "")
         self._add("prior", comment, binders, f"over {atom}", *per)
-        first = link.arguments[0].entity
-        if first is not None and len(link.arguments) == len(link.arguments_of(first)) == 2:
-            a, b = (names[x.name] for x in link.arguments)
-            pair = f"over {link.name}({a}, {b}), {link.name}({b}, {a})"
-            self._add("mutual", "both ways or neither", binders, f"where {a} < {b}", pair)
-        for argument in link.arguments:
+        first = relation.arguments[0].entity
+        if first is not None and len(relation.arguments) == len(relation.arguments_of(first)) == 2:
+            a, b = (names[x.name] for x in relation.arguments)
+            pair = f"over {relation.name}({a}, {b}), {relation.name}({b}, {a})"
+            self._add("mutual", "reciprocity: both directions or neither", binders, f"where {a} < {b}", pair)
+        for argument in relation.arguments:
             for other in argument.entity.attributes if argument.entity else ():
                 evidence = _evidence_clause(f"{names[argument.name]}.{other.name}", other)
                 if evidence and not (evidence.startswith("per") and per):
                     self._add(
-                        f"{argument.name.strip('_')}_{other.name}", f"what {other.name} of its {argument.name.strip('_')} says",
+                        f"{argument.name.strip('_')}_{other.name}", f"evidence of {other.name} of its {argument.name.strip('_')}",
                         binders, f"over {atom}", evidence,
                     )  # fmt: skip
-        self._add_common_neighbours(link, names)
-        self._add_candidates(link, names, keys)
+        self._add_common_neighbours(relation, names)
+        self._add_candidates(relation, names, keys)
 
     def _add_common_neighbours(self, relation: ProposedRelation, names: dict[str, str]) -> None:
-        """Two entities' things that both have to do with a third one are more likely, or less, a tuple."""
+        """Add templates for pairs of entities that are related to a common third entity."""
         ends = [(names[a.name], a.entity) for a in relation.arguments if a.entity is not None]
         if len(ends) != 2 or len(relation.arguments) != 2:
             return
         (x, first), (y, second) = ends
-        others = [one for one in self.schema.relations if one is not relation]
-        for one, other in product(others, others):
-            for mine, yours in product(one.arguments_of(first), other.arguments_of(second)):
-                self._add_common_neighbour(relation, (one, mine, x), (other, yours, y))
+        others = [first_relation for first_relation in self.schema.relations if first_relation is not relation]
+        for first_relation, second_relation in product(others, others):
+            for first_argument, second_argument in product(
+                first_relation.arguments_of(first), second_relation.arguments_of(second)
+            ):
+                self._add_common_neighbour(
+                    relation, (first_relation, first_argument, x), (second_relation, second_argument, y)
+                )
 
     def _add_common_neighbour(
         self,
-        link: ProposedRelation,
+        target: ProposedRelation,
         left: tuple[ProposedRelation, RelationArgument, str],
         right: tuple[ProposedRelation, RelationArgument, str],
     ) -> None:
@@ -260,7 +263,12 @@ class _TemplateBuilder:
             return
         for shared in one.arguments:
             for same in other.arguments:
-                if shared is mine or same is yours or shared.sort != same.sort or shared.sort == mine.sort:
+                if (
+                    shared is mine
+                    or same is yours
+                    or shared.type_name != same.type_name
+                    or shared.type_name == mine.type_name
+                ):
                     continue
                 if (one is other) and (shared is not same or mine is not yours):
                     continue
@@ -269,12 +277,12 @@ class _TemplateBuilder:
                     names = {a.name: f"q{side}{k}" for k, a in enumerate(relation.arguments)}
                     atoms.append(_atom(relation, names | {common.name: "s", own.name: name}))
                 relation_name = self.relations.reserve(f"Common{one.name}{'' if one is other else other.name}")
-                binders = f"({x}: {mine.sort}, {y}: {yours.sort})"
-                distinct = f" and {x} != {y}" if mine.sort == yours.sort else ""
+                binders = f"({x}: {mine.type_name}, {y}: {yours.type_name})"
+                distinct = f" and {x} != {y}" if mine.type_name == yours.type_name else ""
                 derive = f"derive {relation_name}{binders}\n    where {' and '.join(atoms)}{distinct}\n\n"
                 self._add(
-                    snake_case(relation_name), f"both have to do with one {shared.sort}: {one.name}, {other.name}",
-                    binders, f"where {relation_name}({x}, {y})", f"over {link.name}({x}, {y})", derivation=derive,
+                    snake_case(relation_name), f"both are related to one {shared.type_name}: {one.name}, {other.name}",
+                    binders, f"where {relation_name}({x}, {y})", f"over {target.name}({x}, {y})", derivation=derive,
                 )  # fmt: skip
 
     def _add_candidates(self, relation: ProposedRelation, names: dict[str, str], keys: list[RelationArgument]) -> None:
@@ -283,33 +291,33 @@ class _TemplateBuilder:
         (key,) = keys
         s = names[key.name]
         t = _binder_name("", *names.values(), s)
-        binders = _binders(relation, names)[:-1] + f", {t}: {key.sort})"
+        binders = _binders(relation, names)[:-1] + f", {t}: {key.type_name})"
         pair = (_atom(relation, names), _atom(relation, names | {key.name: t}))
         joined = ", ".join(pair) if relation.levels else " and ".join(pair)
         name = self.names.reserve("together")
         clauses = "\n    ".join([f"candidates {name}{binders}", f"where {s} < {t}", f"over {joined}", f"per {s}, {t}"])
         backend = "gated or ess" if relation.levels else "trmrf"
-        comment = f"which two of {key.sort} go together: a structure learner chooses (relcrf train --backend {backend})"
+        comment = f"pairs of {key.type_name} that occur together; a structure learner chooses (relcrf train --backend {backend})"
         self.templates.append(ProposedTemplate(name, comment, clauses))
 
 
 def relation_guards(schema: ProposedSchema, relation: ProposedRelation) -> list[str]:
     """Return conditions that the arguments of a predicted relation satisfy: they differ, or are in a unary relation."""
-    found, profile = [], relation.profile
+    guards, profile = [], relation.profile
     if relation.is_irreflexive:
         first, second = (a for a in relation.arguments if a.entity and len(relation.arguments_of(a.entity)) == 2)
-        found.append(f"{first.name} != {second.name}")
+        guards.append(f"{first.name} != {second.name}")
     for argument in relation.arguments:
-        fitting = [
+        unary_relations = [
             one
             for one in schema.relations
             if len(one.arguments) == 1 and one.arguments[0].entity is argument.entity is not None
             and profile is not None and one.profile is not None
             and count_unmatched_values(profile, argument.column, one.profile, one.arguments[0].column) == 0
         ]  # fmt: skip
-        if fitting:
-            found.append(f"{min(fitting, key=lambda one: one.rows).name}({argument.name})")
-    return found
+        if unary_relations:
+            guards.append(f"{min(unary_relations, key=lambda one: one.rows).name}({argument.name})")
+    return guards
 
 
 def _atom(relation: ProposedRelation, names: dict[str, str]) -> str:
@@ -321,30 +329,30 @@ def _pair_binders(entity: ProposedEntity) -> str:
 
 
 def _binders(relation: ProposedRelation, names: dict[str, str]) -> str:
-    return "(" + ", ".join(f"{names[a.name]}: {a.sort}" for a in relation.arguments) + ")"
+    return "(" + ", ".join(f"{names[a.name]}: {a.type_name}" for a in relation.arguments) + ")"
 
 
-def _binder_name(sort: str, *taken: str) -> str:
-    """A short name of a binder: the first letter of a sort, or another one."""
-    letters: list[str] = [c for c in (sort[:1].lower(), *"xyzuvwtrspq") if c]
+def _binder_name(type_name: str, *taken: str) -> str:
+    """Return a short name for a binder that is not taken: the first letter of its type, or another letter."""
+    letters: list[str] = [c for c in (type_name[:1].lower(), *"xyzuvwtrspq") if c]
     return next(c for c in letters if c not in taken)
 
 
 def _binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> dict[str, str]:
-    """Return names of binders for arguments, by their own names, besides those that are given."""
+    """Return `names` extended with a binder name for each argument, by argument name."""
     for argument in arguments:
-        names = names | {argument.name: _binder_name(argument.sort, *names.values())}
+        names = names | {argument.name: _binder_name(argument.type_name, *names.values())}
     return names
 
 
 def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
-    """The clause that looks at an evidence attribute; nothing where there is none for its type."""
+    """Return the clause that reads an evidence attribute; an empty string if its type has none."""
     match attribute.type:
         case "enumeration" | "open" | "bool":
             return f"per {term}"
         case "vector":
             return f"by {term}"
         case "integer" | "real":
-            wide = attribute.low >= 0 and attribute.high > 20
-            return f"by log1p({term})" if wide else f"by {term}"
+            is_skewed = attribute.low >= 0 and attribute.high > 20
+            return f"by log1p({term})" if is_skewed else f"by {term}"
     return ""

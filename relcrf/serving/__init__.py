@@ -1,4 +1,4 @@
-"""A trained model that answers about single things, in milliseconds."""
+"""Low-latency prediction for single entities with a trained model."""
 
 from relcrf.serving.predictor import Predictor
 

@@ -1,6 +1,6 @@
-"""A request as coded tables: what `data/binding.py` makes of the same tables, for a dozen rows and without SQL.
+"""Coding of requests: the same coded tables that `data/binding.py` builds, for a dozen rows and without SQL.
 
-Only what is spelt plainly is coded here (`cells.py`). Tests hold both ways against each other.
+Only cells in plain formatting are supported (`cells.py`). Tests compare both ways.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DUCKDB_TYPES: dict[AttributeType, str] = {
 
 @dataclass(frozen=True)
 class CodedColumn:
-    """A column with DuckDB's type of it."""
+    """A column with its DuckDB type."""
 
     type: str
     values: Sequence[Any]
@@ -47,7 +47,7 @@ class CodedRequest:
     """The coded tables of a request; for the fields see `data.bound.Bound`.
 
     Args:
-        tables: all but the bags.
+        tables: The coded tables, except for the bags.
     """
 
     domains: dict[str, tuple[str, ...]]
@@ -69,37 +69,37 @@ class Vocabulary:
         self.codes = {name: {v: k for k, v in enumerate(values)} for name, values in self.values.items()}
 
     def extended_with(self, new: Mapping[str, Iterable[str]]) -> Vocabulary:
-        """The same with new values after those that are known, in the order of their texts."""
-        out = object.__new__(Vocabulary)
-        out.values, out.codes = dict(self.values), dict(self.codes)
+        """Return a copy with new values, sorted as texts, after the existing ones."""
+        vocabulary = object.__new__(Vocabulary)
+        vocabulary.values, vocabulary.codes = dict(self.values), dict(self.codes)
         for name, texts in new.items():
             added = sorted(texts, key=lambda text: text.encode())
             first = len(self.values[name])
-            out.values[name] = (*self.values[name], *added)
-            out.codes[name] = {**self.codes[name], **{text: first + k for k, text in enumerate(added)}}
-        return out
+            vocabulary.values[name] = (*self.values[name], *added)
+            vocabulary.codes[name] = {**self.codes[name], **{text: first + k for k, text in enumerate(added)}}
+        return vocabulary
 
 
 def code_request(spec: s.ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> CodedRequest:
-    """The coded tables of a request, with the vocabulary that they need.
+    """Return the coded tables of a request, with the vocabulary that they need.
 
     Raises:
-        FastPathUnavailable: where the request is for the ordinary reader, perhaps for a mistake in it.
+        FastPathUnavailable: The request needs the slow path, possibly because it is invalid.
     """
     coder = _RequestCoder(spec, vocabulary, request)
-    found = coder.run()
-    # What is new is known when all has been read, and its order with it.
-    return _RequestCoder(spec, vocabulary.extended_with(coder.new_values), request).run() if coder.new_values else found
+    coded = coder.run()
+    # New values, and so their order, are known only after the whole request is read: code it again with them.
+    return _RequestCoder(spec, vocabulary.extended_with(coder.new_values), request).run() if coder.new_values else coded
 
 
 class _RequestCoder:
-    """One request at work."""
+    """The state of coding one request."""
 
     def __init__(self, spec: s.ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> None:
         self.spec, self.vocabulary, self.request = spec, vocabulary, request
         self.keys: dict[str, dict[str, int]] = {}
         self.new_values: dict[str, dict[str, int]] = {}
-        """New values of open domains, with codes for the time being."""
+        """New values of open domains, with temporary codes."""
         self.result = CodedRequest(vocabulary.values)
 
     def run(self) -> CodedRequest:
@@ -127,13 +127,13 @@ class _RequestCoder:
         texts = cells.parse_texts(column, values)
         for text in texts:
             if text is not None and text not in known:
-                new = self.new_values.setdefault(name, {})
-                new.setdefault(text, len(known) + len(new))
-        found = {**known, **self.new_values[name]} if name in self.new_values else known
-        return [None if text is None else found[text] for text in texts]
+                new_values = self.new_values.setdefault(name, {})
+                new_values.setdefault(text, len(known) + len(new_values))
+        codes = {**known, **self.new_values[name]} if name in self.new_values else known
+        return [None if text is None else codes[text] for text in texts]
 
     def _code_attribute(self, table: RequestTable, declared: s.AttributeDeclaration) -> CodedColumn:
-        """The column of an attribute that is no bag."""
+        """Return the coded column of an attribute that is not a bag."""
         column = table.column(declared.name)
         if declared.latent:
             return CodedColumn("INTEGER", [None] * len(table))
@@ -178,15 +178,15 @@ class _RequestCoder:
 
     # Bags
 
-    def _code_bag(self, entity: s.Entity, own: RequestTable, declared: s.AttributeDeclaration, kind: Bag) -> None:
-        things, values, counts = self._code_bag_rows(entity, own, declared, kind)
-        added: dict[tuple[int, int], float] = {}
-        for thing, code, count in zip(things, values, counts, strict=True):
+    def _code_bag(self, entity: s.Entity, table: RequestTable, declared: s.AttributeDeclaration, kind: Bag) -> None:
+        vids, values, counts = self._code_bag_rows(entity, table, declared, kind)
+        totals: dict[tuple[int, int], float] = {}
+        for vid, code, count in zip(vids, values, counts, strict=True):
             if code is not None:
-                added[thing, code] = added.get((thing, code), 0.0) + float(np.float32(count))
-        rows = sorted(added)
+                totals[vid, code] = totals.get((vid, code), 0.0) + float(np.float32(count))
+        rows = sorted(totals)
         columns = np.array(rows, dtype=np.int32).reshape(-1, 2).T.copy()
-        amounts = np.array([added[row] for row in rows], dtype=np.float32)
+        amounts = np.array([totals[row] for row in rows], dtype=np.float32)
         self.result.bags[bag_table(entity.name, declared.name)] = {
             "vid": columns[0],
             "code": columns[1],
@@ -194,42 +194,42 @@ class _RequestCoder:
         }
 
     def _code_bag_rows(
-        self, entity: s.Entity, own: RequestTable, declared: s.AttributeDeclaration, kind: Bag
+        self, entity: s.Entity, own_table: RequestTable, declared: s.AttributeDeclaration, kind: Bag
     ) -> tuple[list[int], list[int | None], list[float]]:
-        """Things, codes and counts."""
-        column = own.column(declared.name)
+        """Return the entities, value_column codes and counts of a bag's rows."""
+        column = own_table.column(declared.name)
         if column is not None:
-            return self._code_lists(entity, own, column, kind)
+            return self._code_lists(entity, own_table, column, kind)
         names = map(s.fold_name, bag_table_names(entity, declared))
         table = next((self.request[name] for name in names if name in self.request), None)
         if table is None:
             raise FastPathUnavailable(f"no table of '{declared.name}'")
         columns = table.bag_columns(entity, declared)
         if columns is None:
-            raise FastPathUnavailable(f"columns of '{table.name}' are not named")
-        thing, value = columns
-        vids = cells.parse_codes(thing, table.columns[thing], self.keys[entity.name])
-        codes = self._code_domain(kind.domain, value, table.columns[value])
-        count = table.column("count")
+            raise FastPathUnavailable(f"columns of '{table.name}' have unknown names")
+        entity_column, value_column = columns
+        vids = cells.parse_codes(entity_column, table.columns[entity_column], self.keys[entity.name])
+        codes = self._code_domain(kind.domain, value_column, table.columns[value_column])
+        count_column = table.column("count")
         amounts: list[float | None] = [1.0] * len(table)
-        if count is not None and count != value:
-            amounts = cells.parse_numbers(count, table.columns[count])
+        if count_column is not None and count_column != value_column:
+            amounts = cells.parse_numbers(count_column, table.columns[count_column])
         if None in vids or any(amount is None or abs(amount) > 1e30 for amount in amounts):
-            raise FastPathUnavailable(f"a row of '{table.name}' lacks its thing or its count")
+            raise FastPathUnavailable(f"a row of '{table.name}' lacks its entity or its count")
         return [v for v in vids if v is not None], codes, [amount for amount in amounts if amount is not None]
 
     def _code_lists(
-        self, entity: s.Entity, own: RequestTable, column: str, kind: Bag
+        self, entity: s.Entity, table: RequestTable, column: str, kind: Bag
     ) -> tuple[list[int], list[int | None], list[float]]:
-        key = own.column(entity.key) or ""
-        things: list[int] = []
+        key = table.column(entity.key) or ""
+        vids: list[int] = []
         flat: list[Any] = []
-        for text, values in zip(cells.parse_texts(key, own.columns[key]), own.columns[column], strict=True):
+        for text, values in zip(cells.parse_texts(key, table.columns[key]), table.columns[column], strict=True):
             if not isinstance(values, list | type(None)):
-                raise FastPathUnavailable(f"no lists in '{column}'")
+                raise FastPathUnavailable(f"'{column}' has other values than lists")
             flat += values or ()
-            things += [self.keys[entity.name][text or ""]] * len(values or ())
-        return things, self._code_domain(kind.domain, column, flat), [1.0] * len(flat)
+            vids += [self.keys[entity.name][text or ""]] * len(values or ())
+        return vids, self._code_domain(kind.domain, column, flat), [1.0] * len(flat)
 
     # Relations
 
@@ -251,12 +251,12 @@ class _RequestCoder:
     def _add_tuples(
         self, name: str, table: RequestTable, arguments: Sequence[Sequence[Any]], values: Mapping[str, CodedColumn]
     ) -> None:
-        """Adds a table of distinct tuples with their values."""
+        """Add a table of distinct tuples with their values."""
         rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         for k, row in enumerate(zip(*arguments, strict=True)):
             value = tuple(column.values[k] for column in values.values())
             if rows.setdefault(row, value) != value:
-                raise FastPathUnavailable(f"a tuple of '{table.name}' stands twice, with different values")
+                raise FastPathUnavailable(f"a tuple of '{table.name}' occurs twice, with different values")
         columns = {f"a{k}": CodedColumn("INTEGER", [row[k] for row in rows]) for k in range(len(arguments))}
         for k, (column, coded_column) in enumerate(values.items()):
             columns[column] = CodedColumn(coded_column.type, [value[k] for value in rows.values()])
@@ -270,14 +270,14 @@ class _RequestCoder:
     def _code_random_relation(self, relation: s.RandomRelation) -> None:
         name, table = listed_table(relation.name), self.request.get(s.fold_name(relation.name))
         if table is None:
-            nothing = {f"a{k}": CodedColumn("INTEGER", []) for k in range(len(relation.parameters))}
-            self.result.tables[name] = {**nothing, "state": CodedColumn("INTEGER", [])}
+            empty = {f"a{k}": CodedColumn("INTEGER", []) for k in range(len(relation.parameters))}
+            self.result.tables[name] = {**empty, "state": CodedColumn("INTEGER", [])}
             return
         if isinstance(relation.type, Bool):
             self.result.closed_world.add(relation.name)
         arguments = self._code_arguments(relation, table)
-        taken = [table.column(p.name) for p in relation.parameters]
-        column = table.state_column(relation, taken)
+        argument_columns = [table.column(p.name) for p in relation.parameters]
+        column = table.state_column(relation, argument_columns)
         if column is not None:
             state = self._code_attribute(table, s.AttributeDeclaration(column, relation.type, predicted=True))
         elif isinstance(relation.type, Bool):

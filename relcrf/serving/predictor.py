@@ -1,4 +1,4 @@
-"""A run folder that scores one new thing with its neighbourhood, and says how long that takes."""
+"""A predictor for single entities with their neighbourhoods, from a run folder; it measures response times."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from relcrf.serving.request import RequestSchema, RequestTable
 from relcrf.serving.request_grounder import RequestGrounder
 
 MAX_TIMED_REQUESTS = 10_000
-"""Requests whose times a report looks at."""
+"""Number of the latest requests whose times a report summarizes."""
 
 
 @dataclass(frozen=True)
 class ServingReport:
-    """How long requests took, in milliseconds, over the last 10,000.
+    """Response times in milliseconds, over the last 10,000 requests.
 
     Args:
-        requests: all of them so far; failed ones are not counted.
-        slow_path: those that went the ordinary, slower way; `reasons` says why, and how often.
+        requests: Number of all requests; failed ones are not counted.
+        slow_path: Number of requests that took the slow path. reasons: The reasons for it, with their counts.
     """
 
     requests: int
@@ -47,8 +47,8 @@ class ServingReport:
     slowest: float
 
     def __repr__(self) -> str:
-        figures = ", ".join(f"{name} {getattr(self, name):.1f} ms" for name in ("p50", "p95", "p99", "slowest"))
-        return f"{self.requests:,} requests: {figures}; {self.slow_path:,} went the ordinary way"
+        times = ", ".join(f"{name} {getattr(self, name):.1f} ms" for name in ("p50", "p95", "p99", "slowest"))
+        return f"{self.requests:,} requests: {times}; {self.slow_path:,} on the slow path"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -59,15 +59,15 @@ class ServingReport:
 
 
 class Predictor:
-    """A trained model, loaded once, for requests of a few rows. Threads may share it.
+    """A trained model, loaded once, for requests of a few rows. Threads can share it.
 
     Args:
-        run: a run folder, or a trained model.
-        settings: of the backend, in place of those that it was trained with.
+        run: A run folder, or a trained model.
+        settings: Backend settings that replace those used in training.
 
     Raises:
-        DataError: where the folder is no run folder, or damaged.
-        UsageError: for an unknown setting.
+        DataError: The folder is not a run folder, or is damaged.
+        UsageError: A setting is unknown.
     """
 
     def __init__(self, run: str | os.PathLike[str] | Fit, **settings: Any) -> None:
@@ -84,7 +84,7 @@ class Predictor:
 
     @property
     def attributes(self) -> list[str]:
-        """What can be asked for: attributes as `Entity.attribute`, relations by their names."""
+        """The predicted attributes, as `Entity.attribute`, and the names of the predicted relations."""
         spec = self._fit.learned.spec
         owned = [f"{e.name}.{a.name}" for e in spec.entities for a in e.attributes if a.predicted]
         return [*owned, *(relation.name for relation in spec.random_relations)]
@@ -94,40 +94,40 @@ class Predictor:
 
     @SingleThreadedBlas()
     def predict(self, tables: Mapping[str, Any], attribute: str | None = None) -> Frame:
-        """Marginals of what is missing in the tables of a request.
+        """Return the marginals of the missing values in the tables of a request.
 
         Args:
-            tables: by name, of the thing that is new, its links, and its neighbours with what is known of them: a row as a
-                mapping, a list of such rows, or a data frame. A table that is left out is empty, but for that of a random
-                relation: left out, its tuples are queries.
-            attribute: which is asked for; it may be left out where only one is predicted.
+            tables: Tables by name, with the new entity, its links, and its neighbours with their observed values: a row as
+                a mapping, a list of such rows, or a data frame. A missing table is empty; if it is that of a random
+                relation, its tuples are queries.
+            attribute: The predicted attribute or relation; optional if the model has only one.
 
         Returns:
-            a row for each query, as `Prediction.table`.
+            A row for each query, as `Prediction.table`.
 
         Raises:
-            UsageError: for an unknown attribute.
-            DataError: for unknown tables, columns and values, and all other mistakes of tables.
+            UsageError: The attribute is unknown.
+            DataError: A table, column or value is unknown, or the tables are invalid in another way.
         """
         started = time.perf_counter()
         attribute = self._resolve_attribute(attribute)
         request = self._request_schema.read(tables)
         reason = None
         try:
-            found = self._predict_fast(request, attribute)
-        except FastPathUnavailable as why:
-            reason = str(why)
+            result = self._predict_fast(request, attribute)
+        except FastPathUnavailable as error:
+            reason = str(error)
             columns = {given.name: given.columns for given in request.values()}
-            found = self._fit.predict(Dataset(columns), **self._settings).table(attribute)
+            result = self._fit.predict(Dataset(columns), **self._settings).table(attribute)
         with self._lock:
             self._seconds.append(time.perf_counter() - started)
             self._n_requests += 1
             if reason is not None:
                 self._reasons[reason] += 1
-        return found
+        return result
 
     def report(self) -> ServingReport:
-        """How long the requests took so far."""
+        """Return the response times so far."""
         with self._lock:
             milliseconds = 1000 * np.array(self._seconds)
             reasons, n_requests = dict(self._reasons), self._n_requests
@@ -142,20 +142,22 @@ class Predictor:
         if attribute is None and len(known) == 1:
             found = known
         if len(found) != 1:
-            message = "say which predicted attribute" if attribute is None else f"no predicted attribute '{attribute}'"
-            hint = suggestion(attribute or "", known) or f"there is {listing(known)}"
+            message = f"no predicted attribute '{attribute}'"
+            if attribute is None:
+                message = "the model predicts several attributes, and none is selected"
+            hint = suggestion(attribute or "", known) or f"choose one of {listing(known)}"
             raise UsageError(Diagnostic("E310", message, hint=hint))
         return found[0]
 
     def _predict_fast(self, request: Mapping[str, RequestTable], attribute: str) -> Frame:
         learned = self._fit.learned
         try:
-            place = self._idle_grounders.get_nowait()
+            grounder = self._idle_grounders.get_nowait()
         except Empty:
-            place = RequestGrounder(learned.spec, learned.vocabulary)
+            grounder = RequestGrounder(learned.spec, learned.vocabulary)
         try:
-            grounding, vectors, problem = query_problem(learned, place.ground(request))
+            grounding, vectors, problem = query_problem(learned, grounder.ground(request))
             inferred = self._backend.infer(problem, vectors)
             return Prediction(grounding, inferred, {}).table(attribute)
         finally:
-            self._idle_grounders.put(place)
+            self._idle_grounders.put(grounder)

@@ -1,4 +1,4 @@
-"""What a predictor is asked with: tables as rows or frames, turned into columns of plain Python values."""
+"""Requests to a predictor: tables as rows or data frames, converted to columns of plain Python values."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from relcrf.model.spec import Entity, ModelSpec, fold_name
 from relcrf.model.types import Bag, Vector
 
 PLAIN_TYPES = (str, int, float, bool, type(None))
-"""Types of cells that are taken as they are."""
+"""Types of cells that need no conversion."""
 
 
 @dataclass(frozen=True)
 class RequestTable(NamedColumns):
-    """One table of a request.
+    """A table of a request.
 
     Args:
-        columns: all of one length.
+        columns: Columns of equal length, by name.
     """
 
     name: str
@@ -40,8 +40,8 @@ class ExpectedTable:
     """A table that a model reads.
 
     Args:
-        columns: the names that it may have; a pattern where they are numbered.
-        empty_columns: the columns of the table where it has no row.
+        columns: The accepted column names; a pattern for numbered ones.
+        empty_columns: The columns of the table if a request has no row of it.
     """
 
     name: str
@@ -56,7 +56,7 @@ class ExpectedTable:
 
 
 class RequestSchema:
-    """What requests of a model look like."""
+    """The tables and columns that requests to a model can have."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
@@ -83,21 +83,21 @@ class RequestSchema:
         return {fold_name(e.name): e for e in reversed(found)}
 
     def read(self, tables: Mapping[str, Any]) -> dict[str, RequestTable]:
-        """Return the tables of a request by their folded names; those that it leaves out are empty, but for random relations.
+        """Return the tables of a request by their folded names; missing ones are empty, except for random relations.
 
         Raises:
-            DataError: for a table or a row's column that the model does not read, or a value that is no table.
+            DataError: The model does not read a table or a column of a row, or a value is not a table.
         """
         if not isinstance(tables, Mapping):
-            message = f"a request is a {type(tables).__name__}, and no mapping from names of tables to rows"
+            message = f"a request must map table names to rows, not be a {type(tables).__name__}"
             raise DataError(Diagnostic("E203", message, hint='write {"page": [{"id": "new"}]}'))
         found: dict[str, RequestTable] = {}
         for name, value in ((str(key), value) for key, value in tables.items()):
             expected = self.tables.get(fold_name(name))
             if expected is None:
                 known = [e.name.lower() for e in self.tables.values()]
-                hint = suggestion(name, known) or f"it reads {listing(known)}"
-                raise DataError(Diagnostic("E248", f"the model reads no table '{name}'", hint=hint))
+                hint = suggestion(name, known) or f"its tables are {listing(known)}"
+                raise DataError(Diagnostic("E248", f"the model does not read a table '{name}'", hint=hint))
             given = RequestTable(name, _columns(name, value) or {column: [] for column in expected.empty_columns})
             if isinstance(value, Mapping | list | tuple):
                 _require_known_columns(given, expected)
@@ -106,7 +106,7 @@ class RequestSchema:
         return found
 
     def _add_missing_tables(self, found: dict[str, RequestTable]) -> None:
-        """Add an empty table for each that a request leaves out; without that of a random relation, its tuples are queries."""
+        """Add an empty table for each missing one, except for random relations: their tuples are then queries."""
         for entity in self.spec.entities:
             own = self._add_empty(found, entity.name)
             for attribute in entity.attributes:
@@ -138,13 +138,13 @@ def _require_known_columns(table: RequestTable, expected: ExpectedTable) -> None
     for column in table.columns:
         if not expected.accepts(column):
             known = [c for c in expected.columns if isinstance(c, str)]
-            message = f"the model reads no column '{column}' of '{table.name}'"
-            hint = suggestion(column, known) or f"it reads {listing(known)}"
+            message = f"the model does not read a column '{column}' of '{table.name}'"
+            hint = suggestion(column, known) or f"its columns are {listing(known)}"
             raise DataError(Diagnostic("E249", message, DataLocation(f"table '{table.name}'"), hint))
 
 
 def _columns(name: str, value: Any) -> dict[str, list[Any]]:
-    """The columns of one row, of a list of rows, or of a data frame."""
+    """Return the columns of a row, of a list of rows, or of a data frame."""
     if isinstance(value, Mapping):
         return {str(column): [_plain_value(cell)] for column, cell in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(row, Mapping) for row in value):
@@ -152,12 +152,12 @@ def _columns(name: str, value: Any) -> dict[str, list[Any]]:
         return {str(column): [_plain_value(row.get(column)) for row in value] for column in names}
     if (found := _frame_columns(value)) is not None:
         return {str(column): [_plain_value(cell) for cell in cells] for column, cells in found}
-    message = f"table '{name}' is a {type(value).__name__}, and neither a row, nor rows, nor a data frame"
-    raise DataError(Diagnostic("E203", message, hint="give a mapping, a list of mappings, or a data frame"))
+    message = f"table '{name}' is a {type(value).__name__}, not a row, a list of rows or a data frame"
+    raise DataError(Diagnostic("E203", message, hint="pass a mapping, a list of mappings, or a data frame"))
 
 
 def _plain_value(cell: Any) -> Any:
-    """A cell without NumPy's types; NaN and pandas' NA are missing."""
+    """Return a cell as a plain Python value; None for NaN and pandas' NA."""
     if type(cell) in PLAIN_TYPES:
         return None if cell != cell else cell
     if isinstance(cell, np.ndarray | np.generic):
@@ -166,7 +166,7 @@ def _plain_value(cell: Any) -> Any:
 
 
 def _frame_columns(value: Any) -> Iterable[tuple[str, Iterable[Any]]] | None:
-    """Return the columns of a data frame of some package; None of anything else."""
+    """Return the columns of a data frame of a supported package; None for any other value."""
     if isinstance(value, Frame):
         return value.columns.items()
     if hasattr(value, "to_pydict"):  # Arrow

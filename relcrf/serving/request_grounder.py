@@ -1,4 +1,4 @@
-"""Where requests are ground, one after the other: coded tables in one schema, and the model's recipe."""
+"""Grounding of requests, one at a time, in one database schema and with cached lowered models."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from relcrf.serving.request import RequestTable
 MAX_FETCHED_ROWS = 1_000_000
 """Maximum rows of a result that is fetched at once; larger ones are streamed."""
 
-MAX_RECIPES = 8
-"""One is enough, unless vectors of several lengths come, which no weights fit."""
+MAX_LOWERED_MODELS = 8
+"""Maximum cached lowered models; requests need one, except for vectors of several lengths, which match no weights."""
 
 
 class BoundRequest(BoundModel):
-    """Coded tables of which the columns that are asked for most are at hand, and no query away."""
+    """A bound model of a request, which returns the most frequently read columns without a query."""
 
     coded: CodedRequest
 
@@ -41,103 +41,103 @@ class BoundRequest(BoundModel):
         return np.array([str(key) for key in self._column(entity, "key")], dtype=object)
 
     def codes(self, entity: str, attribute: str) -> np.ndarray:
-        found = self._column(entity, attribute_column(attribute))
-        return np.array([-1 if code is None else code for code in found], dtype=np.int32)
+        column = self._column(entity, attribute_column(attribute))
+        return np.array([-1 if code is None else code for code in column], dtype=np.int32)
 
     def _column(self, entity: str, column: str) -> Sequence[Any]:
         return self.coded.tables[entity_table(entity)][column].values
 
 
 class RequestGrounder:
-    """Grounds one request at a time. A grounding of it is good until the next one.
+    """A grounder of requests, one at a time; a grounding is valid until the next one.
 
     Args:
-        vocabulary: the values of open domains that training knew.
+        vocabulary: The values of open domains in training.
     """
 
     def __init__(self, spec: ModelSpec, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
         self._spec = spec
         self._vocabulary = Vocabulary(spec, vocabulary)
         self._text = render(spec.flatten())
-        self._named = extract_disjunctions(spec)
-        self._recipes: dict[tuple[tuple[tuple[str, str], int], ...], LoweredModel] = {}
+        self._expanded_spec = extract_disjunctions(spec)
+        self._lowered_models: dict[tuple[tuple[tuple[str, str], int], ...], LoweredModel] = {}
         self._bound = BoundRequest(spec, Dataset({}))
-        self._bound.connection.execute("SET threads = 1")  # a dozen rows are no work for two
-        schema = f"requests.{self._bound.schema}"  # tables are made a tenth quicker in memory than in a file
+        self._bound.connection.execute("SET threads = 1")  # a dozen rows do not need two threads
+        schema = f"requests.{self._bound.schema}"  # tables are created a tenth faster in memory than in a file
         self._bound.connection.execute(
             f"ATTACH ':memory:' AS requests; CREATE SCHEMA {schema}; SET schema = '{schema}'"
         )
         self._bound.schema = schema
-        self._views_recipe: LoweredModel | None = None
-        """The recipe whose derived relations the views are."""
+        self._viewed_model: LoweredModel | None = None
+        """The lowered model whose derived relations the views define."""
         self._statements: dict[str, duckdb.Statement] = {}
         self._is_small = False
         self._loaded_domains: dict[str, tuple[str, ...]] = {}
-        """The domains whose tables are there, with the values in them."""
+        """The domains whose tables exist, with their values."""
 
     def ground(self, request: Mapping[str, RequestTable]) -> Grounding:
-        """Grounds a request.
+        """Ground a request.
 
         Raises:
-            FastPathUnavailable: where the ordinary way must be gone: the request is not spelt plainly, or is large.
+            FastPathUnavailable: The request needs the slow path: its cells are not plainly formatted, or it is large.
         """
         tables = code_request(self._spec, self._vocabulary, request)
-        recipe = self._find_recipe(tables)
-        rows = recipe.max_join_rows(self._max_row_counts(tables))
+        lowered_model = self._lower(tables)
+        rows = lowered_model.max_join_rows(self._max_row_counts(tables))
         if rows > DEFAULT_BUDGET:
-            raise FastPathUnavailable("it is large")
+            raise FastPathUnavailable("the request is large")
         bound = self._bound
         bound.coded, bound.external_tables = tables, dict(tables.bags)
         bound.sizes, bound.domains, bound.vector_lengths = tables.sizes, tables.domains, tables.vector_lengths
         bound.closed_world, bound.product_relations, bound.notes = tables.closed_world, set(), []
-        self._load_tables(tables, recipe)
-        if recipe is not self._views_recipe:
-            recipe.create_views(bound)
-            self._views_recipe = recipe
+        self._load_tables(tables, lowered_model)
+        if lowered_model is not self._viewed_model:
+            lowered_model.create_views(bound)
+            self._viewed_model = lowered_model
         is_small = rows <= MAX_FETCHED_ROWS
         if is_small != self._is_small:
             bound.connection.execute(f"PRAGMA {'disable' if is_small else 'enable'}_optimizer")
             self._is_small = is_small
-        engine = StatementEngine(bound.connection, recipe.statements) if is_small else None
-        return ground(bound, engine=engine, lowered_model=recipe)
+        engine = StatementEngine(bound.connection, lowered_model.statements) if is_small else None
+        return ground(bound, engine=engine, lowered_model=lowered_model)
 
     def _max_row_counts(self, tables: CodedRequest) -> dict[str, int]:
-        """The rows of each table, of a derived or random relation the most that it can have."""
+        """Return the number of rows of each table; for a derived or random relation, the maximum."""
         counts = {**tables.sizes, **{name: len(values) for name, values in tables.domains.items()}}
-        out = {domain_table(name): len(values) for name, values in tables.domains.items()}
-        made: tuple[DerivedRelation | RandomRelation, ...] = (
-            *self._named.derived_relations,
-            *self._named.random_relations,
+        row_counts = {domain_table(name): len(values) for name, values in tables.domains.items()}
+        relations: tuple[DerivedRelation | RandomRelation, ...] = (
+            *self._expanded_spec.derived_relations,
+            *self._expanded_spec.random_relations,
         )
-        for relation in made:
-            out[relation_table(relation.name)] = math.prod(counts[p.type_name] for p in relation.parameters)
-        out |= {name: len(next(iter(columns.values())).values) for name, columns in tables.tables.items()}
-        return out | {name: len(bag["vid"]) for name, bag in tables.bags.items()}
+        for relation in relations:
+            row_counts[relation_table(relation.name)] = math.prod(counts[p.type_name] for p in relation.parameters)
+        row_counts |= {name: len(next(iter(columns.values())).values) for name, columns in tables.tables.items()}
+        return row_counts | {name: len(bag["vid"]) for name, bag in tables.bags.items()}
 
-    def _find_recipe(self, tables: CodedRequest) -> LoweredModel:
-        """The model lowered for codes like these: a new value changes nothing, unless the model speaks of it."""
-        facts = LoweringContext(self._named, tables.domains, tables.vector_lengths)
+    def _lower(self, tables: CodedRequest) -> LoweredModel:
+        """Return the model lowered for the request; new values do not change it unless the model's text contains them."""
+        context = LoweringContext(self._expanded_spec, tables.domains, tables.vector_lengths)
         known = self._vocabulary.values
-        new = [v for name, values in tables.domains.items() for v in values[len(known[name]) :]]
-        if any(value in self._text for value in new):
-            return LoweredModel.from_context(facts)
+        new_values = [v for name, values in tables.domains.items() for v in values[len(known[name]) :]]
+        if any(value in self._text for value in new_values):
+            return LoweredModel.from_context(context)
         key = tuple(sorted(tables.vector_lengths.items()))
-        if key not in self._recipes:
-            if len(self._recipes) >= MAX_RECIPES:
-                self._recipes.clear()
-            self._recipes[key] = LoweredModel.from_context(facts)
-        return self._recipes[key]
+        if key not in self._lowered_models:
+            if len(self._lowered_models) >= MAX_LOWERED_MODELS:
+                self._lowered_models.clear()
+            self._lowered_models[key] = LoweredModel.from_context(context)
+        return self._lowered_models[key]
 
-    def _load_tables(self, tables: CodedRequest, recipe: LoweredModel) -> None:
-        """Puts the coded tables into the database."""
+    def _load_tables(self, tables: CodedRequest, lowered_model: LoweredModel) -> None:
+        """Load the coded tables into the database."""
         for name, columns in tables.tables.items():
             self._create_table(name, columns)
         for name, bag in tables.bags.items():
-            if name in recipe.tables:
+            if name in lowered_model.tables:
                 types = {"vid": "INTEGER", "code": "INTEGER", "count": "FLOAT"}
                 self._create_table(name, {column: CodedColumn(types[column], bag[column].tolist()) for column in bag})
         for domain, values in tables.domains.items():
-            if domain_table(domain) in recipe.tables and self._loaded_domains.get(domain) is not values:
+            if domain_table(domain) in lowered_model.tables and self._loaded_domains.get(domain) is not values:
                 codes = CodedColumn("INTEGER", range(len(values)))
                 self._create_table(domain_table(domain), {"code": codes, "value": CodedColumn("VARCHAR", values)})
                 self._loaded_domains[domain] = values
@@ -151,7 +151,7 @@ class RequestGrounder:
 
 
 def _unnest_sql(column: str, kind: str) -> str:
-    """SQL of a parameter that is a list as a column; a vector comes as a list, and is cast after that."""
+    """Return SQL of a list parameter as a column; vectors are passed as lists and then cast."""
     vector = kind.partition("[")[0]
     if vector != kind:
         return f"unnest(?::{vector}[][])::{kind} AS {quoted(column)}"

@@ -1,4 +1,4 @@
-"""Data to try things on: small, made on the spot, without a network and without files of others.
+"""Small example datasets, generated on demand without network access or external files.
 
 import relcrf
 

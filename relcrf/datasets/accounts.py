@@ -16,7 +16,7 @@ STRAY_TRANSFERS = 0.15
 def accounts(seed: int) -> dict[str, dict[str, np.ndarray]]:
     """Return the tables `account`, `uses` (account, device) and `transfer` (sender, receiver).
 
-    `verdict` is missing for the accounts that nobody has reviewed. Age and country hint at fraud; the links tell more.
+    `verdict` is missing for accounts that are not reviewed. Age and country are weak evidence of fraud, links strong evidence.
     """
     rng = np.random.default_rng(seed)
     size = np.concatenate([rng.integers(1, 4, HOUSEHOLDS), rng.integers(3, 8, RINGS)])

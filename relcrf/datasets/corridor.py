@@ -1,4 +1,4 @@
-"""Sensors along a corridor, for models/sensors.rcrf."""
+"""Synthetic readings of sensors along a corridor, for models/sensors.rcrf."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 MOMENTS, SENSORS, LEVELS = 300, 8, 5
 SAME_LEVEL_PROBABILITY = 0.7
-"""Probability that a sensor reads what the one before it reads."""
+"""Probability that a sensor has the same level as the previous one."""
 
 
 def sensor_readings(seed: int) -> dict[str, dict[str, np.ndarray]]:
-    """Tables `moment` and `reading`: each sensor reads as the one before it, or a step beside it."""
+    """Return the tables `moment` and `reading`; the levels of adjacent sensors differ by at most one."""
     rng = np.random.default_rng(seed)
     level = np.empty((MOMENTS, SENSORS), dtype=np.int64)
     level[:, 0] = rng.integers(1, LEVELS + 1, MOMENTS)

@@ -1,4 +1,4 @@
-"""The examples by name: a shipped model with tables for it, and how its labels are held out."""
+"""Examples by name: a shipped model with generated tables, and how its labels are held out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Example:
     """A model and a dataset: `model, data = relcrf.datasets.load("web")`.
 
     Args:
-        split: how labels are held out; `model.evaluate(data)` goes by it.
+        split: The split of the labels, which `model.evaluate(data)` uses.
     """
 
     name: str
@@ -53,11 +53,12 @@ class Example:
 
 @dataclass(frozen=True)
 class _ExampleSource:
-    """
+    """The shipped model, table generator and split of an example.
+
     Args:
-        model: the name of a shipped model.
-        split: text of the split; a column whose values are folds, `folds=...` or `hide=...`.
-        holdout: of a column, the values that are held out by default.
+        model: Name of a shipped model.
+        split: Text of the split: a column whose values are folds, `folds=...` or `hide=...`.
+        holdout: For a column, the values that are held out by default.
     """
 
     model: str
@@ -76,32 +77,32 @@ _EXAMPLES: dict[str, _ExampleSource] = {
     ),
     "digits": _ExampleSource(
         "digits",
-        "1,797 handwritten digits of scikit-learn, 100 of them labelled, with a local classifier's opinion of each.",
+        "1,797 handwritten digits of scikit-learn, 100 of them labelled, with the scores of a local classifier.",
         lambda seed: {"image": make_digits(seed).table()},
         "part",
         ("rest",),
     ),
     "latent": _ExampleSource(
         "latent",
-        "The pages of 'web', for a model in which a hidden kind of page explains words and links.",
+        "The pages of 'web', for a model in which a latent page type explains words and links.",
         web_pages,
         "site",
     ),
     "sensors": _ExampleSource(
         "sensors",
-        "300 moments of 8 sensors along a corridor, in five levels, drawn from a chain.",
+        "Readings of 8 sensors along a corridor at 300 times, in five levels, drawn from a chain.",
         sensor_readings,
         "hide=0.3",
     ),
     "smokers": _ExampleSource(
         "smokers",
-        "80 people in circles of friends who smoke together, and who get ill of it.",
+        "80 people in circles of friends; smoking is similar within a circle and causes cancer.",
         friends,
         "hide=0.3",
     ),
     "web": _ExampleSource(
         "webkb",
-        "240 web pages of four sites, of five categories, told by their words and, better, by their links.",
+        "240 web pages of four sites in five categories; words are weak evidence, links stronger evidence.",
         web_pages,
         "site",
     ),
@@ -109,15 +110,15 @@ _EXAMPLES: dict[str, _ExampleSource] = {
 
 
 def names() -> list[str]:
-    """The names of all examples, sorted."""
+    """Return the names of all examples, sorted."""
     return sorted(_EXAMPLES)
 
 
-def _maker(name: str) -> _ExampleSource:
-    """Return what makes the example of a name.
+def _find_source(name: str) -> _ExampleSource:
+    """Return the source of the example with this name.
 
     Raises:
-        UsageError: for an unknown name.
+        UsageError: The name is unknown (E365).
     """
     if name not in _EXAMPLES:
         hint = suggestion(name, names()) or f"the examples are {listing(names())}"
@@ -129,13 +130,13 @@ def load(name: str, seed: int = 0) -> Example:
     """Generate an example; the same seed gives the same data.
 
     Raises:
-        UsageError: for an unknown name, or for `digits` where scikit-learn is not installed.
+        UsageError: The name is unknown, or `digits` is requested and scikit-learn is not installed.
     """
-    maker = _maker(name)
-    data = Dataset(maker.tables(seed))
-    data.split = replace(parse_split(maker.split), holdout=maker.holdout)
+    source = _find_source(name)
+    data = Dataset(source.tables(seed))
+    data.split = replace(parse_split(source.split), holdout=source.holdout)
     return Example(
-        name, maker.description, load_model(resource_path("models", f"{maker.model}.rcrf")), data, maker.split
+        name, source.description, load_model(resource_path("models", f"{source.model}.rcrf")), data, source.split
     )
 
 
@@ -145,14 +146,14 @@ def write(name: str, folder: str | os.PathLike[str], seed: int = 0, *, force: bo
     Tables become CSV files; those with vectors become Parquet files.
 
     Args:
-        force: overwrite existing files.
+        force: Overwrite existing files.
 
     Raises:
-        UsageError: for an unknown name, for an existing file, or for `digits` where scikit-learn is not installed.
+        UsageError: The name is unknown, a file exists, or `digits` is requested and scikit-learn is not installed.
     """
-    maker, folder = _maker(name), Path(folder)
-    tables = {table: Frame(columns) for table, columns in maker.tables(seed).items()}
-    paths = [folder / f"{maker.model}.rcrf"]
+    source, folder = _find_source(name), Path(folder)
+    tables = {table: Frame(columns) for table, columns in source.tables(seed).items()}
+    paths = [folder / f"{source.model}.rcrf"]
     for table, frame in tables.items():
         has_vectors = any(
             column.ndim > 1 or isinstance(next(iter(column), None), list) for column in frame.columns.values()

@@ -1,4 +1,4 @@
-"""People in circles of friends, for models/smokers.rcrf."""
+"""Synthetic circles of friends, for models/smokers.rcrf."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import numpy as np
 PEOPLE = 80
 CIRCLE_SIZE = 5
 SMOKING_FRACTION = 0.4
-"""Share of the circles in which most people smoke."""
+"""Fraction of the circles in which most people smoke."""
 
 
 def friends(seed: int) -> dict[str, dict[str, np.ndarray]]:
-    """Tables `person`, `friends` (each pair both ways), `smokes` and `cancer`, with a truth value for everybody."""
+    """Return the tables `person`, `friends` (each pair in both orders), `smokes` and `cancer`, with all truth values."""
     rng = np.random.default_rng(seed)
     people = np.array([f"p{k:02}" for k in range(PEOPLE)], dtype=object)
     circle = np.arange(PEOPLE) // CIRCLE_SIZE

@@ -1,4 +1,4 @@
-"""A small web, for models/webkb.rcrf and its kin: links tell more than words do."""
+"""A small synthetic web for models/webkb.rcrf and similar models; links are stronger evidence than words."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 PAGES, SITES, LINKS, WORDS = 240, 4, 3, 8
 CATEGORIES = ("course", "faculty", "student", "project", "staff")
 SAME_CATEGORY_PROBABILITY = 0.75
-"""Probability that a link leads to a page of the same category."""
+"""Probability that a link leads to a page of the same category; other links lead to any page of the site."""
 CATEGORY_WORD_PROBABILITY = 0.25
-"""Probability that a word is one of the category's own; the others are everybody's."""
+"""Probability that a word is specific to the category; other words are common to all categories."""
 
 
 def web_pages(seed: int) -> dict[str, dict[str, np.ndarray]]:
-    """Tables `page` with the column `site`, `link` within each site, and `page_words`."""
+    """Return the tables `page` with the column `site`, `link` within each site, and `page_words`."""
     rng = np.random.default_rng(seed)
     name = np.array([f"p{k:03}" for k in range(PAGES)], dtype=object)
     kind, site = rng.integers(len(CATEGORIES), size=PAGES), np.arange(PAGES) % SITES

@@ -1,6 +1,6 @@
-"""What every executor does with shards, and what is asked of the work.
+"""The interface of executors, and the requirements on the tasks that they run on shards.
 
-A shard is a folder that the worker opens itself: what travels is its path, the task, and the answer.
+A shard is a folder that the worker opens itself: only its path, the task and the result are transferred.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ T = TypeVar("T")
 
 
 ShardTask: TypeAlias = Callable[[Path], T]
-"""Work on one shard: picklable, and importable by name where it is to run, so no lambda and nothing of `__main__`.
+"""A task on one shard: picklable, and importable by name in the worker, so not a lambda or a function of `__main__`.
 
-A task may keep what it has loaded in a cache of its module: an executor gives the same shards to the same worker where it can.
-`functools.partial` gives it arguments, such as weights.
+A task can cache loaded data in its module: an executor assigns the same shards to the same worker if possible.
+`functools.partial` passes it arguments, such as weights.
 """
 
 ShardRangeWork: TypeAlias = Callable[[int, Sequence[Path]], list[T]]
-"""Work on a run of consecutive shards, of which the first has a position among all shards."""
+"""Work on a range of consecutive shards, called with the position of the first one among all shards."""
 
 
 class AbstractExecutor(ABC):
-    """Does a task on every shard, somewhere. Use it as a context manager, or `close` it.
+    """An executor, which runs a task on every shard. Use it as a context manager, or `close` it.
 
-    A task's exception comes back as itself, with a note that names the shard.
+    An exception of a task is raised unchanged, with a note that names the shard.
     """
 
     def map_reduce(self, task: ShardTask[T], shards: Sequence[Path]) -> T:
         """Return the sum of the task's results over the shards: the same bits for every executor and number of workers.
 
         Args:
-            task: returns a number, an array or a tuple of them, of the same shapes for every shard, and does not change it
-                afterwards.
+            task: Returns a number, an array or a tuple of them, with the same shapes for every shard, and does not modify
+                it afterwards.
 
         Raises:
-            ValueError: where there is no shard, or shapes differ.
+            ValueError: There are no shards, or shapes differ.
         """
         return sum_shards(self._distribute(partial(_sum_results, task), shards))
 
     def map(self, task: ShardTask[T], shards: Sequence[Path]) -> list[T]:
-        """Return the task's results in the order of the shards; they are pickled, so small ones, such as a file's name."""
+        """Return the task's results in the order of the shards; they are pickled and should be small, such as file names."""
         return list(self._distribute(partial(_list_results, task), shards))
 
     @abstractmethod
     def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
-        """Does the work on consecutive runs of shards, of any lengths; the answers in the order of the shards."""
+        """Run the work on ranges of consecutive shards, of any lengths; yield the results in the order of the shards."""
 
     def close(self) -> None:
-        """Ends what the executor has started. The default is for those that start nothing."""
+        """Stop everything that the executor has started; the default is for executors that start nothing."""
         return
 
     def __enter__(self) -> Self:
@@ -68,18 +68,18 @@ class AbstractExecutor(ABC):
 
 
 def shard_ranges(n_shards: int, n_workers: int) -> list[range]:
-    """Positions for each worker, as even as can be; fewer runs than workers where there are fewer shards."""
-    n_runs = min(n_shards, n_workers)
-    return [range(k * n_shards // n_runs, (k + 1) * n_shards // n_runs) for k in range(n_runs)]
+    """Divide shard positions into ranges of nearly equal length, one per worker, but no more than shards."""
+    n_ranges = min(n_shards, n_workers)
+    return [range(k * n_shards // n_ranges, (k + 1) * n_shards // n_ranges) for k in range(n_ranges)]
 
 
 def _list_results(task: ShardTask[T], start: int, shards: Sequence[Path]) -> list[T]:
-    """Return the results of some shards: the work of `map`."""
+    """Return the task's results for some shards: the work of `map`."""
     return list(_run_task(task, shards))
 
 
 def _sum_results(task: ShardTask[T], start: int, shards: Sequence[Path]) -> list[ShardSum[T]]:
-    """Return the sums of some shards: the work of `map_reduce`."""
+    """Return the partial sums of some shards: the work of `map_reduce`."""
     return merge_nodes(ShardSum(position, 1, result) for position, result in enumerate(_run_task(task, shards), start))
 
 

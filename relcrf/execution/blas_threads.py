@@ -1,4 +1,4 @@
-"""Sums in one order: the libraries of linear algebra divide theirs by the number of threads, and so their last bits."""
+"""Single-threaded linear algebra, for reproducible sums: their last bits depend on the number of BLAS threads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def _libraries() -> ThreadpoolController:
 
 
 class SingleThreadedBlas(ContextDecorator):
-    """Inside, linear algebra has one thread in this process, so that its sums have the same bits on every machine of a kind.
+    """A context in which BLAS uses one thread in this process, so that sums have the same bits on machines of one kind.
 
-    What is inside may be inside again, and in several threads: the number of threads comes back when the last has left.
+    Contexts can be nested and used in several threads; the number of BLAS threads is restored when the last one exits.
     """
 
     _lock = Lock()

@@ -1,4 +1,4 @@
-"""What a worker finds in its environment."""
+"""Environment variables of worker processes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-"""There is a worker for each core; BLAS and Numba, which read this as they load, would each take all cores again."""
+"""One thread per worker: there is a worker per core. BLAS and Numba read these variables when they are loaded."""
 
 
 @contextmanager
 def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """The variables are set within, for processes that are started there, and are as before afterwards."""
+    """Set environment variables for processes started in the context, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

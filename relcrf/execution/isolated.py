@@ -1,4 +1,4 @@
-"""Work in processes of their own, one for each piece, so that its memory and its crashes are its own."""
+"""Execution of tasks in separate processes, one per task, which isolates their memory and their crashes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class IsolatedResult(Generic[T]):
-    """What came of a piece of work.
+    """The return value or the failure of a task.
 
     Args:
-        number: of the piece.
-        value: None where there is none, and then `failure`: the process `died`, or was `stopped` at the limit.
+        number: Index of the task.
+        value: The task's return value; None if it has none.
+        failure: Why there is no value: the process `died`, or was `stopped` at the time limit; otherwise empty.
     """
 
     number: int
@@ -32,10 +33,10 @@ class IsolatedResult(Generic[T]):
 
 @dataclass
 class _RunningTask:
-    """A piece of work in its process.
+    """A task with its process.
 
     Args:
-        started_at: When its work began, which is after Python and its packages have started.
+        started_at: Start time of the task itself, after Python and the task's packages were loaded.
     """
 
     number: int
@@ -45,7 +46,7 @@ class _RunningTask:
 
     @property
     def deadline(self) -> float:
-        """When its time is over."""
+        """The time at which the task is stopped."""
         if self.started_at is None and self.process.pid.done():
             self.started_at = time.monotonic()
         return float("inf") if self.started_at is None else self.started_at + self.time_limit
@@ -54,55 +55,59 @@ class _RunningTask:
 def run_isolated(
     tasks: Sequence[Callable[[], T]], jobs: int, time_limit: float = float("inf")
 ) -> Iterator[IsolatedResult[T]]:
-    """Does every piece in a fresh process (`spawn`) of one thread, and gives the answers as they come.
+    """Run running_task task in a new single-threaded process (`spawn`), and yield the results in the order of completion.
 
-    Pieces and answers are pickled. Processes that are still at work are ended where nobody asks for more answers. A script that
-    uses this starts its work below `if __name__ == "__main__":`, as for all of Python's `multiprocessing`.
+    Tasks and results are pickled. Closing the iterator ends the processes that still run. A script that uses this function
+    must start its work below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
 
     Args:
-        jobs: processes at a time, from 1.
-        time_limit: seconds that a piece may take, from when its process has started and imported what it is.
+        jobs: Number of concurrent processes, from 1.
+        time_limit: Seconds that a task may take after its process has started and imported the task.
 
     Raises:
-        Exception: what a piece raises comes back as itself.
+        Exception: An exception of a task is raised unchanged.
     """
     waiting = list(enumerate(tasks))
     running: dict[Future[T], _RunningTask] = {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                number, piece = waiting.pop(0)
-                process = WorkerProcess(type(piece))
-                running[process.submit(piece)] = _RunningTask(number, process, time_limit)
-            left = min(each.deadline for each in running.values()) - time.monotonic()
+                number, task = waiting.pop(0)
+                process = WorkerProcess(type(task))
+                running[process.submit(task)] = _RunningTask(number, process, time_limit)
+            seconds_left = min(running_task.deadline for running_task in running.values()) - time.monotonic()
             awaited: list[Future[Any]] = [*running]
-            awaited += [each.process.pid for each in running.values() if not each.process.pid.done()]
-            timeout = None if left == float("inf") else max(left, 0.0)
+            awaited += [
+                running_task.process.pid for running_task in running.values() if not running_task.process.pid.done()
+            ]
+            timeout = None if seconds_left == float("inf") else max(seconds_left, 0.0)
             finished, _ = wait(awaited, timeout, FIRST_COMPLETED)
             done = {future for future in running if future in finished}
-            late = {future for future, each in running.items() if each.deadline <= time.monotonic()} - done
+            late = {
+                future for future, running_task in running.items() if running_task.deadline <= time.monotonic()
+            } - done
             for future in late:
                 running[future].process.kill()
             for future in done | late:
-                ended = running.pop(future)
+                ended_task = running.pop(future)
                 try:
-                    yield IsolatedResult(ended.number, future.result())
+                    yield IsolatedResult(ended_task.number, future.result())
                 except BrokenProcessPool:
-                    yield IsolatedResult(ended.number, None, "stopped" if future in late else "died")
+                    yield IsolatedResult(ended_task.number, None, "stopped" if future in late else "died")
                 finally:
-                    ended.process.close()
+                    ended_task.process.close()
     finally:
-        for each in running.values():
-            each.process.close()
+        for running_task in running.values():
+            running_task.process.close()
 
 
 def memory_usage() -> tuple[int, int]:
-    """Bytes that this process has in memory now, and that it has had at most.
+    """Return this process's current and peak resident memory in bytes.
 
-    Both are 0 where the system has no `/proc`: what `getrusage` counts would begin with the memory of who started the process.
+    Both are 0 on systems without `/proc`: the peak of `getrusage` includes the memory of the parent process.
     """
     if sys.platform != "linux":
         return 0, 0
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    now, most = (int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
-    return now, most
+    now, peak = (int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
+    return now, peak

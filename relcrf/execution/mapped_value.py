@@ -1,4 +1,4 @@
-"""Values whose arrays are written once, and mapped by every process that needs them."""
+"""Values with arrays that are written to a file once and memory-mapped by every process that needs them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PAGE = mmap.ALLOCATIONGRANULARITY
 
 @dataclass(frozen=True)
 class MappedValue(Generic[T]):
-    """A value in a file; what is pickled is where.
+    """A value in a file; pickling it transfers only the location.
 
     Args:
-        path: of the file: arrays from page to page, and behind them the rest.
-        sizes: of the arrays, in bytes.
+        path: The file: the arrays, each aligned to a page, followed by the rest of the pickled value.
+        sizes: Sizes of the arrays in bytes.
     """
 
     path: Path
@@ -27,9 +27,9 @@ class MappedValue(Generic[T]):
 
     @classmethod
     def save(cls, value: T, path: Path) -> MappedValue[T]:
-        """Writes a value; nothing of the size of its arrays is copied in memory."""
+        """Write a value to a file without copying its arrays in memory."""
         buffers: list[pickle.PickleBuffer] = []
-        rest = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+        pickled = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
         sizes = []
         with path.open("wb") as file:
             for buffer in buffers:
@@ -37,19 +37,19 @@ class MappedValue(Generic[T]):
                 file.write(raw)
                 file.write(bytes(-raw.nbytes % PAGE))
                 sizes.append(raw.nbytes)
-            file.write(rest)
+            file.write(pickled)
         return cls(path, tuple(sizes))
 
     def load(self) -> T:
-        """The value; its arrays are the file's pages, shared by all processes. Who writes to one has his own from then on."""
+        """Return the value; its arrays are the file's pages, shared by all processes and copied on write."""
         starts = [0]
         for size in self.sizes:
             starts.append(starts[-1] + size + -size % PAGE)
         with self.path.open("rb") as file:
             file.seek(starts[-1])
-            rest = file.read()
-            whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        view = memoryview(whole)
+            pickled = file.read()
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        view = memoryview(mapping)
         buffers = [view[start : start + size] for start, size in zip(starts, self.sizes, strict=False)]
-        found: T = pickle.loads(rest, buffers=buffers)
-        return found
+        value: T = pickle.loads(pickled, buffers=buffers)
+        return value

@@ -1,4 +1,4 @@
-"""How much memory a process may still take, so that what needs more is refused before it is killed."""
+"""Checks of available memory, which reject an operation that would be killed for needing too much."""
 
 from __future__ import annotations
 
@@ -10,37 +10,40 @@ import psutil
 from relcrf.errors import Diagnostic, UsageError
 
 SCRATCH_FACTOR = 4
-"""Times the bytes of a ground graph that learning or inference in one piece takes beside it. Of a web of 100,000 pages, with as
-many words as a page has, the likelihood of single variables took 1.5 times, pseudo-likelihood 2.4, the ESS-CRF 3.1. Of candidates
-with 4,000,000 cells, TR-MRF took 3.4 times what `AbstractSpace.nbytes` says."""
+"""Memory of learning or inference in one process, in addition to the ground graph and as a multiple of its bytes. Measured: on a
+web of 100,000 pages and their words 1.5 for the likelihood of single variables, 2.4 for pseudo-likelihood, 3.1 for the ESS-CRF;
+on candidates with 4,000,000 cells 3.4 times `AbstractSpace.nbytes` for TR-MRF."""
 
 LEARNING_VECTORS = 30
-"""Vectors of weights that a quasi-Newton method holds: ten pairs of differences, and what it works with."""
+"""Number of weight vectors that a quasi-Newton method stores: ten pairs of differences, and its scratch vectors."""
 
 INFERENCE_VECTORS = 4
-"""Vectors of weights that inference holds."""
+"""Number of weight vectors that inference stores."""
 
 _CGROUP_ROOT = "/sys/fs/cgroup"
 _LIMIT_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""Of the second and the first version of Linux's control groups."""
+"""Files with the limit and the usage, for versions 2 and 1 of Linux's control groups."""
 
 
 def require_memory(graph_bytes: int, n_weights: int, n_vectors: int, operation: str) -> None:
-    """Refuses what would be killed for its memory.
+    """Reject an operation that would be killed for its memory.
 
     Args:
-        graph_bytes: bytes of the ground graph or the piece of it that is worked on, and of candidates' cells. weights: their number.
-        n_vectors: of weights, `LEARNING_VECTORS` or `INFERENCE_VECTORS`. what: needs the memory.
+        graph_bytes: Bytes of the ground graph, or of the part in use, and of the candidates' cells.
+        n_weights: Number of weights. n_vectors: Number of weight vectors, `LEARNING_VECTORS` or `INFERENCE_VECTORS`.
+        operation: The operation that needs the memory, the subject of the message.
 
     Raises:
-        UsageError: where there is less memory than it takes.
+        UsageError: The operation needs more memory than is available (E435).
     """
-    needed, there = SCRATCH_FACTOR * graph_bytes + 8 * n_vectors * n_weights, available_bytes()
-    if needed <= there:
+    needed, available = SCRATCH_FACTOR * graph_bytes + 8 * n_vectors * n_weights, available_bytes()
+    if needed <= available:
         return
-    message = f"{operation} would take about {_format_bytes(needed)} of memory, and {_format_bytes(there)} are free"
+    message = (
+        f"{operation} would take about {_format_bytes(needed)} of memory, but {_format_bytes(available)} are available"
+    )
     notes = (f"a graph of {_format_bytes(graph_bytes)}, and {n_weights:,} weights",)
-    hint = "a smaller --memory works in shards; narrower templates have fewer factors and keys"
+    hint = "set a smaller --memory to work in shards, or narrow the templates to get fewer factors and keys"
     raise UsageError(Diagnostic("E435", message, hint=hint, notes=notes))
 
 
@@ -49,26 +52,26 @@ def _format_bytes(n_bytes: int) -> str:
 
 
 def available_bytes() -> int:
-    """Return the bytes that are free on the machine, in the container and within the process's own limit: the least of these."""
+    """Return the minimum of the bytes available on the machine, in the container and within the process's limit."""
     free = int(psutil.virtual_memory().available)
     return max(0, min([free, *_container_limits(), *_process_limits()]))
 
 
 def _container_limits() -> list[int]:
-    out = []
+    limits = []
     for folder in _memory_cgroups():
-        # Pages of files count as used, and go where memory is needed.
+        # The page cache counts as used, but is freed when memory is needed.
         cached = re.search(r"^(?:total_)?inactive_file (\d+)$", _read(f"{folder}/memory.stat"), re.MULTILINE)
         for limit, used in _LIMIT_FILES:
-            most, now = _read(f"{folder}/{limit}").strip(), _read(f"{folder}/{used}").strip()
-            if most.isdigit() and now.isdigit():
-                out.append(int(most) - int(now) + (int(cached[1]) if cached else 0))
-    return out
+            maximum, usage = _read(f"{folder}/{limit}").strip(), _read(f"{folder}/{used}").strip()
+            if maximum.isdigit() and usage.isdigit():
+                limits.append(int(maximum) - int(usage) + (int(cached[1]) if cached else 0))
+    return limits
 
 
 def _memory_cgroups() -> list[str]:
-    """The process's control groups that limit memory, and those that these are in."""
-    found = dict.fromkeys((_CGROUP_ROOT, f"{_CGROUP_ROOT}/memory"))
+    """Return the folders of the process's control groups for memory, and of their ancestors."""
+    folders = dict.fromkeys((_CGROUP_ROOT, f"{_CGROUP_ROOT}/memory"))
     for line in _read("/proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         base = (
@@ -80,16 +83,16 @@ def _memory_cgroups() -> list[str]:
         )
         parts = [part for part in path.split("/") if part not in ("", "..")]
         if base is not None:
-            found |= dict.fromkeys("/".join([base, *parts[:k]]) for k in range(len(parts) + 1))
-    return list(found)
+            folders |= dict.fromkeys("/".join([base, *parts[:k]]) for k in range(len(parts) + 1))
+    return list(folders)
 
 
 def _process_limits() -> list[int]:
-    if not hasattr(psutil, "RLIMIT_AS"):  # systems without limits of address space, or that psutil cannot ask for them
+    if not hasattr(psutil, "RLIMIT_AS"):  # the system has no address space limits, or psutil cannot read them
         return []
     process = psutil.Process()
-    most, _ = process.rlimit(psutil.RLIMIT_AS)
-    return [] if most == psutil.RLIM_INFINITY else [most - process.memory_info().vms]
+    maximum, _ = process.rlimit(psutil.RLIMIT_AS)
+    return [] if maximum == psutil.RLIM_INFINITY else [maximum - process.memory_info().vms]
 
 
 def _read(path: str) -> str:

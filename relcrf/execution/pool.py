@@ -1,4 +1,4 @@
-"""Shards in processes of this machine."""
+"""An executor that runs shards in processes of this machine."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from relcrf.execution.base import AbstractExecutor, ShardRangeWork, T, shard_ran
 from relcrf.execution.process import WorkerProcess
 
 MAX_DEATHS = 3
-"""Deaths of a worker in one call that are taken for chance. A shard that needs too much memory kills every one."""
+"""Maximum deaths of a worker in one call that are retried; a shard that needs too much memory kills every worker."""
 
 
 class PoolExecutor(AbstractExecutor):
-    """Assigns each process the same consecutive run of shards every time, so that its caches hold.
+    """A pool that always assigns a process the same range of consecutive shards, so that its caches stay valid.
 
-    A process that dies is replaced, and does its shards again. A script that uses processes starts its work below
-    `if __name__ == "__main__":`, as for all of Python's `multiprocessing`.
+    A process that dies is replaced, and its shards are processed again. A script that uses processes must start its work
+    below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
 
     Args:
-        workers: number of processes, from 1. They start with the first work.
+        workers: Number of processes, from 1; they start with the first work.
 
     Raises:
-        UsageError: there is no such number of workers (E362), or a worker died again and again (E363).
+        UsageError: The number of workers is invalid (E362), or a worker died repeatedly (E363).
     """
 
     def __init__(self, workers: int) -> None:
         if workers < 1:
-            message = f"there cannot be {workers} worker processes"
-            raise UsageError(Diagnostic("E362", message, hint="give 1 or more; the number of cores is a good choice"))
+            message = f"invalid number of worker processes: {workers}"
+            raise UsageError(Diagnostic("E362", message, hint="use 1 or more; the number of cores is a good choice"))
         self._processes: list[WorkerProcess | None] = [None] * workers
 
     def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
@@ -55,7 +55,7 @@ class PoolExecutor(AbstractExecutor):
             yield from answer
 
     def _submit(self, k: int, work: ShardRangeWork[T], start: int, shards: Sequence[Path]) -> Future[list[T]]:
-        """Return the result to come of work in process k, which is started, or replaced if it has died."""
+        """Send work to process k, which is started first, or replaced if it has died; return the future."""
         if (process := self._processes[k]) is not None:
             with suppress(BrokenProcessPool):
                 return process.submit(work, start, shards)
@@ -64,7 +64,7 @@ class PoolExecutor(AbstractExecutor):
         return process.submit(work, start, shards)
 
     def close(self) -> None:
-        """End the processes, in the middle of their work where they have some. They start anew with new work."""
+        """End the processes, even while they work. New work starts new ones."""
         for k, process in enumerate(self._processes):
             if process is not None:
                 process.close()
@@ -72,7 +72,7 @@ class PoolExecutor(AbstractExecutor):
 
 
 def _death_diagnostic(times: int, shards: Sequence[Path]) -> Diagnostic:
-    message = f"a worker process died {times} times over {shards[0]}"
-    notes = (f"it had {len(shards)} shards, the last of which is {shards[-1]}",) if len(shards) > 1 else ()
-    hint = "most often the system is out of memory: use fewer workers, or smaller shards"
+    message = f"a worker process died {times} times on {shards[0]}"
+    notes = (f"it had {len(shards)} shards, up to {shards[-1]}",) if len(shards) > 1 else ()
+    hint = "the usual cause is a lack of memory: use fewer workers, or smaller shards"
     return Diagnostic("E363", message, hint=hint, notes=notes)

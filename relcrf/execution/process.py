@@ -1,4 +1,4 @@
-"""A worker: a fresh process with one thread, which runs one call at a time and does not outlive its parent."""
+"""Worker processes with one thread, which run one call at a time and do not outlive their parent."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ T = TypeVar("T")
 class WorkerProcess:
     """A process started by `spawn`: threads of Numba and DuckDB do not survive a fork.
 
-    A script that uses it starts its work below `if __name__ == "__main__":`, as for all of Python's `multiprocessing`.
+    A script that uses it must start its work below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
 
     Args:
         needed: Classes whose modules the process imports before it is ready.
 
     Attributes:
-        pid: The number of the process, once it is ready.
+        pid: A future of the process identifier, which is done when the process is ready.
     """
 
     def __init__(self, *classes: type) -> None:
@@ -36,33 +36,33 @@ class WorkerProcess:
         self._answer: Future[Any] = self.pid
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Return the result to come of a call; everything is pickled.
+        """Send a call to the process and return its future; arguments and result are pickled.
 
         Raises:
             BrokenProcessPool: The process has died.
         """
-        self._answer = found = self._pool.submit(function, *arguments)
-        return found
+        self._answer = future = self._pool.submit(function, *arguments)
+        return future
 
     def kill(self) -> None:
-        """Kill the process, once it has started; the result of its call is then a `BrokenProcessPool`."""
+        """Stop the process by a signal, once it has started; its call then raises `BrokenProcessPool`."""
         with suppress(BrokenProcessPool, ProcessLookupError):
             os.kill(self.pid.result(), signal.SIGTERM)
 
     def close(self) -> None:
-        """End the process, in the middle of its call where it has one."""
+        """End the process, even during a call."""
         if not self._answer.done():
             self.kill()
         self._pool.shutdown(cancel_futures=True)
 
 
 def _report_pid(classes: tuple[type, ...]) -> int:
-    """Return the number of the process, which has imported what it needs."""
+    """Return the process identifier; unpickling the classes has imported their modules."""
     return os.getpid()
 
 
 def _initialize_worker() -> None:
-    """Leave Ctrl-C to the driver, and end with it."""
+    """Ignore Ctrl-C, which the driver handles, and exit when the driver ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""All shards in this process, one after the other."""
+"""An executor that runs all shards in this process, one after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relcrf.execution.base import AbstractExecutor, ShardRangeWork, T
 
 
 class SerialExecutor(AbstractExecutor):
-    """Needs nothing and starts nothing."""
+    """An executor that starts no processes."""
 
     def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
         yield from work(0, shards)

@@ -1,4 +1,4 @@
-"""Shards on the executors of Spark."""
+"""An executor that runs shards on the executors of Spark."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class SparkExecutor(AbstractExecutor):
-    """Sends paths and the task to the executors of a session, and nothing else; each opens the shards itself.
+    """An executor that sends only paths and the task to the executors of a Spark session; they open the shards themselves.
 
-    So the paths must mean the same folders everywhere: on a cluster that is a file system that all its machines have. What an
-    executor that dies has had is done again by another; that is Spark's own work.
+    The paths must therefore refer to the same folders everywhere: on a cluster, to a file system shared by all machines.
+    Spark reassigns the work of an executor that dies.
 
     Args:
-        session: stays the caller's, who stops it.
+        session: The caller's session; the caller stops it.
 
     Raises:
         UsageError: Spark gave up, since the same work failed several times (E364).
@@ -38,38 +38,41 @@ class SparkExecutor(AbstractExecutor):
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        runs = self._partition(list(shards))
+        ranges = self._partition(list(shards))
         broadcast = self._context.broadcast(work)
         try:
-            answers = runs.mapPartitions(partial(_run_partition, broadcast)).collect()
+            results = ranges.mapPartitions(partial(_run_partition, broadcast)).collect()
         except (PySparkException, Py4JError) as error:
-            hint = "look at the log of the executors; out of memory, more executors or smaller shards help"
+            hint = "check the log of the executors; if memory was exhausted, use more executors or smaller shards"
             raise UsageError(Diagnostic("E364", "Spark gave up", hint=hint, notes=error_reasons(error))) from error
         finally:
             broadcast.destroy()
-        for answer in answers:
-            if isinstance(answer, RelcrfError):
-                raise answer
-            yield from answer
+        for result in results:
+            if isinstance(result, RelcrfError):
+                raise result
+            yield from result
 
     def _partition(self, shards: list[Path]) -> RDD[tuple[int, list[Path]]]:
-        """A run of shards for each core, as a collection that the executors keep: Spark sends work to where its data is.
+        """Return a range of shards per core, as a cached collection: Spark sends work to the executor that caches its data.
 
-        So an executor mostly has the shards that it has loaded before. They are dealt anew when cores have come.
+        An executor thus mostly gets the shards that it has loaded before. New cores cause a new partition.
         """
         n_cores = self._context.defaultParallelism
         if self._runs is None or self._shards != shards or n_cores > self._runs.getNumPartitions():
-            runs = [(run.start, shards[run.start : run.stop]) for run in shard_ranges(len(shards), n_cores)]
-            self._runs, self._shards = self._context.parallelize(runs, n_cores).cache(), shards
+            ranges = [
+                (shard_range.start, shards[shard_range.start : shard_range.stop])
+                for shard_range in shard_ranges(len(shards), n_cores)
+            ]
+            self._runs, self._shards = self._context.parallelize(ranges, n_cores).cache(), shards
         return self._runs
 
 
 def _run_partition(
-    work: Broadcast[ShardRangeWork[Any]], runs: Iterable[tuple[int, Sequence[Path]]]
+    work: Broadcast[ShardRangeWork[Any]], ranges: Iterable[tuple[int, Sequence[Path]]]
 ) -> Iterator[list[Any] | RelcrfError]:
-    """Yield the answers of the runs of a partition."""
-    for start, shards in runs:
+    """Yield the results of the ranges of a partition."""
+    for start, shards in ranges:
         try:
             yield work.value(start, shards)
-        except RelcrfError as error:  # Spark does again what fails, which mends no mistake of a user's
+        except RelcrfError as error:  # Spark would retry the work, which does not fix a user's error
             yield error

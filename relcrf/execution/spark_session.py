@@ -1,4 +1,4 @@
-"""Starts Spark: on this machine with all that it needs to find this Python, or on a cluster that stands already."""
+"""Spark sessions: on this machine, configured to use this Python, or on an existing cluster."""
 
 from __future__ import annotations
 
@@ -30,20 +30,19 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %c{1}: %maxLen{%enc{%m}{CRLF}}{300}%n%ex{0}
 """
-"""Errors alone, a line each and without stack traces: one lost executor is worth hundreds of lines otherwise."""
+"""Logging of errors only, one line each and without stack traces: otherwise a lost executor causes hundreds of lines."""
 
 
 def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
-    """The session at a master; the one that runs already, where there is one.
+    """Return the session at a master; a session that already runs is reused.
 
-    At a master of this machine (`local[2]`, `local-cluster[2,1,1024]`) the workers run this Python, import what this
-    process can import, and write into a temporary folder that is removed at the end. Any other master is a cluster that
-    somebody keeps: its Python, packages and folders are its own, and the usual variables (`PYSPARK_PYTHON` and so
-    on) speak for them.
+    At a master on this machine (`local[2]`, `local-cluster[2,1,1024]`) the workers run this Python, can import what this
+    process can import, and write into a temporary folder that is removed at the end. Any other master is an existing
+    cluster with its own Python, packages and folders, configured by the usual variables (`PYSPARK_PYTHON` etc.).
 
     Args:
-        master: as Spark has it.
-        memory: of the driver and of each executor, as Spark has it.
+        master: The master URL in Spark's syntax.
+        memory: Memory of the driver and of each executor, in Spark's syntax.
 
     Raises:
         UsageError: pyspark or Java is missing (E360), or Spark does not start (E361).
@@ -51,7 +50,7 @@ def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
     require_spark()
     local = master.startswith("local")
     with temporary_environment(_local_variables(_scratch_folder()) if local else {}), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of the version of pandas, of which nothing is used here
+        warnings.simplefilter("ignore", FutureWarning)  # about the version of pandas, which is not used here
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -62,19 +61,19 @@ def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
         try:
             session = builder.getOrCreate()
         except (PySparkException, Py4JError) as error:
-            hint = "look at what Spark wrote above, at the master's spelling, and at the memory; Spark 4 needs Java 17 or later"
+            hint = "check Spark's output above, the master URL and the memory; Spark 4 needs Java 17 or later"
             message = f"Spark does not start at master '{master}'"
             raise UsageError(Diagnostic("E361", message, hint=hint, notes=error_reasons(error))) from None
     session.sparkContext.setLogLevel("ERROR")
-    atexit.register(session.stop)  # before the folder goes; for who has stopped it already, this does nothing
+    atexit.register(session.stop)  # before the folder is removed; without effect on a stopped session
     return session
 
 
 def require_spark() -> None:
-    """Nothing where pyspark and Java are installed.
+    """Check that pyspark and Java are installed.
 
     Raises:
-        UsageError: one of them is missing (E360).
+        UsageError: One of them is missing (E360).
     """
     if find_spec("pyspark") is None:
         message, hint = "Spark needs the package pyspark", "install it with: pip install 'relcrf[spark]'"
@@ -83,12 +82,12 @@ def require_spark() -> None:
     if shutil.which("java", path=os.path.join(home, "bin") if home else None) is None:
         where = f"none in JAVA_HOME, {home}" if home else "none on the PATH"
         hint = "install a Java runtime, 17 or later (Debian: apt-get install default-jre-headless)"
-        raise UsageError(Diagnostic("E360", f"Spark needs Java, and there is {where}", hint=hint))
+        raise UsageError(Diagnostic("E360", f"Spark needs Java, but found {where}", hint=hint))
 
 
 def error_reasons(error: Exception) -> tuple[str, ...]:
-    """The lines of an error of Spark that say what went wrong: neither where it was called, nor the traces of its stacks."""
-    places = (
+    """Return the lines of a Spark error that describe its cause, without call sites and stack traces."""
+    skipped_prefixes = (
         "An error occurred while calling",
         "An exception was thrown from",
         "Traceback",
@@ -96,7 +95,9 @@ def error_reasons(error: Exception) -> tuple[str, ...]:
         " ",
         "\t",
     )
-    lines = [line.removeprefix(": ") for line in str(error).splitlines() if line and not line.startswith(places)]
+    lines = [
+        line.removeprefix(": ") for line in str(error).splitlines() if line and not line.startswith(skipped_prefixes)
+    ]
     return tuple(lines[:3]) or (type(error).__name__,)
 
 
@@ -124,7 +125,7 @@ def _local_settings(scratch: Path) -> dict[str, str]:
 
 
 def _local_variables(scratch: Path) -> dict[str, str]:
-    """What a Spark of this machine reads from the environment as it starts."""
+    """Return the environment variables that a local Spark reads at its start."""
     return {
         "SPARK_HOME": str(scratch / "home"),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -136,10 +137,10 @@ def _local_variables(scratch: Path) -> dict[str, str]:
 
 @cache
 def _scratch_folder() -> Path:
-    """The folder of this process for what Spark writes on this machine; removed at the end.
+    """Return the folder of this process for the files of a local Spark; it is removed at the end.
 
-    Its `home` links to what pyspark brings. Without it the workers of `local-cluster` would write into `work` inside
-    site-packages, and Spark would have no place for the settings of its log.
+    Its subfolder `home` links to pyspark's files. Without it, the workers of `local-cluster` would write into `work` inside
+    site-packages, and Spark would have no folder for its logging configuration.
     """
     scratch = Path(tempfile.mkdtemp(prefix="relcrf-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)

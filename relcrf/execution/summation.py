@@ -1,10 +1,10 @@
-"""Sums over shards that have the same bits however the shards were dealt to workers.
+"""Sums over shards whose bits do not depend on the assignment of shards to workers.
 
-Floating-point sums depend on their order. Here the order is a binary tree over the shards' positions, whatever computes it: its
+Floating-point sums depend on their order. Here the order is always that of a binary tree over the shards' positions: its
 leaves are the shards, and the node over the positions [k * 2^j, (k + 1) * 2^j) is its left half plus its right half. A
-worker with any run of consecutive shards adds up the nodes that lie within its run, at most two for each power of 2, and the
-driver the rest. So a worker sends back a few results however many shards it has, and rounding grows only with the
-logarithm of the number of shards.
+worker with a range of consecutive shards adds up the nodes that lie within its range, at most two for each power of 2,
+and the driver adds up the rest. A worker thus returns few results, however many shards it has, and rounding errors grow
+only with the logarithm of the number of shards.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class ShardSum(Generic[T]):
 
 
 def add_results(left: Any, right: Any) -> Any:
-    """Add two results, item by item where they are tuples.
+    """Add two results, elementwise if they are tuples.
 
     Raises:
-        ValueError: where their shapes differ, which NumPy would broadcast.
+        ValueError: The shapes differ; NumPy would broadcast them.
     """
     if isinstance(left, tuple) and isinstance(right, tuple):
         return tuple(add_results(*items) for items in zip(left, right, strict=True))
@@ -45,10 +45,10 @@ def add_results(left: Any, right: Any) -> Any:
 
 
 def merge_nodes(nodes: Iterable[ShardSum[T]]) -> list[ShardSum[T]]:
-    """Return the fewest nodes of the tree with the same shards.
+    """Merge nodes of the tree into the fewest nodes over the same shards.
 
     Args:
-        nodes: of consecutive runs of shards, in the order of the shards. Read one by one: only some are held at a time.
+        nodes: Nodes over consecutive shards, in order. They are read one by one, and few are in memory at a time.
     """
     stack: list[ShardSum[T]] = []
     for node in nodes:
@@ -61,15 +61,15 @@ def merge_nodes(nodes: Iterable[ShardSum[T]]) -> list[ShardSum[T]]:
 def sum_shards(nodes: Iterable[ShardSum[T]]) -> T:
     """Return the sum over all shards.
 
-    The tree of a number of shards that is no power of 2 has no root: its topmost nodes are added from the last to the first.
+    Unless the number of shards is a power of 2, the tree has several topmost nodes, which are added from the last to the first.
 
     Raises:
-        ValueError: where there is no shard, and so no shape.
+        ValueError: There are no shards, and so the shape is unknown.
     """
-    rest = merge_nodes(nodes)
-    if not rest:
-        raise ValueError("there is no shard to sum over")
-    node = rest.pop()
-    while rest:
-        node = rest.pop() + node
+    roots = merge_nodes(nodes)
+    if not roots:
+        raise ValueError("no shards to sum over")
+    node = roots.pop()
+    while roots:
+        node = roots.pop() + node
     return node.result

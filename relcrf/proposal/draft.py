@@ -99,7 +99,7 @@ def draft_model(
     commands: tuple[str, ...] = (),
     progress: Progress = lambda name: None,
 ) -> ModelDraft:
-    """Draft the model of analysed tables, and verify it.
+    """Build the model of analysed tables, and verify it.
 
     Args:
         name: The model's file name. commands: Commands to run next, written into the text.
@@ -126,6 +126,6 @@ def draft_model(
 
 
 def propose_model(dataset: Dataset, predicted: str | None = None, progress: Progress = lambda name: None) -> ModelDraft:
-    """Draft a model of tables in their present shape, without writing files; see `analyse_tables` and `draft_model`."""
+    """Build a model of tables in their present shape, without writing files; see `analyse_tables` and `draft_model`."""
     analysis = analyse_tables(dataset, predicted, ManifestBuilder(None), progress)
     return draft_model("model.rcrf", analysis, dataset, progress=progress)

@@ -1,7 +1,7 @@
-"""Images for collective recognition, in tables: scikit-learn's digits and the Olivetti faces.
+"""Image data sets for collective recognition, as tables: scikit-learn's digits and the Olivetti faces.
 
-The task is FACES of Chechetka & Guestrin (2010): a few labelled images of each class, a classifier that looks at one
-image at a time, and the similarity of images.
+The task is FACES of Chechetka & Guestrin (2010): a few labelled images of each class, a classifier for single images, and
+the similarity of images.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Faces:
     """One split of a set of faces.
 
     Args:
-        vectors: what distances are measured in, shape (n, d). person: shape (n,), from 0 on.
-        labelled: which images are labelled, shape (n,), bool.
-        opinion: log-probabilities of the local classifier, shape (n, people); of the labelled images out of fold, or these
-            would look surer than the rest.
+        vectors: Vectors between which distances are measured, shape (n, d). person: Labels from 0, shape (n,).
+        labelled: Which images are labelled, shape (n,), bool.
+        opinion: Log-probabilities of the local classifier, shape (n, people); those of the labelled images are out-of-fold
+            predictions, which are not more confident than those of the others.
     """
 
     vectors: np.ndarray
@@ -35,26 +35,26 @@ class Faces:
     opinion: np.ndarray
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """For models/faces.rcrf: `image` (id, person, part: `labelled` or `rest`, pixels), `opinion` (image, who, score)."""
+        """Return tables for models/faces.rcrf: `image` (id, person, part: `labelled` or `rest`, pixels) and `opinion`."""
         n, people = self.opinion.shape
         part = np.where(self.labelled, "labelled", "rest")
         image = pd.DataFrame({"id": np.arange(n), "person": self.person, "part": part, "pixels": list(self.vectors)})
-        of, who = np.divmod(np.arange(n * people), people)
-        return {"image": image, "opinion": pd.DataFrame({"image": of, "who": who, "score": self.opinion.ravel()})}
+        row, who = np.divmod(np.arange(n * people), people)
+        return {"image": image, "opinion": pd.DataFrame({"image": row, "who": who, "score": self.opinion.ravel()})}
 
 
 def digits(seed: int) -> dict[str, pd.DataFrame]:
-    """1,797 digits of 8 x 8 pixels for models/digits.rcrf, ten of each labelled: the splits of `relcrf demo`."""
+    """Return 1,797 digits of 8 x 8 pixels for models/digits.rcrf, ten of each labelled: the splits of `relcrf demo`."""
     return {"image": pd.DataFrame(make_digits(seed).table())}
 
 
 def olivetti(seed: int) -> dict[str, pd.DataFrame]:
-    """The faces of `olivetti_faces`, for models/faces.rcrf."""
+    """Return the tables of `olivetti_faces`, for models/faces.rcrf."""
     return olivetti_faces(seed).tables()
 
 
 def olivetti_faces(seed: int, labelled_each: int = 3, components: int = 50) -> Faces:
-    """400 faces of 40 people, some of each labelled, as their principal components (those of all images).
+    """Return 400 faces of 40 people, some of each labelled, as their principal components over all images.
 
     The local classifier is a logistic regression on the components.
     """

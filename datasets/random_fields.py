@@ -1,17 +1,17 @@
-"""Makes rows of a random field of large factors, in which some states are known, some are asked and some stay hidden.
+"""Generator of rows from a random field with large factors, in which variables are inputs, outputs or hidden.
 
     python datasets/random_fields.py --rows 1000 --out /tmp/fields
 
 The synthetic experiment of Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012): 200
-factors over four of 50 binary variables each, log potentials drawn from N(0, 1); of every row each variable is input (known),
-output (asked, and known in training) or hidden, evenly. The tables are those of models/random_field.rcrf, which has pairs
-only: the factors that rows come from are not in the model's space.
+factors over four of 50 binary variables each, log potentials drawn from N(0, 1). In every row each variable is an input
+(observed), an output (a query, observed in training) or hidden, with equal probabilities. The tables are for
+models/random_field.rcrf, which has only pairs: the generating factors are not in the model's space.
 
-Rows are drawn by Gibbs sampling with replica exchange, for plain Gibbs chains stay in modes: 1,500 that began at random and as
-many that began in the best mode differ in the means of the variables by 0.45 (root mean square) after 400 sweeps, on a ladder of
-eight temperatures by 0.06 after 200 and by their noise, 0.01, after 400 (seed 0; with seed 1: 0.41, 0.01, 0.01). It matters: of
-plain rows after 100 sweeps with seed 1 a constant misses 0.217 and the field's own predictions 0.051, where the field expects
-0.042; of rows of the field it is 0.061, 0.029 and 0.029.
+Rows are drawn by Gibbs sampling with replica exchange, since plain Gibbs chains stay in modes: 1,500 chains started at random
+and 1,500 started in the best mode differ in the means of the variables by 0.45 (root mean square) after 400 sweeps; on a ladder
+of eight temperatures they differ by 0.06 after 200 sweeps and by their noise, 0.01, after 400 (seed 0; with seed 1: 0.41, 0.01,
+0.01). The difference matters: on plain rows after 100 sweeps with seed 1, a constant has an error of 0.217 and the field's own
+predictions one of 0.051, where the field expects 0.042; on exchanged rows these are 0.061, 0.029 and 0.029.
 
 Source of the exchange: Hukushima & Nemoto, Exchange Monte Carlo method and application to spin glass simulations (1996).
 """
@@ -29,24 +29,24 @@ from scipy.special import expit
 
 VARIABLES, FACTORS, ARITY = 50, 200, 4
 LADDER = np.geomspace(0.15, 1.0, 8)
-"""What log potentials are multiplied with on each rung; rows are read off the last."""
+"""Factors of the log potentials (inverse temperatures) on each rung; rows are taken from the last."""
 PLAIN_GIBBS = np.ones(1)
-"""The ladder of plain Gibbs sampling."""
+"""Ladder of plain Gibbs sampling, with a single rung."""
 SWEEPS = 600
-"""Before a row is read off."""
+"""Number of sweeps before a row is taken."""
 CHUNK_ROWS = 256
-"""Rows that are drawn at a time: their states and tables stay in the cache."""
+"""Number of rows drawn at a time; few enough for their states and tables to stay in the CPU cache."""
 INPUT, OUTPUT, HIDDEN = 0, 1, 2
 STATUSES = ("input", "output", "hidden")
 
 
 @dataclass(frozen=True)
 class RandomField:
-    """The model that rows are drawn from: `P(row) ~ exp(sum of the factors' log potentials)`.
+    """A random field, from which rows are drawn: `P(row) ~ exp(sum of the factors' log potentials)`.
 
     Args:
-        scopes: different variables, shape (n_factors, arity).
-        log_potentials: shape (n_factors, 2**arity), in nats; the first variable of a scope is the highest bit.
+        scopes: Distinct variables of each factor, shape (n_factors, arity).
+        log_potentials: In nats, shape (n_factors, 2**arity); the first variable of a scope is the highest bit.
     """
 
     n_variables: int
@@ -54,17 +54,17 @@ class RandomField:
     log_potentials: np.ndarray
 
     def score(self, states: np.ndarray) -> np.ndarray:
-        """The sum of log potentials, of states of shape (n_variables, ...); shape (...)."""
+        """Return the sum of log potentials, shape (...), of states of shape (n_variables, ...)."""
         cells = _cells(states, self.scopes)
         return np.asarray(sum(table[cell] for table, cell in zip(self.log_potentials, cells, strict=True)))
 
 
 @dataclass(frozen=True)
 class FieldRows:
-    """Rows with what is known of them. Flat, both arrays are in the order of the grounding's variables.
+    """Rows with the statuses of their variables. Flattened, both arrays are in the order of the grounding's variables.
 
     Args:
-        values: whether each variable is on, shape (n, n_variables), bool.
+        values: Whether each variable is on, shape (n, n_variables), bool.
         statuses: `INPUT`, `OUTPUT` or `HIDDEN`, of the same shape, int8.
     """
 
@@ -74,14 +74,14 @@ class FieldRows:
 
 @dataclass(frozen=True)
 class BayesError:
-    """How well the outputs can be predicted by who knows the field.
+    """The error of the field's own predictions of the outputs.
 
     Args:
-        error: mean over rows of the mean over outputs of (b - y)^2, b being the probability given the inputs. No sampling
-            noise of b is in it: it is (b - y)(b' - y) with two independent estimates.
-        standard_error: of `error`, from the rows.
-        expected: the mean of b (1 - b) likewise, which is what `error` is about where rows are of the field.
-        noise: mean square of b's sampling error.
+        error: Mean over rows of the mean over outputs of (b - y)^2, where b is the probability given the inputs. It does
+            not contain the sampling noise of b: it is computed as (b - y)(b' - y) from two independent estimates.
+        standard_error: Standard error of `error`, from the variance over rows.
+        expected: The same mean of b (1 - b), which `error` approximates if the rows follow the field.
+        noise: Mean square of the sampling error of b.
     """
 
     error: float
@@ -100,10 +100,10 @@ def make_field(
 def draw(
     field: RandomField, n: int, rng: np.random.Generator, sweeps: int = SWEEPS, ladder: np.ndarray = LADDER
 ) -> np.ndarray:
-    """Independent rows, each from a ladder of its own; shape (n, n_variables), bool.
+    """Draw independent rows, each from a separate ladder; shape (n, n_variables), bool.
 
     Args:
-        sweeps: of all rungs, before a row is read off the last. ladder: see `LADDER` and `PLAIN`.
+        sweeps: Number of sweeps of all rungs before a row is taken from the last. ladder: `LADDER` or `PLAIN_GIBBS`.
     """
     unknown = np.zeros((n, field.n_variables), dtype=bool)
     parts = [
@@ -116,7 +116,7 @@ def draw(
 def make_rows(
     field: RandomField, n: int, rng: np.random.Generator, sweeps: int = SWEEPS, ladder: np.ndarray = LADDER
 ) -> FieldRows:
-    """Rows as `draw` gives them, with a status for each variable, evenly and independently."""
+    """Return rows as `draw` returns them, with independent, uniform statuses of the variables."""
     values = draw(field, n, rng, sweeps, ladder)
     return FieldRows(values, rng.integers(len(STATUSES), size=values.shape, dtype=np.int8))
 
@@ -124,10 +124,13 @@ def make_rows(
 def probabilities(
     field: RandomField, rows: FieldRows, rng: np.random.Generator, sweeps: int = SWEEPS, burn_in: int = SWEEPS // 3
 ) -> np.ndarray:
-    """That each variable is on given the row's inputs, shape (n, n_variables); averages of conditionals.
+    """Return the probability that each variable is on given the row's inputs, as averages of conditionals.
 
     Args:
-        sweeps: that count. burn_in: that come before.
+        sweeps: Number of averaged sweeps. burn_in: Number of sweeps before them.
+
+    Returns:
+        Probabilities, shape (n, n_variables).
     """
     known = rows.statuses == INPUT
     parts = [_parallel_tempering(field, v, k, rng, burn_in, sweeps, LADDER)[1] for v, k in _chunks(rows.values, known)]
@@ -137,7 +140,7 @@ def probabilities(
 def estimate_bayes_error(
     field: RandomField, rows: FieldRows, rng: np.random.Generator, sweeps: int = SWEEPS
 ) -> BayesError:
-    """The error of the field's own predictions, by two independent runs of `probabilities`."""
+    """Estimate the error of the field's own predictions from two independent runs of `probabilities`."""
     first, second = (probabilities(field, rows, rng, sweeps) for _ in range(2))
     error, per_row = _mean_over_outputs(rows, (first - rows.values) * (second - rows.values))
     expected, _ = _mean_over_outputs(rows, 0.5 * (first * (1.0 - second) + second * (1.0 - first)))
@@ -146,20 +149,20 @@ def estimate_bayes_error(
 
 
 def squared_error_loss(rows: FieldRows, probability: np.ndarray) -> float:
-    """Mean over rows of the mean over outputs of (b - y)^2, of probabilities that broadcast to (n, n_variables)."""
+    """Return the mean over rows of the mean over outputs of (b - y)^2, for b that broadcasts to (n, n_variables)."""
     return _mean_over_outputs(rows, (probability - rows.values) ** 2)[0]
 
 
 def constant_prediction(training: FieldRows) -> np.ndarray:
-    """How often each variable is on in the training, where that is known; shape (n_variables,)."""
+    """Return the frequency with which each variable is on among the observed training values; shape (n_variables,)."""
     return np.ma.masked_array(training.values, training.statuses == HIDDEN).mean(axis=0).filled(0.5)
 
 
 def tables(rows: FieldRows, *, with_outputs: bool) -> dict[str, pd.DataFrame]:
-    """Tables for models/random_field.rcrf: what is not known is listed without a value.
+    """Return tables for models/random_field.rcrf; an unobserved variable is listed without a value.
 
     Args:
-        with_outputs: outputs are known, as in training.
+        with_outputs: Treat outputs as observed, as in training.
     """
     n, n_variables = rows.values.shape
     known = rows.statuses <= (OUTPUT if with_outputs else INPUT)
@@ -173,7 +176,7 @@ def tables(rows: FieldRows, *, with_outputs: bool) -> dict[str, pd.DataFrame]:
 
 
 def truth_table(rows: FieldRows) -> pd.DataFrame:
-    """Status and value of every variable of every row: row, state, status, value."""
+    """Return the status and the value of every variable in every row: row, state, status, value."""
     listed = tables(rows, with_outputs=True)["on"]
     status = np.array(STATUSES, dtype=object)[rows.statuses.ravel()]
     return listed.assign(value=rows.values.ravel(), status=status)[["row", "state", "status", "value"]]
@@ -190,25 +193,25 @@ def _chunks(values: np.ndarray, known: np.ndarray) -> Iterator[tuple[np.ndarray,
 
 
 def _mean_over_outputs(rows: FieldRows, values: np.ndarray) -> tuple[float, np.ndarray]:
-    """The mean over rows of the mean over outputs; and the latter, of the rows that have outputs."""
-    asked = rows.statuses == OUTPUT
-    some = asked.any(axis=1)
-    per_row = (values * asked)[some].sum(axis=1) / asked[some].sum(axis=1)
+    """Return the mean over rows of the mean over outputs, and the mean of each row that has outputs."""
+    is_output = rows.statuses == OUTPUT
+    has_outputs = is_output.any(axis=1)
+    per_row = (values * is_output)[has_outputs].sum(axis=1) / is_output[has_outputs].sum(axis=1)
     return float(per_row.mean()), per_row
 
 
 def _cells(states: np.ndarray, variables: np.ndarray) -> np.ndarray:
-    """The cell of each factor's table; states (n_variables, ...), variables (n_factors, arity): shape (n_factors, ...)."""
+    """Return the cell of each factor's table, shape (n_factors, ...), for states of shape (n_variables, ...)."""
     cells = states[variables[:, 0]].astype(np.intp)
-    for place in variables.T[1:]:
-        cells = cells << 1 | states[place]
+    for column in variables.T[1:]:
+        cells = cells << 1 | states[column]
     return cells
 
 
 class _Conditional:
     """The log-odds that a variable is on, given all others.
 
-    The differences of its factors' tables lie one after the other, and `first` says where each begins.
+    `odds` concatenates the differences of its factors' tables; `first` is the start of each.
     """
 
     def __init__(self, field: RandomField, variable: int) -> None:
@@ -225,7 +228,7 @@ class _Conditional:
         self.first = rest * np.arange(len(factor))[:, None, None]
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        """Of states (n_variables, n_rungs, n): shape (n_rungs, n)."""
+        """Return the log-odds, shape (n_rungs, n), for states of shape (n_variables, n_rungs, n)."""
         return np.asarray(self.odds[_cells(states, self.others) + self.first].sum(axis=0))
 
 
@@ -238,11 +241,11 @@ def _parallel_tempering(
     counted_sweeps: int,
     ladder: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gibbs sampling of the unknown variables of rows, on a ladder of temperatures that exchange their states.
+    """Sample the unobserved variables of rows by Gibbs sampling on a ladder of temperatures that exchange their states.
 
     Returns:
-        The states at the end, bool, and the mean of the conditional probabilities over the sweeps that count: shape (n,
-        n_variables); nan where none counts.
+        The final states, bool, and the mean of the conditional probabilities over the counted sweeps, both of shape (n,
+        n_variables); the mean is nan if no sweep is counted.
     """
     free = ~known.T
     beta = ladder.astype(np.float32)[:, None]
@@ -253,17 +256,17 @@ def _parallel_tempering(
     for sweep in range(burn_in + counted_sweeps):
         uniform = rng.random(states.shape, dtype=np.float32)
         for v, log_odds in enumerate(conditionals):
-            chance = expit(beta * log_odds(states))
-            np.copyto(states[v], uniform[v] < chance, where=free[v])
+            probability = expit(beta * log_odds(states))
+            np.copyto(states[v], uniform[v] < probability, where=free[v])
             if sweep >= burn_in:
-                total[v] += chance[-1]
+                total[v] += probability[-1]
         _exchange(field, states, rng, ladder)
     mean = np.where(free, total / counted_sweeps if counted_sweeps else np.nan, values.T)
     return states[:, -1].T.astype(bool), np.ascontiguousarray(mean.T)
 
 
 def _exchange(field: RandomField, states: np.ndarray, rng: np.random.Generator, ladder: np.ndarray) -> None:
-    """Swaps states of neighbouring rungs by Metropolis: first the even pairs, and then the odd ones."""
+    """Swap states of adjacent rungs with Metropolis acceptance, first the even pairs and then the odd ones."""
     score = field.score(states)
     for start in (0, 1):
         low = np.arange(start, len(ladder) - 1, 2)
@@ -276,11 +279,11 @@ def _exchange(field: RandomField, states: np.ndarray, rng: np.random.Generator, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=1000, help="for training, and as many for the test")
-    parser.add_argument("--sweeps", type=int, default=SWEEPS, help="before a row is read off")
+    parser.add_argument("--rows", type=int, default=1000, help="Number of training rows, and of test rows.")
+    parser.add_argument("--sweeps", type=int, default=SWEEPS, help="Number of sweeps before a row is taken.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--out", type=Path, required=True, help="the folder to write: training, test, and the truth of both"
+        "--out", type=Path, required=True, help="Folder to write: training, test, and the truth of both."
     )
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)

@@ -1,6 +1,6 @@
-"""Real data sets in the tables of the shipped models, read from the folder that `RELCRF_DATA` names.
+"""Real data sets as tables for the shipped models, read from the folder `RELCRF_DATA`.
 
-Each function gives data frames by table name, for `relcrf.Dataset`. See the folder's README for where they come from.
+Each function returns data frames by table name, for `relcrf.Dataset`. The folder's README lists the sources.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ import pandas as pd
 
 
 def data_folder(name: str) -> Path:
-    """A data set's folder.
+    """Return the folder of a data set.
 
     Raises:
-        FileNotFoundError: where `RELCRF_DATA` is not set, or has no such set.
+        FileNotFoundError: `RELCRF_DATA` is not set, or does not contain the data set.
     """
     root = os.environ.get("RELCRF_DATA")
     if not root:
         raise FileNotFoundError("set RELCRF_DATA to the folder of real data sets")
-    found = Path(root) / name
-    if not found.is_dir():
-        raise FileNotFoundError(f"{found} is no folder")
-    return found
+    path = Path(root) / name
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path} is not a folder")
+    return path
 
 
 def read_table(name: str, file: str) -> pd.DataFrame:
-    """One table; texts stay texts."""
+    """Read a table; only empty cells are missing, so texts such as 'NA' stay texts."""
     return pd.read_csv(data_folder(name) / file, keep_default_na=False, na_values=[""])
 
 
 def cora() -> dict[str, pd.DataFrame]:
-    """2,708 papers for models/cora.rcrf."""
+    """Return 2,708 papers for models/cora.rcrf."""
     paper = read_table("cora", "paper.csv")[["id", "category"]].rename(columns={"category": "topic"})
     cites = read_table("cora", "cites.csv").rename(columns={"src": "source", "dst": "target"})
     return {"paper": paper, "cites": cites, "paper_word": read_table("cora", "paper_word.csv")}
 
 
 def webkb() -> dict[str, pd.DataFrame]:
-    """877 pages of four universities for models/webkb.rcrf; column `university` holds the folds."""
+    """Return 877 pages of four universities for models/webkb.rcrf; the folds are in the column `university`."""
     link = read_table("webkb", "link.csv").rename(columns={"src": "source", "dst": "target"})
     page = read_table("webkb", "page.csv")[["id", "category", "university"]]
     return {"page": page, "link": link, "page_word": read_table("webkb", "page_word.csv")}
 
 
 def nations() -> dict[str, pd.DataFrame]:
-    """14 nations for models/nations.rcrf. What the survey left out is a listed tuple without a value: a query."""
+    """Return 14 nations for models/nations.rcrf. A tuple missing in the survey is listed without a value: a query."""
     name = read_table("nations", "nation.csv").set_index("id")["name"]
     traits = read_table("nations", "attribute.csv").set_index("id")["name"]
     verbs = read_table("nations", "relation.csv").set_index("id")["name"]
     has, applies = read_table("nations", "has.csv"), read_table("nations", "applies.csv")
-    every = pd.MultiIndex.from_product([name.index, traits.index], names=["nation", "attribute"])
-    trait = has.set_index(["nation", "attribute"])["value"].reindex(every).astype("boolean").reset_index()
+    all_pairs = pd.MultiIndex.from_product([name.index, traits.index], names=["nation", "attribute"])
+    trait = has.set_index(["nation", "attribute"])["value"].reindex(all_pairs).astype("boolean").reset_index()
     pairs = pd.MultiIndex.from_product([name.index, name.index, verbs.index], names=["src", "dst", "relation"])
     verb = applies.set_index(["src", "dst", "relation"])["value"].reindex(pairs).astype("boolean").reset_index()
     verb = verb[verb["src"] != verb["dst"]]
@@ -74,7 +74,7 @@ def nations() -> dict[str, pd.DataFrame]:
 
 
 def animals() -> dict[str, pd.DataFrame]:
-    """50 animals and 85 attributes for models/animals.rcrf."""
+    """Return 50 animals and 85 attributes for models/animals.rcrf."""
     name = read_table("animals", "animal.csv").set_index("id")["name"]
     attributes = read_table("animals", "attribute.csv").set_index("id")["name"]
     has = read_table("animals", "has.csv")
@@ -85,7 +85,7 @@ def animals() -> dict[str, pd.DataFrame]:
 
 
 def sensors(rows: int = 200) -> dict[str, pd.DataFrame]:
-    """Temperatures of the Intel laboratory in five equally frequent levels a sensor, for models/sensors.rcrf."""
+    """Return temperatures of the Intel laboratory, in five equally frequent levels per sensor, for models/sensors.rcrf."""
     wide = read_table("intel_lab", "temperature_30min.csv").head(rows)
     names = [c for c in wide.columns if c not in ("split", "t")]
     levels = wide[names].apply(lambda c: pd.qcut(c.rank(method="first"), 5, labels=[1, 2, 3, 4, 5]).astype(int))
@@ -95,7 +95,7 @@ def sensors(rows: int = 200) -> dict[str, pd.DataFrame]:
 
 
 def recipes(rows: int = 2000, max_ingredients: int = 153) -> dict[str, pd.DataFrame]:
-    """Recipes and their most frequent ingredients for models/recipes.rcrf."""
+    """Return recipes and their most frequent ingredients for models/recipes.rcrf."""
     recipe = read_table("whats_cooking", "recipe.csv").head(rows)
     ingredient = read_table("whats_cooking", "ingredient.csv").set_index("id")["name"]
     used = read_table("whats_cooking", "recipe_ingredient.csv.gz")
@@ -106,13 +106,13 @@ def recipes(rows: int = 2000, max_ingredients: int = 153) -> dict[str, pd.DataFr
 
 
 def cooking(rows: int = 39_774, max_ingredients: int = 153) -> dict[str, pd.DataFrame]:
-    """Recipes and their most frequent ingredients, without cuisines, for models/cooking.rcrf."""
+    """Return recipes and their most frequent ingredients, without cuisines, for models/cooking.rcrf."""
     found = recipes(rows, max_ingredients)
     return {"recipe": found["recipe"][["id"]], "uses": found["uses"]}
 
 
 def jester(rows: int = 7_200) -> dict[str, pd.DataFrame]:
-    """People who rated all 100 jokes, for models/jester.rcrf: ratings from -10 to 10 in five levels of equal width."""
+    """Return people who rated all 100 jokes, with ratings from -10 to 10 in five equal levels, for models/jester.rcrf."""
     wide = read_table("jester", "rating_wide.csv.gz")
     wide = wide[wide["n_rated"] == 100].head(rows)
     jokes = {f"j{k}": f"joke {k:03}" for k in range(1, 101)}
@@ -131,7 +131,7 @@ def jester(rows: int = 7_200) -> dict[str, pd.DataFrame]:
 
 
 def chunks(sentences: int = 500) -> dict[str, pd.DataFrame]:
-    """The first sentences of CoNLL-2000 for models/chain.rcrf; column `sentence` tells them apart."""
+    """Return the first sentences of CoNLL-2000, numbered in the column `sentence`, for models/chain.rcrf."""
     words = read_table("conll2000", "train.csv.gz")
     words = words[words["sentence"] < sentences].reset_index(drop=True)
     token = pd.DataFrame(
@@ -150,7 +150,7 @@ def chunks(sentences: int = 500) -> dict[str, pd.DataFrame]:
 
 
 def citations(rows: int = 1295) -> dict[str, pd.DataFrame]:
-    """Citations of Cora for models/entities.rcrf; column `fold` holds the published folds."""
+    """Return citations of Cora for models/entities.rcrf; the published folds are in the column `fold`."""
     citation = read_table("cora_er", "citation.csv").head(rows)
     title = (
         read_table("cora_er", "title.csv")

@@ -1,7 +1,7 @@
-"""Readings of sensors as tables of models/sensors_evidence.rcrf: temperatures of a laboratory, and speeds on roads.
+"""Sensor readings as tables for models/sensors_evidence.rcrf: temperatures of a laboratory, and speeds on roads.
 
-The raw readings come from the folder that `RELCRF_DATA` names. A few sensors are evidence; the others are to be
-predicted, in four levels that are equally frequent in the rows that are free for training.
+The raw readings are in the folder `RELCRF_DATA`. A few sensors are evidence; the others are predicted, in four levels
+that are equally frequent in the training rows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TEST_FRACTION = 0.25
 
 @dataclass(frozen=True)
 class Readings:
-    """A table of readings, in the order of time.
+    """A table of readings in temporal order.
 
     Args:
-        values: shape (n_rows, n_sensors).
-        evidence: the columns that are known.
-        block, gap: rows of a block, and of what is left out between a test block and the training; see `split`.
+        values: Readings, shape (n_rows, n_sensors).
+        evidence: The observed columns.
+        block, gap: Number of rows of a block, and of rows left out between a test block and training rows; see `split`.
     """
 
     name: str
@@ -34,50 +34,50 @@ class Readings:
 
     @property
     def targets(self) -> list[int]:
-        """The columns that are to be predicted."""
+        """The predicted columns."""
         return [k for k in range(self.values.shape[1]) if k not in self.evidence]
 
     def with_targets(self, n: int) -> Readings:
-        """The evidence, and only the first `n` of the sensors that are to be predicted."""
+        """Return the readings of the evidence and of the first `n` predicted sensors."""
         columns = [*self.evidence, *self.targets[:n]]
         known = tuple(range(len(self.evidence)))
         return Readings(self.name, self.values[:, columns], known, self.block, self.gap)
 
 
 def temperature() -> Readings:
-    """Two days of 52 thermometers, each 30 s; five that are far from each other are evidence.
+    """Return two days of 52 thermometers, every 30 s; five distant ones are evidence.
 
-    Sensor 14's zeros are drop-outs: the reading before stands in their place. Blocks are of half an hour.
+    Zeros of sensor 14 are drop-outs, replaced by the previous reading. A block is half an hour.
     """
     wide = read_table("intel_lab", "temperature_30s.csv.gz").drop(columns="t")
     return Readings("temperature", wide.mask(wide == 0.0).ffill().to_numpy(), (0, 10, 20, 30, 40), block=60, gap=10)
 
 
 def traffic() -> Readings:
-    """A week of 32 sensors on neighbouring roads, each five minutes; four are evidence. Blocks are days.
+    """Return a week of 32 sensors on neighbouring roads, every five minutes; four are evidence. A block is a day.
 
-    The sensors are a connected neighbourhood: the one with the most neighbours, and then always the one with the
-    strongest tie to those that are in.
+    The sensors are a connected neighbourhood: the one with the most neighbours, then repeatedly the one with the
+    strongest link to those already selected.
     """
-    wide, near = read_table("metr_la_week", "speed.csv.gz").drop(columns="t"), read_table("metr_la_week", "near.csv")
-    tie = np.zeros((wide.shape[1], wide.shape[1]))
-    tie[near["src"], near["dst"]] = near["weight"]
-    tie = np.maximum(tie, tie.T)
-    np.fill_diagonal(tie, 0.0)
-    chosen = [int((tie > 0).sum(axis=1).argmax())]
-    while len(chosen) < 32:
-        strongest = tie[chosen].max(axis=0)
-        strongest[chosen] = -1.0
-        chosen.append(int(strongest.argmax()))
-    return Readings("traffic", wide.to_numpy()[:, chosen], (0, 8, 16, 24), block=288, gap=0)
+    wide, links = read_table("metr_la_week", "speed.csv.gz").drop(columns="t"), read_table("metr_la_week", "near.csv")
+    link_weight = np.zeros((wide.shape[1], wide.shape[1]))
+    link_weight[links["src"], links["dst"]] = links["weight"]
+    link_weight = np.maximum(link_weight, link_weight.T)
+    np.fill_diagonal(link_weight, 0.0)
+    selected = [int((link_weight > 0).sum(axis=1).argmax())]
+    while len(selected) < 32:
+        strongest = link_weight[selected].max(axis=0)
+        strongest[selected] = -1.0
+        selected.append(int(strongest.argmax()))
+    return Readings("traffic", wide.to_numpy()[:, selected], (0, 8, 16, 24), block=288, gap=0)
 
 
 def split(readings: Readings, seed: int, *, in_blocks: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Rows for training and rows for the test, each in random order.
+    """Return training rows and test rows, each in random order.
 
     Args:
-        in_blocks: whole blocks of time are for the test, and the rows within a gap of them for nothing; else single rows,
-            most of which have the training's next to them.
+        in_blocks: Hold out whole blocks of time, and leave out the rows within a gap of them; otherwise single rows, most
+            of which are adjacent to training rows.
     """
     rng = np.random.default_rng(seed)
     n = len(readings.values)
@@ -85,28 +85,28 @@ def split(readings: Readings, seed: int, *, in_blocks: bool) -> tuple[np.ndarray
         rows = rng.permutation(n)
         return rows[round(TEST_FRACTION * n) :], rows[: round(TEST_FRACTION * n)]
     block = np.arange(n) // readings.block
-    held = rng.permutation(block[-1] + 1)[: max(1, round(TEST_FRACTION * (block[-1] + 1)))]
-    test = np.isin(block, held)
-    near = np.convolve(test, np.ones(2 * readings.gap + 1), mode="same") > 0
-    return rng.permutation(np.flatnonzero(~near)), rng.permutation(np.flatnonzero(test))
+    test_blocks = rng.permutation(block[-1] + 1)[: max(1, round(TEST_FRACTION * (block[-1] + 1)))]
+    test = np.isin(block, test_blocks)
+    is_near_test = np.convolve(test, np.ones(2 * readings.gap + 1), mode="same") > 0
+    return rng.permutation(np.flatnonzero(~is_near_test)), rng.permutation(np.flatnonzero(test))
 
 
 def validation_rows(readings: Readings, training: np.ndarray, seed: int) -> np.ndarray:
-    """Which rows of the training, ascending, are in a fifth of its blocks of time; shape (n,), bool."""
+    """Return which training rows, in ascending order, are in a random fifth of the blocks of time; shape (n,), bool."""
     block = np.sort(training) // readings.block
     blocks = np.random.default_rng(seed).permutation(np.unique(block))
     return np.isin(block, blocks[: max(1, round(len(blocks) / 5))])
 
 
 def levels(readings: Readings, training: np.ndarray) -> np.ndarray:
-    """The level of every target in every row, 0 to 3, by the quartiles of the training's rows; shape (n_rows, n_targets)."""
+    """Return the level, 0 to 3, of every target in every row, by quartiles of training rows; shape (n_rows, n_targets)."""
     values = readings.values[:, readings.targets]
     cuts = np.quantile(values[training], np.arange(1, LEVELS) / LEVELS, axis=0)
     return np.asarray((values[:, None, :] > cuts).sum(axis=1))
 
 
 def tables(readings: Readings, training: np.ndarray, rows: np.ndarray) -> dict[str, pd.DataFrame]:
-    """Some rows as tables; the evidence is centred and scaled as in the training's rows."""
+    """Return some rows as tables; the evidence is standardised by the training rows."""
     rows = np.sort(rows)
     known = readings.values[:, readings.evidence]
     known = (known - known[training].mean(axis=0)) / known[training].std(axis=0)

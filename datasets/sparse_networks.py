@@ -1,9 +1,9 @@
-"""Makes rows of binary states that a random, sparse network of pairs joins: which pairs those are is to be found.
+"""Generator of rows of binary states from a random sparse network of pairs, for learning the pairs from the rows.
 
-In the manner of section 4.1 of Lao & Zhu, Contrastive feature induction (2014), as we read it: every state has two or three
-neighbours, weights pull both ways, and most states are rarely on. `P(row) ~ exp(sum of the biases of the states that are on
-+ sum of the weights of the pairs that are on together)`. Rows are drawn by Gibbs sampling, or exactly where the network
-falls apart into small blocks: that way there may be 100,000 states.
+Modelled on section 4.1 of Lao & Zhu, Contrastive feature induction (2014), as we interpret it: every state has two or
+three neighbours, weights have both signs, and most states are rarely on. `P(row) ~ exp(sum of the biases of the states
+that are on + sum of the weights of the pairs that are both on)`. Rows are drawn by Gibbs sampling, or exactly if the
+network consists of small components; this allows 100,000 states.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 
 MEAN_DEGREE = 2.5
-"""Of a state, on average."""
+"""Mean number of neighbours of a state."""
 WEIGHTS = (1.0, 2.0)
-"""Magnitudes of weights lie between these, evenly; half of all weights are negative."""
+"""Range of the uniform magnitudes of weights; half of all weights are negative."""
 BIAS, SPREAD = -2.0, 0.5
-"""Mean and standard deviation of biases: a state with no neighbour that is on is on in every eighth row or so."""
+"""Mean and standard deviation of biases: a state whose neighbours are off is on in about every eighth row."""
 MAX_BLOCK_STATES = 12
-"""States of a block that is drawn exactly, from its 4,096 joint states."""
+"""Maximum states of a component that is drawn exactly, from its 4,096 joint states."""
 CHUNK_CELLS = 1 << 24
-"""Numbers that are worked on at a time in exact draws."""
+"""Number of array cells processed at a time in exact draws."""
 
 MODEL = """
 domain State = open
@@ -46,10 +46,10 @@ candidates together(r: Row, s: State, t: State)
 
 @dataclass(frozen=True)
 class SparseNetwork:
-    """The model that rows are drawn from.
+    """A sparse network of pairs, from which rows are drawn.
 
     Args:
-        bias: shape (n_states,). edges: pairs of states s < t, in that order, shape (n_edges, 2). weight: shape (n_edges,).
+        bias: Shape (n_states,). edges: Pairs of states s < t, in that order, shape (n_edges, 2). weight: Shape (n_edges,).
     """
 
     bias: np.ndarray
@@ -57,15 +57,15 @@ class SparseNetwork:
     weight: np.ndarray
 
     def weight_matrix(self) -> csr_matrix:
-        """The symmetric matrix of weights, shape (n_states, n_states)."""
+        """Return the symmetric matrix of weights, shape (n_states, n_states)."""
         ends, n = np.concatenate((self.edges, self.edges[:, ::-1])), len(self.bias)
         return csr_matrix((np.tile(self.weight, 2), (ends[:, 0], ends[:, 1])), shape=(n, n))
 
 
 def make_network(n_states: int, rng: np.random.Generator, block: int | None = None) -> SparseNetwork:
-    """A random network; where `block` is given, of blocks of so many consecutive states without edges between them."""
+    """Return a random network; `block`, if set, is the number of consecutive states without edges to other states."""
     n_edges, size = round(n_states * MEAN_DEGREE / 2), block or n_states
-    s = rng.integers(n_states, size=2 * n_edges)  # more than enough, as pairs are met twice and states meet themselves
+    s = rng.integers(n_states, size=2 * n_edges)  # enough, although some pairs repeat or pair a state with itself
     t = s - s % size + rng.integers(size, size=len(s))
     pairs = np.column_stack((s, t))[(s != t) & (t < n_states)]
     edges = np.unique(np.sort(pairs, axis=1), axis=0)
@@ -75,9 +75,9 @@ def make_network(n_states: int, rng: np.random.Generator, block: int | None = No
 
 
 def draw_gibbs(network: SparseNetwork, n: int, rng: np.random.Generator, sweeps: int = 50) -> np.ndarray:
-    """Draws rows, each by a Gibbs chain of its own that starts with no edge and goes through all states `sweeps` times.
+    """Draw rows, each with a separate Gibbs chain that starts without edges and visits all states `sweeps` times.
 
-    States that are not neighbours are drawn together, in all rows at once.
+    States of one colour of the network are drawn together, in all rows at once.
 
     Returns:
         Whether each state is on, shape (n, n_states).
@@ -86,46 +86,46 @@ def draw_gibbs(network: SparseNetwork, n: int, rng: np.random.Generator, sweeps:
     graph.add_nodes_from(range(len(network.bias)))
     colour = nx.greedy_color(graph)
     colours = np.array([colour[s] for s in range(len(colour))])
-    pull = network.weight_matrix().astype(np.float32)
-    apart = [np.flatnonzero(colours == c) for c in range(colours.max() + 1)]
+    weights = network.weight_matrix().astype(np.float32)
+    colour_classes = [np.flatnonzero(colours == c) for c in range(colours.max() + 1)]
     on = (rng.random((len(network.bias), n)) < expit(network.bias)[:, None]).astype(np.float32)
     for _ in range(sweeps):
-        for states in apart:
-            chance = expit(network.bias[states, None] + pull[states] @ on)
-            on[states] = rng.random((len(states), n), dtype=np.float32) < chance
+        for states in colour_classes:
+            probability = expit(network.bias[states, None] + weights[states] @ on)
+            on[states] = rng.random((len(states), n), dtype=np.float32) < probability
     return np.ascontiguousarray(on.T.astype(bool))
 
 
 def draw_exact(network: SparseNetwork, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Draws rows block by block from the table of all joint states of the block; returns as `gibbs`.
+    """Draw rows component by component, from the table of its joint states; the result is that of `draw_gibbs`.
 
     Raises:
-        ValueError: a block has more than `LARGEST_BLOCK` states.
+        ValueError: A component has more than `MAX_BLOCK_STATES` states.
     """
-    pull = network.weight_matrix()
-    _, component = connected_components(pull, directed=False)
+    weights = network.weight_matrix()
+    _, component = connected_components(weights, directed=False)
     size = np.bincount(component)
     if size.max() > MAX_BLOCK_STATES:
-        raise ValueError(f"{size.max()} states hang together, and no more than {MAX_BLOCK_STATES} can be drawn exactly")
+        raise ValueError(f"{size.max()} states are connected, and at most {MAX_BLOCK_STATES} can be drawn exactly")
     order = np.argsort(size[component] * len(component) + component, kind="stable")  # states by block, blocks by size
     on = np.empty((n, len(component)), dtype=bool)
     for k in range(1, MAX_BLOCK_STATES + 1):
         blocks = order[size[component[order]] == k].reshape(-1, k)
         joint = (np.arange(1 << k)[:, None] >> np.arange(k)) & 1 == 1
         first, second = np.triu_indices(k, 1)
-        together = (joint[:, first] & joint[:, second]).astype(float)
+        both_on = (joint[:, first] & joint[:, second]).astype(float)
         step = max(CHUNK_CELLS // (len(joint) + n), 1)
         for lo in range(0, len(blocks), step):
             block = blocks[lo : lo + step]
             log_potential = network.bias[block] @ joint.T
             if k > 1:
-                log_potential += pull[block[:, first], block[:, second]].toarray() @ together.T
+                log_potential += weights[block[:, first], block[:, second]].toarray() @ both_on.T
             on[:, block] = joint[_choose(log_potential, n, rng)]
     return on
 
 
 def tables(on: np.ndarray) -> dict[str, pd.DataFrame]:
-    """Tables for `MODEL`, of rows as `gibbs` and `exact` draw them."""
+    """Return tables for `MODEL`, of rows as `gibbs` and `exact` draw them."""
     width = len(str(on.shape[1] - 1))
     names = np.array([f"s{k:0{width}}" for k in range(on.shape[1])], dtype=object)
     row, state = np.nonzero(on)
@@ -133,9 +133,11 @@ def tables(on: np.ndarray) -> dict[str, pd.DataFrame]:
 
 
 def _choose(log_potential: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Columns drawn with probabilities proportional to exp of shape (n_rows, n_columns), n of each row: shape (n, n_rows)."""
-    below = np.cumsum(np.exp(log_potential - log_potential.max(axis=1, keepdims=True)), axis=1)
-    below /= below[:, -1:]
-    row = np.arange(len(below))
-    found = np.searchsorted((below + row[:, None]).ravel(), rng.random((n, len(below))) + row, side="right")
-    return np.minimum(found - row * below.shape[1], below.shape[1] - 1)
+    """Draw n columns of each row with probabilities proportional to exp of shape (n_rows, n_columns); shape (n, n_rows)."""
+    cumulative = np.cumsum(np.exp(log_potential - log_potential.max(axis=1, keepdims=True)), axis=1)
+    cumulative /= cumulative[:, -1:]
+    row = np.arange(len(cumulative))
+    position = np.searchsorted(
+        (cumulative + row[:, None]).ravel(), rng.random((n, len(cumulative))) + row, side="right"
+    )
+    return np.minimum(position - row * cumulative.shape[1], cumulative.shape[1] - 1)

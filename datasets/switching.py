@@ -1,7 +1,7 @@
-"""Makes rows whose best tree depends on the evidence: 16 variables of 3 states, and 5 evidence attributes.
+"""Generator of rows whose best tree depends on the evidence: 16 variables of 3 states, and 5 evidence attributes.
 
-The level of the first attribute says which of three random trees joins the variables; all attributes push the states of
-single variables. Rows are drawn exactly, and their likelihood under the model that drew them is exact.
+The level of the first attribute selects one of three random trees over the variables; all attributes influence the
+states of single variables. Rows are drawn exactly, and their likelihood under the generating model is exact.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import pandas as pd
 
 VARIABLES, STATES = 16, 3
 ATTRIBUTES = (3, 2, 2, 2, 2)
-"""How many levels each has. Those of the first have trees of their own."""
+"""Number of levels of each attribute. Each level of the first has a separate tree."""
 LEVELS = ATTRIBUTES[0]
 STRENGTH, EVIDENCE_SPREAD = 2.0, 0.3
-"""By how much an edge prefers, for each state of the one end, one state of the other; and the standard deviation of the log
-potentials of single variables for each level of each attribute."""
+"""Log potential by which an edge prefers, for each state of one end, one state of the other; and the standard deviation of the
+log potentials of single variables for each level of each attribute."""
 
 MODEL = """
 domain Item = open
@@ -33,7 +33,7 @@ predict relation state(r: Row, i: Item) : 1..3
 
 template pair(r: Row, i: Item, j: Item)
     where Candidate(k, i, j) and r.level == k
-    over  state(r, i), state(r, j)  # all there is to say of single variables, too: each is in some pair
+    over  state(r, i), state(r, j)  # also covers single variables: each is in some pair
     per   i, j
     by    1, r.known
 """
@@ -41,12 +41,12 @@ template pair(r: Row, i: Item, j: Item)
 
 @dataclass(frozen=True)
 class SwitchingTrees:
-    """The model that rows are drawn from.
+    """The model from which rows are drawn.
 
     Args:
-        trees: for each level its edges from parent to child, parents first; shape (LEVELS, VARIABLES - 1, 2).
-        edges: log potentials, shape (LEVELS, VARIABLES - 1, STATES, STATES).
-        nodes: log potentials, shape (VARIABLES, n_attributes, LEVELS, STATES).
+        trees: The edges of each level's tree from parent to child, parents first; shape (LEVELS, VARIABLES - 1, 2).
+        edges: Log potentials, shape (LEVELS, VARIABLES - 1, STATES, STATES).
+        nodes: Log potentials, shape (VARIABLES, n_attributes, LEVELS, STATES).
     """
 
     trees: np.ndarray
@@ -56,7 +56,7 @@ class SwitchingTrees:
 
 @dataclass(frozen=True)
 class SwitchingRows:
-    """Levels from 0, shape (n, n_attributes), and states from 0, shape (n, VARIABLES)."""
+    """Rows: levels from 0, shape (n, n_attributes), and states from 0, shape (n, VARIABLES)."""
 
     levels: np.ndarray
     states: np.ndarray
@@ -77,39 +77,39 @@ def make_switching_trees(rng: np.random.Generator) -> SwitchingTrees:
 
 
 def draw_rows(model: SwitchingTrees, n: int, rng: np.random.Generator) -> SwitchingRows:
-    """Independent rows, from the root of each row's tree to its leaves."""
+    """Draw independent rows, each from the root of its tree to the leaves."""
     levels = rng.integers(ATTRIBUTES, size=(n, len(ATTRIBUTES)))
     states = np.empty((n, VARIABLES), dtype=np.int64)
     for level, tree in enumerate(model.trees):
-        here = np.flatnonzero(levels[:, 0] == level)
-        inward = _upward_messages(model, level, levels[here])
+        rows = np.flatnonzero(levels[:, 0] == level)
+        messages = _upward_messages(model, level, levels[rows])
         root = tree[0, 0]
-        states[here, root] = _choose(inward[:, root], rng)
+        states[rows, root] = _choose(messages[:, root], rng)
         for (parent, child), table in zip(tree, model.edges[level], strict=True):
-            states[here, child] = _choose(inward[:, child] + table[states[here, parent]], rng)
+            states[rows, child] = _choose(messages[:, child] + table[states[rows, parent]], rng)
     return SwitchingRows(levels, states)
 
 
 def log_likelihood(model: SwitchingTrees, rows: SwitchingRows) -> float:
-    """Of the states given the levels, in nats a row."""
+    """Return the log-likelihood of the states given the levels, in nats per row."""
     total = 0.0
     for level, tree in enumerate(model.trees):
-        here = rows.levels[:, 0] == level
-        states = rows.states[here]
-        score = np.take_along_axis(_node_potentials(model, rows.levels[here]), states[:, :, None], axis=2).sum()
+        mask = rows.levels[:, 0] == level
+        states = rows.states[mask]
+        score = np.take_along_axis(_node_potentials(model, rows.levels[mask]), states[:, :, None], axis=2).sum()
         for (parent, child), table in zip(tree, model.edges[level], strict=True):
             score += table[states[:, parent], states[:, child]].sum()
         total += (
-            score - np.logaddexp.reduce(_upward_messages(model, level, rows.levels[here])[:, tree[0, 0]], axis=1).sum()
+            score - np.logaddexp.reduce(_upward_messages(model, level, rows.levels[mask])[:, tree[0, 0]], axis=1).sum()
         )
     return float(total / len(rows.states))
 
 
 def tables(rows: SwitchingRows, candidates: np.ndarray) -> dict[str, pd.DataFrame]:
-    """Tables for `MODEL`.
+    """Return tables for `MODEL`.
 
     Args:
-        candidates: for each level the pairs that may be joined, shape (LEVELS, n, 2).
+        candidates: The candidate pairs of each level, shape (LEVELS, n, 2).
     """
     names = np.array([f"v{k:02}" for k in range(VARIABLES)], dtype=object)
     known = np.stack([rows.levels[:, k] == v for k, count in enumerate(ATTRIBUTES) for v in range(1, count)], axis=1)
@@ -131,18 +131,18 @@ def tables(rows: SwitchingRows, candidates: np.ndarray) -> dict[str, pd.DataFram
 
 
 def _node_potentials(model: SwitchingTrees, levels: np.ndarray) -> np.ndarray:
-    """Log potentials of single variables, shape (n, VARIABLES, STATES)."""
+    """Return the log potentials of single variables, shape (n, VARIABLES, STATES)."""
     return np.asarray(model.nodes[:, np.arange(len(ATTRIBUTES)), levels].sum(axis=2).swapaxes(0, 1))
 
 
 def _upward_messages(model: SwitchingTrees, level: int, levels: np.ndarray) -> np.ndarray:
-    """Log potentials of each variable with all that hangs below it summed out, shape (n, VARIABLES, STATES)."""
-    out = _node_potentials(model, levels)
+    """Return the log potentials of each variable after summing messages its descendants, shape (n, VARIABLES, STATES)."""
+    messages = _node_potentials(model, levels)
     for (parent, child), table in zip(model.trees[level][::-1], model.edges[level][::-1], strict=True):
-        out[:, parent] += np.logaddexp.reduce(table + out[:, None, child], axis=2)
-    return out
+        messages[:, parent] += np.logaddexp.reduce(table + messages[:, None, child], axis=2)
+    return messages
 
 
 def _choose(log_potential: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A state of each row, shape (n,), with probabilities proportional to exp of shape (n, STATES)."""
+    """Draw a state of each row, shape (n,), with probabilities proportional to exp of shape (n, STATES)."""
     return np.asarray((log_potential + rng.gumbel(size=log_potential.shape)).argmax(axis=1))

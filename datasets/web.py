@@ -1,4 +1,4 @@
-"""Makes a synthetic web: pages of five categories, links that prefer their own category, words that hint at it.
+"""Generator of a synthetic web: pages of five categories, links that prefer their own category, words that indicate it.
 
     python datasets/web.py --pages 10000 --out /tmp/web
 
@@ -17,22 +17,22 @@ import numpy as np
 CATEGORIES = ("course", "faculty", "student", "project", "staff")
 VOCABULARY = 50_000
 HINTS = 400
-"""Words of each category that its pages use more often."""
+"""Number of words of each category that its pages use more often."""
 HINT_FRACTION = 0.035
-"""Share of a page's words that are drawn from its category's hints rather than from the whole vocabulary."""
+"""Fraction of a page's words that are drawn from its category's hints instead of the whole vocabulary."""
 SAME_CATEGORY_FRACTION = 0.35
-"""Share of links that stay within the category."""
+"""Fraction of links that stay within the category."""
 
 
 def make_web(
     folder: Path, pages: int, links: int = 8, words: int = 100, seed: int = 0, hub_fraction: float = 0.0, sites: int = 1
 ) -> None:
-    """Writes the tables of a web to a folder.
+    """Write the tables of a web to a folder.
 
     Args:
-        links, words: of each page.
-        sites: links stay within a site; so many there are, of equal size.
-        hub_fraction: share of links that go to popular pages, a few of them to thousands of links.
+        links, words: Number per page.
+        sites: Number of sites, of equal size; links stay within a site.
+        hub_fraction: Fraction of links that lead to popular pages; a few of these have thousands of links.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -75,10 +75,10 @@ def make_web(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pages", type=int, default=10_000)
-    parser.add_argument("--links", type=int, default=8, help="of each page")
-    parser.add_argument("--words", type=int, default=100, help="of each page")
+    parser.add_argument("--links", type=int, default=8, help="Number of links per page.")
+    parser.add_argument("--words", type=int, default=100, help="Number of words per page.")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--out", type=Path, required=True, help="Folder to write.")
     options = parser.parse_args()
     make_web(options.out, options.pages, options.links, options.words, options.seed)
     print(f"wrote {options.pages:,} pages to {options.out}")

@@ -42,7 +42,7 @@ class AbstractExecutor(ABC):
                 it afterwards.
 
         Raises:
-            ValueError: There are no shards, or shapes differ.
+            ValueError: `shards` is empty, or shapes differ.
         """
         return sum_shards(self._distribute(partial(_sum_results, task), shards))
 

@@ -23,7 +23,7 @@ class IsolatedResult(Generic[T]):
     Args:
         number: Index of the task.
         value: The task's return value; None if it has none.
-        failure: Why there is no value: the process `died`, or was `stopped` at the time limit; otherwise empty.
+        failure: Why the value is missing: the process `died`, or was `stopped` at the time limit; otherwise empty.
     """
 
     number: int

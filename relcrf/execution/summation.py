@@ -64,7 +64,7 @@ def sum_shards(nodes: Iterable[ShardSum[T]]) -> T:
     Unless the number of shards is a power of 2, the tree has several topmost nodes, which are added from the last to the first.
 
     Raises:
-        ValueError: There are no shards, and so the shape is unknown.
+        ValueError: `nodes` is empty, and so the shape is unknown.
     """
     roots = merge_nodes(nodes)
     if not roots:

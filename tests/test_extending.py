@@ -219,12 +219,15 @@ def test_two_functions_of_one_name(packages):
     ("code", "problem"),
     [
         ("import nothing_of_that_name", "ModuleNotFoundError"),
-        ("Reader = dict", "it is no subclass of"),
+        ("Reader = dict", "it is not a subclass of"),
         ("class Reader(AbstractReader): suffixes = ('.x',)", "it has no method 'tables'"),
-        ("class Reader(AbstractReader):\n    tables = None\n    suffixes = '.x'", "'suffixes' is no tuple of endings"),
+        (
+            "class Reader(AbstractReader):\n    tables = None\n    suffixes = '.x'",
+            "'suffixes' is not a tuple of lower-case suffixes",
+        ),
         (
             "class Reader(AbstractReader):\n    tables = None\n    suffixes = ('x',)",
-            "'suffixes' is no tuple of endings",
+            "'suffixes' is not a tuple of lower-case suffixes",
         ),
     ],
 )

@@ -45,7 +45,7 @@ def test_what_is_held_out_by_default(relcrf_json, web, tmp_path):
     tables = "".join(f'[tables.{name}]\nfile = "{name}.csv"\n' for name in ("page", "page_words", "link"))
     for name in ("page", "page_words", "link"):
         (tmp_path / f"{name}.csv").write_text((web / f"{name}.csv").read_text())
-    manifest.write_text(f'{tables}[split]\ncolumn = "school"\nhold = ["s1"]\n')
+    manifest.write_text(f'{tables}[split]\ncolumn = "school"\nholdout = ["s1"]\n')
     code, found = relcrf_json(*ask, "--data", manifest)
     assert (found["split"], [one["name"] for one in found["rounds"]]) == ("school", ["s1"])
     code, found = relcrf_json(*ask, "--data", manifest, "--folds", 3)

@@ -1,4 +1,4 @@
-"""Tables against models: what binds, and one clear diagnostic for each thing that does not."""
+"""Binding of models to tables, and one diagnostic per problem in the tables."""
 
 import numpy as np
 import pandas as pd
@@ -53,7 +53,7 @@ def problem(folder, **changes):
     return found.value.diagnostics[0]
 
 
-def test_codes(tmp_path):
+def test_binding_codes_all_attribute_types(tmp_path):
     found = bound(tmp_path)
     assert found.sizes == {"Pet": 3}
     assert found.keys("Pet").tolist() == ["a", "b", "c"]
@@ -71,7 +71,7 @@ def test_codes(tmp_path):
     assert found.connection.execute('SELECT * FROM "rel.Likes"').fetchall() == [(0, 1, 0.5)], "relations are sets"
 
 
-def test_a_frame_and_a_file_bind_alike(tmp_path):
+def test_frames_and_files_bind_to_equal_tables(tmp_path):
     tables = {name: pd.DataFrame(rows) for name, rows in pets().items()}
     tables["pet"]["weight"] = [4.5, np.nan, 9.0]
     tables["pet"]["legs"] = [4, 4, np.nan]
@@ -96,7 +96,7 @@ def test_integer_keys_sort_as_numbers_and_match_across_types(tmp_path):
     assert found.connection.execute('SELECT * FROM "rel.R" ORDER BY ALL').fetchall() == [(0, 2), (1, 0)]
 
 
-def test_a_vocabulary_keeps_its_codes(tmp_path):
+def test_values_of_vocabulary_keep_their_codes(tmp_path):
     folder = write_tables(tmp_path, **pets())
     found = bind(relcrf.parse(MODEL).spec, relcrf.Dataset(folder), {"Word": ("zzz", "wuff")})
     assert found.domains["Word"] == ("zzz", "wuff", "meow")
@@ -109,9 +109,14 @@ def with_value(row, column, value):
 
 
 @pytest.mark.parametrize(
-    ("code", "changes", "message", "place"),
+    ("code", "changes", "message", "location"),
     [
-        ("E216", {"pet": with_value(2, "kind", "dgo")}, "'dgo' is no value of Kind", "pet.csv, row 3, column 'kind'"),
+        (
+            "E216",
+            {"pet": with_value(2, "kind", "dgo")},
+            "'dgo' is not a value of Kind",
+            "pet.csv, row 3, column 'kind'",
+        ),
         ("E215", {"pet": with_value(0, "weight", "heavy")}, "'heavy' is not a finite number", "row 1, column 'weight'"),
         ("E215", {"pet": with_value(1, "weight", "inf")}, "'inf' is not a finite number", "row 2, column 'weight'"),
         ("E215", {"pet": with_value(1, "legs", "3.5")}, "'3.5' is not a whole number", "row 2, column 'legs'"),
@@ -130,26 +135,26 @@ def with_value(row, column, value):
         (
             "E220",
             {"likes": [{"who": "a", "whom": "b", "score": "1"}, {"who": "a", "whom": "b", "score": "2"}]},
-            "a tuple of Likes stands more than once, with different values of 'score'",
+            "a tuple of Likes occurs more than once, with different values of 'score'",
             "likes.csv, row 2, column 'score'",
         ),
         ("E212", {"likes": [{"who": "a", "whom": "b"}]}, "the table of Likes has no column 'score'", "likes.csv"),
     ],
 )
-def test_bad_tables(tmp_path, code, changes, message, place):
+def test_bad_cell_is_reported_with_its_row_and_column(tmp_path, code, changes, message, location):
     found = problem(tmp_path, **changes)
     assert found.code == code
     assert message in found.message
-    assert str(found.location).endswith(place)
+    assert str(found.location).endswith(location)
 
 
-def test_a_missing_column_is_named_with_a_suggestion(tmp_path):
+def test_missing_column_gets_suggestion(tmp_path):
     rows = [{("wieght" if k == "weight" else k): v for k, v in r.items()} for r in pets()["pet"]]
     found = problem(tmp_path, pet=rows)
     assert (found.code, found.hint) == ("E212", "did you mean 'wieght'?")
 
 
-def test_the_first_bad_row_is_named_and_the_others_told(tmp_path):
+def test_diagnostic_locates_first_bad_row_and_notes_others(tmp_path):
     rows = [{"id": str(k), "d": "x" if k not in (7, 9, 11) else "bad"} for k in range(1, 20)]
     model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d")
     with pytest.raises(relcrf.DataError) as found:
@@ -159,14 +164,14 @@ def test_the_first_bad_row_is_named_and_the_others_told(tmp_path):
     assert diagnostic.notes == ("also row 9 ('bad'), row 11 ('bad')",)
 
 
-def test_all_bad_tables_are_told_at_once(tmp_path):
+def test_all_bad_tables_are_reported_together(tmp_path):
     bad_likes = [{"who": "a", "whom": "x", "score": "1"}]
     with pytest.raises(relcrf.DataError) as found:
         bound(tmp_path, pet=with_value(2, "kind", "dgo"), likes=bad_likes)
     assert {d.code for d in found.value.diagnostics} == {"E216", "E219"}
 
 
-def test_missing_things(tmp_path):
+def test_unreadable_datasets_raise_errors(tmp_path):
     with pytest.raises(relcrf.DataError, match="does not exist"):
         relcrf.Dataset(tmp_path / "nowhere")
     with pytest.raises(relcrf.DataError, match="has no table"):
@@ -176,11 +181,11 @@ def test_missing_things(tmp_path):
     (tmp_path / "pet.parquet").write_bytes(b"no parquet")
     with pytest.raises(relcrf.DataError, match="cannot be read"):
         relcrf.Dataset(tmp_path)
-    with pytest.raises(relcrf.UsageError, match="no amount of memory"):
+    with pytest.raises(relcrf.UsageError, match="not a memory size"):
         relcrf.Dataset({"a": pd.DataFrame({"id": [1]})}, memory="lots; DROP TABLE x")
 
 
-def test_names_with_quotes_are_harmless(tmp_path):
+def test_names_and_values_with_quotes_are_escaped(tmp_path):
     table = pd.DataFrame({'id"; DROP TABLE x; --': ["1", "it's"], "d": ["x", None]})
     model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d")
     with pytest.raises(relcrf.DataError, match="no key column 'id'"):
@@ -189,18 +194,18 @@ def test_names_with_quotes_are_harmless(tmp_path):
     assert bind(model.spec, relcrf.Dataset({"e": table})).keys("E").tolist() == ["1", "it's"]
 
 
-def test_a_table_without_labels_is_all_queries(tmp_path):
+def test_table_without_label_column_has_only_queries(tmp_path):
     model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d")
     found = bind(model.spec, relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2]})}))
     assert found.codes("E", "d").tolist() == [-1, -1]
-    assert "every one is a query" in found.notes[0]
+    assert "all its values are queries" in found.notes[0]
 
 
-def test_a_missing_table_is_looked_for_under_each_name_once():
+def test_missing_table_lists_each_accepted_name_once():
     model = relcrf.parse(
         "domain Word = open\nentity Page { predict c : bool  words : bag of Word }\ntemplate t(p: Page) over p.c\n"
     )
     with pytest.raises(relcrf.DataError) as caught:
         bind(model.spec, relcrf.Dataset({"page": {"id": [1], "c": [True]}}))
     (message,) = (d.message for d in caught.value.diagnostics)
-    assert message.endswith("looked for 'pagewords' or 'pageword'")
+    assert message.endswith("expected 'pagewords' or 'pageword'")

@@ -1,4 +1,4 @@
-"""What the model and the tables call things never meets what relcrf calls them; and rows are never lost."""
+"""Names in models and tables that equal internal names of relcrf, and rows that must not be lost."""
 
 import pandas as pd
 import pytest
@@ -12,14 +12,14 @@ def keys_where(where, tables, declarations):
     return [int(grounding.argument_texts(grounding.blocks[0])[0][v]) for v in grounding.graph.groups[0].scope[0]]
 
 
-def test_attributes_may_be_called_like_internal_columns():
+def test_attributes_can_have_names_of_internal_columns():
     page = pd.DataFrame({"name": [1, 2, 3], "c": "a", "key": [10, 0, 5], "vid": [100, 200, 300], "code": [1, 2, 3]})
     declarations = "entity Page(name) { predict c : C  key : real  vid : integer  code : integer }"
     assert keys_where("p.vid > 150", {"page": page}, declarations) == [2, 3]
     assert keys_where("p.key > 6 and p.code < 2", {"page": page}, declarations) == [1]
 
 
-def test_attributes_of_tuples_may_be_called_like_arguments():
+def test_relation_attributes_can_have_names_of_argument_columns():
     tables = {
         "page": pd.DataFrame({"id": [1, 2], "c": "a"}),
         "link": pd.DataFrame({"x": [1, 2], "y": [2, 1], "a0": [0.0, 9.0]}),
@@ -39,7 +39,7 @@ def test_two_models_share_a_dataset():
     assert two.table()["name"].tolist() == ["y", "z"]
 
 
-def test_columns_of_predictions_do_not_cover_each_other():
+def test_prediction_columns_have_unique_names():
     model = relcrf.parse(
         "entity E { predict joint : bool  predict probability : bool }\ntemplate t(e: E) over e.joint, e.probability"
     )
@@ -68,13 +68,13 @@ def test_bad_lines_are_errors(tmp_path, content, code):
     assert [d.code for d in found.value.diagnostics] == [code]
 
 
-def test_a_label_between_two_values_is_no_value():
+def test_fractional_label_of_range_domain_is_rejected():
     model = relcrf.parse("domain C = 1..5 entity E { predict c : C }\ntemplate t(e: E) over e.c")
-    with pytest.raises(relcrf.DataError, match=r"'2\.5' is no value of C"):
+    with pytest.raises(relcrf.DataError, match=r"'2\.5' is not a value of C"):
         model.ground(relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2], "c": [2.5, 3.0]})}))
 
 
-def test_large_whole_numbers_are_kept_and_serve_as_keys():
+def test_large_integers_are_exact_and_can_be_keys():
     model = relcrf.parse(
         "domain C = { a, b } entity E { predict c : C  n : integer }\ntemplate t(e: E) over e.c per e.n"
     )

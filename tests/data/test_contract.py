@@ -1,4 +1,4 @@
-"""What `relcrf check MODEL --data D` says of tables that break the model's contract: file, row and column of each violation."""
+"""Diagnostics of `relcrf check MODEL --data D` for tables that violate the model: file, row and column of each violation."""
 
 import duckdb
 import numpy as np
@@ -27,7 +27,7 @@ GOOD = {
 
 
 def check(folder, capsys, monkeypatch, **changed):
-    """The exit code and each diagnostic as (code, table, row, column), with its notes."""
+    """Return the exit code and each diagnostic as (code, table, row, column, notes)."""
     folder.mkdir()
     (folder / "model.rcrf").write_text(MODEL)
     for name, text in (GOOD | changed).items():
@@ -42,7 +42,7 @@ def check(folder, capsys, monkeypatch, **changed):
     return code, errors
 
 
-def test_good_tables(tmp_path, capsys, monkeypatch):
+def test_valid_tables_have_no_errors(tmp_path, capsys, monkeypatch):
     assert check(tmp_path / "d", capsys, monkeypatch) == (0, [])
 
 
@@ -50,7 +50,7 @@ def test_good_tables(tmp_path, capsys, monkeypatch):
     ("table", "more", "expected"),
     [
         ("page", ",1,,course", ("E213", "page", 4, "id", "")),
-        ("page", "p1,1,,course", ("E214", "page", 4, "id", "it stands first in row 1")),
+        ("page", "p1,1,,course", ("E214", "page", 4, "id", "first occurrence in row 1")),
         ("page", "p4,long,,course", ("E215", "page", 4, "length", "")),
         ("page", "p4,1,maybe,course", ("E215", "page", 4, "checked", "")),
         ("page", "p4,1,,dean\np5,1,,Course", ("E216", "page", 4, "category", "also row 5 ('Course')")),
@@ -58,16 +58,16 @@ def test_good_tables(tmp_path, capsys, monkeypatch):
         ("link", "p1,,1", ("E213", "link", 3, "target", "")),
         ("link", "p9,p1,1\np8,p1,1", ("E219", "link", 3, "source", "also row 4 ('p8')")),
         ("link", "p1,p3,heavy", ("E215", "link", 3, "weight", "")),
-        ("link", "p1,p2,7", ("E220", "link", 3, "weight", "it stands first in row 1")),
+        ("link", "p1,p2,7", ("E220", "link", 3, "weight", "first occurrence in row 1")),
         ("member", "p1,s9", ("E219", "member", 3, "school", "")),
     ],
 )
-def test_one_violation(tmp_path, capsys, monkeypatch, table, more, expected):
+def test_single_violation_is_located(tmp_path, capsys, monkeypatch, table, more, expected):
     code, found = check(tmp_path / "d", capsys, monkeypatch, **{table: f"{GOOD[table]}{more}\n"})
     assert (code, found) == (3, [expected])
 
 
-def test_violations_of_columns_are_told_together(tmp_path, capsys, monkeypatch):
+def test_violations_of_columns_are_reported_together(tmp_path, capsys, monkeypatch):
     changed = {
         "page": GOOD["page"] + "p4,long,maybe,dean\n",
         "school": GOOD["school"] + "s3,soon\n",
@@ -86,7 +86,7 @@ def test_violations_of_columns_are_told_together(tmp_path, capsys, monkeypatch):
     )
 
 
-def test_all_violations_of_all_tables_are_told_at_once(tmp_path, capsys, monkeypatch):
+def test_violations_of_all_tables_are_reported_together(tmp_path, capsys, monkeypatch):
     changed = {
         "page": GOOD["page"] + ",1,,course\np1,1,,course\np2,long,maybe,dean\n",
         "school": GOOD["school"] + "s1,soon\ns1,1900\n",
@@ -113,7 +113,7 @@ def test_all_violations_of_all_tables_are_told_at_once(tmp_path, capsys, monkeyp
     )
 
 
-def test_doubled_keys_are_counted(tmp_path, capsys, monkeypatch):
+def test_duplicate_keys_are_listed(tmp_path, capsys, monkeypatch):
     changed = {"page": GOOD["page"] + "p1,1,,course\np2,1,,course\np1,1,,course\n"}
     _, found = check(tmp_path / "d", capsys, monkeypatch, **changed)
     ((code, table, row, column, notes),) = found
@@ -121,7 +121,7 @@ def test_doubled_keys_are_counted(tmp_path, capsys, monkeypatch):
     assert "row 1" in notes and "row 5 ('p2')" in notes and "row 6 ('p1')" in notes
 
 
-def test_tuples_with_two_values_have_their_rows(tmp_path, capsys, monkeypatch):
+def test_tuple_with_two_values_is_located(tmp_path, capsys, monkeypatch):
     _, found = check(tmp_path / "d", capsys, monkeypatch, link=GOOD["link"] + "p1,p2,7\n")
     assert [row[:4] for row in found] == [("E220", "link", 3, "weight")]
 
@@ -163,7 +163,7 @@ WIDE_BAD = {
 }
 WIDE_FAULTS = {
     ("E213", "page", 4, "id"): "",
-    ("E214", "page", 5, "id"): "it stands first in row 1",
+    ("E214", "page", 5, "id"): "first occurrence in row 1",
     ("E215", "page", 6, "length"): "also row 7 ('wide')",
     ("E215", "page", 6, "checked"): "",
     ("E216", "page", 6, "grade"): "",
@@ -175,7 +175,7 @@ WIDE_FAULTS = {
     ("E213", "page_word", 4, "page"): "",
     ("E216", "page_word", 5, "word"): "",
     ("E215", "page_word", 6, "count"): "",
-    ("E214", "school", 3, "id"): "it stands first in row 1 also row 4 ('s1'), row 5 ('s2') and 2 more",
+    ("E214", "school", 3, "id"): "first occurrence in row 1 also row 4 ('s1'), row 5 ('s2') and 2 more",
     ("E215", "school", 3, "founded"): "",
     ("E219", "link", 3, "source"): "",
     ("E213", "link", 4, "target"): "",
@@ -187,7 +187,7 @@ WIDE_FAULTS = {
 
 
 def frames(tables):
-    """The tables as data frames of texts."""
+    """Return the tables as data frames of texts."""
     made = {}
     for name, text in tables.items():
         header, *rows = (line.split(",") for line in text.splitlines())
@@ -196,7 +196,7 @@ def frames(tables):
 
 
 def dataset(kind, tables, folder):
-    """The same tables as a folder of CSV or Parquet files, or as data frames."""
+    """Return the tables as a folder of CSV or Parquet files, or as data frames."""
     if kind == "frame":
         return frames(tables)
     for name, text in tables.items():
@@ -209,26 +209,26 @@ def dataset(kind, tables, folder):
 
 
 def faults(model, data):
-    """Each diagnostic of a binding as (code, table, row, column), with its notes."""
+    """Return the notes of each diagnostic of a binding, by (code, table, row, column)."""
     with pytest.raises(relcrf.DataError) as caught:
         relcrf.parse(model).check(relcrf.Dataset(data))
     found = {}
     for error in caught.value.diagnostics:
         table = error.location.table.rpartition("/")[2].removeprefix("table ").strip("'").partition(".")[0]
         place = (error.code, table, error.location.row, error.location.column)
-        assert place not in found, "each fault is told once"
+        assert place not in found, "each fault is reported once"
         found[place] = " ".join(error.notes)
     return found
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "frame"])
-def test_more_than_twenty_faults_of_five_tables(tmp_path, kind):
+def test_all_faults_of_five_tables_are_found(tmp_path, kind):
     relcrf.parse(WIDE_MODEL).check(relcrf.Dataset(dataset(kind, WIDE_GOOD, tmp_path)))
     assert faults(WIDE_MODEL, dataset(kind, WIDE_BAD, tmp_path)) == WIDE_FAULTS
     assert len(WIDE_FAULTS) > 20
 
 
-def test_the_command_tells_them_all(tmp_path, capsys, monkeypatch):
+def test_check_command_reports_all_faults(tmp_path, capsys, monkeypatch):
     (tmp_path / "wide.rcrf").write_text(WIDE_MODEL)
     folder = tmp_path / "data"
     folder.mkdir()
@@ -240,14 +240,14 @@ def test_the_command_tells_them_all(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("single", sorted(WIDE_FAULTS))
-def test_no_fault_is_told_of_good_tables_beside_a_bad_one(tmp_path, single):
-    """A table with faults adds none to the tables beside it, unless they mention what it lacks."""
+def test_bad_table_causes_no_faults_in_other_tables(tmp_path, single):
+    """Check that a table with faults causes none in other tables, unless they refer to missing rows."""
     table = single[1]
     found = faults(WIDE_MODEL, dataset("csv", WIDE_GOOD | {table: WIDE_BAD[table]}, tmp_path))
     assert found == {place: notes for place, notes in WIDE_FAULTS.items() if place[1] == table}
 
 
-def test_a_table_that_cannot_be_used_hides_no_other(tmp_path):
+def test_unusable_table_does_not_hide_other_faults(tmp_path):
     changed = WIDE_BAD | {
         "page": WIDE_BAD["page"].replace("id,", "url,", 1),
         "school": "id,founded\n" + "".join(f"s{k},1850\n" for k in range(60_000)) + "t1,2,3\n",
@@ -257,24 +257,24 @@ def test_a_table_that_cannot_be_used_hides_no_other(tmp_path):
     model = WIDE_MODEL + "relation Near(a: Page, b: Page)\n"
     found = set(faults(model, dataset("csv", changed, tmp_path)))
     assert {place for place in found if place[1] == "school"} == {("E204", "school", None, None)}
-    # What needs the keys of pages, or the column that is not there.
-    lost = {place for place in WIDE_FAULTS if place[0] in ("E214", "E219") or place[3] in ("id", "source")}
-    rest = {place for place in WIDE_FAULTS if place[1] in ("page", "page_word", "link")} - lost
+    # Faults that need the keys of pages, or the missing column.
+    hidden = {place for place in WIDE_FAULTS if place[0] in ("E214", "E219") or place[3] in ("id", "source")}
+    expected = {place for place in WIDE_FAULTS if place[1] in ("page", "page_word", "link")} - hidden
     broken = {
         ("E204", "school", None, None),
         ("E210", tmp_path.name, None, None),
         ("E211", "page", None, None),
         ("E212", "link", None, None),
     }
-    assert found == rest | broken
+    assert found == expected | broken
 
 
-def test_every_missing_argument_is_told(tmp_path):
+def test_every_missing_argument_is_reported(tmp_path):
     model = "entity E { predict b : bool }\nrelation R(a: E, b: E, c: E)\ntemplate t(e: E) over e.b"
     with pytest.raises(relcrf.DataError) as caught:
         relcrf.parse(model).check(relcrf.Dataset({"e": {"id": [1, 2]}, "r": {"x": [1], "b": [7], "y": [2]}}))
-    told = [(d.code, d.message) for d in caught.value.diagnostics]
-    assert told == [
+    found = [(d.code, d.message) for d in caught.value.diagnostics]
+    assert found == [
         ("E212", "the table of R has no column 'a'"),
         ("E212", "the table of R has no column 'c'"),
         ("E219", "there is no E '7'"),
@@ -285,13 +285,13 @@ BAG = "domain W = {words}\nentity E {{ predict b : bool  words : bag of W }}\nte
 
 
 @pytest.mark.parametrize("kind", ["frame", "parquet"])
-def test_lists_are_told_with_the_row_that_has_them(tmp_path, kind):
+def test_bad_list_items_are_located_by_row(tmp_path, kind):
     table = pd.DataFrame({"id": ["a", "b", "c", "a"], "words": [["x", "y", "x"], [], ["y", "z", "q"], ["z"]]})
     if kind == "parquet":
         duckdb.from_df(table).write_parquet(str(tmp_path / "e.parquet"))
     found = faults(BAG.format(words="{ x, y }"), {"e": table} if kind == "frame" else tmp_path)
     assert found == {
-        ("E214", "e", 4, "id"): "it stands first in row 1",
+        ("E214", "e", 4, "id"): "first occurrence in row 1",
         ("E216", "e", 3, "words"): "also row 3 ('q'), row 4 ('z')",
     }
     without = table.rename(columns={"id": "name"})
@@ -299,15 +299,15 @@ def test_lists_are_told_with_the_row_that_has_them(tmp_path, kind):
     assert set(found) == {("E211", "e", None, None), ("E216", "e", 3, "words")}
 
 
-def test_rows_of_bags_of_open_domains_are_told():
+def test_bad_rows_of_open_domain_bags_are_located():
     rows = pd.DataFrame({"e": ["a", "z", None, "a", "y"], "word": ["x", "x", "y", None, None]})
     found = faults(BAG.format(words="open"), {"e": pd.DataFrame({"id": ["a"]}), "e_words": rows})
     assert found == {("E219", "e_words", 2, "e"): "", ("E213", "e_words", 3, "e"): ""}, (
-        "a row without a value says nothing"
+        "a row without a value is ignored"
     )
 
 
-def test_lists_are_vectors_of_the_length_that_most_have():
+def test_vectors_have_most_frequent_length():
     model = "entity E { predict b : bool  v : vector }\ntemplate t(e: E) over e.b"
     table = pd.DataFrame({"id": range(5), "v": [[1.0, 2.0], [1.0], [3.0, np.inf], [1.0, 2.0, 3.0], [0.0, 1.0]]})
     assert faults(model, {"e": table}) == {
@@ -317,13 +317,13 @@ def test_lists_are_vectors_of_the_length_that_most_have():
     assert set(faults(model, {"e": table.iloc[:0]})) == {("E217", "e", None, "v")}
 
 
-def test_columns_of_a_vector_are_told_by_row():
+def test_bad_vector_columns_are_located_by_row():
     model = "entity E { predict b : bool  v : vector }\ntemplate t(e: E) over e.b"
     table = pd.DataFrame({"id": range(3), "v_0": ["1", "x", "2"], "v_1": ["0", "1", None]})
     assert faults(model, {"e": table}) == {("E217", "e", 2, "v_0"): "also row 3 ('v_1')"}
 
 
-def test_tuples_are_told_where_they_differ_from_the_first():
+def test_conflicting_tuples_are_located():
     model = """
     domain D = { red, blue }
     domain O = open
@@ -341,9 +341,9 @@ def test_tuples_are_told_where_they_differ_from_the_first():
     }
     tables = {"e": {"id": [1, 2]}, "r": table, "p": {"x": [2, 1, 2, 2], "value": [True, None, True, False]}}
     assert faults(model, tables) == {
-        ("E220", "r", 5, "d"): "it stands first in row 1 also row 6 ('red')",
-        ("E220", "r", 2, "o2"): "it stands first in row 1",
-        ("E220", "p", 4, "value"): "it stands first in row 1",
+        ("E220", "r", 5, "d"): "first occurrence in row 1 also row 6 ('red')",
+        ("E220", "r", 2, "o2"): "first occurrence in row 1",
+        ("E220", "p", 4, "value"): "first occurrence in row 1",
     }
 
 
@@ -365,13 +365,13 @@ def test_rows_of_large_files_keep_their_numbers(tmp_path):
     }
 
 
-def test_a_column_of_the_name_of_row_numbers_is_no_trouble():
+def test_column_named_like_row_numbers_is_supported():
     model = "entity E(row) { predict b : bool  row_ : real }\ntemplate t(e: E) over e.b"
     tables = {"e": {"row": ["k", "k"], "row_x": [1, 2], "b": ["true", "perhaps"]}}
     assert set(faults(model.replace("row_ ", "row_x "), tables)) == {("E214", "e", 2, "row"), ("E215", "e", 2, "b")}
 
 
-def test_rows_of_alchemy_are_lines(tmp_path):
+def test_alchemy_rows_are_located_by_line(tmp_path):
     text = "// people\nSmokes(Anna)\nFriends(Anna, Bob)\n\nFriends(Anna, Zoe)\n!Smokes(Bob)\nFriends(Xi, Bob)\n!Smokes(Anna)\n"
     (tmp_path / "p.db").write_text("Person(Anna)\nPerson(Bob)\n" + text)
     (tmp_path / "dataset.toml").write_text(
@@ -387,7 +387,7 @@ def test_rows_of_alchemy_are_lines(tmp_path):
     assert faults(model, tmp_path) == {
         ("E219", "p", 7, "value"): "",
         ("E219", "p", 9, "a0"): "",
-        ("E220", "p", 10, "value"): "it stands first in row 4",
+        ("E220", "p", 10, "value"): "first occurrence in row 4",
     }
 
 

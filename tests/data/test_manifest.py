@@ -1,4 +1,4 @@
-"""`dataset.toml`: what it can say, what is wrong with it, and what its SQL cannot do."""
+"""Tests of `dataset.toml`: its entries, the diagnostics of its errors, and the restrictions of its SQL."""
 
 import sqlite3
 
@@ -27,13 +27,13 @@ def rows(data, name):
     return data.connection.execute(f"SELECT * FROM {data.find(name).scan}").fetchall()
 
 
-def mistakes(folder, text):
+def problems(folder, text):
     with pytest.raises(DataError) as caught:
         dataset(folder, text)
     return caught.value.diagnostics
 
 
-def test_files_with_other_names_of_columns(folder):
+def test_columns_of_files_are_renamed(folder):
     data = dataset(folder, '[tables.page]\nfile = "pages.csv"\ncolumns = { category = "label" }\n')
     assert list(data.tables) == ["page"]
     assert data.find_table("page").columns == ("id", "category", "school")
@@ -42,7 +42,7 @@ def test_files_with_other_names_of_columns(folder):
     assert rows(by_name, "page") == rows(data, "page")
 
 
-def test_one_file_may_be_two_tables(folder):
+def test_one_file_can_be_several_tables(folder):
     text = "".join(
         f"""[tables.{name}]\nfile = "pages.csv"\ncolumns = {{ {name} = "{own}" }}\n"""
         for name, own in (("one", "label"), ("two", "school"))
@@ -59,7 +59,7 @@ def test_one_file_may_be_two_tables(folder):
     ).bound.domains["D"] == ("s0", "s1", "s2")
 
 
-def test_without_tables_the_folder_is_read(folder):
+def test_manifest_without_tables_reads_folder(folder):
     data = dataset(folder, "[split]\nfolds = 3\nseed = 7\n")
     assert sorted(data.tables) == ["links", "pages"]
     assert data.split == SplitPlan("folds", folds=3, seed=7)
@@ -69,16 +69,16 @@ def test_without_tables_the_folder_is_read(folder):
     ("text", "plan"),
     [
         ('column = "school"', SplitPlan("column", "school")),
-        ('column = "school"\nhold = ["s1"]', SplitPlan("column", "school", holdout=("s1",))),
+        ('column = "school"\nholdout = ["s1"]', SplitPlan("column", "school", holdout=("s1",))),
         ("hide = 0.1", SplitPlan("hide", fraction=0.1)),
         ("hide = 0.25\nseed = 3", SplitPlan("hide", fraction=0.25, seed=3)),
     ],
 )
-def test_splits(folder, text, plan):
+def test_split_section_is_read(folder, text, plan):
     assert dataset(folder, f"[split]\n{text}\n").split == plan
 
 
-def test_databases_and_queries(folder):
+def test_database_tables_and_queries_are_combined(folder):
     with sqlite3.connect(folder / "web.sqlite") as database:
         database.execute("CREATE TABLE author (page, name)")
         database.execute("INSERT INTO author VALUES ('p1', 'Ann'), ('p2', NULL)")
@@ -108,7 +108,7 @@ sqlite = "web.sqlite"
     assert data.find_table("second").location == f"{folder / 'dataset.toml'}, table 'second'"
 
 
-def test_a_query_may_be_bound_to_a_model_and_read_by_several(folder):
+def test_query_result_can_be_ground_repeatedly(folder):
     data = dataset(
         folder,
         '[tables.page]\nfile = "pages.csv"\n[tables.link]\nsql = "SELECT id AS source, id AS target FROM page"\n',
@@ -124,7 +124,7 @@ def test_a_query_may_be_bound_to_a_model_and_read_by_several(folder):
 SMOKES = "entity Person predict relation Smokes(x: Person) template t(x: Person) over Smokes(x)"
 
 
-def test_an_open_table_leaves_what_is_not_listed_open(tmp_path):
+def test_unlisted_tuples_of_open_table_are_queries(tmp_path):
     folder = write_tables(tmp_path, person=[{"id": "a"}, {"id": "b"}], smokes=[{"x": "a"}])
     text = '[tables.person]\nfile = "person.csv"\n[tables.smokes]\nfile = "smokes.csv"\n'
     closed = relcrf.parse(SMOKES).ground(dataset(folder, text)).states
@@ -135,9 +135,9 @@ def test_an_open_table_leaves_what_is_not_listed_open(tmp_path):
 @pytest.mark.parametrize(
     ("text", "code", "line", "message", "hint"),
     [
-        ("[tables.page\n", "E230", 1, "no TOML", "quotes"),
-        ("[tables.page]\nfile = pages.csv\n", "E230", 2, "no TOML", "quotes"),
-        ("a = '''\n", "E230", 2, "no TOML", "quotes"),
+        ("[tables.page\n", "E230", 1, "invalid TOML", "quote strings"),
+        ("[tables.page]\nfile = pages.csv\n", "E230", 2, "invalid TOML", "quote strings"),
+        ("a = '''\n", "E230", 2, "invalid TOML", "quote strings"),
         ("[table.page]\nfile = 'pages.csv'\n", "E231", 1, "no key 'table'", "did you mean 'tables'?"),
         ("[tables.page]\nfile = 'pages.csv'\nopne = true\n", "E231", 3, "no key 'opne'", "did you mean 'open'?"),
         (
@@ -147,28 +147,34 @@ def test_an_open_table_leaves_what_is_not_listed_open(tmp_path):
             "no key 'colums'",
             "did you mean 'columns'?",
         ),
-        ("\n[tables.page]\nfile = 3\n", "E232", 3, "'file' is a text, not 3", None),
-        ("[tables.page]\nfile = 'pages.csv'\nopen = 1\n", "E232", 3, "'open' is true or false, not 1", None),
+        ("\n[tables.page]\nfile = 3\n", "E232", 3, "'file' must be a string, not 3", None),
+        ("[tables.page]\nfile = 'pages.csv'\nopen = 1\n", "E232", 3, "'open' must be true or false, not 1", None),
         (
             "[tables.page]\nfile = 'pages.csv'\n[tables.page.columns]\na = 1\n",
             "E232",
             4,
-            "'a' is a text, not 1",
+            "'a' must be a string, not 1",
             "file_name",
         ),
-        ("tables = 1\n", "E232", 1, "'tables' is a table, not 1", None),
-        ("[tables]\npage = 'pages.csv'\n", "E232", 2, "a table is a TOML table", "[tables.page]"),
-        ("[tables.page]\nopen = true\n", "E232", 1, "says not where it comes from", "file, sqlite, postgres, sql"),
-        ("[tables.page]\nfile = 'pages.csv'\nsql = 'SELECT 1'\n", "E232", 1, "has file, sql", "one of"),
+        ("tables = 1\n", "E232", 1, "'tables' must be a table, not 1", None),
+        ("[tables]\npage = 'pages.csv'\n", "E232", 2, "'tables.page' must be a TOML table", "[tables.page]"),
+        ("[tables.page]\nopen = true\n", "E232", 1, "has no source", "file, sqlite, postgres, sql"),
+        (
+            "[tables.page]\nfile = 'pages.csv'\nsql = 'SELECT 1'\n",
+            "E232",
+            1,
+            "has several sources: file, sql",
+            "one of",
+        ),
         (
             "[tables.page]\nfile = 'pages.csv'\nschema = 'x'\n",
             "E232",
             3,
-            "'schema' does not go with 'file'",
-            "leave it out",
+            "'schema' cannot be combined with 'file'",
+            "remove it",
         ),
         ("[tables.page]\nfile = 'page.csv'\n", "E203", 2, "'page.csv' does not exist", "did you mean 'pages.csv'?"),
-        ("[tables.page]\nfile = 'dataset.toml'\n", "E203", 2, "is no table file", None),
+        ("[tables.page]\nfile = 'dataset.toml'\n", "E203", 2, "is not a table file", None),
         ("[tables.page]\nfile = '/etc/passwd'\n", "E233", 2, "outside the folder", "copy the file"),
         ("[tables.page]\nfile = '../data/../../x.csv'\n", "E233", 2, "outside the folder", "copy the file"),
         ("[tables.page]\nsqlite = '../x.db'\n", "E233", 2, "outside the folder", "copy the file"),
@@ -193,11 +199,11 @@ def test_an_open_table_leaves_what_is_not_listed_open(tmp_path):
             "two columns",
             "case",
         ),
-        ('[tables.page]\nfile = "a\\u0000b.csv"\n', "E203", 2, "is no name of a file", None),
+        ('[tables.page]\nfile = "a\\u0000b.csv"\n', "E203", 2, "is not a file name", None),
         (f"[tables.page]\nfile = '{'a' * 5000}'\n", "E203", 2, "does not exist", None),
         (f"[tables.page]\nfile = '{'a/' * 3000}'\n", "E203", 2, "does not exist", None),
         ("[tables.page]\nfile = 'pages.csv'\ntable = 'x'\n", "E232", 2, "has no table 'x'", "pages"),
-        ("[tables.page]\npostgres = 'host=x'\n", "E232", 2, "no URL of PostgreSQL", "postgresql://"),
+        ("[tables.page]\npostgres = 'host=x'\n", "E232", 2, "not a PostgreSQL URL", "postgresql://"),
         (
             "[tables.page]\npostgres = 'postgresql://h/d?sslkey=/etc/shadow'\n",
             "E232",
@@ -208,15 +214,15 @@ def test_an_open_table_leaves_what_is_not_listed_open(tmp_path):
         *(
             (f"[tables.page]\npostgres = '{url}'\n", "E232", 2, message, "postgresql://")
             for url, message in (
-                ("postgresql:///d?host=/tmp", "a socket's folder"),
-                ("postgresql://%2Ftmp/d", "a socket's folder"),
-                ("postgresql://127.0.0.1:1,%2Ftmp/d", "a socket's folder"),
-                ("postgresql://127.0.0.1:1,%40name/d", "a socket's folder"),
-                ("postgresql:///d", "leaves out a host"),
-                ("postgresql://", "leaves out a host"),
-                ("postgresql://ann@:5432/d", "leaves out a host"),
-                ("postgresql://127.0.0.1:1,/d", "leaves out a host"),
-                ("postgresql://127.0.0.1:1/d?host=", "leaves out a host"),
+                ("postgresql:///d?host=/tmp", "names a socket folder"),
+                ("postgresql://%2Ftmp/d", "names a socket folder"),
+                ("postgresql://127.0.0.1:1,%2Ftmp/d", "names a socket folder"),
+                ("postgresql://127.0.0.1:1,%40name/d", "names a socket folder"),
+                ("postgresql:///d", "the URL has no host"),
+                ("postgresql://", "the URL has no host"),
+                ("postgresql://ann@:5432/d", "the URL has no host"),
+                ("postgresql://127.0.0.1:1,/d", "the URL has no host"),
+                ("postgresql://127.0.0.1:1/d?host=", "the URL has no host"),
             )
         ),
         (
@@ -226,38 +232,38 @@ def test_an_open_table_leaves_what_is_not_listed_open(tmp_path):
             "both 'sql'",
             "one of",
         ),
-        ("[split]\ncolumn = 'a'\nfolds = 2\n", "E232", 1, "do not go together", "one of column, folds, hide"),
-        ("[split]\nseed = 2\n", "E232", 1, "a way to divide", "one of column, folds, hide"),
+        ("[split]\ncolumn = 'a'\nfolds = 2\n", "E232", 1, "cannot be combined", "one of column, folds, hide"),
+        ("[split]\nseed = 2\n", "E232", 1, "the split has no kind", "one of column, folds, hide"),
         ("[split]\nfolds = 1\n", "E232", 2, "2 to 10,000 folds", None),
         ("[split]\nhide = 1.5\n", "E232", 2, "between 0 and 1", None),
-        ("[split]\nhide = true\n", "E232", 2, "'hide' is a number, not true", None),
-        ("[split]\nhide = 0.1\nhold = ['x']\n", "E232", 3, "'hold' does not go with 'hide'", "leave it out"),
-        ("[split]\ncolumn = 'a'\nhold = [1]\n", "E232", 3, "a list of texts", "hold ="),
+        ("[split]\nhide = true\n", "E232", 2, "'hide' must be a number, not true", None),
+        ("[split]\nhide = 0.1\nholdout = ['x']\n", "E232", 3, "'holdout' cannot be combined with 'hide'", "remove it"),
+        ("[split]\ncolumn = 'a'\nholdout = [1]\n", "E232", 3, "a list of strings", "holdout ="),
         ("[split]\nfold = 2\n", "E231", 2, "no key 'fold'", "did you mean 'folds'?"),
     ],
 )
-def test_mistakes_have_their_line(folder, text, code, line, message, hint):
-    (problem,) = mistakes(folder, text)
+def test_problem_is_reported_with_its_line(folder, text, code, line, message, hint):
+    (problem,) = problems(folder, text)
     assert (problem.code, problem.location.line) == (code, line), problem.render()
     assert message in problem.message
     assert (hint or "") in (problem.hint or "")
 
 
-def test_all_mistakes_are_told_at_once(folder):
-    found = mistakes(folder, "[tables.a]\nfile = 'a.csv'\n[tables.b]\nfile = 1\n[split]\nfolds = 'x'\nkind = 1\n")
+def test_all_problems_are_reported_together(folder):
+    found = problems(folder, "[tables.a]\nfile = 'a.csv'\n[tables.b]\nfile = 1\n[split]\nfolds = 'x'\nkind = 1\n")
     assert [(d.code, d.location.line) for d in found] == [("E203", 2), ("E232", 4), ("E232", 6), ("E231", 7)]
 
 
-def test_a_link_out_of_the_folder_is_not_followed(folder, tmp_path):
+def test_link_out_of_folder_raises_e233(folder, tmp_path):
     (tmp_path / "secret.csv").write_text("id\nsecret\n")
     (folder / "inside.csv").symlink_to(tmp_path / "secret.csv")
     (folder / "below").symlink_to(tmp_path)
     for file in ("inside.csv", "below/secret.csv"):
-        (problem,) = mistakes(folder, f"[tables.page]\nfile = '{file}'\n")
+        (problem,) = problems(folder, f"[tables.page]\nfile = '{file}'\n")
         assert problem.code == "E233"
 
 
-def test_a_manifest_that_is_no_text(folder):
+def test_manifest_that_is_not_utf8_raises_e230(folder):
     (folder / "dataset.toml").write_bytes(b"\xff")
     with pytest.raises(DataError, match="E230"):
         relcrf.Dataset(folder)
@@ -303,38 +309,38 @@ SECRET = "id,word\n1,secret\n"
         f"SELECT {'(' * 300}1{')' * 300}",
     ],
 )
-def test_sql_reaches_the_manifests_tables_alone(folder, tmp_path, sql):
+def test_sql_outside_the_manifest_raises_e234(folder, tmp_path, sql):
     python_variable = {"a": [1]}
     (tmp_path / "secret.csv").write_text(SECRET)
     before = sorted(tmp_path.rglob("*"))
     text = sql.format(secret=tmp_path / "secret.csv", folder=tmp_path)
-    (problem,) = mistakes(folder, f"[tables.page]\nfile = 'pages.csv'\n[tables.x]\nsql = '''{text}'''\n")
+    (problem,) = problems(folder, f"[tables.page]\nfile = 'pages.csv'\n[tables.x]\nsql = '''{text}'''\n")
     assert (problem.code, problem.location.line) == ("E234", 4), problem.render()
     assert "secret\n" not in problem.render()
     assert [p for p in sorted(tmp_path.rglob("*")) if p.name != "dataset.toml"] == before, python_variable
 
 
-def test_files_of_the_folder_are_no_tables_either(folder):
-    (problem,) = mistakes(folder, "[tables.x]\nsql = \"SELECT * FROM 'pages.csv'\"\n")
+def test_sql_cannot_read_files_of_the_folder(folder):
+    (problem,) = problems(folder, "[tables.x]\nsql = \"SELECT * FROM 'pages.csv'\"\n")
     assert problem.code == "E234"
 
 
-def test_sql_that_is_wrong_gets_a_hint(folder):
+def test_invalid_sql_gets_hint(folder):
     text = "[tables.page]\nfile = 'pages.csv'\n[tables.x]\nsql = 'SELECT * FROM pages'\n"
-    (problem,) = mistakes(folder, text)
+    (problem,) = problems(folder, text)
     assert "did you mean 'page'?" in problem.hint
     text = "[tables.a]\nsql = 'SELECT * FROM b'\n[tables.b]\nsql = 'SELECT * FROM a'\n"
-    (problem,) = mistakes(folder, text)
-    assert "a, b are made of each other" in problem.message
+    (problem,) = problems(folder, text)
+    assert "the tables a, b depend on each other" in problem.message
 
 
-def test_a_damaged_file_behind_sql(folder):
+def test_damaged_file_used_by_sql_raises_e204(folder):
     (folder / "pages.csv").write_text("id,label\n1,2\n3,4,5\n")
-    (problem,) = mistakes(folder, "[tables.page]\nfile = 'pages.csv'\n[tables.x]\nsql = 'SELECT * FROM page'\n")
+    (problem,) = problems(folder, "[tables.page]\nfile = 'pages.csv'\n[tables.x]\nsql = 'SELECT * FROM page'\n")
     assert problem.code == "E204"
 
 
-def test_the_things_of_ground_atoms_come_from_a_query(tmp_path):
+def test_query_collects_entities_of_ground_atoms(tmp_path):
     (tmp_path / "smoke.db").write_text("Friends(Anna, Bob)\nFriends(Bob, Carl)\nSmokes(Anna)\n!Smokes(Bob)\n")
     data = dataset(
         tmp_path,

@@ -40,7 +40,7 @@ def manifest(folder, text):
     return relcrf.Dataset(folder)
 
 
-def test_all_tables_of_the_public_schema(url):
+def test_dataset_has_all_tables_of_public_schema(url):
     data = relcrf.Dataset(url)
     assert sorted(data.tables) == ["big", "page"]
     table = data.find_table("page")
@@ -54,7 +54,7 @@ def test_all_tables_of_the_public_schema(url):
     assert rows(data, "big") == [(9007199254740993,), (3,)]
 
 
-def test_tables_and_queries_in_a_manifest(url, tmp_path):
+def test_manifest_can_have_server_tables_and_queries(url, tmp_path):
     data = manifest(
         tmp_path,
         f"""
@@ -94,7 +94,7 @@ sql = "SELECT DISTINCT b FROM pairs"
         "SELECT 1) TO PROGRAM 'cat > {folder}/out' --",
     ],
 )
-def test_nothing_is_written(url, tmp_path, sql):
+def test_sql_that_writes_raises_e235(url, tmp_path, sql):
     text = sql.format(folder=tmp_path)
     with pytest.raises(DataError) as caught:
         manifest(tmp_path, f'[tables.x]\npostgres = "{url}"\nsql = """{text}"""\n')
@@ -106,7 +106,7 @@ def test_nothing_is_written(url, tmp_path, sql):
         assert connection.execute("SELECT is_called FROM counter").fetchone() == (False,)
 
 
-def test_what_cannot_be_reached(url, tmp_path):
+def test_unreachable_server_or_table_raises_e235(url, tmp_path):
     for source in (url.rpartition("/")[0] + "/nowhere", "postgresql://somebody:secret@127.0.0.1:1/db"):
         with pytest.raises(DataError, match="E235") as caught:
             relcrf.Dataset(source)
@@ -115,13 +115,13 @@ def test_what_cannot_be_reached(url, tmp_path):
         manifest(tmp_path, f'[tables.x]\npostgres = "{url}"\ntable = "pages"\n')
 
 
-def test_a_database_without_tables(postgres):
+def test_database_without_tables_raises_e202(postgres):
     with pytest.raises(DataError, match="E202"):
         relcrf.Dataset(postgres.new_database())
 
 
-def test_rows_are_read_in_pieces(url):
-    """A hundred thousand rows go through a file, and not through Python's memory."""
+def test_large_table_is_read_completely(url):
+    """Read a hundred thousand rows, which are transferred through a file instead of Python's memory."""
     with psycopg.connect(url) as connection:
         connection.execute("CREATE SCHEMA large")
         connection.execute(
@@ -133,7 +133,7 @@ def test_rows_are_read_in_pieces(url):
     assert data.connection.execute(sql).fetchall() == [(100_000, 100_000 * 100_001 // 2, 100_000)]
 
 
-def test_from_the_command_line(url, tmp_path, capsys, monkeypatch):
+def test_check_accepts_postgres_url(url, tmp_path, capsys, monkeypatch):
     model = tmp_path / "m.rcrf"
     model.write_text("domain D = open\nentity Page { predict label : D }\ntemplate t(p: Page) over p.label\n")
     code, _, err = relcrf_command(capsys, monkeypatch, "check", model, "--data", url)

@@ -1,4 +1,4 @@
-"""Tables of random relations: what is listed, what is not, and what is wrong with them."""
+"""Tables of random relations: listed and unlisted tuples, and invalid tables."""
 
 import pandas as pd
 import pytest
@@ -28,31 +28,31 @@ def states(grounding):
     return {grounding.label(v): int(s) for v, s in enumerate(grounding.states)}
 
 
-def test_without_a_table_all_are_queries():
+def test_without_table_all_tuples_are_queries():
     found = ground()
     assert states(found) == {f"P({a}, {b})": -1 for a, b in R.to_numpy()} | {f"Q({e})": -1 for e in "abc"}
     assert [n for n in found.bound.notes if "every tuple is a query" in n]
 
 
-def test_what_is_listed_holds_and_what_is_not_does_not():
+def test_listed_tuples_are_true_and_others_false():
     found = states(ground(p=pd.DataFrame({"x": ["a"], "y": ["b"]}), q=pd.DataFrame({"x": ["a"], "value": ["blue"]})))
     assert found == {"P(a, b)": 1, "P(b, c)": 0, "P(c, a)": 0, "Q(a)": 1, "Q(b)": -1, "Q(c)": -1}
 
 
 @pytest.mark.parametrize("name", ["value", "P", "p"])
-def test_values_may_say_so_and_a_missing_one_is_a_query(name):
+def test_value_column_sets_truth_and_missing_value_is_query(name):
     table = pd.DataFrame({"x": ["a", "b"], "y": ["b", "c"], name: [False, None]})
     assert list(states(ground(p=table)).values())[:3] == [0, -1, 0]
 
 
-def test_the_column_of_values_may_have_the_domains_name_or_be_the_only_one():
+def test_value_column_is_found_by_domain_name_or_as_only_column():
     for name in ("D", "colour"):
         found = ground(q=pd.DataFrame({"x": ["c"], name: ["red"]}))
         assert states(found)["Q(c)"] == 0
-    assert any("took 'colour' for the value of Q" in n for n in found.bound.notes)
+    assert any("using 'colour' as the value of Q" in n for n in found.bound.notes)
 
 
-def test_tuples_that_are_not_admitted_are_left_out_with_a_note():
+def test_tuples_rejected_by_where_are_left_out_with_note():
     found = ground(p=pd.DataFrame({"x": ["a", "a"], "y": ["b", "a"]}))
     assert list(states(found).values())[:3] == [1, 0, 0]
     assert "1 tuples of P are not what its 'where' admits, and are left out" in found.bound.notes
@@ -70,20 +70,20 @@ def test_tuples_that_are_not_admitted_are_left_out_with_a_note():
         ({"p": pd.DataFrame({"x": ["a"], "y": ["b"], "value": ["maybe"]})}, "E215"),
     ],
 )
-def test_what_is_wrong_is_told(tables, code):
+def test_invalid_table_raises_data_error(tables, code):
     with pytest.raises(DataError) as caught:
         ground(**tables)
     assert [d.code for d in caught.value.diagnostics] == [code]
 
 
-def test_a_split_is_by_the_first_thing_that_has_the_column():
+def test_split_uses_first_argument_with_the_column():
     split = partition_variables(ground(), "side")
     assert [split.fold_names[f] for f in split.fold] == ["left", "left", "right"] * 2
     with pytest.raises(DataError, match="no column 'nothing'"):
         partition_variables(ground(), "nothing")
 
 
-def test_predictions_name_the_tuples():
+def test_predictions_of_relation_have_argument_columns():
     found = relcrf.parse(MODEL)
     data = relcrf.Dataset(
         {"e": E, "r": R, "p": pd.DataFrame({"x": ["a", "b"], "y": ["b", "c"], "value": [True, None]})}
@@ -95,7 +95,7 @@ def test_predictions_name_the_tuples():
     assert len(prediction.table("Q")) == 3
 
 
-def test_bags_may_be_lists():
+def test_list_column_equals_bag_table():
     model = relcrf.parse(
         "domain W = open\nentity E { predict s : bool  words : bag of W }\ntemplate t(e: E) over e.s by e.words"
     )
@@ -109,7 +109,7 @@ def test_bags_may_be_lists():
         assert {info.feature_name(f)[0][0]: v for f, v in group.features.row(0)} == {"x": 2.0, "y": 1.0}
 
 
-def test_doubts_that_need_data():
+def test_warnings_that_need_data():
     text = MODEL + "template all(x: E, y: E) where x != y over Q(x) == Q(y)\n"
     data = relcrf.Dataset({"e": E, "r": R, "q": pd.DataFrame({"x": ["a"], "value": ["red"]})})
     warnings, notes = relcrf.parse(text).check(data)

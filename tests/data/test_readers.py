@@ -1,4 +1,4 @@
-"""One table in every format: all say the same; and what is wrong with a file is told."""
+"""Readers: one table in every format, which must agree, and diagnostics of invalid files."""
 
 import datetime
 import gzip
@@ -88,8 +88,8 @@ def csv_text():
     return pd.DataFrame(ROWS).to_csv(index=False).encode()
 
 
-def seen(dataset):
-    """Columns of the raw table, as text and numbers: what each format must agree on."""
+def read_cells(dataset):
+    """Return the cells of the raw table as text and numbers, on which all formats must agree."""
     table = dataset.find("thing")
     assert table.columns == ("id", "name", "weight", "glad")
     cells = (
@@ -104,27 +104,27 @@ def seen(dataset):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_of_a_folder(tmp_path, name):
+def test_folder_with_one_file_has_its_table(tmp_path, name):
     FILES[name](tmp_path / name)
     (tmp_path / "README.md").write_text("no table")
     dataset = relcrf.Dataset(tmp_path)
     assert len(dataset.tables) == 1
-    assert seen(dataset) == TEXTS
+    assert read_cells(dataset) == TEXTS
     assert relcrf.parse(MODEL).ground(dataset).graph.n_variables == 3
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_one_file_alone_and_by_name(tmp_path, name):
+def test_single_file_and_named_file_have_its_table(tmp_path, name):
     FILES[name](tmp_path / name)
-    assert seen(relcrf.Dataset(tmp_path / name)) == TEXTS
-    assert seen(relcrf.Dataset({"thing": tmp_path / name})) == TEXTS
+    assert read_cells(relcrf.Dataset(tmp_path / name)) == TEXTS
+    assert read_cells(relcrf.Dataset({"thing": tmp_path / name})) == TEXTS
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_values_of_python(name):
+def test_python_values_have_the_same_cells(name):
     dataset = relcrf.Dataset({"thing": OBJECTS[name]()})
-    assert seen(dataset) == TEXTS
-    assert seen(dataset) == TEXTS  # a stream is read once, its rows are there again
+    assert read_cells(dataset) == TEXTS
+    assert read_cells(dataset) == TEXTS  # a stream can be read only once, but its rows are stored
     assert relcrf.parse(MODEL).ground(dataset).graph.n_variables == 3
 
 
@@ -140,12 +140,12 @@ print(*relcrf.Dataset({"thing": polars.DataFrame({"id": [1, 2]})}).find("thing")
 
 
 def test_polars_needs_no_pyarrow():
-    """In a process of its own: DuckDB remembers what it has imported."""
+    """Run in a separate process: DuckDB caches the packages that it has imported."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_PYARROW], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("id\n", "")
 
 
-def test_lists_and_dates_keep_their_form(tmp_path):
+def test_lists_and_dates_keep_their_types(tmp_path):
     (tmp_path / "t.jsonl").write_text(
         '{"id": 9007199254740993, "words": ["a", "b"], "day": "2024-01-31", "vector": [1, 2.5], "more": {"x": 1}, "mixed": 1}\n'
         '{"id": 2, "words": [], "day": "2024-02-01", "vector": [3, 4], "mixed": "one"}\n'
@@ -160,7 +160,7 @@ def test_lists_and_dates_keep_their_form(tmp_path):
     assert dataset.find_table("t").types == ("VARCHAR[]", "DOUBLE[]", "DATE")
 
 
-def test_every_table_of_sqlite_with_the_type_that_its_cells_have(tmp_path, monkeypatch):
+def test_sqlite_columns_have_common_type_of_cells(tmp_path, monkeypatch):
     monkeypatch.setattr("relcrf.data.readers.sqlite.BATCH", 2)
     with sqlite3.connect(tmp_path / "web.sqlite3") as database:
         database.execute("CREATE TABLE a (n INTEGER, x REAL, t TEXT, mixed, missing, bytes)")
@@ -194,7 +194,7 @@ Category(p2)=faculty
 """
 
 
-def test_evidence_of_alchemy(tmp_path, monkeypatch):
+def test_alchemy_file_has_table_per_predicate(tmp_path, monkeypatch):
     monkeypatch.setattr("relcrf.data.readers.alchemy.BATCH", 2)
     (tmp_path / "smoke.db").write_text(EVIDENCE)
     dataset = relcrf.Dataset(tmp_path)
@@ -211,14 +211,14 @@ def test_evidence_of_alchemy(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("Friends(Anna, Bob", "this is no ground atom"),
-        ("0.7 Smokes(Anna)", "this is no ground atom"),
-        ("Smokes(Anna) Smokes(Bob)", "this is no ground atom"),
-        ("Friends(Anna)", "Friends has 1 arguments here, and 2 above"),
-        ("Friends(Anna, Bob) = yes", "Friends is given a value here"),
+        ("Friends(Anna, Bob", "the line is not a ground atom"),
+        ("0.7 Smokes(Anna)", "the line is not a ground atom"),
+        ("Smokes(Anna) Smokes(Bob)", "the line is not a ground atom"),
+        ("Friends(Anna)", "Friends has 1 arguments, but 2 in an earlier line"),
+        ("Friends(Anna, Bob) = yes", "Friends has both values and truth values"),
     ],
 )
-def test_evidence_that_cannot_be_read(tmp_path, line, message):
+def test_invalid_alchemy_line_raises_e237(tmp_path, line, message):
     (tmp_path / "smoke.db").write_text(f"Friends(Anna, Bob)\n\n{line}\n")
     with pytest.raises(DataError) as caught:
         relcrf.Dataset(tmp_path)
@@ -228,7 +228,7 @@ def test_evidence_that_cannot_be_read(tmp_path, line, message):
     assert line in problem.render()
 
 
-def test_a_graph_of_networkx():
+def test_networkx_graph_has_node_and_edge_tables():
     graph = nx.Graph()
     graph.add_node("a", kind="x", size=1)
     graph.add_node("b", size=2)
@@ -243,7 +243,7 @@ def test_a_graph_of_networkx():
     assert sorted(t.name for t in relcrf.Dataset({"web": graph}).tables.values()) == ["web_edges", "web_nodes"]
 
 
-def test_other_graphs_of_networkx():
+def test_networkx_grids_and_multigraphs():
     grid = relcrf.Dataset.from_networkx(nx.grid_2d_graph(2, 2))
     assert grid.connection.execute(f"SELECT min(id) FROM {grid.find_table('node').scan}").fetchall() == [("(0, 0)",)]
     several = nx.MultiDiGraph([(1, 2), (1, 2), (2, 1)])
@@ -273,7 +273,7 @@ def test_other_graphs_of_networkx():
         ("t.txt", b"", "E202"),
     ],
 )
-def test_files_that_are_not_what_they_seem(tmp_path, name, content, code):
+def test_file_with_wrong_content_raises_error(tmp_path, name, content, code):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
         relcrf.Dataset(tmp_path).connection.execute(
@@ -292,17 +292,17 @@ def test_files_that_are_not_what_they_seem(tmp_path, name, content, code):
         ({}, "has no columns"),
         ({"a": [1], "b": [1, 2]}, "different lengths"),
         ({"a": "text"}, "column 'a' of table 't' is a str"),
-        ({"a": [object()]}, "a value that no column can hold"),
+        ({"a": [object()]}, "a value of an unsupported type"),
         ("nowhere.csv", "does not exist"),
     ],
 )
-def test_values_that_are_no_table(table, message):
+def test_value_that_is_not_a_table_raises_e203(table, message):
     with pytest.raises(DataError, match="E203") as caught:
         relcrf.Dataset({"t": table})
     assert message in str(caught.value)
 
 
-def test_a_format_whose_package_is_missing(tmp_path, monkeypatch):
+def test_missing_package_of_format_raises_e351(tmp_path, monkeypatch):
     write_stream(tmp_path / "thing.arrow")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError) as caught:
@@ -317,7 +317,7 @@ FRAME = Frame({"id": np.array(["a", "b"], dtype=object), "p": np.array([0.25, 1.
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet", "arrow", "feather"])
-def test_what_is_written_is_read_again(tmp_path, ending):
+def test_written_frame_is_read_unchanged(tmp_path, ending):
     FRAME.write(tmp_path / f"out.{ending}")
     dataset = relcrf.Dataset(tmp_path)
     cells = "CAST(id AS VARCHAR), CAST(p AS DOUBLE), CAST(n AS BIGINT)"
@@ -329,13 +329,13 @@ def test_what_is_written_is_read_again(tmp_path, ending):
         FRAME.write(tmp_path / "out.xlsx")
 
 
-def test_frames_of_others():
+def test_frame_converts_to_other_packages():
     assert FRAME.to_polars().rows() == FRAME.rows()
     assert FRAME.to_arrow().to_pylist() == FRAME.to_pandas().to_dict("records")
 
 
-def test_rows_stay_out_of_python(tmp_path, monkeypatch):
-    """A large database is copied in batches."""
+def test_sqlite_rows_are_copied_in_batches(tmp_path, monkeypatch):
+    """Check that a large database is copied in batches."""
     with sqlite3.connect(tmp_path / "big.sqlite") as database:
         database.execute(
             "CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 12000) "

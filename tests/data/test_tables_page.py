@@ -1,4 +1,4 @@
-"""The examples of docs/reference/tables.md, run."""
+"""Tests of the examples in docs/reference/tables.md."""
 
 import re
 import runpy
@@ -42,7 +42,7 @@ def web(tmp_path):
     return folder
 
 
-def test_the_manifest(web):
+def test_manifest_of_page_grounds(web):
     data = relcrf.Dataset(web)
     assert len(data.connection.execute(f"SELECT * FROM {data.find_table('cocited').scan}").fetchall()) == 6
     grounding = relcrf.parse(MODEL).ground(data)
@@ -50,7 +50,7 @@ def test_the_manifest(web):
     assert spam == [1] + [-1] * 11
 
 
-def test_the_commands(web, tmp_path, capsys, monkeypatch):
+def test_commands_of_page_run(web, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = example("console").splitlines()
     for line in lines:
@@ -60,7 +60,7 @@ def test_the_commands(web, tmp_path, capsys, monkeypatch):
     assert len((tmp_path / "found.jsonl").read_text().splitlines()) >= 1
 
 
-def test_the_program(tmp_path, capsys):
+def test_program_of_page_runs(tmp_path, capsys):
     (tmp_path / "example.py").write_text(example("python"))
     runpy.run_path(str(tmp_path / "example.py"))
     assert capsys.readouterr().out.count("bob") == 2

@@ -117,7 +117,7 @@ def manifest(web, split):
 
 
 def test_evaluate_takes_the_split_of_the_manifest(web, capsys, monkeypatch):
-    manifest(web, 'column = "school"\nhold = ["s1"]')
+    manifest(web, 'column = "school"\nholdout = ["s1"]')
     command = ("evaluate", WEBKB, "--data", web / "dataset.toml", "--backend", "local")
     code, found = json_command(capsys, monkeypatch, *command)
     assert (code, [f["fold"] for f in found["folds"]]) == (0, ["s1"])

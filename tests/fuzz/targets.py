@@ -306,7 +306,7 @@ sql = "SELECT id AS thing, word FROM thing WHERE score <> ''"
 [split]
 folds = 3
 seed = 1
-hold = ["1"]
+holdout = ["1"]
 """
 FAR = b"""
 [tables.far]

@@ -14,7 +14,7 @@ FAST = {
     "editor": ("editor/test_names.py",),
     "estimators": ("estimators/test_structured.py",),
     "evaluation": ("evaluation/test_measures.py", "evaluation/test_splits.py"),
-    "execution": ("execution/test_mapped.py", "execution/test_summation.py"),
+    "execution": ("execution/test_mapped_value.py", "execution/test_summation.py"),
     "graph": ("graph/test_factor_graph.py", "graph/test_reduction.py"),
     "grounding": ("grounding/test_examples.py", "grounding/test_keys.py"),
     "inference": ("inference/test_junction_tree.py",),

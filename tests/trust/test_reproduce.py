@@ -112,7 +112,7 @@ def test_a_split_by_a_column_whose_name_looks_like_a_setting(relcrf_, web, tmp_p
     shutil.copytree(web, data)
     pages = pd.read_csv(data / "page.csv", dtype=str).rename(columns={"school": "a=b"})
     pages.to_csv(data / "page.csv", index=False)
-    (data / "dataset.toml").write_text('[split]\ncolumn = "a=b"\nhold = ["s1"]\n')
+    (data / "dataset.toml").write_text('[split]\ncolumn = "a=b"\nholdout = ["s1"]\n')
     assert relcrf_("train", MODEL, "--data", data, "--out", run, "--set", "max_iterations=3")[0] == 0
     code, _, err = relcrf_("reproduce", run, "--data", data)
     assert code == 0, err

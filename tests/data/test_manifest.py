@@ -24,7 +24,7 @@ def dataset(folder, text):
 
 
 def rows(data, name):
-    return data.connection.execute(f"SELECT * FROM {data.find(name).scan}").fetchall()
+    return data.connection.execute(f"SELECT * FROM {data.find_table(name).scan}").fetchall()
 
 
 def problems(folder, text):

@@ -32,7 +32,7 @@ def url(postgres):
 
 
 def rows(data, name):
-    return data.connection.execute(f"SELECT * FROM {data.find(name).scan}").fetchall()
+    return data.connection.execute(f"SELECT * FROM {data.find_table(name).scan}").fetchall()
 
 
 def manifest(folder, text):

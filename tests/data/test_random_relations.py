@@ -25,7 +25,7 @@ def ground(**tables):
 
 
 def states(grounding):
-    return {grounding.label(v): int(s) for v, s in enumerate(grounding.states)}
+    return {grounding.variable_name(v): int(s) for v, s in enumerate(grounding.states)}
 
 
 def test_without_table_all_tuples_are_queries():

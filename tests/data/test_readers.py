@@ -90,7 +90,7 @@ def csv_text():
 
 def read_cells(dataset):
     """Return the cells of the raw table as text and numbers, on which all formats must agree."""
-    table = dataset.find("thing")
+    table = dataset.find_table("thing")
     assert table.columns == ("id", "name", "weight", "glad")
     cells = (
         "CAST(CAST(id AS DOUBLE)::BIGINT AS VARCHAR), nullif(name, ''), TRY_CAST(CAST(weight AS VARCHAR) AS DOUBLE), "
@@ -135,7 +135,7 @@ sys.modules["pyarrow"] = None
 import polars
 import relcrf
 
-print(*relcrf.Dataset({"thing": polars.DataFrame({"id": [1, 2]})}).find("thing").columns)
+print(*relcrf.Dataset({"thing": polars.DataFrame({"id": [1, 2]})}).find_table("thing").columns)
 """
 
 
@@ -161,7 +161,7 @@ def test_lists_and_dates_keep_their_types(tmp_path):
 
 
 def test_sqlite_columns_have_common_type_of_cells(tmp_path, monkeypatch):
-    monkeypatch.setattr("relcrf.data.readers.sqlite.BATCH", 2)
+    monkeypatch.setattr("relcrf.data.readers.sqlite.BATCH_ROWS", 2)
     with sqlite3.connect(tmp_path / "web.sqlite3") as database:
         database.execute("CREATE TABLE a (n INTEGER, x REAL, t TEXT, mixed, missing, bytes)")
         rows = [(2**62, 0.1, "5", 1, None, b"\x01"), (-1, None, "", "one", None, None), (3, 2, "x", 2.5, None, b"\x02")]
@@ -195,7 +195,7 @@ Category(p2)=faculty
 
 
 def test_alchemy_file_has_table_per_predicate(tmp_path, monkeypatch):
-    monkeypatch.setattr("relcrf.data.readers.alchemy.BATCH", 2)
+    monkeypatch.setattr("relcrf.data.readers.alchemy.BATCH_ROWS", 2)
     (tmp_path / "smoke.db").write_text(EVIDENCE)
     dataset = relcrf.Dataset(tmp_path)
     found = {}
@@ -344,7 +344,7 @@ def test_sqlite_rows_are_copied_in_batches(tmp_path, monkeypatch):
     database.close()
     sizes = []
     append = Store.append
-    monkeypatch.setattr("relcrf.data.readers.sqlite.BATCH", 5000)
+    monkeypatch.setattr("relcrf.data.readers.sqlite.BATCH_ROWS", 5000)
     monkeypatch.setattr(Store, "append", lambda self, *a: (sizes.append(len(a[2][0])), append(self, *a)))
     dataset = relcrf.Dataset(tmp_path)
     assert sizes == [5000, 5000, 2000]

@@ -1,4 +1,4 @@
-"""Every executor does the same: results, order, bits, exceptions; and goes on when a worker is killed."""
+"""Executors: equal results, order, bits and exceptions, also after a worker is killed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def learn(executor, shards, task=lambda evaluation: LogisticLoss()):
 
 @pytest.fixture(scope="module")
 def learnt(shards):
-    """What one process learns."""
+    """Return the state that a single process learns."""
     return learn(SerialExecutor(), shards)
 
 
@@ -73,33 +73,33 @@ def assert_same_bits(state, other):
     assert state.gradient.tobytes() == other.gradient.tobytes()
 
 
-def test_learning_lowers_the_value(learnt, shards):
+def test_learning_decreases_objective(learnt, shards):
     at_zero, _ = SerialExecutor().map_reduce(partial(LogisticLoss(), weights=ZEROS), shards)
     assert learnt.value < 0.2 * at_zero
 
 
-def test_learning_has_the_same_bits(executor, shards, learnt):
+def test_all_executors_learn_same_bits(executor, shards, learnt):
     assert_same_bits(learn(executor, shards), learnt)
 
 
 @pytest.mark.parametrize("workers", [1, 3, 20])
-def test_learning_has_the_same_bits_with_any_number_of_workers(workers, shards, learnt):
+def test_any_number_of_workers_gives_same_bits(workers, shards, learnt):
     with PoolExecutor(workers) as pool:
         value, gradient = pool.map_reduce(partial(LogisticLoss(), weights=learnt.point), shards)
     assert (value, gradient.tobytes()) == (learnt.value, learnt.gradient.tobytes())
 
 
-def test_results_come_in_the_order_of_the_shards(executor, shards):
+def test_results_have_order_of_shards(executor, shards):
     assert [name for name, _ in executor.map(process, shards)] == [p.name for p in shards]
 
 
-def test_no_shard_at_all(executor):
-    with pytest.raises(ValueError, match="no shard"):
+def test_empty_shards_raise_value_error(executor):
+    with pytest.raises(ValueError, match="no shards"):
         executor.map_reduce(partial(LogisticLoss(), weights=ZEROS), [])
     assert executor.map(process, []) == []
 
 
-def test_a_mistake_of_the_user_comes_back_whole(executor, shards):
+def test_data_error_of_task_keeps_its_diagnostic(executor, shards):
     with pytest.raises(DataError) as raised:
         executor.map(refuse, shards)
     assert str(raised.value).splitlines()[:2] == ["error[E336]: damaged", " --> shard-3, row 5"]
@@ -107,7 +107,7 @@ def test_a_mistake_of_the_user_comes_back_whole(executor, shards):
 
 
 @pytest.mark.parametrize("made", [SerialExecutor, lambda: PoolExecutor(2)], ids=["serial", "pool"])
-def test_any_exception_comes_back_as_itself_with_the_shard(made, shards):
+def test_exception_of_task_notes_the_shard(made, shards):
     with made() as executor:
         with pytest.raises(ZeroDivisionError, match="three") as raised:
             executor.map(fail, shards)
@@ -115,7 +115,7 @@ def test_any_exception_comes_back_as_itself_with_the_shard(made, shards):
         assert executor.map(fail, shards[:3]) == [1, 1, 1]
 
 
-def test_results_of_different_shapes_are_a_bug_of_the_task(shards):
+def test_results_of_different_shapes_raise_value_error(shards):
     with pytest.raises(ValueError, match=r"shapes \(1,\) and \(2,\)"):
         SerialExecutor().map_reduce(growing, shards)
 
@@ -123,7 +123,7 @@ def test_results_of_different_shapes_are_a_bug_of_the_task(shards):
 # A pool of processes.
 
 
-def test_a_worker_keeps_its_shards_and_has_one_thread(shards):
+def test_worker_keeps_its_shards_and_has_one_thread(shards):
     before = dict(os.environ)
     with PoolExecutor(3) as pool:
         first = pool.map(process, shards)
@@ -134,7 +134,7 @@ def test_a_worker_keeps_its_shards_and_has_one_thread(shards):
     assert dict(os.environ) == before
 
 
-def test_a_closed_pool_starts_anew(shards):
+def test_closed_pool_can_be_used_again(shards):
     with PoolExecutor(1) as pool:
         ((_, first),) = pool.map(process, shards[:1])
         pool.close()
@@ -142,7 +142,7 @@ def test_a_closed_pool_starts_anew(shards):
     assert first != second
 
 
-def test_a_killed_worker_changes_no_bit(shards, learnt):
+def test_killing_working_process_keeps_all_bits(shards, learnt):
     with PoolExecutor(2) as pool:
         victim = pool.map(process, shards)[0][1]
         learn_and_kill(pool, shards, learnt, victim)
@@ -151,7 +151,7 @@ def test_a_killed_worker_changes_no_bit(shards, learnt):
     assert len(after) == 2
 
 
-def test_a_worker_killed_at_rest_changes_nothing(shards):
+def test_killed_idle_worker_is_replaced(shards):
     with PoolExecutor(2) as pool:
         victim = pool.map(process, shards)[0][1]
         os.kill(victim, signal.SIGKILL)
@@ -159,15 +159,15 @@ def test_a_worker_killed_at_rest_changes_nothing(shards):
         assert pool.map(fail, shards[:3]) == [1, 1, 1]
 
 
-def test_workers_that_always_die(shards):
+def test_repeated_deaths_raise_e363(shards):
     with PoolExecutor(1) as pool, pytest.raises(UsageError) as raised:
         pool.map(die, shards[:2])
     (problem,) = raised.value.diagnostics
     assert problem.code == "E363"
-    assert problem.message == f"a worker process died {MAX_DEATHS + 1} times over {shards[0]}"
+    assert problem.message == f"a worker process died {MAX_DEATHS + 1} times on {shards[0]}"
 
 
-def test_no_workers():
+def test_zero_workers_raise_e362():
     with pytest.raises(UsageError, match="E362"):
         PoolExecutor(0)
 
@@ -206,14 +206,14 @@ def test_workers_end_with_the_driver(number, shards, tmp_path):
             os.killpg(driver.pid, number)  # as a terminal does
         else:
             driver.kill()
-        _, said = driver.communicate(timeout=600)
+        _, stderr = driver.communicate(timeout=600)
     if number == signal.SIGINT:
-        assert said.count("Traceback") == 1
-        assert said.strip().endswith("KeyboardInterrupt")
+        assert stderr.count("Traceback") == 1
+        assert stderr.strip().endswith("KeyboardInterrupt")
     assert gone(pids)
 
 
-def test_the_example_of_the_docs(tmp_path):
+def test_examples_of_docs_run(tmp_path):
     example, task, script = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
     (tmp_path / "models").symlink_to(DOCS.parents[1] / "models")
     small_web(tmp_path / "web")
@@ -230,27 +230,27 @@ def test_the_example_of_the_docs(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_executor_of_spark_changes_no_bit(spark, shards, learnt):
+def test_killing_spark_executor_keeps_all_bits(spark, shards, learnt):
     executors = await_executors(2)
     learn_and_kill(SparkExecutor(spark), shards, learnt, executors[0])
     assert gone(executors[:1])
 
 
 @pytest.mark.slow
-def test_executors_of_spark_mostly_keep_their_shards(spark, shards):
+def test_spark_executors_mostly_keep_their_shards(spark, shards):
     first = []
-    while len({pid for _, pid in first}) < 2:  # an executor that was killed is replaced after a while
+    while len({pid for _, pid in first}) < 2:  # Spark replaces a killed executor after some time
         executor = SparkExecutor(spark)
         first = executor.map(process, shards)
     with executor:
         storage, number = spark.sparkContext._jsc.sc().getRDDStorageInfo, executor._runs.id()
         while [one.numCachedPartitions() for one in storage() if one.id() == number] != [2]:
-            time.sleep(0.05)  # Spark learns later where the partitions are
+            time.sleep(0.05)  # Spark learns the locations of the partitions with a delay
         assert sum(executor.map(process, shards) == first for _ in range(9)) >= 7  # by chance, in 1 of 10 runs
 
 
 @pytest.mark.slow
-def test_spark_that_gives_up(spark, shards):
+def test_repeated_failure_in_spark_raises_e364(spark, shards):
     with pytest.raises(UsageError) as raised:
         SparkExecutor(spark).map(fail, shards)
     (problem,) = raised.value.diagnostics
@@ -260,7 +260,7 @@ def test_spark_that_gives_up(spark, shards):
 
 
 def learn_and_kill(executor, shards, learnt, victim):
-    """Learn as `learnt` was while a shard of the tenth evaluation kills the process `victim`."""
+    """Learn while a shard of the tenth evaluation kills the process `victim`, and compare with `learnt`."""
     found = learn(executor, shards, lambda evaluation: LogisticLoss(victim=victim if evaluation == 10 else None))
     assert gone([victim])
     assert_same_bits(found, learnt)

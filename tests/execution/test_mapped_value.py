@@ -1,4 +1,4 @@
-"""Values in files: the same when they are loaded, shared, and each process's own where it writes."""
+"""Memory-mapped values: loaded unchanged, shared between processes, and copied on write."""
 
 import pickle
 
@@ -7,7 +7,7 @@ import numpy as np
 from relcrf.execution.mapped_value import PAGE, MappedValue
 
 
-def test_what_is_loaded_is_what_was_written(tmp_path):
+def test_loaded_value_equals_saved_value(tmp_path):
     value = {
         "large": np.arange(3 * PAGE, dtype=np.int32),
         "odd": np.array([1.5, -2.5, np.nan]),
@@ -18,7 +18,7 @@ def test_what_is_loaded_is_what_was_written(tmp_path):
         "plain": ("x", 1),
     }
     written = MappedValue.save(value, tmp_path / "value")
-    assert len(pickle.dumps(written)) < 500, "arrays do not travel"
+    assert len(pickle.dumps(written)) < 500, "arrays are not pickled"
     found = pickle.loads(pickle.dumps(written)).load()
     assert list(found) == list(value) and found["plain"] == ("x", 1)
     for name in list(value)[:-1]:
@@ -26,8 +26,8 @@ def test_what_is_loaded_is_what_was_written(tmp_path):
         assert found[name].dtype == value[name].dtype and found[name].flags.writeable
 
 
-def test_arrays_are_pages_of_the_file(tmp_path):
-    """What one writes to its array stays its own, and what stands in the file is what a new reader sees."""
+def test_arrays_are_pages_of_file(tmp_path):
+    """Check that writes to an array stay private, and that a new reader sees the content of the file."""
     written = MappedValue.save(np.zeros(2 * PAGE, dtype=np.int8), tmp_path / "value")
     first = written.load()
     first[:] = 1
@@ -37,5 +37,5 @@ def test_arrays_are_pages_of_the_file(tmp_path):
     assert written.load()[0] == 2
 
 
-def test_a_value_without_arrays(tmp_path):
+def test_value_without_arrays(tmp_path):
     assert MappedValue.save("text", tmp_path / "value").load() == "text"

@@ -1,4 +1,4 @@
-"""Starting Spark on this machine: this Python in the workers, nothing left behind, and one diagnostic where it cannot be."""
+"""Spark sessions on this machine: workers run this Python, no files remain, and failures raise one diagnostic."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ try:
     session = spark_session(sys.argv[1])
 except UsageError as error:
     sys.exit(str(error))
-print(session.sparkContext.parallelize([1, 2], 2).sum())  # and ends without a stop
+print(session.sparkContext.parallelize([1, 2], 2).sum())  # and exit without stopping the session
 """
 
 
 def start(master: str, temporary: Path) -> subprocess.CompletedProcess[str]:
-    """Starts Spark in a process of its own, whose temporary folder is given."""
+    """Start Spark in a separate process with this temporary folder."""
     command = [sys.executable, "-c", START, master]
     environment = os.environ | {"TMPDIR": str(temporary)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.slow
-def test_executors_run_this_python_and_this_relcrf_outside_of_site_packages(spark):
+def test_executors_use_this_python_and_this_relcrf(spark):
     def facts(_):
         import relcrf
 
@@ -47,7 +47,7 @@ def test_executors_run_this_python_and_this_relcrf_outside_of_site_packages(spar
 
 
 @pytest.mark.slow
-def test_nothing_stays_and_little_is_said(spark_installed, tmp_path):
+def test_session_leaves_no_files_and_little_output(spark_installed, tmp_path):
     done = start("local[1]", tmp_path)
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
     assert len(done.stderr.splitlines()) <= 1, done.stderr
@@ -55,7 +55,7 @@ def test_nothing_stays_and_little_is_said(spark_installed, tmp_path):
 
 
 @pytest.mark.slow
-def test_master_that_is_none(spark_installed, tmp_path):
+def test_invalid_master_raises_e361(spark_installed, tmp_path):
     done = start("local[two]", tmp_path)
     assert done.returncode == 1
     assert "error[E361]: Spark does not start at master 'local[two]'" in done.stderr
@@ -63,7 +63,7 @@ def test_master_that_is_none(spark_installed, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_missing_java(monkeypatch, tmp_path):
+def test_missing_java_raises_e360(monkeypatch, tmp_path):
     pytest.importorskip("pyspark")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -74,7 +74,7 @@ def test_missing_java(monkeypatch, tmp_path):
         spark_session("local[1]")
 
 
-def test_missing_pyspark(monkeypatch):
+def test_missing_pyspark_raises_e360(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"E360.*pyspark(.|\n)*relcrf\[spark\]"):
         spark_session("local[1]")

@@ -1,4 +1,4 @@
-"""Proposals for tables of many shapes: what is found, and that the model grounds on them."""
+"""Proposals for tables of many shapes: the inferred schema, and models that ground on them."""
 
 import shlex
 import sqlite3
@@ -15,7 +15,7 @@ from relcrf.proposal import draft
 from relcrf.proposal.proposal import write_proposal
 
 
-def proposed(folder, out, predicted=None, *, force=False):
+def propose(folder, out, predicted=None, *, force=False):
     return write_proposal(str(folder), out, predicted, DEFAULT_MEMORY, force=force)
 
 
@@ -28,15 +28,15 @@ def names(project):
     return [p.name for p in project.draft.templates if p.is_active]
 
 
-def taken(project):
-    return {f.table: f.role for f in project.draft.idea.scheme.findings}
+def roles(project):
+    return {f.table: f.role for f in project.draft.analysis.schema.findings}
 
 
-def test_a_web(tmp_path, out):
-    project = proposed(small_web(tmp_path / "web"), out)
+def test_web_has_entity_bag_and_relation(tmp_path, out):
+    project = propose(small_web(tmp_path / "web"), out)
     assert project.draft.analysis.target.name == "Page.category" and project.manifest is None
     assert "missing for 12 of 60" in project.draft.analysis.target.reason
-    assert taken(project) == {"page": "entity Page", "page_words": "bag Page.words", "link": "relation Link"}
+    assert roles(project) == {"page": "entity Page", "page_words": "bag Page.words", "link": "relation Link"}
     assert names(project)[:2] == ["prior", "word"] and {"link", "co_link"} <= set(names(project))
     assert (project.draft.n_variables, project.draft.n_labelled) == (60, 48)
     model = relcrf.load(out)
@@ -46,71 +46,71 @@ def test_a_web(tmp_path, out):
 
 
 @pytest.mark.slow
-def test_nothing_is_written_of_tables_in_memory(tmp_path):
+def test_propose_model_writes_no_files(tmp_path):
     folder = small_web(tmp_path / "web")
     before = sorted(tmp_path.rglob("*"))
     found = draft.propose_model(relcrf.Dataset({path.stem: path for path in folder.glob("*.csv")}))
     assert str(found).startswith("predicts Page.category (5 values, ") and sorted(tmp_path.rglob("*")) == before
     assert "# Next" not in found.text and found.model.to_rcrf() == relcrf.parse(found.text).to_rcrf()
     link = draft.propose_model(relcrf.Dataset(folder), "Link")
-    assert str(link).startswith("predicts Link (which tuples it lists); templates prior, ")
+    assert str(link).startswith("predicts Link (its listed tuples); templates prior, ")
 
 
 @pytest.mark.slow
-def test_columns_called_as_words_of_the_language(tmp_path, out):
+def test_columns_named_like_keywords(tmp_path, out):
     rows = [{"id": k, "label": "xy"[k % 2], "predict": "pq"[k % 2], "where": k / 3, "latent": k % 2} for k in range(12)]
-    project = proposed(write_tables(tmp_path / "d", thing=rows), out)
+    project = propose(write_tables(tmp_path / "d", thing=rows), out)
     assert names(project) == ["prior", "predict_", "where_", "latent_"] and project.draft.n_variables == 12
     data = relcrf.Dataset({"thing": {name: [row[name] for row in rows] for name in rows[0]}})
     assert draft.propose_model(data, "thing.label").plans[1].bindings == 12
 
 
-def test_numbers_refer_only_by_name(tmp_path, out):
-    # Counts and words are numbers from 0, too, and lie in the ids of pages by chance.
+def test_numeric_columns_are_references_only_by_name(tmp_path, out):
+    # Counts and words are also numbers from 0, and equal keys of pages by chance.
     rng = np.random.default_rng(1)
     page = [{"id": k, "label": "ab"[k % 2], "visits": int(rng.integers(40))} for k in range(40)]
     word = [{"page": int(rng.integers(40)), "word": int(rng.integers(12))} for _ in range(200)]
     link = [{"src": int(rng.integers(40)), "dst": int(rng.integers(40))} for _ in range(60)]
-    project = proposed(write_tables(tmp_path / "d", page=page, page_word=word, link=link), out)
-    assert taken(project)["page_word"] == "bag Page.words"
+    project = propose(write_tables(tmp_path / "d", page=page, page_word=word, link=link), out)
+    assert roles(project)["page_word"] == "bag Page.words"
     assert [a.name for a in project.draft.analysis.schema.entities[0].attributes] == ["label", "visits"]
     assert "log1p(p.visits)" in project.draft.text
 
 
-def test_a_side_table_of_numbers_and_a_sequence(tmp_path, out):
+def test_attribute_table_of_numbers_and_sequence(tmp_path, out):
     rng = np.random.default_rng(2)
     letter = [{"id": k, "word": k // 4, "position": k % 4, "label": "xyz"[k % 3], "fold": k % 2} for k in range(48)]
     pixel = [{"letter": k} | {f"p{r}_{c}": int(rng.integers(2)) for r in range(2) for c in range(3)} for k in range(48)]
     folder = write_tables(tmp_path / "d", letter=letter, pixel_wide=pixel)
-    project = proposed(folder, out)
+    project = propose(folder, out)
     assert names(project) == ["prior", "pixel", "step"]
     assert project.manifest is not None and project.data == str(folder / "model.toml")
     assert not (folder / ".model.partial.toml").exists()
     assert {p.name: p.bindings for p in project.draft.plans} == {"prior": 48, "pixel": 48, "step": 36}
     assert any("--split fold" in command for command in project.commands)
-    assert ("letter.fold", "divides the rows: use it with --split") in project.draft.analysis.schema.excluded_columns
-    # What the folder is to others has not changed: the manifest has a name of its own.
+    assert ("letter.fold", "a split of the rows: use it with --split") in project.draft.analysis.schema.excluded_columns
+    # The folder as a dataset is unchanged: the manifest has a name other than dataset.toml.
     assert set(relcrf.Dataset(folder).tables) == {"letter", "pixelwide"}
 
 
 @pytest.mark.slow
-def test_rows_without_a_key(tmp_path, out):
+def test_tables_without_key(tmp_path, out):
     rows = [{"sentence": k // 5, "position": k % 5, "word": f"w{k % 7}", "tag": "NV"[k % 2]} for k in range(60)]
-    project = proposed(write_tables(tmp_path / "d", train=rows, test=rows[:20]), out)
+    project = propose(write_tables(tmp_path / "d", train=rows, test=rows[:20]), out)
     assert (
         project.draft.analysis.target.name == "Train.tag"
         and "step" in names(project)
         and "before_word" in names(project)
     )
-    assert taken(project)["test"] == "left out"
+    assert roles(project)["test"] == "left out"
     flat = [{"height": k / 3, "colour": "rgb"[k % 3], "class": "uv"[k % 2]} for k in range(30)]
-    project = proposed(write_tables(tmp_path / "flat", iris=flat), tmp_path / "flat.rcrf")
+    project = propose(write_tables(tmp_path / "flat", iris=flat), tmp_path / "flat.rcrf")
     assert project.draft.analysis.target.name == "Iris.class" and names(project) == ["prior", "height", "colour"]
     assert project.draft.n_variables == 30
 
 
 @pytest.mark.slow
-def test_things_that_no_table_lists(tmp_path, out):
+def test_entities_without_table(tmp_path, out):
     people = [f"p{k}" for k in range(20)]
     tables = {
         "student": [{"person": p} for p in people[:12]],
@@ -121,50 +121,50 @@ def test_things_that_no_table_lists(tmp_path, out):
         "wrote": [{"title": f"t{k % 9}", "person": people[k % 20]} for k in range(40)],
     }
     folder = write_tables(tmp_path / "d", **tables)
-    project = proposed(folder, out)
+    project = propose(folder, out)
     assert project.draft.analysis.target.name == "Person.stage" and project.draft.n_variables == 20
-    assert taken(project)["sameperson"] == "left out" and taken(project)["student"] == "relation Student"
-    other = proposed(folder, tmp_path / "advises.rcrf", "advises")
+    assert roles(project)["sameperson"] == "left out" and roles(project)["student"] == "relation Student"
+    other = propose(folder, tmp_path / "advises.rcrf", "advises")
     # Only teachers advise, and only students are advised.
     assert other.draft.n_variables == 8 * 12 and other.draft.n_labelled == 8 * 12
     assert "common_wrote" in names(other)
     with pytest.raises(UsageError, match="E373"):
-        proposed(folder, tmp_path / "x.rcrf", "person.name")
+        propose(folder, tmp_path / "x.rcrf", "person.name")
 
 
-def test_tuples_with_truth_values(tmp_path, out):
+def test_relation_with_truth_values(tmp_path, out):
     nation = [{"id": k, "name": f"n{k}"} for k in range(5)]
     trait = [{"id": k, "name": f"t{k}"} for k in range(4)]
     has = [{"nation": n, "trait": t, "value": (n + t) % 2} for n in range(5) for t in range(4) if (n, t) != (0, 0)]
-    project = proposed(write_tables(tmp_path / "d", nation=nation, trait=trait, has=has), out)
+    project = propose(write_tables(tmp_path / "d", nation=nation, trait=trait, has=has), out)
     assert project.draft.analysis.target.name == "Has" and names(project) == ["prior", "together"]
-    assert (project.draft.n_variables, project.draft.n_labelled) == (20, 19)  # what is not listed is asked
+    assert (project.draft.n_variables, project.draft.n_labelled) == (20, 19)  # an unlisted tuple is a query
 
 
-def test_columns_with_gaps_are_levels(tmp_path, out):
+def test_numbered_columns_with_gaps_become_levels(tmp_path, out):
     rng = np.random.default_rng(3)
     rating = [
         {"user": f"u{u}"} | {f"j{j}": round(rng.normal(), 2) if rng.random() < 0.8 else None for j in range(4)}
         for u in range(30)
     ]
-    project = proposed(write_tables(tmp_path / "d", rating=rating), out)
+    project = propose(write_tables(tmp_path / "d", rating=rating), out)
     assert project.draft.n_variables == 120 and 0 < project.draft.n_labelled < 120
     assert "predict relation RatingValue(user: Rating, item: Item) : 1..5" in project.draft.text
 
 
 @pytest.mark.slow
-def test_members_of_other_things(tmp_path, out):
+def test_references_between_entity_tables(tmp_path, out):
     molecule = [{"id": k, "active": k % 2} for k in range(8)]
     atom = [{"atom": f"a{k}", "molecule": k // 4, "element": "cho"[k % 3]} for k in range(32)]
     bond = [{"molecule": k // 4, "src": f"a{k}", "dst": f"a{k + 1}", "kind": 1 + k % 2} for k in range(31) if k % 4 < 3]
-    project = proposed(write_tables(tmp_path / "d", molecule=molecule, atom=atom, bond=bond), out)
+    project = propose(write_tables(tmp_path / "d", molecule=molecule, atom=atom, bond=bond), out)
     assert project.draft.analysis.target.name == "Molecule.active" and "atom_molecule_element" in names(project)
-    bonded = proposed(tmp_path / "d", tmp_path / "m.rcrf", "atom.element")
+    bonded = propose(tmp_path / "d", tmp_path / "m.rcrf", "atom.element")
     assert "Bond(a, b).kind" in bonded.draft.text
-    assert ("bond.molecule", "src and dst tell it") in bonded.draft.analysis.schema.excluded_columns
+    assert ("bond.molecule", "determined by src and dst") in bonded.draft.analysis.schema.excluded_columns
 
 
-def test_nothing_of_a_table_becomes_code(tmp_path, out):
+def test_names_and_values_are_not_parsed_as_model_text(tmp_path, out):
     odd = 'x } entity Evil { predict y : bool } # "'
     person = [
         {
@@ -178,45 +178,45 @@ def test_nothing_of_a_table_becomes_code(tmp_path, out):
         for k in range(20)
     ]
     folder = write_tables(tmp_path / "d", **{"the person's; DROP": person})
-    project = proposed(folder, out)
+    project = propose(folder, out)
     spec = relcrf.load(out).spec
     assert [e.name for e in spec.entities] == ["ThePersonSDrop"] and project.draft.n_variables == 20
     attributes = {a.name for a in spec.entities[0].attributes}
     assert {"per", "t", "emile_2"} <= attributes and "y" not in attributes
 
 
-def test_a_database_takes_no_manifest(tmp_path, out):
+def test_database_gets_no_manifest(tmp_path, out):
     path = tmp_path / "d.sqlite"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE page (id INTEGER, label TEXT, 'odd name' TEXT)")
         connection.executemany("INSERT INTO page VALUES (?, ?, ?)", [(k, "ab"[k % 2], "cd"[k % 2]) for k in range(20)])
     connection.close()
-    project = proposed(path, out, "page.label")
+    project = propose(path, out, "page.label")
     assert project.manifest is None and names(project) == ["prior"]
     assert project.draft.analysis.schema.excluded_columns[0][0] == "page.odd name"
 
 
 @pytest.mark.slow
-def test_what_is_refused(tmp_path, out):
+def test_existing_files_and_missing_targets_raise_errors(tmp_path, out):
     folder = small_web(tmp_path / "web")
-    proposed(folder, out)
+    propose(folder, out)
     before = out.read_bytes()
     with pytest.raises(UsageError, match="E374"):
-        proposed(folder, out, "Link")
+        propose(folder, out, "Link")
     assert out.read_bytes() == before
-    proposed(folder, out, "Link", force=True)
+    propose(folder, out, "Link", force=True)
     assert out.read_bytes() != before
     with pytest.raises(UsageError, match="E374"):
-        proposed(folder, tmp_path / "model.txt")
-    # Places that happen to be whole numbers refer to nothing.
+        propose(folder, tmp_path / "model.txt")
+    # Coordinates that are integers by chance are not references.
     numbers = write_tables(tmp_path / "n", reading=[{"id": k, "x": k / 7, "y": k // 2} for k in range(40)])
     with pytest.raises(UsageError, match="E369"):
-        proposed(numbers, tmp_path / "n.rcrf")
+        propose(numbers, tmp_path / "n.rcrf")
     assert not (tmp_path / "n.rcrf").exists()
 
 
 @pytest.mark.slow
-def test_the_command(relcrf_, relcrf_json, tmp_path):
+def test_command_writes_proposal(relcrf_, relcrf_json, tmp_path):
     folder = small_web(tmp_path / "web")
     code, found = relcrf_json("new", folder, "--out", tmp_path / "a.rcrf")
     assert code == 0 and found["predict"] == "Page.category" and found["manifest"] is None
@@ -231,7 +231,7 @@ def test_the_command(relcrf_, relcrf_json, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_page_can_be_followed(relcrf_, tmp_path, monkeypatch):
+def test_commands_of_docs_page_run(relcrf_, tmp_path, monkeypatch):
     page = (Path(relcrf.__file__).parents[1] / "docs" / "new.md").read_text()
     lines = page.partition("```console\n")[2].partition("```")[0].splitlines()
     small_web(tmp_path / "web")

@@ -1,4 +1,4 @@
-"""A predictor answers as the trained model does, in any spelling, from any thread, and tells what is wrong."""
+"""Predictors: equal to the trained model for all table types and formats, thread-safe, and with diagnostics."""
 
 import datetime
 import resource
@@ -39,46 +39,48 @@ def frames(request):
     return {name: pd.DataFrame(rows) for name, rows in request.items()}
 
 
-def quickly(predictor, tables):
-    """An answer, which must not have gone the ordinary way."""
+def predict_fast(predictor, tables):
+    """Return a prediction after checking that it did not take the slow path."""
     before = predictor.report()
     found = predictor.predict(tables)
     assert predictor.report().slow_path == before.slow_path, predictor.report().reasons
     return found.rows()
 
 
-def test_the_answer_is_that_of_the_trained_model(run, predictor):
+def test_prediction_equals_that_of_trained_model(run, predictor):
     expected = relcrf.load_fit(run).predict(relcrf.Dataset(frames(NEW))).table().rows()
     assert [row[0] for row in expected] == ["new"]
-    assert quickly(predictor, NEW) == expected
-    assert quickly(predictor, {"page": NEW["page"]})[0][2] != expected[0][2], "links and words count"
+    assert predict_fast(predictor, NEW) == expected
+    assert predict_fast(predictor, {"page": NEW["page"]})[0][2] != expected[0][2], "links and words count"
 
 
-def test_tables_of_many_kinds(predictor):
+def test_all_table_types_give_equal_predictions(predictor):
     expected = predictor.predict(NEW).rows()
     single = {**NEW, "page": NEW["page"], "link": NEW["link"]}
-    assert quickly(predictor, single) == expected
+    assert predict_fast(predictor, single) == expected
     columns = {name: {c: [row.get(c) for row in rows] for c in rows[0] | rows[-1]} for name, rows in NEW.items()}
-    assert quickly(predictor, frames(NEW)) == expected
-    assert quickly(predictor, {n: pl.DataFrame(c, strict=False) for n, c in columns.items()}) == expected
-    assert quickly(predictor, {n: pa.table(c) for n, c in columns.items()}) == expected
-    assert quickly(predictor, {"Page": NEW["page"], "LINK": NEW["link"], "pageword": NEW["page_words"]}) == expected
+    assert predict_fast(predictor, frames(NEW)) == expected
+    assert predict_fast(predictor, {n: pl.DataFrame(c, strict=False) for n, c in columns.items()}) == expected
+    assert predict_fast(predictor, {n: pa.table(c) for n, c in columns.items()}) == expected
+    assert (
+        predict_fast(predictor, {"Page": NEW["page"], "LINK": NEW["link"], "pageword": NEW["page_words"]}) == expected
+    )
 
 
-def test_one_row_and_nothing_else(predictor):
-    ((key, *_),) = quickly(predictor, {"page": {"id": np.int64(7), "category": float("nan")}})
+def test_request_with_single_row(predictor):
+    ((key, *_),) = predict_fast(predictor, {"page": {"id": np.int64(7), "category": float("nan")}})
     assert key == "7"
 
 
-def test_a_table_without_rows_is_empty(predictor):
-    """As JSON writes a list that nothing is in."""
+def test_empty_list_is_empty_table(predictor):
+    """Pass empty lists, as they result from JSON."""
     alone = {"page": [{"id": "new", "category": None}]}
     plain = predictor.predict(alone).to_dicts()
     assert len(plain) == 1 and predictor.predict({**alone, "link": [], "page_words": []}).to_dicts() == plain
     assert predictor.predict({"page": []}).to_dicts() == []
 
 
-def test_what_is_not_spelt_plainly_goes_the_ordinary_way(run):
+def test_texts_with_blanks_take_the_slow_path(run):
     predictor = Predictor(run)
     blanks = {
         "page": [{"id": " new "}, {"id": "p1", "category": " course"}],
@@ -102,19 +104,19 @@ def test_what_is_not_spelt_plainly_goes_the_ordinary_way(run):
         ({"page": {"id": 1}, "link": {"source": 1, "target": 2}}, "E219", "there is no Page '2'"),
         ({"page": [{"id": 1}, {"id": 1}]}, "E214", "two rows of Page"),
         ({"page": {"category": "course"}}, "E211", "no key column"),
-        ({"page": 5}, "E203", "neither a row, nor rows, nor a data frame"),
-        ([{"id": "new"}], "E203", "a request is a list, and no mapping from names of tables to rows"),
-        ({5: {"id": "new"}}, "E248", "reads no table '5'"),
+        ({"page": 5}, "E203", "not a row, a list of rows or a data frame"),
+        ([{"id": "new"}], "E203", "a request must map table names to rows, not be a list"),
+        ({5: {"id": "new"}}, "E248", "does not read a table '5'"),
         ({"page": {"id": 1}, "link": {"source": 1}}, "E212", "no column 'target'"),
     ],
 )  # fmt: skip
-def test_mistakes_in_requests(predictor, tables, code, message):
+def test_invalid_request_raises_data_error(predictor, tables, code, message):
     with pytest.raises(relcrf.DataError, match=message) as caught:
         predictor.predict(tables)
     assert [d.code for d in caught.value.diagnostics] == [code]
 
 
-def test_unknown_attributes_and_runs(predictor, tmp_path):
+def test_unknown_attribute_or_run_raises_error(predictor, tmp_path):
     assert predictor.attributes == ["Page.category"]
     for name in ("Page.category", "category", None):
         assert len(predictor.predict(NEW, name)) == 1
@@ -196,7 +198,7 @@ def test_threads_share_a_predictor(predictor):
     assert not wrong
 
 
-def test_memory_does_not_grow(predictor):
+def test_memory_stays_constant(predictor):
     def peak():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -228,7 +230,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_models_for_the_database(case):
+def test_models_with_recursion_neighbours_and_gates(case):
     text, backend = CASES[case]
     rng = np.random.default_rng(3)
     things = [
@@ -252,7 +254,7 @@ def test_models_for_the_database(case):
     assert predictor.report().slow_path == 0, predictor.report().reasons
 
 
-def test_large_requests_are_for_the_database_and_larger_ones_for_the_ordinary_way():
+def test_very_large_requests_take_the_slow_path():
     text = "entity E { predict t : bool  r : real }\ntemplate own(e: E) over e.t by 1, e.r\n"
     text += "template pair(a: E, b: E) where a.r < b.r and b.r < a.r + 0.1 over a.t == b.t"
     rows = [{"id": k, "t": bool(k % 2), "r": k / 10} for k in range(1200)]
@@ -266,4 +268,4 @@ def test_large_requests_are_for_the_database_and_larger_ones_for_the_ordinary_wa
     assert predictor.report().slow_path == 0
     rows += [{"id": k, "t": True, "r": k / 10} for k in range(1200, 11_000)]
     np.testing.assert_allclose(predictor.predict({"e": rows})["p_true"], large, rtol=1e-9)
-    assert predictor.report().reasons == {"it is large": 1}
+    assert predictor.report().reasons == {"the request is large": 1}

@@ -1,4 +1,4 @@
-"""The examples of docs/how-to/serve.md, run as a reader would."""
+"""Tests of the examples in docs/how-to/serve.md, run as a reader would run them."""
 
 import http.client
 import json
@@ -27,13 +27,13 @@ def examples(tmp_path_factory):
         yield found
 
 
-def test_the_first_example(examples):
+def test_first_example_predicts_on_fast_path(examples):
     found = examples[0]["found"]
     assert found["id"].tolist() == ["new"] and found["category"].tolist() == ["course"]
     assert examples[0]["predictor"].report().slow_path == 0
 
 
-def test_the_server(examples, monkeypatch):
+def test_server_returns_predictions_and_errors(examples, monkeypatch):
     answers = examples[1]["Answers"]
     monkeypatch.setattr(answers, "log_message", lambda *_: None)
     with ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:

@@ -1,4 +1,4 @@
-"""Requests are ground to what the ordinary way grounds the same tables to, bit by bit."""
+"""Groundings of requests, which must be bitwise equal to those of the slow path."""
 
 import re
 from collections import Counter
@@ -18,24 +18,24 @@ from relcrf.serving.request import RequestSchema
 from relcrf.serving.request_grounder import RequestGrounder
 
 RANDOM = re.compile(r"\b[PQTU]\(")
-"""What speaks of a random relation."""
+"""Matches uses of random relations."""
 RECURSIVE = re.compile(r"Reach|Even|Lonely")
-"""Matches recursive relations, which are tables; other derived relations are views."""
+"""Matches recursive relations, which are stored as tables; other derived relations are views."""
 OBSERVED = "\n".join(line for line in DECLARATIONS.split("\n") if not line.startswith("predict relation"))
 
 
 def both(declarations, bodies, data):
-    """Return the ground graphs of the quick way and of the ordinary one."""
+    """Return the groundings of the fast path and of the slow path."""
     spec = relcrf.parse(declarations + "\n".join(dict.fromkeys(bodies))).spec
     given_tables = frames(*data)
     request = RequestSchema(spec).read({n: t for n, t in given_tables.items() if spec.relation(n) or n[0] in "EF"})
     known = {"W": ("v", "unseen")}
-    place = RequestGrounder(spec, known)
+    grounder = RequestGrounder(spec, known)
     try:
-        quick = place.ground(request)
-    except FastPathUnavailable as why:
-        pytest.fail(f"not ground quickly: {why}")
-    return quick, ground(bind(spec, relcrf.Dataset(given_tables), known))
+        fast = grounder.ground(request)
+    except FastPathUnavailable as error:
+        pytest.fail(f"the fast path is unavailable: {error}")
+    return fast, ground(bind(spec, relcrf.Dataset(given_tables), known))
 
 
 def named(texts):
@@ -45,7 +45,7 @@ def named(texts):
 @pytest.mark.slow
 @generated(60)
 @given(tables(), st.lists(templates(), min_size=1, max_size=3))
-def test_random_models(data, bodies):
+def test_random_models_ground_equally(data, bodies):
     kept = [text for text in named(bodies) if not RANDOM.search(text)] or ["template t(a: E) over a.d"]
     assert_equal_groundings(*both(OBSERVED, kept, data))
 
@@ -53,7 +53,7 @@ def test_random_models(data, bodies):
 @pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("has_views", [True, False], ids=["views", "recursive"])
-def test_every_part_of_the_language(data, part, has_views):
+def test_language_features_ground_equally(data, part, has_views):
     kept = [text for text in PARTS[part] if not RANDOM.search(text)]
     if has_views:
         kept = [text for text in kept if not RECURSIVE.search(text)]
@@ -64,7 +64,7 @@ def test_every_part_of_the_language(data, part, has_views):
 
 
 def factors(grounding):
-    """Every factor with its features; the same row of a table may be held once or many times."""
+    """Count the factors with their features, independently of whether repeated table rows are stored once or many times."""
     found = Counter()
     for group in grounding.graph.groups:
         for scope, pattern, entries in engine_factors(grounding, group, grounding.templates[group.block]):
@@ -74,7 +74,7 @@ def factors(grounding):
 
 @pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
 @pytest.mark.parametrize("part", ["rules", "overs", "singles"])
-def test_models_with_random_relations(data, part):
-    quick, ordinary = both(DECLARATIONS, PARTS[part], data)
-    assert quick.blocks == ordinary.blocks and quick.states.tolist() == ordinary.states.tolist()
-    assert factors(quick) == factors(ordinary)
+def test_random_relations_ground_equally(data, part):
+    fast, slow = both(DECLARATIONS, PARTS[part], data)
+    assert fast.blocks == slow.blocks and fast.states.tolist() == slow.states.tolist()
+    assert factors(fast) == factors(slow)

@@ -37,8 +37,8 @@ def assert_equal_groundings(found, expected):
 
 
 def variable(grounding, index):
-    block = grounding.block_of(index)
-    arguments = tuple(str(column[index - block.start]) for column in grounding.arguments(block))
+    block = grounding.find_block(index)
+    arguments = tuple(str(column[index - block.start]) for column in grounding.argument_texts(block))
     return block.owner, arguments, block.attribute
 
 

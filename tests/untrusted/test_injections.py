@@ -1,4 +1,4 @@
-"""Texts of data that look like SQL, HTML, a path, a terminal's escape or a format stay texts, through every command."""
+"""Injections: data that looks like SQL, HTML, paths, escape sequences or formats must stay text in every command."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ template word(p: Page, w: Word) where w in p.words over p.kind per w
 template linked(p: Page, q: Page) where Link(p, q) over p.kind, q.kind per p.note
 """
 
-UNTOLD = "secret"
-"""What stands in the file that no text of the data may reach."""
+SECRET = "secret"
+"""Content of the file that no text of the data may access."""
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with a name as bad as the data: tables, other tables and columns, a model, and a file beside."""
+    """Return a folder with an adversarial name that has tables, further tables and columns, a model, and a secret file."""
     folder = tmp_path_factory.mktemp("untrusted") / "[red]d*?{0}';--<b>"
     data = folder / "data"
     data.mkdir(parents=True)
-    (folder / "secret.txt").write_text(UNTOLD)
+    (folder / "secret.txt").write_text(SECRET)
     (folder / "m.rcrf").write_text(MODEL)
     page = [
         {
@@ -88,7 +88,7 @@ def place(tmp_path_factory):
 
 
 class Page(html.parser.HTMLParser):
-    """The elements of a page, and what in them would run or load something."""
+    """A parser that collects the elements of a page, and the attributes that would run or load something."""
 
     def __init__(self):
         super().__init__()
@@ -106,7 +106,7 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture
 def command(place, capsys, monkeypatch):
-    """Runs a command in the folder; its output must be harmless, and nothing may have been made or read beside."""
+    """Return a function that runs a command in the folder and checks that it writes no harmful output and no other file."""
     monkeypatch.chdir(place)
 
     def run(*arguments, code=0):
@@ -114,8 +114,8 @@ def command(place, capsys, monkeypatch):
         assert got == code, (arguments, err)
         url_problem(out)
         url_problem(err)
-        assert UNTOLD not in out.replace("secret.txt", "") and "Traceback" not in err
-        assert (place / "secret.txt").read_text() == UNTOLD and not list(place.rglob("canary*"))
+        assert SECRET not in out.replace("secret.txt", "") and "Traceback" not in err
+        assert (place / "secret.txt").read_text() == SECRET and not list(place.rglob("canary*"))
         return out
 
     return run
@@ -139,7 +139,7 @@ def test_check_plan_and_ground(command):
         command("ground", "m.rcrf", "--data", "data", "--show", f"Page({key}).kind", "--json", code=0)
 
 
-def test_predictions_say_the_data_again(command, trained, place):
+def test_predictions_contain_data_unchanged(command, trained, place):
     command("predict", trained, "--data", "data")
     found = json.loads(command("predict", trained, "--data", "data", "--json"))["predictions"]["Page.kind"]
     assert {row["id"] for row in found} == {key for k, key in enumerate(EVIL) if k % 4 == 3}
@@ -179,7 +179,7 @@ candidates together(p: Page, v: Word, w: Word) where v < w over has(p, v) and ha
 """
 
 
-def test_a_learned_graph_of_such_keys(command, place):
+def test_learned_graph_with_adversarial_keys(command, place):
     rows = [{"p": f"x{k}", "w": text, "value": (k + j) % 2 == 0} for j, text in enumerate(EVIL) for k in range(8)]
     folder = place / "learned"
     folder.mkdir()
@@ -189,7 +189,7 @@ def test_a_learned_graph_of_such_keys(command, place):
     settings = ("--backend", "trmrf", "--set", "l1=0.5", "--set", "max_iterations=20")
     command("train", "learned.rcrf", "--data", "learned", "--out", "graph-run", *settings)
     command("graph", "graph-run", "--graphml", "g.graphml", "--picture", "g.svg")
-    # The standard's own parser, which refuses what is no XML. What it has no sign for is shown by its number.
+    # The standard library's parser rejects invalid XML. Characters that XML cannot represent are written as numbers.
     nodes = {
         node.get("id"): node for node in ElementTree.parse(place / "g.graphml").iter() if node.tag.endswith("node")
     }
@@ -197,23 +197,23 @@ def test_a_learned_graph_of_such_keys(command, place):
     assert command("graph", "graph-run", "--dot").count('"') % 2 == 0
 
 
-def test_a_report_shows_texts_and_runs_nothing(command, trained, place):
+def test_report_shows_texts_without_active_content(command, trained, place):
     command("report", trained, "--data", "data", "--split", "hide=0.4", "--out", "report.html")
     page = Page()
     text = (place / "report.html").read_text(encoding="utf-8")
     page.feed(text)
     assert not page.active and not page.elements & {"script", "img", "iframe", "object", "embed", "base", "form"}
-    assert "<script>alert(1)</script>" in page.text and UNTOLD not in page.text.replace("secret.txt", "")
+    assert "<script>alert(1)</script>" in page.text and SECRET not in page.text.replace("secret.txt", "")
     assert not {"\x1b", "\x07", "\x9b", "\0", "\u202e", "\u2066"} & set(text)
 
 
-def test_a_picture_of_an_explanation(command, trained, place):
+def test_picture_of_explanation_has_no_script(command, trained, place):
     command("explain", trained, f"Page({EVIL[7]}).kind", "--data", "data", "--picture", "p.svg")
     assert "<script" not in (place / "p.svg").read_text(encoding="utf-8")
 
 
-def test_a_proposed_model(command, place):
-    """Of the texts as they are: what is proposed reads back, and has no name that is none."""
+def test_proposed_model_of_adversarial_tables_is_valid(command, place):
+    """Propose a model for the adversarial tables, and check that it parses and has only valid names."""
     shutil.rmtree(place / "new", ignore_errors=True)
     shutil.copytree(
         place / "data", place / "new", ignore=lambda folder, names: [n for n in names if n[:1] in "23456789"]
@@ -222,7 +222,7 @@ def test_a_proposed_model(command, place):
     command("check", "new.rcrf", "--data", "new/new.toml")
 
 
-def test_mistakes_are_said_harmlessly(command, place):
+def test_error_messages_are_escaped(command, place):
     for name in EVIL:
         if "\0" not in name and len(name) < 200:
             command("check", f"no{name}", code=2)
@@ -233,8 +233,8 @@ def test_mistakes_are_said_harmlessly(command, place):
     command("check", "bad.rcrf", code=2)
 
 
-def test_a_file_is_read_under_its_own_name(place):
-    """And not as a pattern, a home, an address, or a folder of partitions."""
+def test_file_names_are_not_patterns(place):
+    """Check that names are not treated as a pattern, a home folder, a URL, or a partitioned folder."""
     import relcrf
 
     folder = place / "kind=spam"
@@ -248,7 +248,7 @@ def test_a_file_is_read_under_its_own_name(place):
         assert data.connection.execute(f"SELECT name FROM {table.scan}").fetchall() == [(name,)]
 
 
-def test_a_name_that_is_no_text(command, place):
+def test_file_name_that_is_not_utf8_is_rejected(command, place):
     folder = place / "odd"
     folder.mkdir()
     (folder / "page\udcff.csv").write_text("id,x\n1,2\n")

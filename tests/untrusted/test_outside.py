@@ -1,4 +1,4 @@
-"""What came from others reads nothing outside its folder, and is never run."""
+"""Untrusted files: run folders, tables and caches must not cause access outside their folders or run code."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """Without its hashes, which whoever changes a file can write anew."""
+    """Return a run folder without its hashes, which an attacker who changes a file could recompute."""
     folder = Path(shutil.copytree(trained, tmp_path / "run"))
     (folder / run_folder.MANIFEST).unlink()
     return folder
 
 
-def refused(call):
+def error_code(call):
     with pytest.raises(relcrf.RelcrfError) as caught:
         call()
     return caught.value.diagnostics[0].code
 
 
 def test_nothing_is_unpickled_or_evaluated():
-    """But what this process's own workers send it (`execution/`), and kernels, from folders that nobody else can write to."""
+    """Allow only values of this process's workers (`execution/`), and kernels, from folders that no other user can write."""
     calls = []
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -63,43 +63,43 @@ def test_nothing_is_unpickled_or_evaluated():
 @pytest.mark.parametrize(
     "name", ["run.json", "model.rcrf", "dictionaries.json", "weights.npy", "log.jsonl", "timings.json"]
 )
-def test_a_run_folder_with_a_link_that_leads_out(run, tmp_path, name):
+def test_run_folder_with_link_to_outside_is_rejected(run, tmp_path, name):
     outside = tmp_path / "outside"
-    shutil.update(run / name, outside)
+    shutil.move(run / name, outside)
     (run / name).symlink_to(outside)
     codes = (
-        {refused(lambda: run_folder.load_timings(run))}
+        {error_code(lambda: run_folder.load_timings(run))}
         if name == "timings.json"
-        else {refused(lambda: relcrf.load_fit(run))}
+        else {error_code(lambda: relcrf.load_fit(run))}
     )
     assert codes == {"E421"}
 
 
-def test_a_run_folder_that_names_a_file_outside(run, tmp_path):
+def test_run_folder_that_names_outside_file_is_rejected(run, tmp_path):
     np.save(tmp_path / "mine.npy", np.zeros(2))
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, "vectors": ["../mine"]}))
-    assert refused(lambda: relcrf.load_fit(run)) == "E421"
+    assert error_code(lambda: relcrf.load_fit(run)) == "E421"
 
 
 PIPES = ["model.rcrf", "weights.npy", "log.jsonl", "moments.npy", "timings.json", run_folder.MANIFEST]
 
 
 @pytest.mark.parametrize("name", PIPES)
-def test_a_run_folder_with_a_pipe_is_not_waited_for(run, name):
+def test_run_folder_with_pipe_is_rejected_without_blocking(run, name):
     (run / name).unlink(missing_ok=True)
     call = run_folder.load_timings if name == "timings.json" else relcrf.load_fit
     with unread_pipe(run / name):
-        assert refused(lambda: call(run)) == "E336"
+        assert error_code(lambda: call(run)) == "E336"
 
 
-def test_a_run_folder_with_a_link_to_itself(run):
+def test_run_folder_with_link_to_itself_is_rejected(run):
     (run / "weights.npy").unlink()
     (run / "weights.npy").symlink_to("weights.npy")
-    assert refused(lambda: relcrf.load_fit(run)) == "E421"
+    assert error_code(lambda: relcrf.load_fit(run)) == "E421"
 
 
-def test_a_link_to_the_whole_folder_is_well(run, tmp_path):
+def test_link_to_run_folder_is_accepted(run, tmp_path):
     (tmp_path / "link").symlink_to(run)
     assert relcrf.load_fit(tmp_path / "link").weights()
 
@@ -108,7 +108,7 @@ DEEP = "[" * 100_000
 
 
 def array(described):
-    """A file of an array with this header, and no numbers."""
+    """Return the content of an array file with this header and without numbers."""
     return b"\x93NUMPY\x01\x00\x76\x00" + f"{{{described}, 'fortran_order': False}}".encode().ljust(117) + b"\n"
 
 
@@ -127,54 +127,54 @@ def array(described):
         ("weights.npy", b"\x80\x04\x95\x10\0\0\0\0\0\0\0\x8c\x05posix\x94\x8c\x06system\x94\x93\x94."),
     ],
 )  # fmt: skip
-def test_a_run_folder_with_a_file_that_is_too_deep_or_too_large(run, name, content):
+def test_run_folder_with_malformed_file_is_rejected(run, name, content):
     (run / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     call = run_folder.load_timings if name == "timings.json" else relcrf.load_fit
-    assert refused(lambda: call(run)) == ("E335" if "format" in str(content) else "E336")
+    assert error_code(lambda: call(run)) == ("E335" if "format" in str(content) else "E336")
 
 
 @pytest.mark.parametrize("wrong", [1.0, True, "1", None])
 @pytest.mark.parametrize("place", [("blocks", "n_features"), ("blocks", "n_patterns"), ("templates", "bindings")])
-def test_a_run_folder_whose_sizes_are_no_whole_numbers(run, place, wrong):
+def test_run_folder_with_invalid_sizes_is_rejected(run, place, wrong):
     facts = json.loads((run / "run.json").read_text())
     part, key = place
     facts[part][0][key] = type(wrong)(facts[part][0][key]) if isinstance(wrong, float | str) else wrong
     (run / "run.json").write_text(json.dumps(facts))
-    assert refused(lambda: relcrf.load_fit(run)) == "E336"
+    assert error_code(lambda: relcrf.load_fit(run)) == "E336"
 
 
-def test_weights_that_are_no_numbers_predict_nothing(run):
+def test_nan_or_float32_weights_are_rejected(run):
     np.save(run / "weights.npy", np.full_like(np.load(run / "weights.npy"), np.nan))
     fit = relcrf.load_fit(run)
     data = relcrf.Dataset({"page": {"id": [1], "good": [None], "size": [0.5]}})
-    assert refused(lambda: fit.predict(data)) == "E422"
+    assert error_code(lambda: fit.predict(data)) == "E422"
     np.save(run / "weights.npy", np.load(run / "weights.npy").astype(np.float32))
-    assert refused(lambda: relcrf.load_fit(run)) == "E336"
+    assert error_code(lambda: relcrf.load_fit(run)) == "E336"
 
 
 OTHER = "entity Page { predict good : bool }\ntemplate other(p: Page) over p.good\n"
 
 
 @pytest.mark.parametrize(("text", "code"), [("", "E137"), (OTHER, "E423")])
-def test_a_run_folder_with_another_model_predicts_nothing(run, text, code):
+def test_run_folder_with_other_model_is_rejected(run, text, code):
     (run / "model.rcrf").write_text(text)
     data = relcrf.Dataset({"page": {"id": [1], "good": [None], "size": [0.5]}})
-    assert refused(lambda: relcrf.load_fit(run).predict(data)) == code
+    assert error_code(lambda: relcrf.load_fit(run).predict(data)) == code
 
 
-def test_a_folder_of_tables_with_a_link_that_leads_out(tmp_path):
+def test_table_folder_with_link_to_outside_is_rejected(tmp_path):
     (tmp_path / "secret.csv").write_text("id,good,size\n1,true,1\n")
     data = tmp_path / "data"
     data.mkdir()
     (data / "page.csv").symlink_to(tmp_path / "secret.csv")
-    assert refused(lambda: relcrf.Dataset(data)) == "E233"
+    assert error_code(lambda: relcrf.Dataset(data)) == "E233"
     (data / "page.csv").unlink()
     (data / "real.csv").write_text("id,good,size\n1,true,1\n")
     (data / "page.csv").symlink_to(data / "real.csv")
     assert set(relcrf.Dataset(data).tables) == {"page", "real"}
 
 
-def test_the_database_reaches_nothing_outside(tmp_path):
+def test_database_cannot_access_outside(tmp_path):
     for name in ("page", "other"):
         (tmp_path / f"{name}.csv").write_text("id,good,size\n1,true,1\n")
     data = relcrf.Dataset({"page": tmp_path / "page.csv"})
@@ -201,41 +201,41 @@ def test_the_database_reaches_nothing_outside(tmp_path):
     assert len(data.connection.execute(f"SELECT * FROM {data.tables['page'].scan}").fetchall()) == 1
 
 
-def test_kept_blocks_with_a_pipe_or_a_link_to_itself(tmp_path):
+def test_cached_block_with_pipe_or_link_to_itself_is_rejected(tmp_path):
     data = relcrf.Dataset({"page": {"id": [1, 2, 3], "good": [True, False, None], "size": [0.5, 1.0, 2.0]}})
     model = relcrf.parse(MODEL)
     model.ground(data, cache=tmp_path / "kept")
     column = next((tmp_path / "kept").glob("*/*.npy"))
     column.unlink()
     with unread_pipe(column):
-        assert refused(lambda: model.ground(data, cache=tmp_path / "kept")) == "E227"
+        assert error_code(lambda: model.ground(data, cache=tmp_path / "kept")) == "E227"
     column.symlink_to(column.name)
-    assert refused(lambda: model.ground(data, cache=tmp_path / "kept")) == "E227"
+    assert error_code(lambda: model.ground(data, cache=tmp_path / "kept")) == "E227"
 
 
-def test_a_dataset_with_a_pipe_or_a_link_to_itself(tmp_path):
+def test_dataset_with_pipe_or_link_to_itself_is_rejected(tmp_path):
     (tmp_path / "loop.csv").symlink_to("loop.csv")
     with unread_pipe(tmp_path / "page.csv"):
-        assert refused(lambda: relcrf.Dataset(tmp_path)) == "E202"
-        assert refused(lambda: relcrf.Dataset(tmp_path / "page.csv")) == "E201"
-        assert refused(lambda: relcrf.Dataset({"page": tmp_path / "page.csv"})) == "E203"
+        assert error_code(lambda: relcrf.Dataset(tmp_path)) == "E202"
+        assert error_code(lambda: relcrf.Dataset(tmp_path / "page.csv")) == "E201"
+        assert error_code(lambda: relcrf.Dataset({"page": tmp_path / "page.csv"})) == "E203"
         for name in ("page.csv", "loop.csv"):
             (tmp_path / "dataset.toml").write_text(f"[tables.page]\nfile = '{name}'\n")
-            assert refused(lambda: relcrf.Dataset(tmp_path)) == "E203"
+            assert error_code(lambda: relcrf.Dataset(tmp_path)) == "E203"
 
 
-def test_a_manifest_that_is_no_file_is_not_passed_over(tmp_path):
+def test_manifest_that_is_not_a_regular_file_is_rejected(tmp_path):
     (tmp_path / "page.csv").write_text("id,good,size\n1,true,1\n")
     manifest = tmp_path / "dataset.toml"
     with unread_pipe(manifest):
-        assert refused(lambda: relcrf.Dataset(tmp_path)) == "E230"
+        assert error_code(lambda: relcrf.Dataset(tmp_path)) == "E230"
     for target in ("dataset.toml", "nowhere.toml"):
         manifest.symlink_to(target)
-        assert refused(lambda: relcrf.Dataset(tmp_path)) == "E230"
+        assert error_code(lambda: relcrf.Dataset(tmp_path)) == "E230"
         manifest.unlink()
 
 
-def test_kept_blocks_that_would_be_read_beyond_their_arrays(tmp_path):
+def test_cached_block_with_out_of_range_indices_is_rejected(tmp_path):
     data = relcrf.Dataset({"page": {"id": [1, 2, 3], "good": [True, False, None], "size": [0.5, 1.0, 2.0]}})
     model = relcrf.parse(MODEL)
     model.ground(data, cache=tmp_path / "kept")
@@ -246,6 +246,6 @@ def test_kept_blocks_that_would_be_read_beyond_their_arrays(tmp_path):
         whole = np.load(path)
         for wrong in (whole + 1000, whole - 1000):
             np.save(path, wrong)
-            assert refused(lambda: model.ground(data, cache=tmp_path / "kept")) == "E227"
+            assert error_code(lambda: model.ground(data, cache=tmp_path / "kept")) == "E227"
         np.save(path, whole)
     assert model.ground(data, cache=tmp_path / "kept").graph.n_factors == 3

@@ -107,8 +107,8 @@ def draw(
     """
     unknown = np.zeros((n, field.n_variables), dtype=bool)
     parts = [
-        _parallel_tempering(field, values, known, rng, sweeps, 0, ladder)[0]
-        for values, known in _chunks(unknown, unknown)
+        _parallel_tempering(field, values, observed, rng, sweeps, 0, ladder)[0]
+        for values, observed in _chunks(unknown, unknown)
     ]
     return np.concatenate(parts)
 
@@ -132,8 +132,10 @@ def probabilities(
     Returns:
         Probabilities, shape (n, n_variables).
     """
-    known = rows.statuses == INPUT
-    parts = [_parallel_tempering(field, v, k, rng, burn_in, sweeps, LADDER)[1] for v, k in _chunks(rows.values, known)]
+    observed = rows.statuses == INPUT
+    parts = [
+        _parallel_tempering(field, v, k, rng, burn_in, sweeps, LADDER)[1] for v, k in _chunks(rows.values, observed)
+    ]
     return np.concatenate(parts)
 
 
@@ -165,8 +167,8 @@ def tables(rows: FieldRows, *, with_outputs: bool) -> dict[str, pd.DataFrame]:
         with_outputs: Treat outputs as observed, as in training.
     """
     n, n_variables = rows.values.shape
-    known = rows.statuses <= (OUTPUT if with_outputs else INPUT)
-    value = pd.Series(rows.values.ravel()).astype("boolean").mask(~known.ravel())
+    observed = rows.statuses <= (OUTPUT if with_outputs else INPUT)
+    value = pd.Series(rows.values.ravel()).astype("boolean").mask(~observed.ravel())
     return {
         "row": pd.DataFrame({"id": np.arange(n)}),
         "on": pd.DataFrame(
@@ -187,9 +189,9 @@ def _names(n_variables: int) -> np.ndarray:
     return np.array([f"s{k:0{width}}" for k in range(n_variables)], dtype=object)
 
 
-def _chunks(values: np.ndarray, known: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _chunks(values: np.ndarray, observed: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for lo in range(0, len(values), CHUNK_ROWS):
-        yield values[lo : lo + CHUNK_ROWS], known[lo : lo + CHUNK_ROWS]
+        yield values[lo : lo + CHUNK_ROWS], observed[lo : lo + CHUNK_ROWS]
 
 
 def _mean_over_outputs(rows: FieldRows, values: np.ndarray) -> tuple[float, np.ndarray]:
@@ -235,7 +237,7 @@ class _Conditional:
 def _parallel_tempering(
     field: RandomField,
     values: np.ndarray,
-    known: np.ndarray,
+    observed: np.ndarray,
     rng: np.random.Generator,
     burn_in: int,
     counted_sweeps: int,
@@ -247,10 +249,10 @@ def _parallel_tempering(
         The final states, bool, and the mean of the conditional probabilities over the counted sweeps, both of shape (n,
         n_variables); the mean is nan if no sweep is counted.
     """
-    free = ~known.T
+    free = ~observed.T
     beta = ladder.astype(np.float32)[:, None]
     states = (rng.random((field.n_variables, len(beta), len(values)), dtype=np.float32) < 0.5).astype(np.uint8)
-    np.copyto(states, values.T[:, None], where=known.T[:, None])
+    np.copyto(states, values.T[:, None], where=observed.T[:, None])
     conditionals = [_Conditional(field, v) for v in range(field.n_variables)]
     total = np.zeros(free.shape)
     for sweep in range(burn_in + counted_sweeps):

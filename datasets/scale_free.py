@@ -124,7 +124,7 @@ def node_names(n_nodes: int) -> np.ndarray:
 
 
 def tables(states: np.ndarray) -> dict[str, pd.DataFrame]:
-    """Return tables for `MODEL`, of rows as `gibbs` draws them."""
+    """Return tables for `MODEL`, of rows as `draw_gibbs` returns them."""
     n, n_nodes = states.shape
     return {
         "row": pd.DataFrame({"id": np.arange(n)}),

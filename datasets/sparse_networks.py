@@ -125,7 +125,7 @@ def draw_exact(network: SparseNetwork, n: int, rng: np.random.Generator) -> np.n
 
 
 def tables(on: np.ndarray) -> dict[str, pd.DataFrame]:
-    """Return tables for `MODEL`, of rows as `gibbs` and `exact` draw them."""
+    """Return tables for `MODEL`, of rows as `draw_gibbs` and `draw_exact` return them."""
     width = len(str(on.shape[1] - 1))
     names = np.array([f"s{k:0{width}}" for k in range(on.shape[1])], dtype=object)
     row, state = np.nonzero(on)

@@ -25,10 +25,10 @@ class BagCoder(ColumnCoder):
     ) -> tuple[RawTable, str, str, str | None] | None:
         """Return the table of a bag, its entity and value columns, and its count column (None without one)."""
         assert isinstance(attribute.type, Bag)
-        own = self.dataset.find_table(entity.name)
-        column = own.column(attribute.name) if own else None
-        if own is not None and column is not None and own.column_type(column).endswith("[]"):
-            return self._unnest_list_column(own, entity, column)
+        own_table = self.dataset.find_table(entity.name)
+        column = own_table.column(attribute.name) if own_table else None
+        if own_table is not None and column is not None and own_table.column_type(column).endswith("[]"):
+            return self._unnest_list_column(own_table, entity, column)
         names = bag_table_names(entity, attribute)
         table = self.dataset.find_table(*names)
         if table is None:
@@ -70,11 +70,11 @@ class BagCoder(ColumnCoder):
         return unnested, key or column, column, None
 
     def _bind_bag(self, entity: Entity, attribute: AttributeDeclaration) -> None:
-        found = self._find_bag_columns(entity, attribute)
-        if found is None:
+        bag_columns = self._find_bag_columns(entity, attribute)
+        if bag_columns is None:
             return
-        with self._collect_read_errors(found[0]):
-            self._code_bag_rows(entity, attribute, *found)
+        with self._collect_read_errors(bag_columns[0]):
+            self._code_bag_rows(entity, attribute, *bag_columns)
 
     def _code_bag_rows(
         self,

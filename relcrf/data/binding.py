@@ -174,7 +174,7 @@ class _Binder(BagCoder):
             hint = f"its columns are {listing(table.columns)}; name the key in the model: entity {entity.name}(column)"
             self.problems.append(Diagnostic("E211", message, DataLocation(table.location), hint))
         else:
-            kind = self._check_keys(entity, table, key)
+            key_type = self._check_keys(entity, table, key)
         columns = []
         for attribute in entity.attributes:
             if isinstance(attribute.type, Bag):
@@ -192,24 +192,24 @@ class _Binder(BagCoder):
         if key is None:
             return
         name, text = quoted(entity_table(entity.name)), text_sql(table, key)
-        typed = f"CAST({text} AS {kind})"
+        typed = f"CAST({text} AS {key_type})"
         if self.problems:
             keys = f"SELECT DISTINCT {typed} AS key FROM {table.scan} AS raw WHERE {text} IS NOT NULL"
             self._execute(f"CREATE OR REPLACE TABLE {name} AS {keys}")
-            self.key_types[entity.name] = kind
+            self.key_types[entity.name] = key_type
             return
         numbers = f"(row_number() OVER (ORDER BY {typed}) - 1)::INTEGER AS vid, {typed} AS key"
         self._execute(
             f"CREATE OR REPLACE TABLE {name} AS SELECT {', '.join([numbers, *columns])} FROM {table.scan} AS raw"
         )
-        self.key_types[entity.name] = kind
+        self.key_types[entity.name] = key_type
         (size,) = self._execute(f"SELECT count(*) FROM {name}")[0]
         self.bound.sizes[entity.name] = int(str(size))
 
     def _check_keys(self, entity: s.Entity, table: RawTable, key: str) -> str:
         """Report missing and duplicate keys, and return DuckDB's type of the keys."""
         text = text_sql(table, key)
-        rows, present, distinct, whole = self._execute(
+        rows, present, distinct, integers = self._execute(
             f"SELECT count(*), count(key), count(DISTINCT key), count({integer_sql('key')}) "
             f"FROM (SELECT {text} AS key FROM {table.scan} AS raw)"
         )[0]
@@ -222,7 +222,7 @@ class _Binder(BagCoder):
             assert duplicates
             message = f"two rows of {entity.name} have the key '{duplicates.value}'"
             self.problems.append(duplicates.diagnostic("E214", message, table, key, "keys must be distinct"))
-        return "BIGINT" if whole == present else "VARCHAR"
+        return "BIGINT" if integers == present else "VARCHAR"
 
     # Relations
 
@@ -230,25 +230,25 @@ class _Binder(BagCoder):
         self, relation: s.Relation | s.RandomRelation, table: RawTable, *, quiet: bool = False
     ) -> list[str | None]:
         """Return the columns of a relation's arguments, by name or else by position; None for a missing one."""
-        named = [table.column(p.name) for p in relation.parameters]
-        if all(named):
-            return named
+        by_name = [table.column(p.name) for p in relation.parameters]
+        if all(by_name):
+            return by_name
         attributes: set[str | None] = set()
         if isinstance(relation, s.Relation):
             attributes = {table.column(a.name) for a in relation.attributes}
         elif len(table.columns) > len(relation.parameters):
             attributes = {table.column(name) for name in state_column_names(relation)}
         free = [c for c in table.columns if c not in attributes]
-        if not any(named) and len(free) >= len(relation.parameters):
-            taken = free[: len(relation.parameters)]
+        if not any(by_name) and len(free) >= len(relation.parameters):
+            by_position = free[: len(relation.parameters)]
             if not quiet:
-                pairs = ", ".join(f"'{c}' for {p.name}" for c, p in zip(taken, relation.parameters, strict=True))
+                pairs = ", ".join(f"'{c}' for {p.name}" for c, p in zip(by_position, relation.parameters, strict=True))
                 self.bound.notes.append(f"{table.location}: using {pairs}")
-            return [*taken]
-        for parameter, column in zip(relation.parameters, named, strict=True) if not quiet else ():
+            return [*by_position]
+        for parameter, column in zip(relation.parameters, by_name, strict=True) if not quiet else ():
             if column is None:
-                self._report_missing_column(relation.name, parameter.name, table, guess=any(named))
-        return named
+                self._report_missing_column(relation.name, parameter.name, table, guess=any(by_name))
+        return by_name
 
     def _bind_relation(self, relation: s.Relation) -> None:
         table = self.dataset.find_table(relation.name)
@@ -363,8 +363,8 @@ class _Binder(BagCoder):
         name = listed_table(relation.name)
         table = self.dataset.find_table(relation.name)
         if table is None:
-            known = [t.name for t in self.dataset.tables.values()]
-            guess = suggestion(relation.name, known)
+            table_names = [t.name for t in self.dataset.tables.values()]
+            guess = suggestion(relation.name, table_names)
             remark = f" ({guess})" if guess else ""
             self.bound.notes.append(
                 f"the table '{s.fold_name(relation.name)}' is missing: every tuple is a query{remark}"

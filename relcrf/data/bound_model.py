@@ -128,18 +128,20 @@ class BoundModel:
             DataError: The table has no such column (E212).
         """
         table = self.dataset.find_table(entity)
-        found = table.column(column) if table else None
+        column_name = table.column(column) if table else None
         declared = self.spec.entity(entity)
-        if table is None or found is None or declared is None:
-            known = table.columns if table else ()
+        if table is None or column_name is None or declared is None:
+            columns = table.columns if table else ()
             message = f"the table of {entity} has no column '{column}'"
-            place = DataLocation(table.location if table else self.dataset.location)
+            location = DataLocation(table.location if table else self.dataset.location)
             raise DataError(
-                Diagnostic("E212", message, place, suggestion(column, known) or f"its columns are {listing(known)}")
+                Diagnostic(
+                    "E212", message, location, suggestion(column, columns) or f"its columns are {listing(columns)}"
+                )
             )
         key = table.column(declared.key)
         sql = (
-            f"SELECT coalesce({text_sql(table, found)}, '') AS c FROM {table.scan} AS raw "
+            f"SELECT coalesce({text_sql(table, column_name)}, '') AS c FROM {table.scan} AS raw "
             f"JOIN {quoted(entity_table(entity))} AS e "
             f"ON CAST(e.key AS VARCHAR) = {text_sql(table, key or '')} ORDER BY e.vid"
         )

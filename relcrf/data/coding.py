@@ -40,10 +40,10 @@ class Conversion:
 def text_sql(table: RawTable, column: str) -> str:
     """Return SQL of a column's cell as trimmed text, NULL if it is empty, for a query `FROM ... AS raw`."""
     cell = f"raw.{quoted(column)}"
-    kind = table.column_type(column)
-    if kind == "VARCHAR" or kind.startswith("ENUM"):
+    column_type = table.column_type(column)
+    if column_type == "VARCHAR" or column_type.startswith("ENUM"):
         return f"nullif(trim(CAST({cell} AS VARCHAR), E' \\t\\r\\n'), '')"
-    if kind in REAL_TYPES:
+    if column_type in REAL_TYPES:
         # Data frames store integers with missing values as floats: 5 as 5.0, a missing value as NaN.
         is_whole = f"{cell} = floor({cell}) AND abs({cell}) < {MAX_EXACT_INTEGER}"
         whole = f"CASE WHEN {is_whole} THEN CAST(CAST({cell} AS BIGINT) AS VARCHAR) "
@@ -103,8 +103,8 @@ class BadRows:
         notes = [] if self.original_row is None else [f"first occurrence in row {self.original_row}"]
         if self.count > 1:
             others = (f"row {row}" if value is None else f"row {row} ('{value}')" for row, value in self.examples[1:])
-            more = f" and {self.count - len(self.examples)} more" if self.count > len(self.examples) else ""
-            notes.append(f"also {', '.join(others)}{more}")
+            remaining = f" and {self.count - len(self.examples)} more" if self.count > len(self.examples) else ""
+            notes.append(f"also {', '.join(others)}{remaining}")
         return Diagnostic(code, message, DataLocation(table.location, self.examples[0][0], column), hint, tuple(notes))
 
 
@@ -169,13 +169,13 @@ def scan_with_row_numbers(table: RawTable) -> str:
 
 def _fetch_bad_rows(connection: duckdb.DuckDBPyConnection, query: str) -> BadRows | None:
     """Return the first rows and the count of a query for (row number, cell text, row that it repeats)."""
-    found = connection.execute(
+    rows = connection.execute(
         f"SELECT *, count(*) OVER () FROM ({query}) AS found(row, cell, earlier) ORDER BY row LIMIT {MAX_SHOWN_ROWS}"
     ).fetchall()
-    if not found:
+    if not rows:
         return None
-    _, _, earlier, count = found[0]
-    return BadRows(int(count), [(int(row), cell) for row, cell, _, _ in found], earlier)
+    _, _, earlier, count = rows[0]
+    return BadRows(int(count), [(int(row), cell) for row, cell, _, _ in rows], earlier)
 
 
 def text_list_sql(values: list[str] | tuple[str, ...]) -> str:
@@ -185,8 +185,8 @@ def text_list_sql(values: list[str] | tuple[str, ...]) -> str:
 
 def is_numeric(table: RawTable, column: str) -> bool:
     """Return True if a column has a numeric type; texts that look like numbers do not count."""
-    kind = table.column_type(column)
-    return kind in WHOLE_TYPES or kind in REAL_TYPES or kind.startswith("DECIMAL")
+    column_type = table.column_type(column)
+    return column_type in WHOLE_TYPES or column_type in REAL_TYPES or column_type.startswith("DECIMAL")
 
 
 def number_list_sql(texts: Sequence[str]) -> str | None:

@@ -169,9 +169,9 @@ class ColumnCoder:
         return None if code is None else (code, "")
 
     def _key_sql(self, entity: str, table: RawTable, column: str) -> str:
-        kind = self.key_types.get(entity, "VARCHAR")
+        key_type = self.key_types.get(entity, "VARCHAR")
         text = text_sql(table, column)
-        return integer_sql(text) if kind == "BIGINT" else text
+        return integer_sql(text) if key_type == "BIGINT" else text
 
     def _key_condition(self, entity: str, table: RawTable, column: str, alias: str, *, normalize: bool) -> str:
         """Return the join condition between a column of keys and an entity table.
@@ -180,11 +180,11 @@ class ColumnCoder:
             normalize: Also match cells that differ from the key in formatting, such as surrounding blanks. Without it
                 cells are compared unchanged, which is several times faster and never matches another key.
         """
-        kind, raw = table.column_type(column), f"raw.{quoted(column)}"
+        column_type, raw = table.column_type(column), f"raw.{quoted(column)}"
         key = f"{alias}.key"
-        if not normalize and kind == "VARCHAR":
+        if not normalize and column_type == "VARCHAR":
             return f"{key if self.key_types.get(entity) == 'VARCHAR' else f'CAST({key} AS VARCHAR)'} = {raw}"
-        if not normalize and kind in WHOLE_TYPES and self.key_types.get(entity) == "BIGINT":
+        if not normalize and column_type in WHOLE_TYPES and self.key_types.get(entity) == "BIGINT":
             return f"{key} = {raw}"
         return f"{key} = {self._key_sql(entity, table, column)}"
 

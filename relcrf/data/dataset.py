@@ -89,8 +89,8 @@ class Dataset:
                 self._add_value(name, table)
         elif isinstance(source, str) and source.startswith(SCHEMES):
             self.location = mask_url(source)
-            for found in read_server(source, self.store):
-                self._add_table(found)
+            for table in read_server(source, self.store):
+                self._add_table(table)
             self._require_tables(f"the database '{self.location}'", "use a database whose schema 'public' has tables")
         else:
             self._add_path(Path(source))
@@ -187,7 +187,7 @@ class Dataset:
             raise DataError(Diagnostic("E202", f"{description} has no table", hint=hint))
 
     def _add_value(self, name: str, table: Any) -> None:
-        place = f"table '{name}'"
+        location = f"table '{name}'"
         if isinstance(table, str | os.PathLike):
             path = Path(table)
             if not path.is_file():
@@ -200,12 +200,12 @@ class Dataset:
                 raise DataError(Diagnostic("E203", message, hint=hint))
             self._add_table(replace(tables[0], name=name))
         elif isinstance(table, Mapping):
-            self._add_table(SourceTable(name, place, add_columns(name, table, self.store)))
+            self._add_table(SourceTable(name, location, add_columns(name, table, self.store)))
         elif is_graph(table):
             for table_name, columns in graph_columns(table, f"{name}_nodes", f"{name}_edges").items():
                 self._add_value(table_name, columns)
         else:
-            self._add_table(SourceTable(name, place, add_frame(name, table, self.store)))
+            self._add_table(SourceTable(name, location, add_frame(name, table, self.store)))
 
     # Manifests
 
@@ -231,7 +231,7 @@ class Dataset:
         queries = [entry.source for entry in content.tables if isinstance(entry.source, QueryEntry)]
         if queries:
             source_tables |= {
-                found.name: found for found in run_queries(queries, list(source_tables.values()), self.store)
+                result.name: result for result in run_queries(queries, list(source_tables.values()), self.store)
             }
         for entry in content.tables:
             self._add_table(source_tables[entry.name], entry)
@@ -246,30 +246,30 @@ class Dataset:
                     raise DataError(Diagnostic("E232", problem, entry.source_location, hint))
                 if sql is not None:
                     return read_query(url, self.store, entry.name, sql)
-                found = read_server(url, self.store, schema=schema, table=table)
+                matches = read_server(url, self.store, schema=schema, table=table)
             case SqliteEntry(path, table):
-                found = read_database(path, self.store, table)
+                matches = read_database(path, self.store, table)
             case FileEntry(path, table_name):
                 tables = self._read_file(path)
                 if tables is None:
                     raise DataError(Diagnostic("E203", f"'{path.name}' is not a table file", entry.source_location))
-                found = [t for t in tables if t.name == table_name] if table_name is not None else tables
-                if len(found) != 1:
+                matches = [t for t in tables if t.name == table_name] if table_name is not None else tables
+                if len(matches) != 1:
                     message = (
                         f"'{path.name}' has no table '{table_name}'"
                         if table_name
-                        else f"'{path.name}' has {len(found)} tables"
+                        else f"'{path.name}' has {len(matches)} tables"
                     )
                     hint = f"""select one with table = "..."; it has {listing(t.name for t in tables)}"""
                     raise DataError(Diagnostic("E232", message, entry.source_location, hint))
             case _:
                 raise AssertionError(f"{entry.source} is a query")
-        return replace(found[0], name=entry.name)
+        return replace(matches[0], name=entry.name)
 
     def _add_table(self, source_table: SourceTable, entry: TableEntry | None = None) -> None:
         """Add a table, with its columns renamed as its manifest entry specifies."""
         try:
-            described = self.connection.execute(f"DESCRIBE SELECT * FROM {source_table.scan}").fetchall()
+            description_rows = self.connection.execute(f"DESCRIBE SELECT * FROM {source_table.scan}").fetchall()
         except duckdb.OutOfMemoryException as error:
             raise out_of_memory_error(error) from None
         except duckdb.Error as error:
@@ -280,7 +280,7 @@ class Dataset:
             raise DataError(
                 Diagnostic("E205", message, hint="names are compared without case and underscores; rename one of them")
             )
-        columns, types = (tuple(row[k] for row in described) for k in (0, 1))
+        columns, types = (tuple(row[k] for row in description_rows) for k in (0, 1))
         is_open = entry is not None and entry.is_open
         table = RawTable(
             source_table.name,
@@ -357,8 +357,8 @@ def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
             raise DataError(Diagnostic("E232", message, entry.columns_location, "rename that column as well"))
     selected = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(table.columns, columns, strict=True))
     # Locations identify tables: two tables of one file may differ in the names of their columns.
-    place = f"{table.location}, table '{table.name}'"
-    return replace(table, location=place, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
+    location = f"{table.location}, table '{table.name}'"
+    return replace(table, location=location, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
 
 
 def _reader_problem(reader: object) -> str | None:

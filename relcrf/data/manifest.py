@@ -169,8 +169,8 @@ class _ManifestReader:
             if not isinstance(entry, dict):
                 message = f"'tables.{name}' must be a TOML table"
                 self._add_problem(message, f'write [tables.{name}] and file = "..."', "tables", name)
-            elif (found := self._read_table(name, entry)) is not None:
-                entries.append(found)
+            elif (table := self._read_table(name, entry)) is not None:
+                entries.append(table)
         split = self.content.get("split")
         plan = self._read_split(split) if isinstance(split, dict) else None
         if self.problems:
@@ -183,14 +183,14 @@ class _ManifestReader:
     def _check_keys(self, table: Mapping[str, Any], keys: Mapping[str, type], path: tuple[str, ...]) -> bool:
         """Return True if a table has only these keys, each with a value of its type; report the others."""
         before = len(self.problems)
-        where = ".".join(path) or "the manifest"
+        section = ".".join(path) or "the manifest"
         for key, value in table.items():
             if key not in keys:
                 hint = suggestion(key, keys) or f"its keys are {listing(keys)}"
-                self._add_problem(f"{where} has no key '{key}'", hint, *path, key, code="E231")
+                self._add_problem(f"{section} has no key '{key}'", hint, *path, key, code="E231")
             elif not _has_type(value, keys[key]):
-                kind = "a table" if not path else _TYPE_NAMES[keys[key]]
-                self._add_problem(f"'{key}' must be {kind}, not {_format_value(value)}", None, *path, key)
+                expected = "a table" if not path else _TYPE_NAMES[keys[key]]
+                self._add_problem(f"'{key}' must be {expected}, not {_format_value(value)}", None, *path, key)
         return len(self.problems) == before
 
     # Tables

@@ -47,19 +47,19 @@ def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
     Raises:
         DataError: The columns have different lengths, or a value has an unsupported type (E203).
     """
-    place = DataLocation(f"table '{name}'")
+    location = DataLocation(f"table '{name}'")
     if not columns:
-        raise DataError(Diagnostic("E203", f"table '{name}' has no columns", place, "pass columns by name"))
+        raise DataError(Diagnostic("E203", f"table '{name}' has no columns", location, "pass columns by name"))
     lengths = {}
     for column, values in columns.items():
         if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
             message = f"column '{column}' of table '{name}' is a {type(values).__name__}"
-            raise DataError(Diagnostic("E203", message, place, "pass a list or a NumPy array"))
+            raise DataError(Diagnostic("E203", message, location, "pass a list or a NumPy array"))
         lengths[column] = len(values)
     if len(set(lengths.values())) > 1:
         notes = (", ".join(f"'{column}' has {n:,}" for column, n in lengths.items()),)
         message = f"the columns of table '{name}' have different lengths"
-        raise DataError(Diagnostic("E203", message, place, "every row needs a value in each column", notes))
+        raise DataError(Diagnostic("E203", message, location, "every row needs a value in each column", notes))
     try:
         if all(isinstance(values, np.ndarray) and values.ndim == 1 for values in columns.values()):
             return store.add_frame({str(column): values for column, values in columns.items()})
@@ -71,7 +71,7 @@ def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
     except (duckdb.Error, TypeError, ValueError) as error:
         message = f"table '{name}' has a value of an unsupported type"
         hint = "use numbers, strings, booleans, dates, or lists of them"
-        raise DataError(Diagnostic("E203", message, place, hint, (first_line(error),))) from None
+        raise DataError(Diagnostic("E203", message, location, hint, (first_line(error),))) from None
 
 
 def is_graph(value: Any) -> bool:

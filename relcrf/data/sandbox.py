@@ -25,15 +25,17 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
         DataError: The SQL is not a single SELECT, fails, or references its own result (E234).
     """
     tables = {source.name.lower(): source for source in source_tables}
-    named = {query.name.lower(): query for query in queries}
-    references = {name: _referenced_tables(query) for name, query in named.items()}
+    queries_by_name = {query.name.lower(): query for query in queries}
+    references = {name: _referenced_tables(query) for name, query in queries_by_name.items()}
     try:
         order = list(
-            TopologicalSorter({name: names & named.keys() for name, names in references.items()}).static_order()
+            TopologicalSorter(
+                {name: names & queries_by_name.keys() for name, names in references.items()}
+            ).static_order()
         )
     except CycleError as error:
         cycle = list(error.args[1])
-        query = named[cycle[0]]
+        query = queries_by_name[cycle[0]]
         message = f"the queries of the tables {listing(sorted(set(cycle)))} depend on each other"
         raise _query_error(query, message, "break the cycle") from None
     file, sandbox = store.new_folder() / "tables.duckdb", store.new_name("box")
@@ -52,11 +54,11 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         for name in order:
-            query = named[name]
+            query = queries_by_name[name]
             try:
                 connection.execute(f"CREATE TABLE {quoted(query.name)} AS\n{query.sql}")
             except duckdb.Error as error:
-                raise _execution_error(query, error, [*tables, *named]) from None
+                raise _execution_error(query, error, [*tables, *queries_by_name]) from None
     store.connection.execute(f"{attach} (READ_ONLY)")
     return [SourceTable(q.name, f"{q.file}, table '{q.name}'", f"{sandbox}.main.{quoted(q.name)}") for q in queries]
 

@@ -28,8 +28,8 @@ def stream_batches(relation: duckdb.DuckDBPyRelation, types: Mapping[str, type])
             if dtype is object:
                 ends = np.frombuffer(buffers.buffer(1), np.int32, column.length + 1, 4 * column.offset).tolist()
                 text = bytes(buffers.buffer(2))
-                pieces = (text[a:b].decode() for a, b in pairwise(ends))
-                batch[name] = np.fromiter(pieces, dtype=object, count=column.length)
+                texts = (text[a:b].decode() for a, b in pairwise(ends))
+                batch[name] = np.fromiter(texts, dtype=object, count=column.length)
             else:
                 offset = np.dtype(dtype).itemsize * column.offset
                 batch[name] = np.frombuffer(buffers.buffer(1), dtype, column.length, offset)

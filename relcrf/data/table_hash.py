@@ -19,8 +19,8 @@ def table_content_hash(bound: BoundModel, location: str) -> str:
     Args:
         location: The table's location, as shown in messages.
     """
-    known = bound.content_hashes
-    if location not in known:
+    hashes = bound.content_hashes
+    if location not in hashes:
         table = next(t for t in bound.dataset.tables.values() if t.location == location)
         path = Path(location)
         if path.is_file():
@@ -28,13 +28,13 @@ def table_content_hash(bound: BoundModel, location: str) -> str:
                 rows = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
         else:
             rows = hash_rows(bound.dataset, table)
-        known[location] = json.dumps([table.columns, table.types, rows])
-    return known[location]
+        hashes[location] = json.dumps([table.columns, table.types, rows])
+    return hashes[location]
 
 
 def hash_rows(dataset: Dataset, table: RawTable) -> str:
     """Return the number of rows of a table and their order-independent hash, which depends on DuckDB's version."""
     sql = f"SELECT count(*), bit_xor(hash(raw)), sum(hash(raw)::HUGEINT) FROM {table.scan} AS raw"
     with report_read_errors(table.location):
-        (found,) = dataset.connection.execute(sql).fetchall()
-    return "-".join(map(str, found))
+        (result,) = dataset.connection.execute(sql).fetchall()
+    return "-".join(map(str, result))

@@ -35,8 +35,8 @@ class TomlLocations:
                 elif open_quote == quote:
                     open_quote = None
 
-    def _add(self, path: tuple[str, ...], line: int, found: re.Match[str]) -> None:
-        start, end = found.span(1)
+    def _add(self, path: tuple[str, ...], line: int, match: re.Match[str]) -> None:
+        start, end = match.span(1)
         for length in range(1, len(path) + 1):
             self._spans.setdefault(path[:length], Span(self.source, line, start + 1, line, end + 1))
 

@@ -15,15 +15,15 @@ def friends(seed: int) -> dict[str, dict[str, np.ndarray]]:
     rng = np.random.default_rng(seed)
     people = np.array([f"p{k:02}" for k in range(PEOPLE)], dtype=object)
     circle = np.arange(PEOPLE) // CIRCLE_SIZE
-    smoky = rng.random(PEOPLE // CIRCLE_SIZE) < SMOKING_FRACTION
-    smokes = rng.random(PEOPLE) < np.where(smoky[circle], 0.85, 0.1)
-    ill = rng.random(PEOPLE) < np.where(smokes, 0.6, 0.1)
-    one, other = np.triu_indices(PEOPLE, 1)
-    near = rng.random(len(one)) < np.where(circle[one] == circle[other], 0.6, 0.005)
-    x, y = np.concatenate([one[near], other[near]]), np.concatenate([other[near], one[near]])
+    is_smoking_circle = rng.random(PEOPLE // CIRCLE_SIZE) < SMOKING_FRACTION
+    smokes = rng.random(PEOPLE) < np.where(is_smoking_circle[circle], 0.85, 0.1)
+    has_cancer = rng.random(PEOPLE) < np.where(smokes, 0.6, 0.1)
+    first, second = np.triu_indices(PEOPLE, 1)
+    linked = rng.random(len(first)) < np.where(circle[first] == circle[second], 0.6, 0.005)
+    x, y = np.concatenate([first[linked], second[linked]]), np.concatenate([second[linked], first[linked]])
     return {
         "person": {"id": people},
         "friends": {"x": people[x], "y": people[y]},
         "smokes": {"x": people, "value": smokes},
-        "cancer": {"x": people, "value": ill},
+        "cancer": {"x": people, "value": has_cancer},
     }

@@ -16,21 +16,27 @@ def web_pages(seed: int) -> dict[str, dict[str, np.ndarray]]:
     """Return the tables `page` with the column `site`, `link` within each site, and `page_words`."""
     rng = np.random.default_rng(seed)
     name = np.array([f"p{k:03}" for k in range(PAGES)], dtype=object)
-    kind, site = rng.integers(len(CATEGORIES), size=PAGES), np.arange(PAGES) % SITES
-    own = rng.random((PAGES, WORDS)) < CATEGORY_WORD_PROBABILITY
-    word = np.where(own, 6 * kind[:, None] + rng.integers(6, size=own.shape), 30 + rng.integers(60, size=own.shape))
+    category, site = rng.integers(len(CATEGORIES), size=PAGES), np.arange(PAGES) % SITES
+    is_specific = rng.random((PAGES, WORDS)) < CATEGORY_WORD_PROBABILITY
+    word = np.where(
+        is_specific,
+        6 * category[:, None] + rng.integers(6, size=is_specific.shape),
+        30 + rng.integers(60, size=is_specific.shape),
+    )
     source = np.repeat(np.arange(PAGES), LINKS)
     target = np.empty_like(source)
-    for at, page in enumerate(source):
-        near = (site == site[page]) & (np.arange(PAGES) != page)
-        alike = near & (kind == kind[page])
-        target[at] = rng.choice(
-            np.flatnonzero(alike if alike.any() and rng.random() < SAME_CATEGORY_PROBABILITY else near)
+    for k, page in enumerate(source):
+        same_site = (site == site[page]) & (np.arange(PAGES) != page)
+        same_category = same_site & (category == category[page])
+        target[k] = rng.choice(
+            np.flatnonzero(
+                same_category if same_category.any() and rng.random() < SAME_CATEGORY_PROBABILITY else same_site
+            )
         )
     return {
         "page": {
             "id": name,
-            "category": np.array(CATEGORIES, dtype=object)[kind],
+            "category": np.array(CATEGORIES, dtype=object)[category],
             "site": np.array([f"site{k + 1}" for k in site], dtype=object),
         },
         "link": {"source": name[source], "target": name[target]},

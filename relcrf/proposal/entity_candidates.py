@@ -50,9 +50,9 @@ def find_candidates(tables: list[TableProfile]) -> list[EntityCandidate]:
     candidates = [EntityCandidate(t.name, t, key) for t in tables if (key := _find_key(t)) is not None]
     _add_references(tables, candidates)
     _add_unlisted(tables, candidates)
-    known = {id(t.table) for t in candidates}
+    candidate_tables = {id(t.table) for t in candidates}
     for table in tables:
-        if id(table) in known or find_references(table, candidates):
+        if id(table) in candidate_tables or find_references(table, candidates):
             continue
         key = next((c.name for c in table.columns.values() if _may_be_key(c) and c.is_unique), None)
         if key is not None and (key == next(iter(table.columns)) or stem_name(key) == "id"):
@@ -72,9 +72,9 @@ def _may_be_key(column: ColumnProfile) -> bool:
 def _find_key(table: TableProfile) -> str | None:
     """Return the column that is a key by its name and by its values; None if there is none."""
     unique = [c for c in table.columns.values() if c.is_unique and _may_be_key(c)]
-    for wanted in ("id", stem_name(table.name), "key"):
+    for expected_stem in ("id", stem_name(table.name), "key"):
         for column in unique:
-            if column.name.lower() == wanted or stem_name(column.name) == wanted:
+            if column.name.lower() == expected_stem or stem_name(column.name) == expected_stem:
                 return column.name
     return None
 

@@ -92,15 +92,15 @@ class _Declarations:
     def render_relation(self, relation: ProposedRelation) -> str:
         arguments = ", ".join(f"{a.name}: {a.type_name}" for a in relation.arguments)
         attributes = ", ".join(f"{a.name} : {self._declare_type(a)}" for a in relation.attributes)
-        about = f"# {_single_line(relation.reason)}.\n"
+        reason = f"# {_single_line(relation.reason)}.\n"
         if relation is not self.target.relation:
             if relation.value_column is not None:
                 return ""
-            return f"{about}relation {relation.name}({arguments})" + (f" {{ {attributes} }}" if attributes else "")
+            return f"{reason}relation {relation.name}({arguments})" + (f" {{ {attributes} }}" if attributes else "")
         values = f" : 1..{relation.levels}" if relation.levels else ""
         guard = relation_guards(self.schema, relation)
         where = f" where {' and '.join(guard)}" if guard else ""
-        return f"{about}predict relation {relation.name}({arguments}){values}{where}"
+        return f"{reason}predict relation {relation.name}({arguments}){values}{where}"
 
 
 def _attribute_comment(attribute: ProposedAttribute) -> str:

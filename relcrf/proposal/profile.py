@@ -87,8 +87,8 @@ class TableProfile:
 
     def query_number(self, sql: str) -> int:
         """Return the single number that a query over the texts, which it calls `this`, results in."""
-        ((found,),) = self.connection.execute(f"WITH this AS (FROM {self.scan}) {sql}").fetchall()
-        return int(found or 0)
+        ((result,),) = self.connection.execute(f"WITH this AS (FROM {self.scan}) {sql}").fetchall()
+        return int(result or 0)
 
     def count_distinct(self, columns: Iterable[str]) -> int:
         """Return the number of distinct combinations of values in some columns."""
@@ -118,23 +118,23 @@ def profile_tables(dataset: Dataset) -> list[TableProfile]:
 
 
 def _profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
-    lists = [c for c in table.columns if table.column_type(c).endswith("]")]
-    plain = [c for c in table.columns if c not in lists]
-    texts = ", ".join(f"{text_sql(table, c)} AS {quoted(c)}" for c in plain) or "1 AS nothing"
+    list_columns = [c for c in table.columns if table.column_type(c).endswith("]")]
+    scalar_columns = [c for c in table.columns if c not in list_columns]
+    texts = ", ".join(f"{text_sql(table, c)} AS {quoted(c)}" for c in scalar_columns) or "1 AS nothing"
     scan = dataset.store.add_query(f"SELECT {texts} FROM {table.scan} AS raw")
     connection = dataset.connection
-    blocks, single = [], list(plain)
-    for prefix, names in _group_numbered_columns(plain):
-        block = _profile_numbered(connection, scan, prefix, names)
-        if block is not None:
-            blocks.append(block)
+    groups, single = [], list(scalar_columns)
+    for prefix, names in _group_numbered_columns(scalar_columns):
+        group = _profile_numbered(connection, scan, prefix, names)
+        if group is not None:
+            groups.append(group)
             single = [c for c in single if c not in names]
     columns = {c: column for c in single if (column := _profile_column(connection, scan, c))}
     ((rows,),) = connection.execute(f"SELECT count(*) FROM {scan}").fetchall()
-    for name in lists:
+    for name in list_columns:
         is_text = table.column_type(name).startswith("VARCHAR")
         columns[name] = ColumnProfile(name, "list" if is_text else "numbers", rows, rows, rows)
-    return TableProfile(table, connection, scan, int(rows), columns, tuple(blocks))
+    return TableProfile(table, connection, scan, int(rows), columns, tuple(groups))
 
 
 def _group_numbered_columns(columns: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
@@ -179,8 +179,10 @@ def _profile_column(connection: duckdb.DuckDBPyConnection, scan: str, name: str)
     values: tuple[str, ...] = ()
     if distinct <= MAX_ENUMERATION:
         order = number if kind in ("whole", "real") else c
-        found = connection.execute(f"SELECT {c} FROM {scan} WHERE {c} IS NOT NULL GROUP BY {c} ORDER BY {order}, {c}")
-        values = tuple(row[0] for row in found.fetchall())
+        value_rows = connection.execute(
+            f"SELECT {c} FROM {scan} WHERE {c} IS NOT NULL GROUP BY {c} ORDER BY {order}, {c}"
+        )
+        values = tuple(row[0] for row in value_rows.fetchall())
     is_number = kind in ("whole", "real")
     return ColumnProfile(
         name, kind, rows, present, distinct, low if is_number else None, high if is_number else None, values

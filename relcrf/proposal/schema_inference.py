@@ -598,7 +598,7 @@ class _SchemaInference:
 
     @staticmethod
     def _never_crosses(
-        home: TableProfile, key: str, column: str, relation: ProposedRelation, entity: ProposedEntity
+        own_table: TableProfile, key: str, column: str, relation: ProposedRelation, entity: ProposedEntity
     ) -> bool:
         assert relation.profile is not None
         a, b = (quoted(x.column) for x in relation.arguments_of(entity))
@@ -607,4 +607,4 @@ class _SchemaInference:
             f"SELECT count(*) FROM {relation.profile.scan} AS l JOIN this AS x ON x.{k} = l.{a} "
             f"JOIN this AS y ON y.{k} = l.{b} WHERE x.{c} <> y.{c}"
         )
-        return home.query_number(crossing) == 0
+        return own_table.query_number(crossing) == 0

@@ -52,14 +52,14 @@ def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[Predic
             raise UsageError(Diagnostic("E369", "these tables have nothing that could be predicted", hint=hint))
         return ranked[0][1], [target.name for _, target in ranked[1:9]]
     table, _, column = requested.partition(".")
-    named = [target for _, target in ranked if _matches_name(target, table, column)]
+    by_name = [target for _, target in ranked if _matches_name(target, table, column)]
     by_column = [target for _, target in ranked if not column and _has_column(target, table)]
-    if named or len(by_column) == 1:
-        (target, *_) = named or by_column
+    if by_name or len(by_column) == 1:
+        (target, *_) = by_name or by_column
         return target, [other.name for _, other in ranked if other is not target][:8]
-    known = [target.name for _, target in ranked]
-    hint = suggestion(requested, known) or (
-        f"choose one of {listing(known)}" if known else "add a column with few values"
+    names = [target.name for _, target in ranked]
+    hint = suggestion(requested, names) or (
+        f"choose one of {listing(names)}" if names else "add a column with few values"
     )
     raise UsageError(Diagnostic("E373", f"'{requested}' cannot be predicted", hint=hint))
 

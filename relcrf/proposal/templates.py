@@ -50,9 +50,9 @@ class _TemplateBuilder:
             return self.templates
         entity = self.target.entity
         assert entity is not None
-        many = len(self.target.attributes) > 1
+        has_several = len(self.target.attributes) > 1
         for attribute in self.target.attributes:
-            self._add_for_attribute(entity, attribute, f"_{attribute.name}" if many else "")
+            self._add_for_attribute(entity, attribute, f"_{attribute.name}" if has_several else "")
         for one, other in combinations(self.target.attributes, 2):
             x = _binder_name(entity.name)
             self._add(
@@ -309,14 +309,14 @@ def relation_guards(schema: ProposedSchema, relation: ProposedRelation) -> list[
         guards.append(f"{first.name} != {second.name}")
     for argument in relation.arguments:
         unary_relations = [
-            one
-            for one in schema.relations
-            if len(one.arguments) == 1 and one.arguments[0].entity is argument.entity is not None
-            and profile is not None and one.profile is not None
-            and count_unmatched_values(profile, argument.column, one.profile, one.arguments[0].column) == 0
+            candidate
+            for candidate in schema.relations
+            if len(candidate.arguments) == 1 and candidate.arguments[0].entity is argument.entity is not None
+            and profile is not None and candidate.profile is not None
+            and count_unmatched_values(profile, argument.column, candidate.profile, candidate.arguments[0].column) == 0
         ]  # fmt: skip
         if unary_relations:
-            guards.append(f"{min(unary_relations, key=lambda one: one.rows).name}({argument.name})")
+            guards.append(f"{min(unary_relations, key=lambda candidate: candidate.rows).name}({argument.name})")
     return guards
 
 

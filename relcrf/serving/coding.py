@@ -112,10 +112,10 @@ class _RequestCoder:
         return self.result
 
     def _find_table(self, name: str) -> RequestTable:
-        found = self.request.get(s.fold_name(name))
-        if found is None:
+        table = self.request.get(s.fold_name(name))
+        if table is None:
             raise FastPathUnavailable(f"no table '{name}'")
-        return found
+        return table
 
     def _code_domain(self, name: str, column: str, values: Sequence[Any]) -> list[int | None]:
         domain = self.spec.domain(name)
@@ -147,10 +147,10 @@ class _RequestCoder:
         if isinstance(declared.type, Vector):
             vectors = cells.parse_vectors(column, values)
             return CodedColumn(f"DOUBLE[{len(vectors[0])}]", vectors)
-        found = cells.parse_scalars(column, values, declared.type)
+        scalars = cells.parse_scalars(column, values, declared.type)
         if declared.predicted:
-            return CodedColumn("INTEGER", [None if value is None else int(value) for value in found])
-        return CodedColumn(DUCKDB_TYPES[declared.type], found)
+            return CodedColumn("INTEGER", [None if value is None else int(value) for value in scalars])
+        return CodedColumn(DUCKDB_TYPES[declared.type], scalars)
 
     # Entities
 
@@ -162,18 +162,18 @@ class _RequestCoder:
         texts = cells.parse_texts(key, table.columns[key])
         vids = self.keys[entity.name] = cells.parse_keys(key, table.columns[key])
         order = sorted(range(len(texts)), key=lambda row: vids[texts[row] or ""])
-        kind = "BIGINT" if all(map(cells.INTEGER_PATTERN.fullmatch, vids)) else "VARCHAR"
+        key_type = "BIGINT" if all(map(cells.INTEGER_PATTERN.fullmatch, vids)) else "VARCHAR"
         columns = {"vid": CodedColumn("INTEGER", range(len(vids)))}
-        columns["key"] = CodedColumn(kind, [int(k) for k in vids] if kind == "BIGINT" else list(vids))
+        columns["key"] = CodedColumn(key_type, [int(k) for k in vids] if key_type == "BIGINT" else list(vids))
         self.result.sizes[entity.name] = len(vids)
         for declared in entity.attributes:
             if isinstance(declared.type, Bag):
                 self._code_bag(entity, table, declared, declared.type)
                 continue
-            found = self._code_attribute(table, declared)
+            coded = self._code_attribute(table, declared)
             if isinstance(declared.type, Vector):
-                self.result.vector_lengths[entity.name, declared.name] = len(found.values[0])
-            columns[attribute_column(declared.name)] = CodedColumn(found.type, [found.values[row] for row in order])
+                self.result.vector_lengths[entity.name, declared.name] = len(coded.values[0])
+            columns[attribute_column(declared.name)] = CodedColumn(coded.type, [coded.values[row] for row in order])
         self.result.tables[entity_table(entity.name)] = columns
 
     # Bags
@@ -234,7 +234,7 @@ class _RequestCoder:
     # Relations
 
     def _code_arguments(self, relation: s.Relation | s.RandomRelation, table: RequestTable) -> list[list[int | None]]:
-        found = []
+        arguments = []
         for parameter in relation.parameters:
             column = table.column(parameter.name)
             if column is None:
@@ -245,8 +245,8 @@ class _RequestCoder:
                 values = self._code_domain(parameter.type_name, column, table.columns[column])
             if None in values:
                 raise FastPathUnavailable(f"a tuple of '{table.name}' lacks an argument")
-            found.append(values)
-        return found
+            arguments.append(values)
+        return arguments
 
     def _add_tuples(
         self, name: str, table: RequestTable, arguments: Sequence[Sequence[Any]], values: Mapping[str, CodedColumn]

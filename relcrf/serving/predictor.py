@@ -117,7 +117,7 @@ class Predictor:
             result = self._predict_fast(request, attribute)
         except FastPathUnavailable as error:
             reason = str(error)
-            columns = {given.name: given.columns for given in request.values()}
+            columns = {table.name: table.columns for table in request.values()}
             result = self._fit.predict(Dataset(columns), **self._settings).table(attribute)
         with self._lock:
             self._seconds.append(time.perf_counter() - started)
@@ -137,17 +137,17 @@ class Predictor:
         return ServingReport(n_requests, sum(reasons.values()), reasons, p50, p95, p99, slowest)
 
     def _resolve_attribute(self, attribute: str | None) -> str:
-        known = self.attributes
-        found = [name for name in known if attribute in (name, name.partition(".")[2] or name)]
-        if attribute is None and len(known) == 1:
-            found = known
-        if len(found) != 1:
+        attributes = self.attributes
+        matches = [name for name in attributes if attribute in (name, name.partition(".")[2] or name)]
+        if attribute is None and len(attributes) == 1:
+            matches = attributes
+        if len(matches) != 1:
             message = f"no predicted attribute '{attribute}'"
             if attribute is None:
                 message = "the model predicts several attributes, and none is selected"
-            hint = suggestion(attribute or "", known) or f"choose one of {listing(known)}"
+            hint = suggestion(attribute or "", attributes) or f"choose one of {listing(attributes)}"
             raise UsageError(Diagnostic("E310", message, hint=hint))
-        return found[0]
+        return matches[0]
 
     def _predict_fast(self, request: Mapping[str, RequestTable], attribute: str) -> Frame:
         learned = self._fit.learned

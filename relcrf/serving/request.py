@@ -64,23 +64,23 @@ class RequestSchema:
     @cached_property
     def tables(self) -> dict[str, ExpectedTable]:
         """The tables that the model reads, by their folded names."""
-        found: list[ExpectedTable] = []
+        expected: list[ExpectedTable] = []
         for entity in self.spec.entities:
-            found.append(_expected_entity_table(entity))
+            expected.append(_expected_entity_table(entity))
             for attribute in entity.attributes:
                 if isinstance(attribute.type, Bag):
                     columns = (entity.name, entity.key, *bag_value_names(attribute), "count")
-                    rowless, names = (entity.name, attribute.name), bag_table_names(entity, attribute)
-                    found += [ExpectedTable(name, columns, rowless) for name in names]
+                    empty_columns, names = (entity.name, attribute.name), bag_table_names(entity, attribute)
+                    expected += [ExpectedTable(name, columns, empty_columns) for name in names]
         for relation in self.spec.relations:
             names = tuple(p.name for p in relation.parameters)
             attributes = tuple(a.name for a in relation.attributes)
-            found.append(ExpectedTable(relation.name, (*names, *attributes), (*names, *attributes)))
+            expected.append(ExpectedTable(relation.name, (*names, *attributes), (*names, *attributes)))
         for random in self.spec.random_relations:
             names = tuple(p.name for p in random.parameters)
             columns = (*names, *state_column_names(random))
-            found.append(ExpectedTable(random.name, columns, names))
-        return {fold_name(e.name): e for e in reversed(found)}
+            expected.append(ExpectedTable(random.name, columns, names))
+        return {fold_name(e.name): e for e in reversed(expected)}
 
     def read(self, tables: Mapping[str, Any]) -> dict[str, RequestTable]:
         """Return the tables of a request by their folded names; missing ones are empty, except for random relations.
@@ -91,35 +91,35 @@ class RequestSchema:
         if not isinstance(tables, Mapping):
             message = f"a request must map table names to rows, not be a {type(tables).__name__}"
             raise DataError(Diagnostic("E203", message, hint='write {"page": [{"id": "new"}]}'))
-        found: dict[str, RequestTable] = {}
+        request: dict[str, RequestTable] = {}
         for name, value in ((str(key), value) for key, value in tables.items()):
             expected = self.tables.get(fold_name(name))
             if expected is None:
-                known = [e.name.lower() for e in self.tables.values()]
-                hint = suggestion(name, known) or f"its tables are {listing(known)}"
+                names = [e.name.lower() for e in self.tables.values()]
+                hint = suggestion(name, names) or f"its tables are {listing(names)}"
                 raise DataError(Diagnostic("E248", f"the model does not read a table '{name}'", hint=hint))
-            given = RequestTable(name, _columns(name, value) or {column: [] for column in expected.empty_columns})
+            table = RequestTable(name, _columns(name, value) or {column: [] for column in expected.empty_columns})
             if isinstance(value, Mapping | list | tuple):
-                _require_known_columns(given, expected)
-            found[fold_name(name)] = given
-        self._add_missing_tables(found)
-        return found
+                _require_known_columns(table, expected)
+            request[fold_name(name)] = table
+        self._add_missing_tables(request)
+        return request
 
-    def _add_missing_tables(self, found: dict[str, RequestTable]) -> None:
+    def _add_missing_tables(self, request: dict[str, RequestTable]) -> None:
         """Add an empty table for each missing one, except for random relations: their tuples are then queries."""
         for entity in self.spec.entities:
-            own = self._add_empty(found, entity.name)
+            own_table = self._add_empty(request, entity.name)
             for attribute in entity.attributes:
-                if isinstance(attribute.type, Bag) and own.column(attribute.name) is None:
+                if isinstance(attribute.type, Bag) and own_table.column(attribute.name) is None:
                     names = bag_table_names(entity, attribute)
-                    if not any(fold_name(name) in found for name in names):
-                        self._add_empty(found, names[0])
+                    if not any(fold_name(name) in request for name in names):
+                        self._add_empty(request, names[0])
         for relation in self.spec.relations:
-            self._add_empty(found, relation.name)
+            self._add_empty(request, relation.name)
 
-    def _add_empty(self, found: dict[str, RequestTable], name: str) -> RequestTable:
+    def _add_empty(self, request: dict[str, RequestTable], name: str) -> RequestTable:
         empty = RequestTable(name, {column: [] for column in self.tables[fold_name(name)].empty_columns})
-        return found.setdefault(fold_name(name), empty)
+        return request.setdefault(fold_name(name), empty)
 
 
 def _expected_entity_table(entity: Entity) -> ExpectedTable:
@@ -137,9 +137,9 @@ def _expected_entity_table(entity: Entity) -> ExpectedTable:
 def _require_known_columns(table: RequestTable, expected: ExpectedTable) -> None:
     for column in table.columns:
         if not expected.accepts(column):
-            known = [c for c in expected.columns if isinstance(c, str)]
+            columns = [c for c in expected.columns if isinstance(c, str)]
             message = f"the model does not read a column '{column}' of '{table.name}'"
-            hint = suggestion(column, known) or f"its columns are {listing(known)}"
+            hint = suggestion(column, columns) or f"its columns are {listing(columns)}"
             raise DataError(Diagnostic("E249", message, DataLocation(f"table '{table.name}'"), hint))
 
 
@@ -150,8 +150,8 @@ def _columns(name: str, value: Any) -> dict[str, list[Any]]:
     if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(row, Mapping) for row in value):
         names = dict.fromkeys(column for row in value for column in row)
         return {str(column): [_plain_value(row.get(column)) for row in value] for column in names}
-    if (found := _frame_columns(value)) is not None:
-        return {str(column): [_plain_value(cell) for cell in cells] for column, cells in found}
+    if (frame_columns := _frame_columns(value)) is not None:
+        return {str(column): [_plain_value(cell) for cell in cells] for column, cells in frame_columns}
     message = f"table '{name}' is a {type(value).__name__}, not a row, a list of rows or a data frame"
     raise DataError(Diagnostic("E203", message, hint="pass a mapping, a list of mappings, or a data frame"))
 

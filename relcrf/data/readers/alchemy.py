@@ -83,10 +83,10 @@ class AlchemyReader(AbstractReader):
                 _flush(predicate, store)
         for name, predicate in predicates.items():
             _flush(predicate, store)
-            columns = _argument_columns(predicate.arity)
+            names = _argument_columns(predicate.arity)
             if predicate.has_values or predicate.is_signed:
-                columns.append("value")
-            scan, numbered = (f"(SELECT {', '.join(c)} FROM {predicate.table})" for c in (columns, ["line", *columns]))
+                names.append("value")
+            scan, numbered = (f"(SELECT {', '.join(c)} FROM {predicate.table})" for c in (names, ["line", *names]))
             yield SourceTable(name, f"{path}, predicate {name}", scan, numbered)
 
 

@@ -20,7 +20,9 @@ class JsonlReader(AbstractReader):
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[SourceTable]:
         file = f"{store.file_literal(path)}, format = 'newline_delimited', hive_partitioning = false"
-        described = store.connection.execute(f"DESCRIBE SELECT * FROM read_json({file}, sample_size = -1)").fetchall()
-        types = {str(row[0]): row[1] if _PRESERVED_TYPES.fullmatch(row[1]) else "VARCHAR" for row in described}
+        description_rows = store.connection.execute(
+            f"DESCRIBE SELECT * FROM read_json({file}, sample_size = -1)"
+        ).fetchall()
+        types = {str(row[0]): row[1] if _PRESERVED_TYPES.fullmatch(row[1]) else "VARCHAR" for row in description_rows}
         columns = ", ".join(f"{quoted(column)}: {literal(kind)}" for column, kind in types.items())
         yield SourceTable(name, str(path), f"read_json({file}, columns = {{{columns}}})")

@@ -56,19 +56,21 @@ def read_server(url: str, store: Store, *, schema: str = "public", table: str | 
         DataError: The server cannot be reached, or has no such table (E235).
         UsageError: The driver is not installed (E351).
     """
-    with _connect(url) as (connection, place):
-        listed = connection.execute(
+    with _connect(url) as (connection, server):
+        rows = connection.execute(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY table_name", [schema]
         ).fetchall()
-        names = [row[0] for row in listed]
+        names = [row[0] for row in rows]
         if table is not None and table not in names:
             hint = suggestion(table, names) or f"the schema '{schema}' has {listing(names) or 'none'}"
             raise DataError(
-                Diagnostic("E235", f"the table '{schema}.{table}' does not exist", DataLocation(place), hint)
+                Diagnostic("E235", f"the table '{schema}.{table}' does not exist", DataLocation(server), hint)
             )
         return [
             SourceTable(
-                t, f"{place}, table {schema}.{t}", _copy_query(connection, f"TABLE {quoted(schema)}.{quoted(t)}", store)
+                t,
+                f"{server}, table {schema}.{t}",
+                _copy_query(connection, f"TABLE {quoted(schema)}.{quoted(t)}", store),
             )
             for t in (names if table is None else [table])
         ]
@@ -76,29 +78,29 @@ def read_server(url: str, store: Store, *, schema: str = "public", table: str | 
 
 def read_query(url: str, store: Store, name: str, sql: str) -> SourceTable:
     """Return the rows of a query on a server; raises the same errors as `read_server`."""
-    with _connect(url) as (connection, place):
-        return SourceTable(name, f"{place}, table '{name}'", _copy_query(connection, sql, store))
+    with _connect(url) as (connection, server):
+        return SourceTable(name, f"{server}, table '{name}'", _copy_query(connection, sql, store))
 
 
 @contextmanager
 def _connect(url: str) -> Iterator[tuple[Any, str]]:
     """Open a read-only session on one snapshot of the database; yield it and the server's location for messages."""
     psycopg = import_extra("psycopg", "postgres", "a PostgreSQL source")
-    place = mask_url(url)
+    location = mask_url(url)
     try:
         with psycopg.connect(url, connect_timeout=10, client_encoding="utf8") as connection:
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.execute("SET SESSION default_transaction_read_only = on")
-            yield connection, place
+            yield connection, location
     except psycopg.Error as error:
         notes = tuple(line.strip() for line in str(error).splitlines() if line.strip())[:4]
         hint = "fix the SQL, or request read access" if error.sqlstate else "check that psql accepts the same URL"
-        raise DataError(Diagnostic("E235", f"{place} cannot be read", DataLocation(place), hint, notes)) from None
+        raise DataError(Diagnostic("E235", f"{location} cannot be read", DataLocation(location), hint, notes)) from None
     except duckdb.Error as error:
         notes = (first_line(error),)
         raise DataError(
-            Diagnostic("E235", f"rows of {place} cannot be stored", DataLocation(place), notes=notes)
+            Diagnostic("E235", f"rows of {location} cannot be stored", DataLocation(location), notes=notes)
         ) from None
 
 
@@ -112,14 +114,14 @@ def _copy_query(connection: Any, sql: str, store: Store) -> str:
     """Copy the rows of a query: the server's CSV text is written to a file in chunks, which DuckDB reads."""
     query = f"(\n{sql.strip().rstrip(';')}\n) AS q"
     # As a prepared statement, the text can only be a single statement, and so cannot close the parentheses of COPY.
-    described = connection.execute(f"SELECT * FROM {query} LIMIT 0", prepare=True).description
-    columns = [(column.name, column.type_code) for column in described]
+    description = connection.execute(f"SELECT * FROM {query} LIMIT 0", prepare=True).description
+    columns = [(column.name, column.type_code) for column in description]
     file = store.new_folder() / "rows.csv"
     selected = ", ".join(f"to_json({quoted(c)})" if kind in _ARRAY_TYPES else quoted(c) for c, kind in columns)
     copy = f"COPY (SELECT {selected} FROM {query}) TO STDOUT (FORMAT csv)"
-    with file.open("wb") as out, connection.cursor() as cursor, cursor.copy(copy) as chunks:
+    with file.open("wb") as output, connection.cursor() as cursor, cursor.copy(copy) as chunks:
         for chunk in chunks:
-            out.write(chunk)
+            output.write(chunk)
     types = ", ".join(f"c{k}: {literal(_TYPES.get(kind, 'VARCHAR'))}" for k, (_, kind) in enumerate(columns))
     values = ", ".join(
         (f"""from_json(c{k}, '["{_ARRAY_TYPES[kind]}"]')""" if kind in _ARRAY_TYPES else f"c{k}")

@@ -225,7 +225,7 @@ class ColumnCoder:
         condition = f"{text_sql(table, column)} IS NOT NULL AND {row_filter} AND NOT {matches[1]}"
         if bad := find_bad_rows(self.connection, table, column, condition):
             hint = f"every value of this column must be a key in the table of {type_name}"
-            self.problems.append(bad.diagnostic("E219", f"there is no {type_name} '{bad.value}'", table, column, hint))
+            self.problems.append(bad.diagnostic("E219", f"unknown {type_name} '{bad.value}'", table, column, hint))
 
     def _report_missing_column(self, owner: str, column: str, table: RawTable, *, guess: bool = True) -> None:
         hint = suggestion(column, table.columns) if guess else None

@@ -130,8 +130,8 @@ def with_value(row, column, value):
             "the key of a Pet is missing",
             "row 4, column 'id'",
         ),
-        ("E219", {"likes": [{"who": "a", "whom": "x", "score": "1"}]}, "there is no Pet 'x'", "row 1, column 'whom'"),
-        ("E219", {"pet_words": [{"pet": "q", "word": "w"}]}, "there is no Pet 'q'", "row 1, column 'pet'"),
+        ("E219", {"likes": [{"who": "a", "whom": "x", "score": "1"}]}, "unknown Pet 'x'", "row 1, column 'whom'"),
+        ("E219", {"pet_words": [{"pet": "q", "word": "w"}]}, "unknown Pet 'q'", "row 1, column 'pet'"),
         (
             "E220",
             {"likes": [{"who": "a", "whom": "b", "score": "1"}, {"who": "a", "whom": "b", "score": "2"}]},

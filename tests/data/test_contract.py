@@ -35,10 +35,12 @@ def check(folder, capsys, monkeypatch, **changed):
     code, found = json_command(capsys, monkeypatch, "check", folder / "model.rcrf", "--data", folder)
     errors = []
     for error in found.get("errors", []):
-        place = error["place"]
-        assert place["table"] == str(folder / f"{place['table'].rpartition('/')[2]}"), "the file is named as a path"
-        table = place["table"].rpartition("/")[2].removesuffix(".csv")
-        errors.append((error["code"], table, place["row"], place["column"], " ".join(error["notes"])))
+        location = error["place"]
+        assert location["table"] == str(folder / f"{location['table'].rpartition('/')[2]}"), (
+            "the file is named as a path"
+        )
+        table = location["table"].rpartition("/")[2].removesuffix(".csv")
+        errors.append((error["code"], table, location["row"], location["column"], " ".join(error["notes"])))
     return code, errors
 
 
@@ -215,9 +217,9 @@ def faults(model, data):
     found = {}
     for error in caught.value.diagnostics:
         table = error.location.table.rpartition("/")[2].removeprefix("table ").strip("'").partition(".")[0]
-        place = (error.code, table, error.location.row, error.location.column)
-        assert place not in found, "each fault is reported once"
-        found[place] = " ".join(error.notes)
+        location = (error.code, table, error.location.row, error.location.column)
+        assert location not in found, "each fault is reported once"
+        found[location] = " ".join(error.notes)
     return found
 
 
@@ -234,9 +236,9 @@ def test_check_command_reports_all_faults(tmp_path, capsys, monkeypatch):
     folder.mkdir()
     dataset("csv", WIDE_BAD, folder)
     code, found = json_command(capsys, monkeypatch, "check", tmp_path / "wide.rcrf", "--data", folder)
-    places = [(e["code"], e["place"]["table"], e["place"]["row"], e["place"]["column"]) for e in found["errors"]]
+    locations = [(e["code"], e["place"]["table"], e["place"]["row"], e["place"]["column"]) for e in found["errors"]]
     assert code == 3
-    assert sorted(places) == sorted((c, str(folder / f"{t}.csv"), row, column) for c, t, row, column in WIDE_FAULTS)
+    assert sorted(locations) == sorted((c, str(folder / f"{t}.csv"), row, column) for c, t, row, column in WIDE_FAULTS)
 
 
 @pytest.mark.parametrize("single", sorted(WIDE_FAULTS))
@@ -244,7 +246,7 @@ def test_bad_table_causes_no_faults_in_other_tables(tmp_path, single):
     """Check that a table with faults causes none in other tables, unless they refer to missing rows."""
     table = single[1]
     found = faults(WIDE_MODEL, dataset("csv", WIDE_GOOD | {table: WIDE_BAD[table]}, tmp_path))
-    assert found == {place: notes for place, notes in WIDE_FAULTS.items() if place[1] == table}
+    assert found == {location: notes for location, notes in WIDE_FAULTS.items() if location[1] == table}
 
 
 def test_unusable_table_does_not_hide_other_faults(tmp_path):
@@ -256,10 +258,12 @@ def test_unusable_table_does_not_hide_other_faults(tmp_path):
     del changed["topic"]
     model = WIDE_MODEL + "relation Near(a: Page, b: Page)\n"
     found = set(faults(model, dataset("csv", changed, tmp_path)))
-    assert {place for place in found if place[1] == "school"} == {("E204", "school", None, None)}
+    assert {location for location in found if location[1] == "school"} == {("E204", "school", None, None)}
     # Faults that need the keys of pages, or the missing column.
-    hidden = {place for place in WIDE_FAULTS if place[0] in ("E214", "E219") or place[3] in ("id", "source")}
-    expected = {place for place in WIDE_FAULTS if place[1] in ("page", "page_word", "link")} - hidden
+    hidden = {
+        location for location in WIDE_FAULTS if location[0] in ("E214", "E219") or location[3] in ("id", "source")
+    }
+    expected = {location for location in WIDE_FAULTS if location[1] in ("page", "page_word", "link")} - hidden
     broken = {
         ("E204", "school", None, None),
         ("E210", tmp_path.name, None, None),
@@ -277,7 +281,7 @@ def test_every_missing_argument_is_reported(tmp_path):
     assert found == [
         ("E212", "the table of R has no column 'a'"),
         ("E212", "the table of R has no column 'c'"),
-        ("E219", "there is no E '7'"),
+        ("E219", "unknown E '7'"),
     ]
 
 

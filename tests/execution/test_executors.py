@@ -39,13 +39,13 @@ def shards(tmp_path_factory):
 def executor(request):
     match request.param:
         case "serial":
-            made = SerialExecutor()
+            instance = SerialExecutor()
         case "pool":
-            made = PoolExecutor(2)
+            instance = PoolExecutor(2)
         case "spark":
-            made = SparkExecutor(request.getfixturevalue("spark"))
-    with made:
-        yield made
+            instance = SparkExecutor(request.getfixturevalue("spark"))
+    with instance:
+        yield instance
 
 
 def learn(executor, shards, task=lambda evaluation: LogisticLoss()):
@@ -62,7 +62,7 @@ def learn(executor, shards, task=lambda evaluation: LogisticLoss()):
 
 
 @pytest.fixture(scope="module")
-def learnt(shards):
+def learned(shards):
     """Return the state that a single process learns."""
     return learn(SerialExecutor(), shards)
 
@@ -73,20 +73,20 @@ def assert_same_bits(state, other):
     assert state.gradient.tobytes() == other.gradient.tobytes()
 
 
-def test_learning_decreases_objective(learnt, shards):
+def test_learning_decreases_objective(learned, shards):
     at_zero, _ = SerialExecutor().map_reduce(partial(LogisticLoss(), weights=ZEROS), shards)
-    assert learnt.value < 0.2 * at_zero
+    assert learned.value < 0.2 * at_zero
 
 
-def test_all_executors_learn_same_bits(executor, shards, learnt):
-    assert_same_bits(learn(executor, shards), learnt)
+def test_all_executors_learn_same_bits(executor, shards, learned):
+    assert_same_bits(learn(executor, shards), learned)
 
 
 @pytest.mark.parametrize("workers", [1, 3, 20])
-def test_any_number_of_workers_gives_same_bits(workers, shards, learnt):
+def test_any_number_of_workers_gives_same_bits(workers, shards, learned):
     with PoolExecutor(workers) as pool:
-        value, gradient = pool.map_reduce(partial(LogisticLoss(), weights=learnt.point), shards)
-    assert (value, gradient.tobytes()) == (learnt.value, learnt.gradient.tobytes())
+        value, gradient = pool.map_reduce(partial(LogisticLoss(), weights=learned.point), shards)
+    assert (value, gradient.tobytes()) == (learned.value, learned.gradient.tobytes())
 
 
 def test_results_have_order_of_shards(executor, shards):
@@ -106,9 +106,9 @@ def test_data_error_of_task_keeps_its_diagnostic(executor, shards):
     assert raised.value.__notes__ == [f"in shard {shards[3]}"]
 
 
-@pytest.mark.parametrize("made", [SerialExecutor, lambda: PoolExecutor(2)], ids=["serial", "pool"])
-def test_exception_of_task_notes_the_shard(made, shards):
-    with made() as executor:
+@pytest.mark.parametrize("make_executor", [SerialExecutor, lambda: PoolExecutor(2)], ids=["serial", "pool"])
+def test_exception_of_task_notes_the_shard(make_executor, shards):
+    with make_executor() as executor:
         with pytest.raises(ZeroDivisionError, match="three") as raised:
             executor.map(fail, shards)
         assert raised.value.__notes__ == [f"in shard {shards[3]}"]
@@ -142,10 +142,10 @@ def test_closed_pool_can_be_used_again(shards):
     assert first != second
 
 
-def test_killing_working_process_keeps_all_bits(shards, learnt):
+def test_killing_working_process_keeps_all_bits(shards, learned):
     with PoolExecutor(2) as pool:
         victim = pool.map(process, shards)[0][1]
-        learn_and_kill(pool, shards, learnt, victim)
+        learn_and_kill(pool, shards, learned, victim)
         after = {pid for _, pid in pool.map(process, shards)}
     assert victim not in after
     assert len(after) == 2
@@ -230,9 +230,9 @@ def test_examples_of_docs_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_killing_spark_executor_keeps_all_bits(spark, shards, learnt):
+def test_killing_spark_executor_keeps_all_bits(spark, shards, learned):
     executors = await_executors(2)
-    learn_and_kill(SparkExecutor(spark), shards, learnt, executors[0])
+    learn_and_kill(SparkExecutor(spark), shards, learned, executors[0])
     assert gone(executors[:1])
 
 
@@ -259,8 +259,8 @@ def test_repeated_failure_in_spark_raises_e364(spark, shards):
     assert f"in shard {shards[3]}" in problem.notes
 
 
-def learn_and_kill(executor, shards, learnt, victim):
-    """Learn while a shard of the tenth evaluation kills the process `victim`, and compare with `learnt`."""
+def learn_and_kill(executor, shards, learned, victim):
+    """Learn while a shard of the tenth evaluation kills the process `victim`, and compare with `learned`."""
     found = learn(executor, shards, lambda evaluation: LogisticLoss(victim=victim if evaluation == 10 else None))
     assert gone([victim])
-    assert_same_bits(found, learnt)
+    assert_same_bits(found, learned)

@@ -101,7 +101,7 @@ def test_texts_with_blanks_take_the_slow_path(run):
         ({"pages": {"id": 1}}, "E248", "did you mean 'page'"),
         ({"page": {"id": 1, "categry": "x"}}, "E249", "did you mean 'category'"),
         ({"page": {"id": 1, "category": "cours"}}, "E216", "did you mean 'course'"),
-        ({"page": {"id": 1}, "link": {"source": 1, "target": 2}}, "E219", "there is no Page '2'"),
+        ({"page": {"id": 1}, "link": {"source": 1, "target": 2}}, "E219", "unknown Page '2'"),
         ({"page": [{"id": 1}, {"id": 1}]}, "E214", "two rows of Page"),
         ({"page": {"category": "course"}}, "E211", "no key column"),
         ({"page": 5}, "E203", "not a row, a list of rows or a data frame"),
@@ -162,17 +162,17 @@ def test_attributes_of_every_type_and_random_relations():
     columns["E"]["v"] = [v.tolist() for v in columns["E"]["v"]]
     fit = model.fit(relcrf.Dataset(columns), "pseudo")
     predictor = Predictor(fit, inference="enumeration")
-    asked = {**tables, "E": [{**row, "d": None} if k < 2 else row for k, row in enumerate(rows[:4])]}
-    asked["R"] = [row for row in tables["R"] if row["a"] in ("e0", "e1", "e2", "e3")]
-    asked["Near"] = [{"a": "e0", "b": "e1"}, {"a": "e1", "b": "e2", "value": None}, {"a": "e2", "b": "e3"}]
-    asked["Near"] = [{"value": True, **row} for row in asked["Near"]]
-    found = predictor.predict(asked, "E.d")
+    request = {**tables, "E": [{**row, "d": None} if k < 2 else row for k, row in enumerate(rows[:4])]}
+    request["R"] = [row for row in tables["R"] if row["a"] in ("e0", "e1", "e2", "e3")]
+    request["Near"] = [{"a": "e0", "b": "e1"}, {"a": "e1", "b": "e2", "value": None}, {"a": "e2", "b": "e3"}]
+    request["Near"] = [{"value": True, **row} for row in request["Near"]]
+    found = predictor.predict(request, "E.d")
     assert predictor.report().slow_path == 0, predictor.report().reasons
-    columns = {n: {c: [row.get(c) for row in t] for c in t[0]} for n, t in asked.items()}
+    columns = {n: {c: [row.get(c) for row in t] for c in t[0]} for n, t in request.items()}
     columns["E"]["v"] = [v.tolist() for v in columns["E"]["v"]]
     expected = fit.predict(relcrf.Dataset(columns), inference="enumeration")
     np.testing.assert_allclose(found["p_x"], expected.table("E.d")["p_x"], rtol=1e-9)
-    near = predictor.predict(asked, "Near")
+    near = predictor.predict(request, "Near")
     np.testing.assert_allclose(near["p_true"], expected.table("Near")["p_true"], rtol=1e-9)
 
 
@@ -184,13 +184,13 @@ def test_threads_share_a_predictor(predictor):
     assert expected[0] != expected[1]
     wrong = []
 
-    def ask(number):
+    def predict_repeatedly(number):
         for k in range(40):
             which = (k + number) % 2
             if predictor.predict(requests[which]).rows() != expected[which]:
                 wrong.append(number)
 
-    threads = [threading.Thread(target=ask, args=(n,)) for n in range(4)]
+    threads = [threading.Thread(target=predict_repeatedly, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -233,7 +233,7 @@ CASES = {
 def test_models_with_recursion_neighbours_and_gates(case):
     text, backend = CASES[case]
     rng = np.random.default_rng(3)
-    things = [
+    entities = [
         {"id": k, "d": "xy"[k % 2], "w": ["u", "v", "n"][: 1 + k % 3], "v": rng.normal(size=3).tolist()}
         for k in range(12)
     ]
@@ -242,14 +242,14 @@ def test_models_with_recursion_neighbours_and_gates(case):
     def columns(rows):
         return {name: [row[name] for row in rows] for name in rows[0]}
 
-    fit = relcrf.parse(LINKED + text).fit(relcrf.Dataset({"e": columns(things), "r": columns(ties)}), backend)
-    asked = [{**row, "d": None} if row["id"] < 2 else row for row in things[:8]]
-    asked[0]["w"] = ["u", "a new word"]
+    fit = relcrf.parse(LINKED + text).fit(relcrf.Dataset({"e": columns(entities), "r": columns(ties)}), backend)
+    request = [{**row, "d": None} if row["id"] < 2 else row for row in entities[:8]]
+    request[0]["w"] = ["u", "a new word"]
     near = [row for row in ties if row["a"] < 8 and row["b"] < 8]
-    expected = fit.predict(relcrf.Dataset({"e": columns(asked), "r": columns(near)})).table()
+    expected = fit.predict(relcrf.Dataset({"e": columns(request), "r": columns(near)})).table()
     predictor = Predictor(fit)
     for _ in range(2):
-        found = predictor.predict({"e": asked, "r": near})
+        found = predictor.predict({"e": request, "r": near})
         np.testing.assert_allclose(found["p_x"], expected["p_x"], rtol=1e-9)
     assert predictor.report().slow_path == 0, predictor.report().reasons
 

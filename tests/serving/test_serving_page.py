@@ -40,7 +40,7 @@ def test_server_returns_predictions_and_errors(examples, monkeypatch):
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
 
-        def ask(tables):
+        def post(tables):
             connection = http.client.HTTPConnection(*server.server_address)
             connection.request("POST", "/", json.dumps(tables))
             with connection.getresponse() as response:
@@ -49,10 +49,10 @@ def test_server_returns_predictions_and_errors(examples, monkeypatch):
             return status, answer
 
         try:
-            status, answer = ask({"page": {"id": "new"}})
+            status, answer = post({"page": {"id": "new"}})
             assert (status, answer[0]["id"]) == (200, "new")
             assert sum(value for name, value in answer[0].items() if name.startswith("p_")) == pytest.approx(1)
-            status, answer = ask({"pages": {"id": "new"}})
+            status, answer = post({"pages": {"id": "new"}})
             assert (status, answer[0]["code"]) == (422, "E248")
         finally:
             server.shutdown()

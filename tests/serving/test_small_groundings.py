@@ -27,18 +27,18 @@ OBSERVED = "\n".join(line for line in DECLARATIONS.split("\n") if not line.start
 def both(declarations, bodies, data):
     """Return the groundings of the fast path and of the slow path."""
     spec = relcrf.parse(declarations + "\n".join(dict.fromkeys(bodies))).spec
-    given_tables = frames(*data)
-    request = RequestSchema(spec).read({n: t for n, t in given_tables.items() if spec.relation(n) or n[0] in "EF"})
+    table_frames = frames(*data)
+    request = RequestSchema(spec).read({n: t for n, t in table_frames.items() if spec.relation(n) or n[0] in "EF"})
     known = {"W": ("v", "unseen")}
     grounder = RequestGrounder(spec, known)
     try:
         fast = grounder.ground(request)
     except FastPathUnavailable as error:
         pytest.fail(f"the fast path is unavailable: {error}")
-    return fast, ground(bind(spec, relcrf.Dataset(given_tables), known))
+    return fast, ground(bind(spec, relcrf.Dataset(table_frames), known))
 
 
-def named(texts):
+def fill_names(texts):
     return [text.replace("NAME", f"t{k}") for k, each in enumerate(texts) for text in each]
 
 
@@ -46,7 +46,7 @@ def named(texts):
 @generated(60)
 @given(tables(), st.lists(templates(), min_size=1, max_size=3))
 def test_random_models_ground_equally(data, bodies):
-    kept = [text for text in named(bodies) if not RANDOM.search(text)] or ["template t(a: E) over a.d"]
+    kept = [text for text in fill_names(bodies) if not RANDOM.search(text)] or ["template t(a: E) over a.d"]
     assert_equal_groundings(*both(OBSERVED, kept, data))
 
 

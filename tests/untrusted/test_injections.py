@@ -60,7 +60,7 @@ SECRET = "secret"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def workspace(tmp_path_factory):
     """Return a folder with an adversarial name that has tables, further tables and columns, a model, and a secret file."""
     folder = tmp_path_factory.mktemp("untrusted") / "[red]d*?{0}';--<b>"
     data = folder / "data"
@@ -105,25 +105,25 @@ class Page(html.parser.HTMLParser):
 
 
 @pytest.fixture
-def command(place, capsys, monkeypatch):
+def command(workspace, capsys, monkeypatch):
     """Return a function that runs a command in the folder and checks that it writes no harmful output and no other file."""
-    monkeypatch.chdir(place)
+    monkeypatch.chdir(workspace)
 
     def run(*arguments, code=0):
-        got, out, err = relcrf_command(capsys, monkeypatch, *arguments)
-        assert got == code, (arguments, err)
+        status, out, err = relcrf_command(capsys, monkeypatch, *arguments)
+        assert status == code, (arguments, err)
         url_problem(out)
         url_problem(err)
         assert SECRET not in out.replace("secret.txt", "") and "Traceback" not in err
-        assert (place / "secret.txt").read_text() == SECRET and not list(place.rglob("canary*"))
+        assert (workspace / "secret.txt").read_text() == SECRET and not list(workspace.rglob("canary*"))
         return out
 
     return run
 
 
 @pytest.fixture
-def trained(place, command):
-    if not (place / "run").exists():
+def trained(workspace, command):
+    if not (workspace / "run").exists():
         command("train", "m.rcrf", "--data", "data", "--out", "run", "--backend", "ess", "--set", "max_iterations=20")
     return "run"
 
@@ -139,17 +139,17 @@ def test_check_plan_and_ground(command):
         command("ground", "m.rcrf", "--data", "data", "--show", f"Page({key}).kind", "--json", code=0)
 
 
-def test_predictions_contain_data_unchanged(command, trained, place):
+def test_predictions_contain_data_unchanged(command, trained, workspace):
     command("predict", trained, "--data", "data")
     found = json.loads(command("predict", trained, "--data", "data", "--json"))["predictions"]["Page.kind"]
     assert {row["id"] for row in found} == {key for k, key in enumerate(EVIL) if k % 4 == 3}
     assert {row["kind"] for row in found} <= set(KINDS)
     command("predict", trained, "--data", "data", "--out", "out.csv")
-    with (place / "out.csv").open(newline="") as file:
+    with (workspace / "out.csv").open(newline="") as file:
         assert {row["id"] for row in csv.DictReader(file)} == {row["id"] for row in found}
 
 
-def test_explain_weights_moments_and_diff(command, trained):
+def test_explain_weights_diff_and_evaluate(command, trained):
     for key in EVIL[3::4]:
         command("explain", trained, f"Page({key}).kind", "--data", "data")
     command("weights", trained, "--top", "500")
@@ -159,15 +159,15 @@ def test_explain_weights_moments_and_diff(command, trained):
     command("evaluate", trained, "--data", "data", "--split", "folds=2")
 
 
-def test_commands_that_train_many_times(command, trained, place):
-    """Their tables and pictures name labels, folds and backends; `reproduce` names tables and their files."""
+def test_commands_with_several_trainings(command, trained, workspace):
+    """Check tables and pictures that name labels, folds and backends, and `reproduce`, which names tables and files."""
     command("cv", "m.rcrf", "--data", "data", "--folds", "2", "--backend", "local")
     command("compare", "m.rcrf", "--data", "data", "--folds", "2", "--backends", "local", "--plot", "compared.svg")
     prices = ("--price", "0,0.1", "--set", "max_iterations=2")
     command("pareto", "m.rcrf", "--data", "data", "--split", "hide=0.4", *prices, "--plot", "front.png")
     command("moments", trained)
     command("reproduce", trained, "--data", "data")
-    assert "<script" not in (place / "compared.svg").read_text(encoding="utf-8")
+    assert "<script" not in (workspace / "compared.svg").read_text(encoding="utf-8")
 
 
 LEARNED = """
@@ -179,65 +179,65 @@ candidates together(p: Page, v: Word, w: Word) where v < w over has(p, v) and ha
 """
 
 
-def test_learned_graph_with_adversarial_keys(command, place):
+def test_learned_graph_with_adversarial_keys(command, workspace):
     rows = [{"p": f"x{k}", "w": text, "value": (k + j) % 2 == 0} for j, text in enumerate(EVIL) for k in range(8)]
-    folder = place / "learned"
+    folder = workspace / "learned"
     folder.mkdir()
     (folder / "has.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "page.csv").write_text("id\n" + "".join(f"x{k}\n" for k in range(8)))
-    (place / "learned.rcrf").write_text(LEARNED)
+    (workspace / "learned.rcrf").write_text(LEARNED)
     settings = ("--backend", "trmrf", "--set", "l1=0.5", "--set", "max_iterations=20")
     command("train", "learned.rcrf", "--data", "learned", "--out", "graph-run", *settings)
     command("graph", "graph-run", "--graphml", "g.graphml", "--picture", "g.svg")
     # The standard library's parser rejects invalid XML. Characters that XML cannot represent are written as numbers.
     nodes = {
-        node.get("id"): node for node in ElementTree.parse(place / "g.graphml").iter() if node.tag.endswith("node")
+        node.get("id"): node for node in ElementTree.parse(workspace / "g.graphml").iter() if node.tag.endswith("node")
     }
-    assert len(nodes) == len(EVIL) and "<script" not in (place / "g.svg").read_text(encoding="utf-8")
+    assert len(nodes) == len(EVIL) and "<script" not in (workspace / "g.svg").read_text(encoding="utf-8")
     assert command("graph", "graph-run", "--dot").count('"') % 2 == 0
 
 
-def test_report_shows_texts_without_active_content(command, trained, place):
+def test_report_shows_texts_without_active_content(command, trained, workspace):
     command("report", trained, "--data", "data", "--split", "hide=0.4", "--out", "report.html")
     page = Page()
-    text = (place / "report.html").read_text(encoding="utf-8")
+    text = (workspace / "report.html").read_text(encoding="utf-8")
     page.feed(text)
     assert not page.active and not page.elements & {"script", "img", "iframe", "object", "embed", "base", "form"}
     assert "<script>alert(1)</script>" in page.text and SECRET not in page.text.replace("secret.txt", "")
     assert not {"\x1b", "\x07", "\x9b", "\0", "\u202e", "\u2066"} & set(text)
 
 
-def test_picture_of_explanation_has_no_script(command, trained, place):
+def test_picture_of_explanation_has_no_script(command, trained, workspace):
     command("explain", trained, f"Page({EVIL[7]}).kind", "--data", "data", "--picture", "p.svg")
-    assert "<script" not in (place / "p.svg").read_text(encoding="utf-8")
+    assert "<script" not in (workspace / "p.svg").read_text(encoding="utf-8")
 
 
-def test_proposed_model_of_adversarial_tables_is_valid(command, place):
+def test_proposed_model_of_adversarial_tables_is_valid(command, workspace):
     """Propose a model for the adversarial tables, and check that it parses and has only valid names."""
-    shutil.rmtree(place / "new", ignore_errors=True)
+    shutil.rmtree(workspace / "new", ignore_errors=True)
     shutil.copytree(
-        place / "data", place / "new", ignore=lambda folder, names: [n for n in names if n[:1] in "23456789"]
+        workspace / "data", workspace / "new", ignore=lambda folder, names: [n for n in names if n[:1] in "23456789"]
     )
     command("new", "new", "--out", "new.rcrf", "--predict", "page.kind")
     command("check", "new.rcrf", "--data", "new/new.toml")
 
 
-def test_error_messages_are_escaped(command, place):
+def test_error_messages_are_escaped(command, workspace):
     for name in EVIL:
         if "\0" not in name and len(name) < 200:
             command("check", f"no{name}", code=2)
             command("check", "m.rcrf", "--data", f"no{name}", code=3)
             command("train", "m.rcrf", "--data", "data", "--backend", name, "--out", "x", code=2)
             command("predict", f"no{name}", "--data", "data", code=3)
-    (place / "bad.rcrf").write_text("entity Page\n" + "\n".join(f"# x\n{name!r} {name}" for name in EVIL))
+    (workspace / "bad.rcrf").write_text("entity Page\n" + "\n".join(f"# x\n{name!r} {name}" for name in EVIL))
     command("check", "bad.rcrf", code=2)
 
 
-def test_file_names_are_not_patterns(place):
+def test_file_names_are_not_patterns(workspace):
     """Check that names are not treated as a pattern, a home folder, a URL, or a partitioned folder."""
     import relcrf
 
-    folder = place / "kind=spam"
+    folder = workspace / "kind=spam"
     folder.mkdir()
     for name in ("ab", "a*", "a?", "[ab]", "~", "a'b", "a{b,c}", "http:"):
         (folder / f"{name}.csv").write_text(f"id,name\n1,{json.dumps(name)}\n".replace('"', ""))
@@ -248,8 +248,8 @@ def test_file_names_are_not_patterns(place):
         assert data.connection.execute(f"SELECT name FROM {table.scan}").fetchall() == [(name,)]
 
 
-def test_file_name_that_is_not_utf8_is_rejected(command, place):
-    folder = place / "odd"
+def test_file_name_that_is_not_utf8_is_rejected(command, workspace):
+    folder = workspace / "odd"
     folder.mkdir()
     (folder / "page\udcff.csv").write_text("id,x\n1,2\n")
     command("check", "m.rcrf", "--data", "odd", code=3)

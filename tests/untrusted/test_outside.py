@@ -134,10 +134,10 @@ def test_run_folder_with_malformed_file_is_rejected(run, name, content):
 
 
 @pytest.mark.parametrize("wrong", [1.0, True, "1", None])
-@pytest.mark.parametrize("place", [("blocks", "n_features"), ("blocks", "n_patterns"), ("templates", "bindings")])
-def test_run_folder_with_invalid_sizes_is_rejected(run, place, wrong):
+@pytest.mark.parametrize("location", [("blocks", "n_features"), ("blocks", "n_patterns"), ("templates", "bindings")])
+def test_run_folder_with_invalid_sizes_is_rejected(run, location, wrong):
     facts = json.loads((run / "run.json").read_text())
-    part, key = place
+    part, key = location
     facts[part][0][key] = type(wrong)(facts[part][0][key]) if isinstance(wrong, float | str) else wrong
     (run / "run.json").write_text(json.dumps(facts))
     assert error_code(lambda: relcrf.load_fit(run)) == "E336"

@@ -26,7 +26,7 @@ from relcrf.execution.spark import SparkExecutor
 from relcrf.learning.lbfgs import Lbfgs
 
 ZEROS = np.zeros(N_WEIGHTS)
-DOCS = Path(__file__).parents[2] / "docs" / "distributed.md"
+DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "distribute.md"
 SUPPORT = Path(__file__).parents[1] / "support"
 
 

@@ -232,7 +232,7 @@ def test_command_writes_proposal(relcrf_, relcrf_json, tmp_path):
 
 @pytest.mark.slow
 def test_commands_of_docs_page_run(relcrf_, tmp_path, monkeypatch):
-    page = (Path(relcrf.__file__).parents[1] / "docs" / "new.md").read_text()
+    page = (Path(relcrf.__file__).parents[1] / "docs" / "how-to" / "new_project.md").read_text()
     lines = page.partition("```console\n")[2].partition("```")[0].splitlines()
     small_web(tmp_path / "web")
     monkeypatch.chdir(tmp_path)

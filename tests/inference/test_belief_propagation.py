@@ -29,21 +29,21 @@ def test_reweighted_values_are_bounds(name, rounds):
         assert decoded.score <= decoded.bound + slack
 
 
-def test_reweighted_bound_is_close_on_a_grid():
+def test_reweighted_bound_is_tight_on_a_grid():
     scopes, potentials = network(np.random.default_rng(0), np.full(9, 2), grid_edges(3, 3), 0.5)
     found = BeliefPropagation(scopes, appearance="trees", damping=0.2).marginals(potentials)
     assert found.verdict.is_good
     assert 0.0 < found.log_partition - Enumeration(scopes).marginals(potentials).log_partition < 0.1
 
 
-def test_reweighted_messages_need_pairs():
+def test_reweighted_messages_require_pairs():
     scopes, potentials = CLIQUES["a tree of triples"](np.random.default_rng(0))
     with pytest.raises(ValueError, match="more than two nodes"):
         BeliefPropagation(scopes, appearance="trees").marginals(potentials)
 
 
 @pytest.mark.parametrize("name", LOOPY)
-def test_schedules_come_to_the_same(name):
+def test_schedules_have_the_same_fixed_point(name):
     for seed in range(4):
         scopes, potentials = LOOPY[name](np.random.default_rng(seed))
         potentials = Potentials(potentials.nodes, 0.5 * potentials.factors)  # weak enough for one fixed point
@@ -65,7 +65,7 @@ def test_schedules_come_to_the_same(name):
 
 
 @pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
-def test_numbers_and_logs_come_to_the_same(schedule):
+def test_linear_and_log_domain_agree(schedule):
     """One pair out of range takes the whole graph to logs; the others' messages must not notice."""
     rng = np.random.default_rng(1)
     scopes, potentials = agreements(rng, [*grid_edges(2, 4), (8, 9)], 10, 3, 0.5)
@@ -84,7 +84,7 @@ def test_numbers_and_logs_come_to_the_same(schedule):
 
 
 @pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
-def test_interrupted(schedule):
+def test_ctrl_c_returns_the_current_state(schedule):
     """Ctrl-C gives what there is."""
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     seen = []
@@ -101,21 +101,21 @@ def test_interrupted(schedule):
     np.testing.assert_allclose(np.add.reduceat(found.nodes, scopes.state_start[:-1]), 1.0)
 
 
-def test_not_converged():
+def test_iteration_limit_is_reported():
     scopes, potentials = LOOPS["all pairs"](np.random.default_rng(0))
     verdict = BeliefPropagation(scopes, max_iterations=2).marginals(potentials).verdict
     assert verdict.status == "not converged" and verdict.iterations == 2 and verdict.residual > 1e-6
 
 
 @pytest.mark.parametrize("table", [[-np.inf, 0.0, 0.0, 0.0], [-np.inf] * 4])
-def test_nothing_is_possible(table):
+def test_impossible_graph_has_nan_marginals(table):
     """The nodes allow one joint state, and the pair forbids it, or everything."""
     scopes, _ = network(np.random.default_rng(0), [2, 2], [(0, 1)])
     found = BeliefPropagation(scopes).marginals(Potentials(np.array([0.0, -np.inf, 0.0, -np.inf]), np.array(table)))
     assert found.log_partition == -np.inf and np.isnan(found.nodes).all()
 
 
-def test_a_tie_is_decoded_as_one_state():
+def test_tie_is_decoded_consistently():
     """Both ends of a chain are as good in either state, but must differ: each belief alone does not say which."""
     scopes, _ = network(np.random.default_rng(0), [2, 2, 2], [(0, 1), (1, 2)])
     apart = np.array([-1.0, 0.0, 0.0, -1.0])
@@ -124,13 +124,13 @@ def test_a_tie_is_decoded_as_one_state():
 
 
 @pytest.mark.parametrize("setting", [{"schedule": "random"}, {"damping": 1.0}, {"appearance": "stars"}])
-def test_settings(setting):
+def test_invalid_setting_raises(setting):
     scopes, _ = LOOPS["grid"](np.random.default_rng(0))
     with pytest.raises(ValueError, match=next(iter(setting))):
         BeliefPropagation(scopes, **setting)
 
 
-def test_the_page_on_it(capsys):
+def test_documentation_example_runs(capsys):
     """The example of its page runs."""
     text = (Path(relcrf.__file__).parent.parent / "docs/explanation/inference/belief_propagation.md").read_text()
     exec(text.split("```python\n")[1].split("```")[0], {})
@@ -138,7 +138,7 @@ def test_the_page_on_it(capsys):
 
 
 @pytest.mark.parametrize(("appearance", "seed"), [(None, 108), (None, 1436), ("trees", 165), ("trees", 221)])
-def test_a_state_that_cannot_be_is_no_good_answer(appearance, seed):
+def test_impossible_state_is_not_reported_as_converged(appearance, seed):
     """Messages come to rest here, and what they decode is impossible, though another joint state is not."""
     rng = np.random.default_rng(seed)
     pairs = network(rng, np.full(4, 4), [(i, j) for i in range(4) for j in range(i)])

@@ -159,7 +159,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("method", "name", "evidence"), ROWS)
-def test_method(method, name, evidence):
+def test_method_conforms(method, name, evidence):
     row = METHODS[method]
     for seed in SEEDS:
         scopes, potentials = case(name, evidence, seed)
@@ -209,7 +209,7 @@ def require_probabilities(scopes, potentials, found):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_cannot_be_is_told(method):
+def test_impossible_evidence_is_reported(method):
     """Where no joint state is possible, the log partition is -inf and no number is made up."""
     for scopes, potentials in impossible():
         inference = METHODS[method].make(scopes)
@@ -227,7 +227,7 @@ def impossible():
     yield scopes, Potentials(np.array([0.0, -np.inf, 0.0, 0.0]), np.array([-np.inf, -np.inf, 0.0, 0.0]))
 
 
-def test_enumeration_by_the_definition():
+def test_enumeration_equals_the_definition():
     """The oracle itself: a graph of four joint states by hand, and its limit."""
     scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([1, 0], dtype=np.int32))
     potentials = Potentials(np.log([1.0, 2.0, 3.0, 4.0]), np.log([1.0, 5.0, 6.0, 7.0]))
@@ -244,7 +244,7 @@ def test_enumeration_by_the_definition():
         Enumeration(large).marginals(Potentials(np.zeros(42), np.empty(0)))
 
 
-def test_an_impossible_tree_leaves_no_marginals_of_another():
+def test_impossible_tree_makes_all_marginals_nan():
     """As every exact method has it: where nothing is possible, nothing is probable."""
     scopes = Scopes(np.array([2, 2], dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
     potentials = Potentials(np.array([0.0, 1.0, -np.inf, -np.inf]), np.empty(0))
@@ -252,7 +252,7 @@ def test_an_impossible_tree_leaves_no_marginals_of_another():
     assert found.log_partition == -np.inf and np.isnan(found.nodes).all()
 
 
-def test_a_block_of_any_size():
+def test_forest_accepts_any_block_size():
     scopes, potentials = FORESTS["chain"](np.random.default_rng(0))
     one, two = (ForestInference(scopes, block_size=n).marginals(potentials).log_partition for n in (1 << 16, 10**30))
     assert one == two

@@ -35,7 +35,7 @@ def grid(n, k=2, seed=0):
     return network(np.random.default_rng(seed), np.full(n * n, k), grid_edges(n, n), 0.5)
 
 
-def test_a_grid_by_the_transfer_matrix():
+def test_grid_equals_transfer_matrix():
     """A grid of 10 x 10 against sums by rows: 2^10 states a row."""
     n = 10
     scopes, potentials = grid(n)
@@ -62,7 +62,7 @@ def test_a_grid_by_the_transfer_matrix():
         assert found.nodes[2 * (n * (n - 1) + j) + 1] == pytest.approx(last[rows[:, j] == 1].sum(), abs=1e-9)
 
 
-def test_too_large_is_told_before_anything_is_made():
+def test_memory_limit_raises_before_allocation():
     scopes, potentials = grid(60)
     tree = JunctionTree(scopes, memory=1 << 20)
     tracemalloc.start()
@@ -78,7 +78,7 @@ def test_too_large_is_told_before_anything_is_made():
     assert np.isinf(tree.clique_tree.component_bytes[0])
 
 
-def test_a_dense_graph_is_refused_without_elimination():
+def test_dense_graph_raises_without_fill_in():
     """A bound tells it: a million pairs that min-fill would work on for minutes."""
     n = 1500
     i, j = np.triu_indices(n, 1)
@@ -92,14 +92,14 @@ def test_a_dense_graph_is_refused_without_elimination():
     assert caught.value.n_cells == 2**n and "1e451 cells" in str(caught.value)
 
 
-def test_one_factor_may_be_too_large_alone():
+def test_single_large_factor_raises():
     scopes = Scopes(np.full(40, 2, dtype=np.int32), np.array([0, 40]), np.arange(40, dtype=np.int32), np.array([True]))
     with pytest.raises(CliqueTooLargeError) as caught:
         JunctionTree(scopes).marginals(Potentials(np.zeros(80), np.ones(1)))
     assert caught.value.nodes == list(range(40))
 
 
-def test_cliques_may_be_too_many_together():
+def test_total_memory_limit_raises():
     scopes, potentials = network(np.random.default_rng(0), np.full(100, 4), [(v, v + 1) for v in range(99)])
     assert JunctionTree(scopes, memory=99 * 16 * 8).marginals(potentials).verdict.status == "exact"
     with pytest.raises(CliqueTooLargeError, match="need 12,672 bytes"):
@@ -107,7 +107,7 @@ def test_cliques_may_be_too_many_together():
 
 
 @pytest.mark.parametrize("name", ["forest with hard rules", "grid, k = 3", "larger agreements", "hard transitivity"])
-def test_draws_are_exact(name):
+def test_samples_are_exact(name):
     scopes, potentials = {**FORESTS, **LOOPS, **CLIQUES}[name](np.random.default_rng(1))
     n = 40_000
     tree = JunctionTree(scopes)
@@ -124,13 +124,13 @@ def test_draws_are_exact(name):
     assert all(scopes.score(potentials, some.astype(np.int64)) > -np.inf for some in states[:50])
 
 
-def test_nothing_is_drawn_from_what_cannot_be():
+def test_sampling_impossible_graph_raises():
     scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
     with pytest.raises(ValueError, match="no joint state"):
         JunctionTree(scopes).sample(Potentials(np.zeros(4), np.full(4, -np.inf)), 1, seed=0)
 
 
-def test_auto_takes_each_component_by_the_method_that_suits_it():
+def test_auto_chooses_a_method_per_component():
     rng = np.random.default_rng(0)
     tree, loop, large = FORESTS["forest, k = 3"](rng), LOOPS["one loop"](rng), grid(8)
     scopes, potentials = joined(large, tree, loop)
@@ -158,7 +158,7 @@ def test_auto_takes_each_component_by_the_method_that_suits_it():
     assert hurried.verdict.status == "not converged"
 
 
-def test_auto_keeps_the_memory_in_sum():
+def test_auto_limits_total_memory():
     """Four equal loops of which two fit together."""
     one = network(np.random.default_rng(0), np.full(4, 3), [(0, 1), (1, 2), (2, 3), (3, 0)])
     scopes, _ = joined(one, one, one, one)

@@ -20,7 +20,7 @@ def random_blocks(rng, scopes):
 
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_bound_holds(name, schedule):
+def test_elbo_is_a_lower_bound(name, schedule):
     for seed in range(5):
         rng = np.random.default_rng(seed)
         scopes, potentials = NETWORKS[name](rng)
@@ -32,7 +32,7 @@ def test_the_bound_holds(name, schedule):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_bound_never_falls(name):
+def test_elbo_never_decreases(name):
     for seed in range(3):
         rng = np.random.default_rng(seed)
         scopes, potentials = NETWORKS[name](rng)
@@ -45,7 +45,7 @@ def test_the_bound_never_falls(name):
             assert all(b >= a - 1e-9 * max(1.0, abs(a)) for a, b in pairwise(bounds)), bounds
 
 
-def test_one_node_by_hand():
+def test_two_nodes_equal_fixed_point_equation():
     """Two nodes of two states that pull together: mu solves mu = sigmoid(w (2 mu - 1) / 2 + b) in both schedules."""
     scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
     w, b = 1.2, 0.3
@@ -60,7 +60,7 @@ def test_one_node_by_hand():
         assert found.log_partition == pytest.approx(energy + entropy)
 
 
-def test_agreements_are_as_their_tables():
+def test_agreements_equal_full_tables():
     for name in ("grid of agreements", "larger agreements", "forest of agreements"):
         for seed in range(4):
             rng = np.random.default_rng(seed)
@@ -73,7 +73,7 @@ def test_agreements_are_as_their_tables():
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_large_block_is_as_its_enumeration(seed, monkeypatch):
+def test_junction_tree_block_equals_enumeration(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     edges = [*grid_edges(2, 4), (5, 1), (1, 0)]
     made = network(rng, rng.integers(1, 4, size=8), edges)
@@ -91,7 +91,7 @@ def test_a_large_block_is_as_its_enumeration(seed, monkeypatch):
     assert swept.map_states(potentials).score == pytest.approx(map_states.score)
 
 
-def test_larger_blocks_are_nearer():
+def test_larger_blocks_have_smaller_gap():
     scopes, potentials = network(np.random.default_rng(0), np.full(12, 2), grid_edges(3, 4), 1.0)
     exact = Enumeration(scopes).marginals(potentials).log_partition
     gaps = [
@@ -101,7 +101,7 @@ def test_larger_blocks_are_nearer():
     assert gaps[0] > gaps[1] > gaps[2] == pytest.approx(0.0, abs=1e-9)
 
 
-def test_restarts_find_the_better_optimum():
+def test_restarts_find_a_better_optimum():
     """Nodes that lean slightly one way, and pairs that reward the other way far more."""
     scopes = Scopes(np.full(2, 2, dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
     potentials = Potentials(np.array([2.0, 0.0, 2.0, 0.0]), np.array([4.0, 0.0, 0.0, 9.0]))
@@ -111,7 +111,7 @@ def test_restarts_find_the_better_optimum():
     np.testing.assert_array_equal(again.nodes, often.nodes)
 
 
-def test_a_rule_leaves_possible_states():
+def test_hard_rules_have_feasible_solutions():
     """A ring where neighbours must differ, by products: the first start breaks rules, a possible joint state is found."""
     differ = np.where(np.eye(2, dtype=bool), -np.inf, 0.0).ravel()
     edges = np.array([(v, (v + 1) % 6) for v in range(6)], dtype=np.int32)
@@ -123,7 +123,7 @@ def test_a_rule_leaves_possible_states():
     assert ring.log_partition == pytest.approx(np.log(2.0))
 
 
-def test_what_is_refused():
+def test_large_block_and_unknown_schedule_raise():
     n = 30
     edges = [(i, j) for i in range(n) for j in range(i)]
     scopes, potentials = network(np.random.default_rng(0), np.full(n, 2), edges)
@@ -135,7 +135,7 @@ def test_what_is_refused():
         MeanField(scopes, schedule="flooding").map_states(potentials)
 
 
-def test_ctrl_c_gives_what_there_is():
+def test_ctrl_c_returns_the_current_state():
     scopes, potentials = network(np.random.default_rng(0), np.full(9, 2), grid_edges(3, 3))
     seen = []
 

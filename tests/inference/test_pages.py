@@ -52,6 +52,6 @@ def test_links(page):
 
 
 @pytest.mark.parametrize("page", ["README.md", "belief_propagation.md", "mean_field.md", "gibbs.md", "map.md"])
-def test_the_example_holds(page):
+def test_example_runs(page):
     (text,) = blocks(page, "python")
     exec(compile(text, page, "exec"), {})

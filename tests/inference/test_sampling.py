@@ -12,7 +12,7 @@ N = 20_000
 
 
 @pytest.mark.parametrize("name", FORESTS)
-def test_frequencies_of_joint_states(name):
+def test_frequencies_equal_exact_marginals(name):
     """Of every node and of every factor."""
     scopes, potentials = FORESTS[name](np.random.default_rng(5))
     exact = Enumeration(scopes).marginals(potentials)
@@ -30,14 +30,14 @@ def test_frequencies_of_joint_states(name):
         np.testing.assert_allclose(share, wanted[full.table_start[f] :][: len(share)], atol=0.02)
 
 
-def test_parallel_factors_are_one_edge():
+def test_parallel_factors_are_summed():
     scopes, potentials = network(np.random.default_rng(0), [2, 3, 2], [(0, 1), (1, 0), (1, 2), (0, 1)])
     exact = Enumeration(scopes).marginals(potentials).nodes
     states = JunctionTree(scopes).sample(potentials, N, seed=0)
     np.testing.assert_allclose(np.bincount(states[:, 1], minlength=3) / N, exact[2:5], atol=0.02)
 
 
-def test_neighbouring_draws_do_not_know_of_each_other():
+def test_successive_samples_are_independent():
     scopes, potentials = FORESTS["chain"](np.random.default_rng(0))
     states = JunctionTree(scopes).sample(potentials, N, seed=2).astype(float)
     for v in range(scopes.n_nodes):
@@ -48,7 +48,7 @@ def test_neighbouring_draws_do_not_know_of_each_other():
     )
 
 
-def test_what_is_refused():
+def test_impossible_graph_raises():
     pair = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
     with pytest.raises(ValueError, match="no joint state"):
         JunctionTree(pair).sample(Potentials(np.zeros(4), np.full(4, -np.inf)), 1, seed=0)

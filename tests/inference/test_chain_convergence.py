@@ -25,7 +25,7 @@ def autoregressive(rng, share, n_chains=4, n=4000, n_series=30):
     return x
 
 
-def test_r_hat_by_its_definition():
+def test_r_hat_equals_its_definition():
     chains = autoregressive(np.random.default_rng(0), 0.9, n=200)
     halves = chains.reshape(8, 100, 30)
     within = halves.var(axis=1, ddof=1).mean(axis=0)
@@ -36,7 +36,7 @@ def test_r_hat_by_its_definition():
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
-def test_effective_samples_of_what_is_known(share):
+def test_effective_sample_size_of_autoregressive_series(share):
     """Of an autoregressive series n samples are worth n (1 - share) / (1 + share)."""
     series = fed(autoregressive(np.random.default_rng(1), share))
     expected = 16000 * (1 - share) / (1 + share)
@@ -44,7 +44,7 @@ def test_effective_samples_of_what_is_known(share):
     assert 0.6 * expected < np.median(series.effective_sample_size()) < 1.1 * expected
 
 
-def test_what_does_not_vary():
+def test_constant_series():
     """Constant everywhere is agreement; constant in each chain and different between them is none."""
     same, apart = np.full((4, 40, 1), 0.3), np.repeat([[0.0], [0.0], [1.0], [0.0]], 40, axis=1)[:, :, None]
     series = fed(np.concatenate((same, apart), axis=2))
@@ -56,7 +56,7 @@ def test_what_does_not_vary():
     )
 
 
-def test_a_drift_within_one_chain_is_told():
+def test_drift_within_one_chain_is_detected():
     """Halves are compared, so that one chain is enough to see that it still wanders."""
     drift = np.linspace(0.0, 1.0, 400)[None, :, None] + 0.05 * np.random.default_rng(0).normal(size=(1, 400, 1))
     assert fed(drift).r_hat()[0] > 1.5

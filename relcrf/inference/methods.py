@@ -54,11 +54,11 @@ def create_inference(
     if name not in METHODS:
         hint = suggestion(name, METHODS) or f"methods: {listing(METHODS)}"
         raise UsageError(Diagnostic("E380", f"unknown inference method '{name}'", hint=hint))
-    kind = METHODS[name]
-    values = {"scopes": scopes} | convert_settings(kind, f"method '{name}'", settings, setting_names(kind))
-    if "observe" in setting_names(kind):
+    method = METHODS[name]
+    values = {"scopes": scopes} | convert_settings(method, f"method '{name}'", settings, text_setting_names(method))
+    if "observe" in setting_names(method):
         values["observe"] = observe
     try:
-        return kind(**values)
+        return method(**values)
     except ValueError as error:
         raise UsageError(Diagnostic("E305", f"method '{name}': {error}", hint="see docs/explanation/inference")) from None

@@ -1,4 +1,4 @@
-"""What the conformance table does not say of belief propagation: bounds, schedules that agree, verdicts, settings."""
+"""Belief propagation beyond the conformance table: bounds, agreement of schedules, verdicts and settings."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ LOOPY = {**LOOPS, **CLIQUES}
 @pytest.mark.parametrize("name", [*FORESTS, *LOOPS])
 @pytest.mark.parametrize("rounds", [1, 200])
 def test_reweighted_values_are_bounds(name, rounds):
-    """Whether it has converged or not: the log partition is not too small, no state scores more than the bound."""
+    """The log partition and the score are bounded from above, whether or not messages have converged."""
     for seed in range(6):
         scopes, potentials = {**FORESTS, **LOOPS}[name](np.random.default_rng(seed))
         method = BeliefPropagation(scopes, appearance="trees", damping=0.2, max_iterations=rounds, seed=seed)
@@ -46,7 +46,7 @@ def test_reweighted_messages_require_pairs():
 def test_schedules_have_the_same_fixed_point(name):
     for seed in range(4):
         scopes, potentials = LOOPY[name](np.random.default_rng(seed))
-        potentials = Potentials(potentials.nodes, 0.5 * potentials.factors)  # weak enough for one fixed point
+        potentials = Potentials(potentials.nodes, 0.5 * potentials.factors)  # weak enough for a unique fixed point
         found = [
             BeliefPropagation(scopes, schedule=s, damping=d, tolerance=1e-12).marginals(potentials)
             for s, d in (
@@ -66,7 +66,7 @@ def test_schedules_have_the_same_fixed_point(name):
 
 @pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
 def test_linear_and_log_domain_agree(schedule):
-    """One pair out of range takes the whole graph to logs; the others' messages must not notice."""
+    """One pair out of the linear range moves the whole graph to the log domain, without effect on the other messages."""
     rng = np.random.default_rng(1)
     scopes, potentials = agreements(rng, [*grid_edges(2, 4), (8, 9)], 10, 3, 0.5)
     weights = potentials.factors.copy()
@@ -85,7 +85,7 @@ def test_linear_and_log_domain_agree(schedule):
 
 @pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
 def test_ctrl_c_returns_the_current_state(schedule):
-    """Ctrl-C gives what there is."""
+    """Ctrl-C stops propagation and returns the current marginals."""
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     seen = []
 
@@ -109,17 +109,17 @@ def test_iteration_limit_is_reported():
 
 @pytest.mark.parametrize("table", [[-np.inf, 0.0, 0.0, 0.0], [-np.inf] * 4])
 def test_impossible_graph_has_nan_marginals(table):
-    """The nodes allow one joint state, and the pair forbids it, or everything."""
+    """The nodes allow one joint state, and the pair forbids it, or all states."""
     scopes, _ = network(np.random.default_rng(0), [2, 2], [(0, 1)])
     found = BeliefPropagation(scopes).marginals(Potentials(np.array([0.0, -np.inf, 0.0, -np.inf]), np.array(table)))
     assert found.log_partition == -np.inf and np.isnan(found.nodes).all()
 
 
 def test_tie_is_decoded_consistently():
-    """Both ends of a chain are as good in either state, but must differ: each belief alone does not say which."""
+    """Neighbours in a chain must differ and all states are tied: single beliefs do not determine a joint state."""
     scopes, _ = network(np.random.default_rng(0), [2, 2, 2], [(0, 1), (1, 2)])
-    apart = np.array([-1.0, 0.0, 0.0, -1.0])
-    best = BeliefPropagation(scopes).map_states(Potentials(np.zeros(6), np.concatenate((apart, apart))))
+    differ = np.array([-1.0, 0.0, 0.0, -1.0])
+    best = BeliefPropagation(scopes).map_states(Potentials(np.zeros(6), np.concatenate((differ, differ))))
     assert best.score == 0.0 == best.bound
 
 
@@ -131,7 +131,7 @@ def test_invalid_setting_raises(setting):
 
 
 def test_documentation_example_runs(capsys):
-    """The example of its page runs."""
+    """The first Python example of the documentation page runs."""
     text = (Path(relcrf.__file__).parent.parent / "docs/explanation/inference/belief_propagation.md").read_text()
     exec(text.split("```python\n")[1].split("```")[0], {})
     assert capsys.readouterr().out.startswith("converged [")
@@ -139,7 +139,7 @@ def test_documentation_example_runs(capsys):
 
 @pytest.mark.parametrize(("appearance", "seed"), [(None, 108), (None, 1436), ("trees", 165), ("trees", 221)])
 def test_impossible_state_is_not_reported_as_converged(appearance, seed):
-    """Messages come to rest here, and what they decode is impossible, though another joint state is not."""
+    """Messages converge, but the decoded state is impossible, although a possible joint state exists."""
     rng = np.random.default_rng(seed)
     pairs = network(rng, np.full(4, 4), [(i, j) for i in range(4) for j in range(i)])
     scopes, potentials = hard(rng, pairs, 0.72)

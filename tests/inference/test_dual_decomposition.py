@@ -1,4 +1,4 @@
-"""The dual bound: it holds, it never rises, and where it meets the score the state is a best one."""
+"""The dual bound is valid and never increases, and a state whose score equals the bound is optimal."""
 
 from itertools import pairwise
 
@@ -47,12 +47,14 @@ def test_forest_converges_in_one_round():
 
 
 def test_relaxation_gap_is_reported():
-    """A triangle whose neighbours want to differ: two of three can, but each pair alone says that all do."""
+    """In a triangle whose neighbours prefer to differ, two of three pairs can, but the relaxation satisfies all three."""
     differ = np.array([0.0, 1.0, 1.0, 0.0])
     scopes = Scopes(np.full(3, 2, dtype=np.int32), 2 * np.arange(4), np.array([0, 1, 1, 2, 2, 0], dtype=np.int32))
     found = DualDecomposition(scopes).map_states(Potentials(np.array([0.1, 0, 0, 0, 0, 0]), np.tile(differ, 3)))
     assert found.score == pytest.approx(2.1)
-    assert found.bound == pytest.approx(3.05, abs=1e-6), "the linear relaxation: each node half of each state"
+    assert found.bound == pytest.approx(3.05, abs=1e-6), (
+        "optimum of the linear relaxation: each node is half in each state"
+    )
     assert found.verdict.status == "converged"
     few = DualDecomposition(scopes, tolerance=-1.0, max_iterations=3)
     assert (
@@ -61,7 +63,7 @@ def test_relaxation_gap_is_reported():
 
 
 def test_attractive_binary_pairs_have_no_gap():
-    """There the relaxation is tight (Greig, Porteous & Seheult 1989)."""
+    """The relaxation is tight for attractive binary pairs (Greig, Porteous & Seheult 1989)."""
     rng = np.random.default_rng(1)
     edges = grid_edges(4, 4)
     scopes, potentials = network(rng, np.full(16, 2), edges, 1.0, agreement=[True] * len(edges))
@@ -84,13 +86,13 @@ def test_ctrl_c_returns_the_best_state():
 
 def test_marginals_raise():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
-    with pytest.raises(ValueError, match="no marginals"):
+    with pytest.raises(ValueError, match="does not compute marginals"):
         DualDecomposition(scopes).marginals(potentials)
 
 
 @pytest.mark.parametrize("seed", [13, 37, 71, 75, 97, 101])
 def test_missing_feasible_state_is_not_reported_as_exact(seed):
-    """Where only states that cannot be are decoded, that is no proof that none can."""
+    """Decoding only impossible states does not prove that all joint states are impossible."""
     rng = np.random.default_rng(seed)
     triples = network(rng, [4, 2, 2, 4], [(1, 0, 3, 2), (3, 2, 0), (1, 2, 0), (3, 1)])
     scopes, potentials = hard(rng, triples, 0.6)
@@ -102,7 +104,7 @@ def test_missing_feasible_state_is_not_reported_as_exact(seed):
 
 @pytest.mark.parametrize("seed", [221, 1085])
 def test_impossible_state_is_not_reported_as_converged(seed):
-    """The bound comes to rest here before a joint state is found that can be."""
+    """The bound converges before a possible joint state is found."""
     rng = np.random.default_rng(seed)
     pairs = network(rng, np.full(4, 4), [(i, j) for i in range(4) for j in range(i)])
     scopes, potentials = hard(rng, pairs, 0.72)

@@ -1,4 +1,4 @@
-"""Gibbs sampling: what its verdict says, and what it must not say."""
+"""Gibbs sampling: accuracy, convergence verdicts, seeds, initial states and interruption."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_forest_is_sampled_jointly():
 
 
 def test_tree_blocks_mix_faster_than_single_nodes():
-    """A ring of strong agreements: node by node it takes ages to turn, as trees it does not."""
+    """In a ring of strong agreements, single-node sampling mixes slowly, and tree blocks mix fast."""
     edges = [(v, (v + 1) % 12) for v in range(12)]
     scopes, potentials = network(np.random.default_rng(0), np.full(12, 2), edges, 0.2, agreement=[True] * 12)
     potentials = Potentials(potentials.nodes, np.full(12, 2.5))
@@ -57,27 +57,27 @@ def test_same_seed_gives_same_sample():
 
 
 def test_separated_chains_are_not_converged():
-    """Two nodes that a strong factor ties: node by node no chain crosses from one state to the other."""
+    """With a strong factor between two nodes, single-node chains do not move between the two joint states."""
     scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
     for weight in (60.0, np.inf):
         potentials = Potentials(np.zeros(4), np.array([0.0, -weight, -weight, 0.0]))
         found = [Gibbs(scopes, blocks="single", sweeps=50, seed=s).marginals(potentials) for s in range(8)]
-        apart = [f for f in found if 0.1 < f.nodes[0] < 0.9]
-        assert len(apart) > 3
-        assert all(f.verdict.status == "not converged" and f.verdict.residual > 1.0 for f in apart)
+        separated = [f for f in found if 0.1 < f.nodes[0] < 0.9]
+        assert len(separated) > 3
+        assert all(f.verdict.status == "not converged" and f.verdict.residual > 1.0 for f in separated)
         assert Gibbs(scopes, blocks="tree", sweeps=50).marginals(potentials).verdict.status == "converged"
 
 
 def test_single_possible_state_has_r_hat_one():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(1))
-    clamped = potentials.given(scopes, np.array([0, -1, 1, -1, 0, -1, 1, -1, -1]))
+    clamped = potentials.clamp(scopes, np.array([0, -1, 1, -1, 0, -1, 1, -1, -1]))
     found = Gibbs(scopes, sweeps=600).marginals(clamped)
     assert found.verdict.status == "converged"
     assert found.r_hat[0] == 1.0 and found.effective_sample_size[0] == 4 * 600
 
 
 def test_feasible_initial_state_is_found():
-    """A colouring of a grid with three colours, and ten nodes that must all differ with nine states: there is none."""
+    """A 3-colouring of a grid is found; a colouring of ten mutually different nodes with nine states does not exist."""
     edges = grid_edges(6, 6)
     differ = np.where(np.eye(3, dtype=bool), -np.inf, 0.0).ravel()
     scopes, _ = network(np.random.default_rng(0), np.full(36, 3), edges)
@@ -128,12 +128,12 @@ def test_ctrl_c_returns_the_current_average():
 
 def test_unknown_blocks_raise():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
-    with pytest.raises(ValueError, match="no blocks 'rows'"):
+    with pytest.raises(ValueError, match="unknown blocks 'rows'"):
         Gibbs(scopes, blocks="rows").marginals(potentials)
 
 
 @pytest.mark.parametrize("setting", [{"sweeps": 0}, {"chains": 0}])
 def test_nonpositive_sweeps_or_chains_raise(setting):
     scopes, _ = LOOPS["grid"](np.random.default_rng(0))
-    with pytest.raises(ValueError, match="no sample"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         Gibbs(scopes, **setting)

@@ -1,4 +1,4 @@
-"""The pages on methods of inference: their examples, run as a reader would, and their links."""
+"""The documentation pages of inference methods: examples and links."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from command import relcrf_command
 
 import relcrf
 
-PAGES = Path(relcrf.__file__).parent.parent / "docs" / "inference"
+PAGES = Path(relcrf.__file__).parent.parent / "docs" / "explanation" / "inference"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

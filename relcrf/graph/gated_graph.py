@@ -39,39 +39,39 @@ class GatedGraph:
     @classmethod
     def from_reduced(cls, graph: ReducedGraph) -> GatedGraph:
         """Build the gated graph of a reduced graph without cliques."""
-        none = np.empty((0, 2), dtype=graph.edges.dtype)
-        gated = [_gate_mask(graph.graph, terms) for terms in graph.node_terms]
-        plain = (terms.take(np.flatnonzero(~one), terms.target[~one]) for terms, one in _zip_masks(graph, gated))
-        folded = [terms.take(np.flatnonzero(one), terms.target[one]) for terms, one in _zip_masks(graph, gated)]
+        no_edges = np.empty((0, 2), dtype=graph.edges.dtype)
+        masks = [_gate_mask(graph.graph, terms) for terms in graph.node_terms]
+        plain = (terms.take(np.flatnonzero(~mask), terms.target[~mask]) for terms, mask in _zip_masks(graph, masks))
+        folded = [terms.take(np.flatnonzero(mask), terms.target[mask]) for terms, mask in _zip_masks(graph, masks)]
         folded = [terms for terms in folded if len(terms.target)]
         node = np.concatenate([np.empty(0, dtype=np.int64), *(terms.target for terms in folded)])
         cardinality = graph.cardinality[node]
-        alone = replace(
+        ungated = replace(
             graph,
             node_terms=tuple(terms for terms in plain if len(terms.target)),
             edge_terms=(),
-            edges=none,
+            edges=no_edges,
             table_start=np.zeros(1, dtype=np.int64),
         )
-        apart = replace(
-            alone,
+        folded_graph = replace(
+            ungated,
             variables=graph.variables[node],
             cardinality=cardinality,
             state_start=offsets(cardinality),
             node_terms=tuple(_renumber_targets(folded)),
         )
         pairs = _split_parallel_edges(graph)
-        kind, kinds = np.arange(pairs.n_edges), pairs
+        pair_class, distinct_pairs = np.arange(pairs.n_edges), pairs
         classes = pairs.edge_classes() if pairs.n_edges else None
         if classes is not None:
-            kind, first = classes
+            pair_class, first = classes
             order = np.argsort(first)
-            kinds = pairs.with_edges(first[order])
+            distinct_pairs = pairs.with_edges(first[order])
             rank = np.empty(len(order), dtype=np.int64)
             rank[order] = np.arange(len(order))
-            kind = rank[kind]
+            pair_class = rank[pair_class]
         factors = tuple((terms.group, _factors(terms)) for terms in (*folded, *graph.edge_terms))
-        return cls(alone, apart, node, pairs, kinds, kind, factors)
+        return cls(ungated, folded_graph, node, pairs, distinct_pairs, pair_class, factors)
 
     @property
     def n_folded(self) -> int:
@@ -99,10 +99,10 @@ def _gate_mask(graph: FactorGraph, terms: TableTerms) -> np.ndarray:
     return np.asarray(group.scope[0][factor] != group.scope[1][factor])
 
 
-def _renumber_targets(parts: list[TableTerms]) -> list[TableTerms]:
+def _renumber_targets(term_groups: list[TableTerms]) -> list[TableTerms]:
     """Return the terms with consecutive targets, one per term."""
     out, n_targets = [], 0
-    for terms in parts:
+    for terms in term_groups:
         target = np.arange(n_targets, n_targets + len(terms.target), dtype=np.int32)
         out.append(replace(terms, target=target))
         n_targets += len(target)

@@ -155,7 +155,7 @@ def _distribute_group(
             for k, chosen in _group_by_shard(shard):
                 writers[k].add_rows(group.scope.rows[chunk][chosen])
             continue
-        shard[np.logical_or.reduce([roles[place] == Role.ABSENT for place in scope])] = -1
+        shard[np.logical_or.reduce([roles[variables] == Role.ABSENT for variables in scope])] = -1
         features = group.features.take(chunk)
         for k, chosen in _group_by_shard(shard):
             writers[k].add_factors(scope, features, chosen)

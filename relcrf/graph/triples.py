@@ -149,14 +149,14 @@ class TripleSpace(AbstractSpace):
         Args:
             chosen: Chosen pairs of each space, shape (n, 2).
         """
-        one, other = (k for k in range(3) if k != excluded)
+        first, second = (k for k in range(3) if k != excluded)
         parent_pairs = [np.empty((0, 2), dtype=np.int64)]
         for parent in self.parents:
             if excluded not in parent.positions:
                 keys = [mapping[column] for mapping, column in zip(parent.key_map, chosen[parent.space].T, strict=True)]
-                parent_pairs.append(np.column_stack(keys if parent.positions == (one, other) else keys[::-1]))
+                parent_pairs.append(np.column_stack(keys if parent.positions == (first, second) else keys[::-1]))
         pairs = np.unique(np.concatenate(parent_pairs), axis=0)
-        allowed = (pairs >= 0).all(axis=1) & self.relations[one, other].allows(*pairs.T)
+        allowed = (pairs >= 0).all(axis=1) & self.relations[first, second].allows(*pairs.T)
         return np.asarray(pairs[allowed])
 
     def key_limits(self, excluded: int, pairs: np.ndarray) -> np.ndarray:

@@ -85,9 +85,7 @@ class Auto(AbstractInference):
     def n_exact_nodes(self) -> int:
         """Return the number of nodes in components that are inferred exactly."""
         exact = (ForestInference, JunctionTree)
-        return sum(
-            share.subset.scopes.n_nodes for share in self.assignments if isinstance(share.marginal_method, exact)
-        )
+        return sum(each.subset.scopes.n_nodes for each in self.assignments if isinstance(each.marginal_method, exact))
 
     def marginals(self, potentials: Potentials) -> Marginals:
         nodes, factors = np.empty(len(potentials.nodes)), np.empty(len(potentials.factors))

@@ -250,37 +250,46 @@ class BeliefPropagation(AbstractInference):
     ) -> Verdict:
         """Run the flooding schedule: pairs in vectorised lanes in the linear domain, all other factors one by one."""
         net, scopes = self._network, self.scopes
-        shapes = (
+        lane_groups = (
             []
             if tables.log
             else [(lanes, lanes.tables(scopes, potentials), lanes.uniform_messages()) for lanes in self._lanes]
         )
         others = np.flatnonzero(scopes.arity > (0 if tables.log else 2))
-        impossible, widest = np.isneginf(tables.nodes), np.ones(int(scopes.cardinality.max(initial=1)))
-        nodes = np.concatenate((np.where(impossible, 0.0, tables.nodes), widest))
-        product, following = nodes.copy(), np.empty_like(nodes)
-        barred, barred_next = impossible.astype(np.int64), np.empty(len(impossible), dtype=np.int64)
+        is_impossible, padding = np.isneginf(tables.nodes), np.ones(int(scopes.cardinality.max(initial=1)))
+        nodes = np.concatenate((np.where(is_impossible, 0.0, tables.nodes), padding))
+        product, next_product = nodes.copy(), np.empty_like(nodes)
+        n_impossible, next_n_impossible = is_impossible.astype(np.int64), np.empty(len(is_impossible), dtype=np.int64)
 
         def flood(rounds: int) -> float:
-            nonlocal product, following, barred, barred_next
+            nonlocal product, next_product, n_impossible, next_n_impossible
             change = 0.0
             for _ in range(rounds):
-                following[:], barred_next[:] = nodes, impossible
-                most = 1.0
-                for lanes, numbers, message in shapes:
-                    most = max(most, lanes.flood(numbers, message, product, following, tables.maximum, tables.damping))
-                change = float(np.log(most))
+                next_product[:], next_n_impossible[:] = nodes, is_impossible
+                max_ratio = 1.0
+                for lanes, values, message in lane_groups:
+                    max_ratio = max(
+                        max_ratio, lanes.flood(values, message, product, next_product, tables.maximum, tables.damping)
+                    )
+                change = float(np.log(max_ratio))
                 if len(others):
-                    now = MessageState(state.message, product, barred)
-                    found = schedules.flood(net, tables, now, self._scratch, others, following, barred_next)
-                    change = float(np.maximum(change, found))
-                product, following, barred, barred_next = following, product, barred_next, barred
+                    current = MessageState(state.message, product, n_impossible)
+                    residual = schedules.flood(
+                        net, tables, current, self._scratch, others, next_product, next_n_impossible
+                    )
+                    change = float(np.maximum(change, residual))
+                product, next_product, n_impossible, next_n_impossible = (
+                    next_product,
+                    product,
+                    next_n_impossible,
+                    n_impossible,
+                )
             return change
 
         verdict = self._iterate(flood, tolerance)
-        for lanes, _, found in shapes:
+        for lanes, _, message in lane_groups:
             begin = net.message_start[scopes.start[lanes.factors], None]
-            state.message[begin + np.arange(lanes.first + lanes.second)] = lanes.messages_by_pair(found)
+            state.message[begin + np.arange(lanes.first + lanes.second)] = lanes.messages_by_pair(message)
         return verdict
 
     def _reparametrise(self, potentials: Potentials, state: MessageState) -> Potentials:
@@ -290,10 +299,10 @@ class BeliefPropagation(AbstractInference):
         """
         net, scopes = self._network, self.scopes
         assert self._trees is not None
-        full, whole = scopes.expand_agreements(potentials)
+        full, expanded = scopes.expand_agreements(potentials)
         nodes = np.where(state.n_impossible > 0, -np.inf, state.product)
         message = np.where(state.message == -np.inf, 0.0, state.message)
-        factors = whole.factors / np.repeat(net.appearance, np.diff(full.table_start))
+        factors = expanded.factors / np.repeat(net.appearance, np.diff(full.table_start))
         factor = np.repeat(np.arange(full.n_factors), np.diff(full.table_start))
         cell = np.arange(len(factors)) - full.table_start[factor]
         second = scopes.cardinality[scopes.node[2 * factor + 1]]

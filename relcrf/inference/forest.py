@@ -110,19 +110,20 @@ class ForestPlan:
         edge = edge_of[order]
         parent = np.where(edge >= 0, position[parent_of[order]], np.int32(-1))
         cardinality = scopes.cardinality[order]
-        above = np.where(edge >= 0, cardinality[parent], np.int32(0)).astype(np.int64)
-        cost = offsets(cardinality * (1 + above))
-        spine = np.arange(runs[-1], scopes.n_nodes + 1)
-        whole, hanging, cut = (
+        parent_cardinality = np.where(edge >= 0, cardinality[parent], np.int32(0)).astype(np.int64)
+        cost = offsets(cardinality * (1 + parent_cardinality))
+        spine_positions = np.arange(runs[-1], scopes.n_nodes + 1)
+        whole_trees, subtrees, spines = (
             tuple(pairwise(forest_layout.group_runs(run_starts, cost, block_size).tolist()))
-            for run_starts in (runs[: n_whole + 1], runs[n_whole:], spine)
+            for run_starts in (runs[: n_whole + 1], runs[n_whole:], spine_positions)
         )
         parent_first = np.zeros(scopes.n_nodes, dtype=np.bool_)
         with_parent = np.flatnonzero(edge >= 0)
         parent_first[with_parent] = edges[edge[with_parent], 1] == order[with_parent]
         roots = runs[n_whole + 1 :] - 1  # the last position of a run
-        run_starts = offsets(cardinality), offsets(above), offsets(above * cardinality)
-        return cls(order, edge, Forest(parent, parent_first, cardinality, *run_starts), whole, hanging, cut, roots)
+        table_offsets = offsets(cardinality), offsets(parent_cardinality), offsets(parent_cardinality * cardinality)
+        layout = Forest(parent, parent_first, cardinality, *table_offsets)
+        return cls(order, edge, layout, whole_trees, subtrees, spines, roots)
 
     @property
     def n(self) -> int:

@@ -15,7 +15,7 @@ from relcrf.kernels.factors import Factors
 from relcrf.kernels.forest_sampling import NodeSets
 
 ForestArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""The arrays of one set: node, parent, entry_start, place, other; see `NodeSets`."""
+"""The arrays of one set: node, parent, entry_start, slot, parent_slot; see `NodeSets`."""
 
 
 def single_node_sets(factors: Factors) -> NodeSets:
@@ -23,8 +23,10 @@ def single_node_sets(factors: Factors) -> NodeSets:
     n_nodes = len(factors.cardinality)
     node = np.arange(n_nodes, dtype=np.int32)
     no_parent = np.full(n_nodes, -1, dtype=np.int32)
-    no_other = np.full(len(factors.touch), -1)
-    return _build_sets(factors, np.arange(n_nodes + 1), (node, no_parent, factors.touch_start, factors.touch, no_other))
+    no_parent_slot = np.full(len(factors.touch), -1)
+    return _build_sets(
+        factors, np.arange(n_nodes + 1), (node, no_parent, factors.touch_start, factors.touch, no_parent_slot)
+    )
 
 
 def forest_cover(factors: Factors, rng: np.random.Generator) -> NodeSets:
@@ -33,8 +35,8 @@ def forest_cover(factors: Factors, rng: np.random.Generator) -> NodeSets:
     start = offsets([len(forest[0]) for forest in forests])
     concatenated = [np.concatenate(arrays) for arrays in zip(*forests, strict=True)] if forests else _empty_forest()
     entries = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(forest[2]) for forest in forests)])
-    node, parent, _, place, other = concatenated
-    return _build_sets(factors, start, (node, parent, offsets(entries), place, other))
+    node, parent, _, slot, parent_slot = concatenated
+    return _build_sets(factors, start, (node, parent, offsets(entries), slot, parent_slot))
 
 
 def _iter_forests(factors: Factors, rng: np.random.Generator) -> Iterator[ForestArrays]:
@@ -58,15 +60,15 @@ def _build_sets(factors: Factors, start: np.ndarray, arrays: ForestArrays) -> No
 
     Only the last occurrence of a node counts. A factor counts once, preferably in a set in which it joins two nodes.
     """
-    node, parent, entry_start, place, other = arrays
-    counts, owns = np.zeros(len(node), dtype=bool), np.zeros(len(place), dtype=bool)
+    node, parent, entry_start, slot, parent_slot = arrays
+    counts, owns = np.zeros(len(node), dtype=bool), np.zeros(len(slot), dtype=bool)
     last = np.full(len(factors.cardinality), -1)
     last[node] = np.arange(len(node))
     counts[last] = True
     owner = np.full(len(factors.start) - 1, -1)
-    single_entries = np.flatnonzero(other < 0)
-    joining_entries = np.flatnonzero(other >= 0)
-    owner[factors.factor[place[single_entries]]] = single_entries
-    owner[factors.factor[place[joining_entries]]] = joining_entries
+    single_entries = np.flatnonzero(parent_slot < 0)
+    joining_entries = np.flatnonzero(parent_slot >= 0)
+    owner[factors.factor[slot[single_entries]]] = single_entries
+    owner[factors.factor[slot[joining_entries]]] = joining_entries
     owns[owner] = True
-    return NodeSets(start, node, parent, entry_start, place, other, counts, owns)
+    return NodeSets(start, node, parent, entry_start, slot, parent_slot, counts, owns)

@@ -129,16 +129,15 @@ class MeanField(AbstractInference):
         key = self.scopes.kernel_factors.factor * max(1, n_blocks) + block_of[scopes.node]
         distinct, part_of = np.unique(key, return_inverse=True)
         factor, block = distinct // max(1, n_blocks), distinct % max(1, n_blocks)
-        place = np.argsort(part_of, kind="stable")
-        place_start = _group_offsets(part_of, len(factor))
-        tables = Scopes(
-            scopes.cardinality, place_start, scopes.node[place]
-        )  # layout of the parts as if they were factors
-        first_node = scopes.node[place[place_start[:-1]]]
+        slot = np.argsort(part_of, kind="stable")
+        slot_start = _group_offsets(part_of, len(factor))
+        # The layout of the parts as if they were factors.
+        tables = Scopes(scopes.cardinality, slot_start, scopes.node[slot])
+        first_node = scopes.node[slot[slot_start[:-1]]]
         larger = np.where(tables.arity > 1, np.diff(tables.table_start), 0)
         table_offset = int(scopes.state_start[-1]) + np.cumsum(larger) - larger
         stride_of = np.empty_like(tables.stride)
-        stride_of[place] = tables.stride
+        stride_of[slot] = tables.stride
         return FactorParts(
             block_start=_group_offsets(block_of, n_blocks),
             block_node=np.argsort(block_of, kind="stable"),
@@ -146,10 +145,10 @@ class MeanField(AbstractInference):
             block_part=np.argsort(block, kind="stable"),
             factor_start=_group_offsets(factor, scopes.n_factors),
             factor=factor,
-            slot_start=place_start,
-            slot=place,
+            slot_start=slot_start,
+            slot=slot,
             stride=tables.stride,
-            diagonal=np.add.reduceat(tables.stride, place_start[:-1]),
+            diagonal=np.add.reduceat(tables.stride, slot_start[:-1]),
             table_start=np.where(tables.arity > 1, table_offset, scopes.state_start[first_node]),
             part_of_slot=part_of,
             stride_of_slot=stride_of,

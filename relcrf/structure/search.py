@@ -228,9 +228,9 @@ class StructureSearch:
                 weight_indices.append((start[indices, None] + np.arange(space.n_weights)).ravel())
         return pairs, np.concatenate(weight_indices)
 
-    def _is_out_of_time(self, began: float) -> bool:
-        """Return True if the time limit is exceeded; `began` is the reading of the clock at the start of the search."""
-        return self.max_seconds is not None and self.clock() - began >= self.max_seconds
+    def _is_out_of_time(self, start_time: float) -> bool:
+        """Return True if the time limit is exceeded; `start_time` is the reading of the clock at the start of the search."""
+        return self.max_seconds is not None and self.clock() - start_time >= self.max_seconds
 
     def _run_round(self, state: SearchState, is_out_of_time: Callable[[], bool]) -> SearchState:
         """Activate candidates unless none is left, and optimise the weights; at the minimum, test all candidates again."""

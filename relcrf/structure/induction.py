@@ -105,13 +105,13 @@ class ContrastiveInduction(AbstractActivation):
         Args:
             point: Weights, shape (n_base + n_chosen,).
         """
-        errors, holds = model.errors_and_signals(point)
+        errors, truth_values = model.errors_and_signals(point)
         sides = [side for space in model.spaces for side in space.sides]
-        least_error, least_signal = (None, None) if self.exhaustive else (self.error_threshold, self.signal_threshold)
-        signals = (holds[side.variable] - key_means(side, holds[side.variable])[side.key] for side in sides)
+        error_threshold, signal_threshold = (None, None) if self.exhaustive else (self.error_threshold, self.signal_threshold)
+        signals = (truth_values[side.variable] - key_means(side, truth_values[side.variable])[side.key] for side in sides)
         return {
-            "errors": Histogram.from_chunks((errors[side.variable] for side in sides), BIN_EDGES, least_error),
-            "signals": Histogram.from_chunks(signals, BIN_EDGES, least_signal),
+            "errors": Histogram.from_chunks((errors[side.variable] for side in sides), BIN_EDGES, error_threshold),
+            "signals": Histogram.from_chunks(signals, BIN_EDGES, signal_threshold),
         }
 
     def _best_pairs(

@@ -1,1 +1,1 @@
-"""The mega-sample: variables, factors in groups, shared weights, as flat arrays. No tables, no names, no files."""
+"""The ground factor graph as flat arrays: variables, groups of factors and shared weights; no input tables, no names."""

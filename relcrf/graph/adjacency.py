@@ -1,4 +1,4 @@
-"""Which variables are neighbours: they stand in one factor."""
+"""Adjacency of variables: two variables are neighbours if a factor is over both."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from relcrf.kernels import components as kernel
 
 
 def adjacency_matrix(graph: FactorGraph) -> csr_array:
-    """A matrix of shape (n_variables, n_variables), bool and symmetric: who stands in a factor with whom.
+    """Return the symmetric adjacency matrix of the variables, bool, shape (n_variables, n_variables).
 
-    Where structure is repeated for every row of a table, the variables of a row are a chain, so that it need not be expanded:
-    what is connected stays so.
+    The variables of one row of a `RepeatedScope` are joined to a chain, so that the scope is not expanded. This preserves
+    connectivity, but not the individual pairs.
     """
     first, second = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int32)]
 
     def join(a: np.ndarray, b: np.ndarray) -> None:
-        apart = a != b
-        first.extend((a[apart], b[apart]))
-        second.extend((b[apart], a[apart]))
+        differ = a != b
+        first.extend((a[differ], b[differ]))
+        second.extend((b[differ], a[differ]))
 
     for group in graph.groups:
         if len(group.scope) < 2:
@@ -45,39 +45,41 @@ def adjacency_matrix(graph: FactorGraph) -> csr_array:
 
 
 def unconditional_components(graph: FactorGraph, spaces: Sequence[AbstractSpace] = ()) -> np.ndarray:
-    """The lowest variable of each one's component where none is known, shape (n_variables,), int32; see `components`.
+    """Return the lowest variable of each variable's component if none is observed, shape (n_variables,), int32.
+
+    See `label_components`.
 
     Args:
-        spaces: of candidates: variables that one of them may join are connected.
+        spaces: Candidate spaces; variables that one of their candidates could join are connected.
     """
-    # Factors over one variable join nothing, those that are repeated for every row neither.
-    joining = replace(graph, groups=tuple(group for group in graph.groups if len(group.scope) > 1))
-    parent = label_components(joining, np.full(graph.n_variables, Role.FREE, dtype=np.int8))
-    every = np.ones(graph.n_variables, dtype=bool)
+    # Factors over a single variable do not connect anything, repeated or not.
+    connecting = replace(graph, groups=tuple(group for group in graph.groups if len(group.scope) > 1))
+    parent = label_components(connecting, np.full(graph.n_variables, Role.FREE, dtype=np.int8))
+    everywhere = np.ones(graph.n_variables, dtype=bool)
     for space in spaces:
         sample, variable = cells_by_sample(space)
-        follows = sample[1:] == sample[:-1]
-        kernel.unite(parent, variable[:-1][follows], variable[1:][follows], every)
+        in_same_sample = sample[1:] == sample[:-1]
+        kernel.unite(parent, variable[:-1][in_same_sample], variable[1:][in_same_sample], everywhere)
     kernel.flatten(parent)
     return parent
 
 
 def cells_by_sample(space: AbstractSpace) -> tuple[np.ndarray, np.ndarray]:
-    """The cells that candidates of a space may join, those of a sample with each other: samples, ascending, and variables."""
-    there = [np.bincount(side.sample, minlength=space.n_samples) > 0 for side in space.sides]
+    """Return samples (ascending) and variables of the cells that candidates of a space can join within a sample."""
+    has_cell = [np.bincount(side.sample, minlength=space.n_samples) > 0 for side in space.sides]
     sample = np.concatenate([side.sample for side in space.sides])
-    kept = np.flatnonzero(np.logical_and.reduce(there)[sample])
-    kept = kept[np.argsort(sample[kept], kind="stable")]
-    return sample[kept], np.concatenate([side.variable for side in space.sides])[kept]
+    selected = np.flatnonzero(np.logical_and.reduce(has_cell)[sample])
+    selected = selected[np.argsort(sample[selected], kind="stable")]
+    return sample[selected], np.concatenate([side.variable for side in space.sides])[selected]
 
 
 def list_neighbours(adjacency: csr_array, variables: np.ndarray) -> np.ndarray:
-    """The neighbours of some variables, one after the other, with repetitions; shape (n,)."""
+    """Return the neighbours of some variables, concatenated, with repetitions; shape (n,)."""
     return np.asarray(adjacency.indices[entries_of_runs(adjacency.indptr, variables)])
 
 
 def iter_expanded_scopes(group: FactorGroup) -> Iterator[list[np.ndarray]]:
-    """The scopes of some factors after others, in their order, those of repeated structure as well; see `iter_scope_chunks`."""
+    """Yield the scopes of successive chunks of factors, in order, with repeated structure expanded; see `iter_scope_chunks`."""
     scope = group.scope
     if not isinstance(scope, RepeatedScope):
         yield from iter_scope_chunks(group)

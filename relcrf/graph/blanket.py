@@ -1,7 +1,7 @@
-"""Each variable alone given all others: the local conditionals of a graph with factors of any size.
+"""Local conditionals: the distribution of each variable given its Markov blanket, for factors of any size.
 
-Where all neighbours of a variable are set to their states, its conditional is that of a single node. All of these nodes
-together are a reduced graph without edges, whose likelihood is the pseudo-likelihood (Besag 1975).
+If all neighbours of a variable are set to their states, its conditional is that of a single node. All of these nodes
+together form a reduced graph without edges, whose likelihood is the pseudo-likelihood (Besag 1975).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from relcrf.graph.reduction import ReducedGraph, Role, build_node_terms
 
 
 def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> ReducedGraph:
-    """The free variables as nodes, each with its factors at the states of their other variables.
+    """Return the free variables as isolated nodes, with each factor evaluated at the states of its other variables.
 
     Args:
-        roles: a `Role` for each variable, shape (n_variables,), int8; factors of absent ones are left out.
-        states: of all free and clamped variables, shape (n_variables,).
+        roles: A `Role` for each variable, shape (n_variables,), int8; factors with an absent variable are omitted.
+        states: States of all free and clamped variables, shape (n_variables,).
     """
     variables = np.flatnonzero(roles == Role.FREE)
     cardinality = graph.cardinality[variables]
@@ -29,7 +29,7 @@ def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> 
         present = np.ones(group.n_factors, dtype=bool)
         for variable in group.scope:
             present &= roles[variable] != Role.ABSENT
-        for place, variable in enumerate(group.scope):
+        for position, variable in enumerate(group.scope):
             stride = np.zeros(group.n_factors, dtype=np.int32)
             base = np.zeros(group.n_factors, dtype=np.int32)
             is_first = present & (node_of[variable] >= 0)
@@ -37,8 +37,8 @@ def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> 
                 same = neighbour == variable
                 stride += np.where(same, np.int32(step), np.int32(0))
                 base += np.where(same, np.int32(0), states[neighbour].astype(np.int32) * np.int32(step))
-                if other < place:
-                    is_first &= ~same  # it stands at an earlier place, too, and has its term there
+                if other < position:
+                    is_first &= ~same  # the term belongs to the variable's first position in the scope
             factor = np.flatnonzero(is_first)
             if len(factor):
                 terms.append(build_node_terms(index, factor, node_of[variable[factor]], base[factor], stride[factor]))

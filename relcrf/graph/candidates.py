@@ -1,4 +1,4 @@
-"""Spaces of candidate factors: pairs of literals that meet in a sample, described by their two sides and never expanded."""
+"""Spaces of candidate factors: pairs of literals with cells in the same sample, stored per literal and never expanded."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ from relcrf.graph.weights import WeightBlock
 from relcrf.kernels.keyed_cells import KeyedCells
 
 BYTES_PER_CELL = 24
-"""Sample, variable and key, by key and by sample."""
+"""Bytes of a cell while learning: sample, variable and key (int32 each), stored once by key and once by sample."""
 
 
 class KeyRelation(IntEnum):
-    """Which keys of the two sides may be paired."""
+    """The constraint on pairs of keys of two sides."""
 
     ANY = 0
     ASCENDING = 1
-    """The first before the second."""
+    """The first key is smaller than the second."""
     DISTINCT = 2
 
     def allows(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Which keys may be paired, bool, of the shape of both."""
+        """Return a mask of the pairs of keys that satisfy the relation, bool, shape of both arguments."""
         return np.asarray({0: first >= 0, 1: first < second, 2: first != second}[self.value])
 
 
 @dataclass(frozen=True)
 class CandidateSide:
-    """The cells of one literal: which variable it speaks of for a key in a sample. Cells ascend by key, then by sample.
+    """The cells of one literal of a candidate space: the variable of the literal for each key and sample.
+
+    Cells ascend by key, then by sample.
 
     Args:
-        start: where each key's cells begin, shape (n_keys + 1,), int64.
-        sample, variable: of each cell, int32; a key has a sample once at most.
-        truth: of the literal in each state of its variables, shape (n_states,), 0.0 or 1.0.
+        start: Offset of each key's cells, shape (n_keys + 1,), int64.
+        sample, variable: Sample and variable of each cell, int32; a key has at most one cell per sample.
+        truth: Truth value of the literal in each state of its variables, 0.0 or 1.0, shape (n_states,).
     """
 
     start: np.ndarray
@@ -53,7 +55,7 @@ class CandidateSide:
     def from_cells(
         cls, n_keys: int, key: np.ndarray, sample: np.ndarray, variable: np.ndarray, truth: np.ndarray
     ) -> CandidateSide:
-        """A side of cells in any order."""
+        """Build a side from cells in any order."""
         order = np.lexsort((sample, key))
         start = offsets(np.bincount(key, minlength=n_keys))
         return cls(start, sample[order].astype(np.int32), variable[order].astype(np.int32), truth)
@@ -64,37 +66,39 @@ class CandidateSide:
 
     @cached_property
     def kernel_cells(self) -> KeyedCells:
-        """Return the cells as kernels take them."""
+        """Return the cells in the form that kernels accept."""
         return KeyedCells.from_arrays(self.start, self.sample, self.variable)
 
     @cached_property
     def key(self) -> np.ndarray:
-        """Of each cell, int32."""
+        """Return the key of each cell, int32."""
         return np.repeat(np.arange(self.n_keys, dtype=np.int32), np.diff(self.start))
 
     @cached_property
     def by_sample(self) -> CandidateSide:
-        """The same cells ascending by sample and then by key: its `start` is of samples, and its `sample` is the key."""
+        """Return the cells in ascending order of sample, then key; `start` then counts samples and `sample` holds keys."""
         order = np.argsort(self.sample, kind="stable")
         n_samples = int(self.sample.max(initial=-1)) + 1
         start = offsets(np.bincount(self.sample, minlength=n_samples))
         return CandidateSide(start, self.key[order], self.variable[order], self.truth)
 
     def select(self, mask: np.ndarray) -> CandidateSide:
-        """Some of the cells, shape (n_cells,), bool."""
+        """Return the cells selected by a mask of shape (n_cells,), bool."""
         start = offsets(mask)[self.start]
         return replace(self, start=start, sample=self.sample[mask], variable=self.variable[mask])
 
 
 class AbstractSpace(ABC):
-    """A factor for each choice of keys, one of each side, and each sample in which all have a cell: worth a weight where all
-    literals hold, or one for each of its `patterns`.
+    """A space of candidates. A candidate is a combination of keys, one of each side, with weights of its own.
 
-    A weight belongs to a choice of keys. Nothing is stored for one; some are named by pairs of numbers, shape (n, 2).
+    A candidate has a factor in each sample in which all of its keys have a cell. Its log potential is the candidate's weight if
+    all literals are true, or one weight for each of the `patterns`.
+
+    Candidates are not stored. Functions identify them by pairs of integers, shape (n, 2).
 
     Args:
-        name: of the template.
-        l1, l2: strengths of the penalties; None leaves them to the backend's settings.
+        name: Name of the template.
+        l1, l2: Penalty strengths; None uses those of the backend's settings.
     """
 
     name: str
@@ -105,11 +109,11 @@ class AbstractSpace(ABC):
     @property
     @abstractmethod
     def sides(self) -> tuple[CandidateSide, ...]:
-        """In the order of the literals."""
+        """Return the sides in the order of the literals."""
 
     @property
     def patterns(self) -> np.ndarray:
-        """What a choice of keys has weights for: indicators of joint states, row-major, shape (n_joint_states, n_weights)."""
+        """Return the indicator of each weight's joint states, row-major, shape (n_joint_states, n_weights)."""
         return reduce(np.multiply.outer, [side.truth for side in self.sides]).reshape(-1, 1)
 
     @property
@@ -119,54 +123,55 @@ class AbstractSpace(ABC):
 
     @property
     def nbytes(self) -> int:
-        """What the cells of its sides take, as learning looks at them."""
+        """Return the memory of the cells of all sides during learning, in bytes."""
         return BYTES_PER_CELL * sum(len(side.sample) for side in self.sides)
 
     @abstractmethod
     def decode_keys(self, pairs: np.ndarray) -> np.ndarray:
-        """The keys in each side, shape (n, n_sides)."""
+        """Return the keys of some candidates in each side, shape (n, n_sides)."""
 
     @abstractmethod
     def encode_keys(self, keys: np.ndarray) -> np.ndarray:
-        """The pairs of numbers of some keys, shape (n, 2); the inverse of `keys`."""
+        """Return the integer pairs that identify some keys, shape (n, 2); the inverse of `decode_keys`."""
 
     @abstractmethod
     def matching_cells(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The cells of each side that meet, and the place among `pairs`; n_sides + 1 arrays of shape (n_factors,)."""
+        """Return the cell in each side and the index into `pairs` of every factor: n_sides + 1 arrays of shape (n_factors,)."""
 
     @abstractmethod
     def with_sides(self, sides: Sequence[CandidateSide]) -> Self:
-        """The same with other cells of the same keys."""
+        """Return the same space with other cells of the same keys."""
 
     def restrict_to_variables(self, present: np.ndarray) -> Self:
-        """The factors whose variables are all present, shape (n_variables,), bool."""
+        """Return the space without cells of absent variables; `present` has shape (n_variables,), bool."""
         return self.with_sides([side.select(present[side.variable]) for side in self.sides])
 
     def build_factor_group(self, pairs: np.ndarray, weights: np.ndarray, n_weights: int, block: int) -> FactorGroup:
-        """The factors of some keys.
+        """Return the factors of some candidates.
 
         Args:
-            pairs: shape (n, 2).
-            weights: which weight of the block each has, shape (n,).
-            block: of `n_weights`.
+            pairs: Candidates, shape (n, 2).
+            weights: Row of each candidate's weights in the block, shape (n,).
+            n_weights: Number of rows of the block.
+            block: Index of the weight block in the layout.
         """
-        *rows, place = self.matching_cells(pairs)
+        *rows, candidate = self.matching_cells(pairs)
         return FactorGroup(
             tuple(side.variable[row] for side, row in zip(self.sides, rows, strict=True)),
             tuple(len(side.truth) for side in self.sides),
-            Keyed(weights[place].astype(np.int32), np.empty((0, 1)), n_weights),
+            Keyed(weights[candidate].astype(np.int32), np.empty((0, 1)), n_weights),
             self.patterns,
             block,
         )
 
     def build_weight_block(self, n: int) -> WeightBlock:
-        """A block for the weights of some keys."""
+        """Return a block for the weights of `n` candidates."""
         return WeightBlock(self.name, n, self.n_weights, l1=self.l1, l2=self.l2)
 
 
 @dataclass(frozen=True)
 class PairSpace(AbstractSpace):
-    """The pairs of keys of two literals."""
+    """A candidate space over pairs of keys of two literals."""
 
     name: str
     first: CandidateSide
@@ -182,14 +187,14 @@ class PairSpace(AbstractSpace):
 
     @property
     def n_pairs(self) -> int:
-        """How many pairs of keys there are."""
+        """Return the number of pairs of keys that satisfy the relation."""
         n, m = self.first.n_keys, self.second.n_keys
         return {KeyRelation.ANY: n * m, KeyRelation.ASCENDING: n * (m - 1) // 2, KeyRelation.DISTINCT: n * (m - 1)}[
             self.relation
         ]
 
     def all_pairs(self) -> np.ndarray:
-        """All pairs of keys, ascending, shape (n_pairs, 2)."""
+        """Return all pairs of keys, ascending, shape (n_pairs, 2)."""
         first, second = np.indices((self.first.n_keys, self.second.n_keys)).reshape(2, -1)
         return np.asarray(np.stack((first, second), axis=1)[self.relation.allows(first, second)])
 
@@ -209,10 +214,10 @@ class PairSpace(AbstractSpace):
 
 @dataclass(frozen=True)
 class TableSpace(PairSpace):
-    """The pairs of keys of two variables, each pair with a table of weights over their joint states: an edge of a graph.
+    """A candidate space over edges: each pair of keys has a table of weights over the joint states of two variables.
 
     Args:
-        table: its `patterns`, shape (n_joint_states, n_weights).
+        table: The `patterns`, shape (n_joint_states, n_weights).
     """
 
     table: np.ndarray = field(kw_only=True)
@@ -227,8 +232,8 @@ class CandidateSet:
     """Candidates of several spaces, in the order of their weights.
 
     Args:
-        rows: the number of each candidate's space, and the pair of numbers that names it there: its keys, or of a triple its
-            composite and its third key. Shape (3, n), int64.
+        rows: Index of each candidate's space, and the pair of integers that identifies it there: its two keys, or the composite
+            and the third key of a triple. Shape (3, n), int64.
     """
 
     rows: np.ndarray
@@ -240,14 +245,14 @@ class CandidateSet:
 
     @classmethod
     def from_pairs(cls, space: int, pairs: np.ndarray) -> CandidateSet:
-        """Return candidates of one space, named by pairs of numbers of shape (n, 2)."""
+        """Return candidates of one space, identified by integer pairs of shape (n, 2)."""
         return cls(np.stack((np.full(len(pairs), space), pairs[:, 0], pairs[:, 1])))
 
     @classmethod
     def from_spaces(cls, spaces: Sequence[PairSpace]) -> CandidateSet:
-        """Return all candidates of some spaces of pairs."""
-        parts = [cls.from_pairs(number, space.all_pairs()) for number, space in enumerate(spaces)]
-        return reduce(cls.concat, parts, cls.empty())
+        """Return all candidates of some pair spaces."""
+        sets = [cls.from_pairs(index, space.all_pairs()) for index, space in enumerate(spaces)]
+        return reduce(cls.concat, sets, cls.empty())
 
     @property
     def space(self) -> np.ndarray:
@@ -277,30 +282,31 @@ class CandidateSet:
         return np.flatnonzero(self.space == space)
 
     def pairs(self, indices: np.ndarray) -> np.ndarray:
-        """Return the pairs of numbers of some candidates, shape (n, 2)."""
+        """Return the integer pairs of some candidates, shape (n, 2)."""
         return np.asarray(self.rows[1:, indices].T)
 
     def entry_offsets(self, sizes: Sequence[int]) -> np.ndarray:
-        """Return offsets of the candidates' entries, shape (n + 1,); `sizes` has one number of entries for each space."""
+        """Return offsets of the candidates' entries, shape (n + 1,); `sizes` is the number of entries per candidate by space."""
         return offsets(np.array(sizes, dtype=np.int64)[self.space])
 
 
 def match_cells(
     first: CandidateSide, second: CandidateSide, n_samples: int, pairs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The cells of two sides that meet, for some pairs of keys, shape (n, 2).
+    """Return the cells of two sides that share a sample, for some pairs of keys, shape (n, 2).
 
     Returns:
-        cells of the first side, of the second, and the place of their pair, ascending by pair and sample; shape (n_met,) each.
+        Cells of the first side, cells of the second side, and index of their pair, ascending by pair and sample; shape
+        (n_matches,) each.
     """
     sizes = np.diff(first.start)[pairs[:, 0]]
-    place = np.repeat(np.arange(len(pairs), dtype=np.int32), sizes)
+    pair = np.repeat(np.arange(len(pairs), dtype=np.int32), sizes)
     begin = offsets(sizes)[:-1]
-    rows = np.repeat(first.start[pairs[:, 0]] - begin, sizes) + np.arange(len(place))
-    # Each cell of the second side has a number that ascends, by key and sample.
-    numbers = second.key.astype(np.int64) * n_samples + second.sample
-    wanted = pairs[place, 1].astype(np.int64) * n_samples + first.sample[rows]
-    columns = np.searchsorted(numbers, wanted)
-    columns[columns == len(numbers)] = 0
-    met = numbers[columns] == wanted if len(numbers) else np.zeros(len(wanted), dtype=bool)
-    return rows[met], columns[met], place[met]
+    rows = np.repeat(first.start[pairs[:, 0]] - begin, sizes) + np.arange(len(pair))
+    # The code of a cell of the second side ascends with key and sample.
+    codes = second.key.astype(np.int64) * n_samples + second.sample
+    wanted_codes = pairs[pair, 1].astype(np.int64) * n_samples + first.sample[rows]
+    columns = np.searchsorted(codes, wanted_codes)
+    columns[columns == len(codes)] = 0
+    matches = codes[columns] == wanted_codes if len(codes) else np.zeros(len(wanted_codes), dtype=bool)
+    return rows[matches], columns[matches], pair[matches]

@@ -1,4 +1,4 @@
-"""Which free variables depend on each other: the connected components of a graph whose clamped variables cut it."""
+"""Connected components of the free variables of a ground graph; clamped variables separate components."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from relcrf.graph.reduction import Role
 from relcrf.kernels import components as kernel
 
 FACTORS_PER_CHUNK = 1 << 20
-"""Factors that are read at a time."""
+"""Number of factors that are read at a time."""
 
 
 def label_components(graph: FactorGraph, roles: np.ndarray) -> np.ndarray:
-    """For each variable the lowest variable of its component, shape (n_variables,), int32.
+    """Return the lowest variable of each variable's component, shape (n_variables,), int32.
 
-    Two free variables are joined by a factor over both that no absent variable touches; a variable that is not free is alone.
-    The factors are read in parts. Where structure is repeated for every row of a table, the free variables of a row are
-    taken for one component, so that it need not be expanded.
+    A factor joins two free variables if its scope contains both and no absent variable. A variable that is not free forms a
+    component of its own. Factors are read in chunks. The free variables of one row of a `RepeatedScope` are treated as
+    one component, so that the scope is not expanded.
 
     Args:
-        roles: a `Role` for each variable, shape (n_variables,), int8.
+        roles: A `Role` for each variable, shape (n_variables,), int8.
     """
     parent = np.arange(graph.n_variables, dtype=np.int32)
     free = roles == Role.FREE
     for group in graph.groups:
         if isinstance(group.scope, RepeatedScope):
             for variables in iter_row_variables(group.scope):
-                # From each free variable to the next one in its row: what lies between is not free.
-                row, place = np.nonzero(free[variables])
-                follows = row[1:] == row[:-1]
-                chosen = variables[row, place]
-                kernel.unite(parent, chosen[:-1][follows], chosen[1:][follows], free)
+                # Join each free variable to the next free one of its row.
+                row, column = np.nonzero(free[variables])
+                in_same_row = row[1:] == row[:-1]
+                free_variables = variables[row, column]
+                kernel.unite(parent, free_variables[:-1][in_same_row], free_variables[1:][in_same_row], free)
             continue
         for scope in iter_scope_chunks(group):
-            present = np.logical_and.reduce([roles[place] != Role.ABSENT for place in scope])
+            present = np.logical_and.reduce([roles[variable] != Role.ABSENT for variable in scope])
             for a, b in combinations(scope, 2):
                 kernel.unite(parent, a[present], b[present], free)
     kernel.flatten(parent)
@@ -46,13 +46,13 @@ def label_components(graph: FactorGraph, roles: np.ndarray) -> np.ndarray:
 
 
 def iter_scope_chunks(group: FactorGroup) -> Iterator[list[np.ndarray]]:
-    """The scopes of some factors after others: for each place the variables, shape (n,), int32."""
+    """Yield the scopes of successive chunks of factors: for each scope position the variables, shape (n,), int32."""
     for start in range(0, group.n_factors, FACTORS_PER_CHUNK):
-        yield [read_rows(place, start, min(start + FACTORS_PER_CHUNK, group.n_factors)) for place in group.scope]
+        yield [read_rows(variable, start, min(start + FACTORS_PER_CHUNK, group.n_factors)) for variable in group.scope]
 
 
 def iter_row_variables(scope: RepeatedScope) -> Iterator[np.ndarray]:
-    """All variables of some rows after others, shape (n, n_variables_of_a_row), int32."""
+    """Yield all variables of successive chunks of rows, shape (n, n_variables_per_row), int32."""
     columns = []
     for start, stride, offset in zip(scope.starts, scope.strides, scope.offsets, strict=True):
         columns += [(start + int(o), stride) for o in np.unique(offset)]

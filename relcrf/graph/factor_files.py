@@ -1,4 +1,4 @@
-"""Groups of factors as files: `.npy` columns in a folder, and a description that JSON can hold."""
+"""Serialisation of factor groups: `.npy` columns in a folder, and a JSON description."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, 
 
 
 class ColumnWriter:
-    """The columns of one folder that is being written."""
+    """A writer of columns to one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.written_names: set[str] = set()
 
     def write(self, array: np.ndarray) -> str:
-        """The file of an array, which is written unless it is the map of one in the folder."""
+        """Return the file name of an array; write the file unless the array already maps a file of the folder."""
         path = find_mapped_file(array)
         if path is None or path.parent != self.folder:
             path = self.folder / f"array{len(self.written_names)}.npy"
@@ -31,7 +31,7 @@ class ColumnWriter:
         return path.name
 
     def describe_group(self, group: FactorGroup) -> dict[str, Any]:
-        """The description of a group, its columns written."""
+        """Write the columns of a group and return its description."""
         scope = group.scope
         out: dict[str, Any] = {
             "cardinalities": list(group.cardinalities),
@@ -48,26 +48,26 @@ class ColumnWriter:
         return out
 
     def describe_features(self, features: AbstractFeatures) -> dict[str, Any]:
-        """The description of a feature matrix, its columns written."""
-        facts: dict[str, Any] = {"kind": type(features).__name__.lower()}
+        """Write the columns of a feature matrix and return its description."""
+        description: dict[str, Any] = {"kind": type(features).__name__.lower()}
         for name, value in vars(features).items():
             if isinstance(value, AbstractFeatures):
                 value = self.describe_features(value)
-            facts[name] = self.write(value) if isinstance(value, np.ndarray) else value
-        return facts
+            description[name] = self.write(value) if isinstance(value, np.ndarray) else value
+        return description
 
     def remove_unused(self) -> None:
-        """Removes columns that served only on the way."""
+        """Remove intermediate columns, which no description refers to."""
         for path in self.folder.glob("*.npy"):
             if path.name not in self.written_names:
                 path.unlink()
 
 
 def read_group(folder: Path, description: Mapping[str, Any]) -> FactorGroup:
-    """A group from its description.
+    """Read a group from its description.
 
     Raises:
-        OSError, ValueError, KeyError: where files are missing or damaged.
+        OSError, ValueError, KeyError: If files are missing or damaged.
     """
     repeated = description.get("repeated")
     scope: Sequence[np.ndarray]
@@ -81,27 +81,27 @@ def read_group(folder: Path, description: Mapping[str, Any]) -> FactorGroup:
     features = _read_features(folder, description["features"])
     group = FactorGroup(scope, tuple(description["cardinalities"]), features, patterns, description["block"])
     if not _is_consistent(group):
-        raise ValueError("the columns of a group of factors do not fit together")
+        raise ValueError("the columns of a factor group have inconsistent shapes or types")
     return group
 
 
 def _is_consistent(group: FactorGroup) -> bool:
-    """Whether the columns of a group fit together: kernels look at nothing again, and would write outside of arrays."""
+    """Return True if the columns of a group are consistent; kernels do not check bounds and would write outside arrays."""
     scope, features = group.scope, group.features
     tile = features.tile if isinstance(features, Tiled) else features
     columns = scope.offsets if isinstance(scope, RepeatedScope) else scope
     n_rows = tile.n_rows * (len(scope.rows) if isinstance(scope, RepeatedScope) else 1)
-    fits = [len(columns) == len(group.cardinalities), n_rows == features.n_rows]
-    fits += [column.dtype == np.int32 and column.shape == (tile.n_rows,) for column in columns]
+    checks = [len(columns) == len(group.cardinalities), n_rows == features.n_rows]
+    checks += [column.dtype == np.int32 and column.shape == (tile.n_rows,) for column in columns]
     if isinstance(scope, RepeatedScope):
-        fits += [
+        checks += [
             scope.rows.dtype == np.int32,
             scope.rows.ndim == 1,
             len(scope.starts) == len(scope.strides) == len(scope),
         ]
     if group.patterns is not None:
-        fits += [group.patterns.shape == (group.n_joint_states, group.n_patterns), group.patterns.dtype == np.float64]
-    return all(fits) and _is_matrix(tile)
+        checks += [group.patterns.shape == (group.n_joint_states, group.n_patterns), group.patterns.dtype == np.float64]
+    return all(checks) and _is_matrix(tile)
 
 
 def _is_matrix(features: AbstractFeatures) -> bool:
@@ -127,10 +127,10 @@ def _is_in_range(column: np.ndarray, size: int) -> bool:
 
 
 def matches_cardinality(group: FactorGroup, cardinality: np.ndarray) -> bool:
-    """Whether the factors of a group are over variables that there are, of its numbers of states.
+    """Return True if the variables of a group exist and have the group's cardinalities.
 
     Args:
-        cardinality: of all variables, shape (n_variables,).
+        cardinality: Cardinality of all variables, shape (n_variables,).
     """
     return all(
         _is_in_range(scope, len(cardinality)) and bool((cardinality[scope] == k).all())
@@ -156,7 +156,7 @@ def _read_features(folder: Path, description: Mapping[str, Any]) -> AbstractFeat
             )
             return Sparse(
                 row_start, column, values.reshape(-1), description["n_features"]
-            )  # its file has a row a binding
+            )  # the file stores one row per binding
         case "tiled":
             return Tiled(_read_features(folder, description["tile"]), description["times"])
     raise ValueError(f"unknown features '{description['kind']}'")
@@ -165,5 +165,5 @@ def _read_features(folder: Path, description: Mapping[str, Any]) -> AbstractFeat
 def _read_column(folder: Path, name: str) -> np.ndarray:
     path = folder / name
     if os.path.dirname(os.path.realpath(path)) != os.path.realpath(folder) or not path.is_file():
-        raise ValueError(f"'{name}' is no file of the folder")
+        raise ValueError(f"'{name}' is not a file of the folder")
     return open_column(path)

@@ -1,11 +1,11 @@
-"""The ground graph: variables, and factors in one group a template.
+"""The ground factor graph: variables, and one group of factors per template.
 
 The log potential of factor n of a group at joint state s is
 
     log potential[n, s] = sum_f sum_p X[n, f] * W[f, p] * patterns[s, p]
 
-with the evidence features X (`features.py`), the weights W that the group shares (`weights.py`), and the state
-patterns that the template's `over` names. Joint states are numbered in row-major order of the scope.
+with the evidence features X (`features.py`), the weights W shared by the group (`weights.py`), and the state patterns
+defined by the template's `over` clause. Joint states are numbered in row-major order of the scope.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from relcrf.graph.weights import WeightBlock, WeightLayout
 
 @dataclass(frozen=True)
 class RepeatedScope(Sequence[np.ndarray]):
-    """The scopes of factors that are the same for every row of a table: rows x patterns, kept and not expanded.
+    """Scopes of factors that repeat for every row of a table, stored as rows x patterns and not expanded.
 
-    Factor `r * n_patterns + p` has at place k the variable `starts[k] + strides[k] * rows[r] + offsets[k][p]`. To ask for
-    a place makes its array, shape (n_rows * n_patterns,), anew.
+    Position k of factor `r * n_patterns + p` is the variable `starts[k] + strides[k] * rows[r] + offsets[k][p]`. Indexing a
+    position computes its array, shape (n_rows * n_patterns,), each time.
 
     Args:
-        rows: shape (n_rows,), int32.
-        offsets: for each place, shape (n_patterns,), int32.
+        rows: Row indices, shape (n_rows,), int32.
+        offsets: For each position, shape (n_patterns,), int32.
     """
 
     rows: np.ndarray
@@ -43,14 +43,14 @@ class RepeatedScope(Sequence[np.ndarray]):
         return len(self.offsets)
 
     @overload
-    def __getitem__(self, place: int) -> np.ndarray: ...
+    def __getitem__(self, position: int) -> np.ndarray: ...
     @overload
-    def __getitem__(self, place: slice) -> Sequence[np.ndarray]: ...
-    def __getitem__(self, place: int | slice) -> np.ndarray | Sequence[np.ndarray]:
-        if isinstance(place, slice):
-            return [self[k] for k in range(*place.indices(len(self)))]
-        origin = self.rows * np.int32(self.strides[place]) + np.int32(self.starts[place])
-        return np.asarray(np.add.outer(origin, self.offsets[place]).ravel())
+    def __getitem__(self, position: slice) -> Sequence[np.ndarray]: ...
+    def __getitem__(self, position: int | slice) -> np.ndarray | Sequence[np.ndarray]:
+        if isinstance(position, slice):
+            return [self[k] for k in range(*position.indices(len(self)))]
+        origin = self.rows * np.int32(self.strides[position]) + np.int32(self.starts[position])
+        return np.asarray(np.add.outer(origin, self.offsets[position]).ravel())
 
     @property
     def nbytes(self) -> int:
@@ -62,11 +62,11 @@ class FactorGroup:
     """The ground factors of one template.
 
     Args:
-        scope: for each place an int32 array of shape (n_factors,), the variable that stands there; or a `RepeatedScope`.
-        cardinalities: number of states at each place; the same for every factor of the group.
-        features: evidence, shape (n_factors, n_features).
-        patterns: shape (n_joint_states, n_patterns); None is the identity, a full table.
-        block: which weight block of the layout the group uses.
+        scope: For each scope position the variables of all factors, int32, shape (n_factors,); or a `RepeatedScope`.
+        cardinalities: Number of states at each position; the same for every factor of the group.
+        features: Evidence features, shape (n_factors, n_features).
+        patterns: State patterns, shape (n_joint_states, n_patterns); None is the identity, a full table.
+        block: Index of the group's weight block in the layout.
     """
 
     scope: Sequence[np.ndarray]
@@ -89,12 +89,12 @@ class FactorGroup:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """How far one step of each place's state moves the joint state."""
-        return tuple(math.prod(self.cardinalities[place + 1 :]) for place in range(len(self.cardinalities)))
+        """Return the increment of the joint state index for one step of the state at each position."""
+        return tuple(math.prod(self.cardinalities[k + 1 :]) for k in range(len(self.cardinalities)))
 
     @cached_property
     def is_agreement(self) -> bool:
-        """Whether the factors are over two places, and 1 times a number where these agree and 0 elsewhere."""
+        """Return True for agreement (Potts) factors: two positions, one number if their states are equal, and 0 otherwise."""
         if self.patterns is None or len(self.scope) != 2 or self.n_patterns != 1:
             return False
         k, other = self.cardinalities
@@ -109,14 +109,14 @@ class FactorGroup:
 
 @dataclass(frozen=True)
 class FactorGraph:
-    """All variables and factors. `cardinality` has shape (n_variables,), int32."""
+    """All variables and factors of a ground model. `cardinality` has shape (n_variables,), int32."""
 
     cardinality: np.ndarray
     groups: tuple[FactorGroup, ...]
     layout: WeightLayout
 
     def with_groups(self, groups: Sequence[FactorGroup], block: WeightBlock) -> FactorGraph:
-        """The graph with more factors, of one more block of weights, the last."""
+        """Return the graph with additional factor groups, whose weight block is appended to the layout."""
         return FactorGraph(self.cardinality, (*self.groups, *groups), WeightLayout((*self.layout.blocks, block)))
 
     @property

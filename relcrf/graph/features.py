@@ -1,8 +1,8 @@
 """Evidence features of a group of factors, as matrices X of shape (n_factors, n_features).
 
 A group's scores are `X @ W` for its weights W of shape (n_features, n_patterns), and its gradient is `X.T @ R` for
-residuals R of shape (n_factors, n_patterns). Five ways to hold X: all ones, dense columns, one block of columns a row
-(`per`), sparse rows (a bag of words), and one of these repeated for every row of a table.
+residuals R of shape (n_factors, n_patterns). There are five representations of X: all ones, dense columns, one block of
+columns per row (the language's `per`), sparse rows (a bag of words), and one of these repeated for every row of a table.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from relcrf.kernels import sparse
 
 
 class FeatureEntries(NamedTuple):
-    """Entries of a feature matrix that may be other than 0; each array has shape (n,).
+    """Potentially nonzero entries of a feature matrix in coordinate form; each array has shape (n,).
 
     Args:
-        row: which of the requested rows.
+        row: Index into the requested rows.
     """
 
     row: np.ndarray
@@ -42,7 +42,7 @@ class AbstractFeatures(ABC):
         return tuple(value for value in vars(self).values() if isinstance(value, np.ndarray))
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return columns with one name each; those of some rows, appended to those of others, are the columns of all."""
+        """Return the columns by name; columns of two sets of rows, concatenated, are the columns of their union."""
         return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
     def from_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
@@ -56,10 +56,10 @@ class AbstractFeatures(ABC):
 
     @abstractmethod
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-        """`X[rows] @ weights`, shape (n, n_patterns); or (1, n_patterns) where all rows are equal."""
+        """Return `X[rows] @ weights`, shape (n, n_patterns); or (1, n_patterns) if all rows are equal."""
 
     def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, overwrite: bool) -> None:
-        """`out += X[rows] @ weights`, or `=` where `out` is fresh."""
+        """Add `X[rows] @ weights` to `out`, or assign it if `overwrite` is True."""
         if overwrite:
             out[:] = self.scores(weights, rows)
         else:
@@ -67,30 +67,30 @@ class AbstractFeatures(ABC):
 
     @abstractmethod
     def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
-        """Return a matrix of some rows, by index copied; a slice with both ends is a view, or is read from a file."""
+        """Return a matrix of some rows: a copy for indices; for a slice with both ends a view, or data read from a file."""
 
     @abstractmethod
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        """`out += X[rows].T @ residual`; `residual` has one row where `scores` gives one."""
+        """Add `X[rows].T @ residual` to `out`; `residual` has a single row if `scores` returns one."""
 
     @abstractmethod
     def squared(self) -> AbstractFeatures:
-        """The matrix with every entry squared."""
+        """Return the matrix with every entry squared."""
 
     def _values(self, rows: np.ndarray) -> np.ndarray:
-        """Return the values of some rows in their blocks of columns, shape (n, width); (1, width) where all are equal."""
+        """Return the values of some rows in their blocks of columns, shape (n, width); or (1, width) if all are equal."""
         return np.ones((1, self.n_features))
 
     def entries(self, rows: np.ndarray) -> FeatureEntries:
-        """Return the entries of some rows, row after row. `rows` has shape (n,)."""
+        """Return the entries of some rows in row order. `rows` has shape (n,)."""
         values = self._values(rows)
         width = values.shape[1]
         feature = self.block_of(rows)[:, None].astype(np.int64) * width + np.arange(width)
-        place = np.repeat(np.arange(len(rows)), width)
-        return FeatureEntries(place, feature.ravel(), np.broadcast_to(values, (len(rows), width)).ravel())
+        row = np.repeat(np.arange(len(rows)), width)
+        return FeatureEntries(row, feature.ravel(), np.broadcast_to(values, (len(rows), width)).ravel())
 
     def row(self, index: int) -> list[tuple[int, float]]:
-        """Return the non-zero entries of one row, or all that are stored of a sparse one: (feature, value)."""
+        """Return (feature, value) of the nonzero entries of one row; of a sparse matrix, of all stored entries."""
         _, feature, value = self.entries(np.array([index]))
         return [(f, v) for f, v in zip(feature.tolist(), value.tolist(), strict=True) if v != 0.0]
 
@@ -99,16 +99,16 @@ class AbstractFeatures(ABC):
         return False
 
     def row_classes(self, rows: np.ndarray | slice) -> np.ndarray | None:
-        """A number for each row, shape (n,), the same for equal rows; None where rows have values of their own."""
+        """Return a class number for each row, shape (n,), equal for equal rows; None if rows store individual values."""
         return None
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks of columns there are, each of as many features, of which a row has one."""
+        """Return the number of column blocks; all have the same number of features, and a row uses one block."""
         return 1
 
     def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
-        """The block of each row, shape (n,)."""
+        """Return the column block of each row, shape (n,)."""
         return np.zeros(len(self._indices(rows)), dtype=np.int32)
 
     def _indices(self, rows: np.ndarray | slice) -> np.ndarray:
@@ -116,13 +116,13 @@ class AbstractFeatures(ABC):
 
 
 def _read_rows(column: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-    """Return some rows of a column; a slice of a file is read and not mapped, so that it takes no memory afterwards."""
+    """Return some rows of a column; a slice of a file is read instead of mapped, so that no pages stay resident."""
     return read_rows(column, rows.start, rows.stop) if isinstance(rows, slice) else np.ascontiguousarray(column[rows])
 
 
 @dataclass(frozen=True)
 class Ones(AbstractFeatures):
-    """The constant feature 1: nothing is stored."""
+    """The constant feature 1, without stored values."""
 
     n_rows: int
     n_features: int = 1
@@ -152,7 +152,7 @@ class Ones(AbstractFeatures):
 
 @dataclass(frozen=True)
 class Dense(AbstractFeatures):
-    """One column a feature. `values` has shape (n_rows, n_features)."""
+    """A dense feature matrix. `values` has shape (n_rows, n_features)."""
 
     values: np.ndarray
 
@@ -188,9 +188,9 @@ class Dense(AbstractFeatures):
 
 @dataclass(frozen=True)
 class Keyed(AbstractFeatures):
-    """One of `n_keys` blocks of columns a row: feature `key * D + d` has `values[row, d]`.
+    """A matrix with one column block per key: feature `key * D + d` of a row has the value `values[row, d]`, all others 0.
 
-    `key` has shape (n_rows,), int32; `values` (n_rows, D), or (0, 1) where the only feature is the constant 1.
+    `key` has shape (n_rows,), int32; `values` has shape (n_rows, D), or (0, 1) if the only feature is the constant 1.
     """
 
     key: np.ndarray
@@ -240,7 +240,7 @@ class Keyed(AbstractFeatures):
 
 @dataclass(frozen=True)
 class Sparse(AbstractFeatures):
-    """CSR rows. `values` has shape (nnz,), or (0,) where every stored entry is 1."""
+    """A matrix in CSR form. `values` has shape (nnz,), or (0,) if every stored entry is 1."""
 
     row_start: np.ndarray
     column: np.ndarray
@@ -248,7 +248,7 @@ class Sparse(AbstractFeatures):
     n_features: int
 
     def __post_init__(self) -> None:
-        for array in self.arrays():  # from a file or not: the same type to a kernel, which is compiled once
+        for array in self.arrays():  # read-only like a mapped file, so that kernels compile for one array type
             array.flags.writeable = False
 
     @property
@@ -262,9 +262,9 @@ class Sparse(AbstractFeatures):
         return Sparse(offsets(columns["length"]), columns["column"], columns["values"], self.n_features)
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-        chosen = self._indices(rows)
-        out = np.empty((len(chosen), weights.shape[1]))
-        sparse.csr_scores(self.row_start, self.column, self.values, weights, chosen, out)
+        indices = self._indices(rows)
+        out = np.empty((len(indices), weights.shape[1]))
+        sparse.csr_scores(self.row_start, self.column, self.values, weights, indices, out)
         return out
 
     def take(self, rows: np.ndarray | slice) -> Sparse:
@@ -278,9 +278,9 @@ class Sparse(AbstractFeatures):
         return Sparse(start, _read_rows(self.column, entries), values, self.n_features)
 
     def entries(self, rows: np.ndarray) -> FeatureEntries:
-        at = entries_of_runs(self.row_start, rows)
-        place = np.repeat(np.arange(len(rows)), np.diff(self.row_start)[rows])
-        return FeatureEntries(place, self.column[at], self.values[at] if len(self.values) else np.ones(len(at)))
+        entry = entries_of_runs(self.row_start, rows)
+        row = np.repeat(np.arange(len(rows)), np.diff(self.row_start)[rows])
+        return FeatureEntries(row, self.column[entry], self.values[entry] if len(self.values) else np.ones(len(entry)))
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         sparse.csr_accumulate(self.row_start, self.column, self.values, residual, self._indices(rows), out)
@@ -295,7 +295,7 @@ class Sparse(AbstractFeatures):
 
 @dataclass(frozen=True)
 class Tiled(AbstractFeatures):
-    """A matrix repeated `times` times, one below the other; stored once."""
+    """A matrix repeated `times` times vertically, stored once."""
 
     tile: AbstractFeatures
     times: int

@@ -1,4 +1,4 @@
-"""A reduced graph whose factors over pairs can be turned down one by one."""
+"""A reduced graph with a separate gate for each pairwise factor."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from relcrf.graph.reduction import ReducedGraph, TableTerms
 
 @dataclass(frozen=True, eq=False)
 class GatedGraph:
-    """The free variables, with the factors that have a gate each for itself, wherever they are.
+    """The free variables of a reduced graph with gated factors kept separate.
 
-    Gated are the factors over two different variables. Where one of them is clamped a factor is *folded*: it speaks of the
-    other one alone, and still has its gate. Where none is, it is a *pair*; parallel pairs stay apart.
+    Factors over two different variables have gates. If one of the two variables is clamped, the factor is *folded*: it is a
+    unary factor of the other variable and keeps its gate. If both are free, it is a *pair*; parallel pairs are not merged.
 
     Args:
-        ungated: the free variables with all that has no gate; no edges.
-        folded: each folded factor as a node of its own.
-        folded_node: the node of `ungated` that each folded factor speaks of, shape (n_folded,).
-        pairs: each pair as an edge of its own, between the nodes of `ungated`.
-        distinct_pairs: of pairs with the same table under any weights one; ascending places among `pairs`.
-        pair_class: which of them each pair is like, shape (n_pairs,).
-        factors: of the folded ones and then of the pairs: group of the graph, and factors.
+        ungated: The free variables with all ungated factors; it has no edges.
+        folded: Each folded factor as a separate node.
+        folded_node: The node of `ungated` that each folded factor belongs to, shape (n_folded,).
+        pairs: Each pair as a separate edge between the nodes of `ungated`.
+        distinct_pairs: One representative of each class of pairs that have equal tables under any weights, ascending in `pairs`.
+        pair_class: Index of each pair's class in `distinct_pairs`, shape (n_pairs,).
+        factors: Group index and factor indices, of the folded factors first, then of the pairs.
     """
 
     ungated: ReducedGraph
@@ -38,40 +38,40 @@ class GatedGraph:
 
     @classmethod
     def from_reduced(cls, graph: ReducedGraph) -> GatedGraph:
-        """Of a graph without cliques."""
-        none = np.empty((0, 2), dtype=graph.edges.dtype)
-        gated = [_gate_mask(graph.graph, terms) for terms in graph.node_terms]
-        plain = (terms.take(np.flatnonzero(~one), terms.target[~one]) for terms, one in _zip_masks(graph, gated))
-        folded = [terms.take(np.flatnonzero(one), terms.target[one]) for terms, one in _zip_masks(graph, gated)]
+        """Build the gated graph of a reduced graph without cliques."""
+        no_edges = np.empty((0, 2), dtype=graph.edges.dtype)
+        masks = [_gate_mask(graph.graph, terms) for terms in graph.node_terms]
+        plain = (terms.take(np.flatnonzero(~mask), terms.target[~mask]) for terms, mask in _zip_masks(graph, masks))
+        folded = [terms.take(np.flatnonzero(mask), terms.target[mask]) for terms, mask in _zip_masks(graph, masks)]
         folded = [terms for terms in folded if len(terms.target)]
         node = np.concatenate([np.empty(0, dtype=np.int64), *(terms.target for terms in folded)])
         cardinality = graph.cardinality[node]
-        alone = replace(
+        ungated = replace(
             graph,
             node_terms=tuple(terms for terms in plain if len(terms.target)),
             edge_terms=(),
-            edges=none,
+            edges=no_edges,
             table_start=np.zeros(1, dtype=np.int64),
         )
-        apart = replace(
-            alone,
+        folded_graph = replace(
+            ungated,
             variables=graph.variables[node],
             cardinality=cardinality,
             state_start=offsets(cardinality),
             node_terms=tuple(_renumber_targets(folded)),
         )
         pairs = _split_parallel_edges(graph)
-        kind, kinds = np.arange(pairs.n_edges), pairs
+        pair_class, distinct_pairs = np.arange(pairs.n_edges), pairs
         classes = pairs.edge_classes() if pairs.n_edges else None
         if classes is not None:
-            kind, first = classes
+            pair_class, first = classes
             order = np.argsort(first)
-            kinds = pairs.with_edges(first[order])
+            distinct_pairs = pairs.with_edges(first[order])
             rank = np.empty(len(order), dtype=np.int64)
             rank[order] = np.arange(len(order))
-            kind = rank[kind]
+            pair_class = rank[pair_class]
         factors = tuple((terms.group, _factors(terms)) for terms in (*folded, *graph.edge_terms))
-        return cls(alone, apart, node, pairs, kinds, kind, factors)
+        return cls(ungated, folded_graph, node, pairs, distinct_pairs, pair_class, factors)
 
     @property
     def n_folded(self) -> int:
@@ -91,7 +91,7 @@ def _factors(terms: TableTerms) -> np.ndarray:
 
 
 def _gate_mask(graph: FactorGraph, terms: TableTerms) -> np.ndarray:
-    """Which of some terms of nodes have a gate, shape (n_terms,), bool."""
+    """Return a mask of the node terms that have a gate, shape (n_terms,), bool."""
     group = graph.groups[terms.group]
     if len(group.scope) != 2:
         return np.zeros(len(terms.target), dtype=bool)
@@ -99,18 +99,18 @@ def _gate_mask(graph: FactorGraph, terms: TableTerms) -> np.ndarray:
     return np.asarray(group.scope[0][factor] != group.scope[1][factor])
 
 
-def _renumber_targets(parts: list[TableTerms]) -> list[TableTerms]:
-    """Terms each of which has a target of its own."""
-    out, before = [], 0
-    for terms in parts:
-        target = np.arange(before, before + len(terms.target), dtype=np.int32)
+def _renumber_targets(term_groups: list[TableTerms]) -> list[TableTerms]:
+    """Return the terms with consecutive targets, one per term."""
+    out, n_targets = [], 0
+    for terms in term_groups:
+        target = np.arange(n_targets, n_targets + len(terms.target), dtype=np.int32)
         out.append(replace(terms, target=target))
-        before += len(target)
+        n_targets += len(target)
     return out
 
 
 def _split_parallel_edges(graph: ReducedGraph) -> ReducedGraph:
-    """The same with an edge for each factor on an edge."""
+    """Return the graph with one edge per pairwise factor."""
     edges = np.concatenate([graph.edges[:0], *(graph.edges[terms.target] for terms in graph.edge_terms)])
     sizes = graph.cardinality[edges].astype(np.int64).prod(axis=1)
     start = offsets(sizes)

@@ -1,15 +1,16 @@
-"""Gates on factors over two variables: weights shared by all gates of a template, and deviations for each of its keys.
+"""Gates on pairwise factors: weights shared by all gates of a template, and deviations for each of its keys.
 
-Every factor over two variables has a gate, unless both are evidence. The log odds that it is open are, with the features
-of its evidence f and the key c of its factor,
+Every pairwise factor has a gate, unless both variables are evidence. The log odds that the gate is open are, with features f
+of the evidence and the key c of the factor,
 
     logit = base + base[c] + f . (shared + deviation[c])
 
-where f is what the model's `gate ... by` says, or else which of all pairs of statuses the two variables have: the state of
-one that is evidence, `asked`, or `hidden`. Templates without keys have the shared part alone.
+The features f are those of the model's `gate ... by` declaration. Without one, f is an indicator of the pair of statuses of
+the two variables, where a status is the state of an evidence variable, query, or hidden. Templates without keys have only the
+shared part.
 
-Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), section 4.2; that keys deviate
-from what they share is ours.
+Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), section 4.2; the deviations
+per key are ours.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 QUERY, HIDDEN = 0, 1
-"""Statuses of variables that are no evidence, counted from their number of states on."""
+"""Statuses of variables that are not evidence, as offsets that are added to the variable's cardinality."""
 
 
 @dataclass(frozen=True)
 class GateGroup:
-    """The gates on one group of factors over two variables.
+    """The gates of one group of pairwise factors.
 
     Args:
-        block: index of their weight block in the layout of the gates.
-        features: their features, a row for each factor of the group; None: the statuses of the two variables.
+        block: Index of their weight block in the layout of the gates.
+        features: Features of the gates, one row per factor of the group; None uses the statuses of the two variables.
     """
 
     block: int
@@ -46,33 +47,33 @@ class GateGroup:
 
 
 def n_status_pairs(group: FactorGroup) -> int:
-    """Return the number of pairs of statuses that two variables can have."""
+    """Return the number of pairs of statuses of the two variables."""
     first, second = group.cardinalities
     return (first + 2) * (second + 2)
 
 
 def gate_weight_block(group: FactorGroup, features: AbstractFeatures | None, name: str) -> WeightBlock:
-    """Return the weight block of the gates on a group: for each key, and then once for all, a base and one weight per feature."""
+    """Return the weight block of a group's gates: a base and one weight per feature, for each key and then for all keys."""
     width = 1 + (n_status_pairs(group) if features is None else features.n_features)
     return WeightBlock(name, width * (group.features.n_blocks + 1 if has_keys(group) else 1), 1)
 
 
 def has_keys(group: FactorGroup) -> bool:
-    """Return True if its factors have keys; there may be a single key, and more in other data."""
+    """Return True if the group's factors have keys, even if these data have a single key."""
     features = group.features
     return isinstance(features.tile if isinstance(features, Tiled) else features, Keyed)
 
 
 @dataclass(frozen=True, eq=False)
 class GroupGateFeatures:
-    """Features of some gates of one group. Their weights are a matrix: a row for each key, if there are keys, and one for all.
+    """Features of some gates of one group. Their weight matrix has a row per key, if there are keys, and a shared row.
 
     Args:
-        weights: where they are in the vector of all gates' weights.
-        width: length of a row of weights, the base first.
-        n_keys: 0 where there are no keys.
-        features: shape (n, n_columns), to be multiplied by the column that `_key_weights` returns.
-        by_status: the only feature of a gate is an indicator, whose column includes the base.
+        weights: Slice of the group's weights in the vector of all gate weights.
+        width: Length of a row of weights; the base is its first entry.
+        n_keys: Number of keys, 0 without keys.
+        features: Feature matrix, shape (n, n_columns); its product with `_key_weights` is the log odds.
+        by_status: If True, the features of a gate are a one-hot indicator whose weight includes the base.
     """
 
     weights: slice
@@ -82,33 +83,34 @@ class GroupGateFeatures:
     by_status: bool
 
     def _key_weights(self, vector: np.ndarray) -> np.ndarray:
-        """Return each key's weights with those that all keys share added, shape (n_columns, 1)."""
-        own = vector[self.weights].reshape(-1, self.width)
-        own = own[:-1] + own[-1] if self.n_keys else own
-        return (own[:, :1] + own[:, 1:] if self.by_status else own).reshape(-1, 1)
+        """Return the weights of each key plus the shared weights, shape (n_columns, 1)."""
+        matrix = vector[self.weights].reshape(-1, self.width)
+        matrix = matrix[:-1] + matrix[-1] if self.n_keys else matrix
+        return (matrix[:, :1] + matrix[:, 1:] if self.by_status else matrix).reshape(-1, 1)
 
     def log_odds(self, vector: np.ndarray) -> np.ndarray:
-        """Return the log odds that each gate is open, shape (n,), at the weights of all gates."""
-        found = self.features.scores(self._key_weights(vector), slice(None))
-        return np.broadcast_to(found[:, 0], self.features.n_rows)
+        """Return the log odds that each gate is open, shape (n,), given the weights of all gates."""
+        scores = self.features.scores(self._key_weights(vector), slice(None))
+        return np.broadcast_to(scores[:, 0], self.features.n_rows)
 
     def add_gradient(self, slope: np.ndarray, out: np.ndarray) -> None:
-        """Add the derivatives by the weights of all gates, from those by the log odds, shape (n,)."""
+        """Add the gradient with respect to all gate weights to `out`; `slope` is the gradient by log odds, shape (n,)."""
         sums = np.zeros((self.features.n_features, 1))
         self.features.accumulate(np.ascontiguousarray(slope[:, None]), slice(None), sums)
         sums = sums.reshape(max(self.n_keys, 1), -1)
         if self.by_status:
             sums = np.column_stack((sums.sum(axis=1), sums))
-        own = out[self.weights].reshape(-1, self.width)
-        own += np.concatenate((sums, sums.sum(axis=0, keepdims=True))) if self.n_keys else sums
+        matrix = out[self.weights].reshape(-1, self.width)
+        matrix += np.concatenate((sums, sums.sum(axis=0, keepdims=True))) if self.n_keys else sums
 
 
 @dataclass(frozen=True, eq=False)
 class GateFeatures:
-    """Features of some gates of several groups, one after the other.
+    """Features of some gates of several groups, concatenated.
 
     Args:
-        n_weights: of all gates.
+        parts: Features by group.
+        n_weights: Number of weights of all gates.
     """
 
     parts: Sequence[GroupGateFeatures]
@@ -122,11 +124,11 @@ class GateFeatures:
         return self._starts[-1]
 
     def log_odds(self, weights: np.ndarray) -> np.ndarray:
-        """Return the log odds that each gate is open, shape (n,), at weights of shape (n_weights,)."""
+        """Return the log odds that each gate is open, shape (n,), given weights of shape (n_weights,)."""
         return np.concatenate([np.empty(0), *(part.log_odds(weights) for part in self.parts)])
 
     def gradient(self, slope: np.ndarray) -> np.ndarray:
-        """Return derivatives by the weights, shape (n_weights,), from those by the log odds, shape (n,)."""
+        """Return the gradient by the weights, shape (n_weights,), given the gradient by the log odds, shape (n,)."""
         out = np.zeros(self.n_weights)
         for part, (lo, hi) in zip(self.parts, pairwise(self._starts), strict=True):
             part.add_gradient(slope[lo:hi], out)
@@ -138,8 +140,8 @@ class Gates:
     """The gates of a graph.
 
     Args:
-        groups: by the index of their group in the graph, ascending; groups without gates have none.
-        layout: of their weights.
+        groups: Gates by index of the factor group, ascending; groups without gates have no entry.
+        layout: Layout of the gate weights.
     """
 
     groups: Mapping[int, GateGroup]
@@ -148,11 +150,11 @@ class Gates:
     def gate_features(
         self, graph: FactorGraph, factors: Sequence[tuple[int, np.ndarray]], status: np.ndarray
     ) -> GateFeatures:
-        """The features of some gates.
+        """Return the features of some gates.
 
         Args:
-            factors: of groups with gates, by their places, the factors that are meant; one after the other.
-            status: of each variable its state where it is evidence, else its number of states plus `QUERY` or `HIDDEN`.
+            factors: Pairs of a group index and the indices of its factors.
+            status: Status of each variable: the state of an evidence variable, else the cardinality plus `QUERY` or `HIDDEN`.
         """
         parts = []
         for number, factor in factors:
@@ -169,7 +171,7 @@ class Gates:
             features = _prepend_base(gates.features.take(factor), key, max(n_keys, 1))
             return GroupGateFeatures(weights, 1 + gates.features.n_features, n_keys, features, by_status=False)
         n, pairs = max(n_keys, 1), n_status_pairs(group)
-        first, second = (status[np.asarray(place)[factor]] for place in group.scope)
+        first, second = (status[np.asarray(variables)[factor]] for variables in group.scope)
         cell = key * pairs + first * (group.cardinalities[1] + 2) + second
         features = Keyed(cell.astype(np.int32), np.empty((0, 1)), n * pairs)
         return GroupGateFeatures(weights, 1 + pairs, n_keys, features, by_status=True)
@@ -177,15 +179,18 @@ class Gates:
     def drop_closed_factors(
         self, graph: FactorGraph, roles: np.ndarray, status: np.ndarray, weights: np.ndarray, threshold: float
     ) -> tuple[FactorGraph, Gates]:
-        """The graph without the factors whose gates are less open than a threshold, and the gates of the others.
+        """Return the graph without factors whose gates are open with a probability below a threshold, and the other gates.
 
         Args:
-            roles: a `Role` for each variable. status: see `rows`. weights: of the gates. threshold: of the probability.
+            roles: A `Role` for each variable.
+            status: Status of each variable, see `gate_features`.
+            weights: Gate weights.
+            threshold: Minimum probability of an open gate.
         """
-        groups, left = list(graph.groups), dict(self.groups)
+        groups, gate_groups = list(graph.groups), dict(self.groups)
         for number, gates in self.groups.items():
             group = graph.groups[number]
-            first, second = (np.asarray(place) for place in group.scope)
+            first, second = (np.asarray(variables) for variables in group.scope)
             role, other = roles[first], roles[second]
             present = (role != Role.ABSENT) & (other != Role.ABSENT)
             gated = np.flatnonzero(present & ((role == Role.FREE) | (other == Role.FREE)) & (first != second))
@@ -195,19 +200,21 @@ class Gates:
             if not kept.all():
                 rows = np.flatnonzero(kept)
                 groups[number] = replace(group, scope=(first[rows], second[rows]), features=group.features.take(rows))
-                left[number] = replace(gates, features=None if gates.features is None else gates.features.take(rows))
-        return replace(graph, groups=tuple(groups)), replace(self, groups=left)
+                gate_groups[number] = replace(
+                    gates, features=None if gates.features is None else gates.features.take(rows)
+                )
+        return replace(graph, groups=tuple(groups)), replace(self, groups=gate_groups)
 
     def feature_weight_mask(self, graph: FactorGraph) -> np.ndarray:
-        """Which weights are of features, and no bases, shape (layout.size,), bool."""
-        return self._weight_mask(graph, lambda place, width, n: place % width > 0)
+        """Return a mask of the weights of features, as opposed to bases, shape (layout.size,), bool."""
+        return self._weight_mask(graph, lambda index, width, n: index % width > 0)
 
     def key_weight_mask(self, graph: FactorGraph) -> np.ndarray:
-        """Which weights are of one key, and not shared by all, shape (layout.size,), bool."""
-        return self._weight_mask(graph, lambda place, width, n: place < n - width)
+        """Return a mask of the weights of single keys, as opposed to shared weights, shape (layout.size,), bool."""
+        return self._weight_mask(graph, lambda index, width, n: index < n - width)
 
     def _weight_mask(self, graph: FactorGraph, which: Callable[[np.ndarray, int, int], np.ndarray]) -> np.ndarray:
-        """What `which` says of the weights of each block by their places, the width of a row and their number."""
+        """Return the results of `which` for each block; its arguments are weight indices, row width and number of weights."""
         out = np.zeros(self.layout.size, dtype=bool)
         for number, gates in self.groups.items():
             width = 1 + (n_status_pairs(graph.groups[number]) if gates.features is None else gates.features.n_features)
@@ -217,10 +224,10 @@ class Gates:
 
 
 class LazyGates:
-    """Gates that are made when they are first read. A pickle of them holds the gates.
+    """Gates that are built on first access. Pickling stores the built gates.
 
     Args:
-        make: makes them; called once at most.
+        make: Builds the gates; it is called at most once.
     """
 
     def __init__(self, make: Callable[[], Gates]) -> None:
@@ -235,32 +242,34 @@ class LazyGates:
 
 
 def build_gates(graph: FactorGraph, gate_features: Mapping[int, tuple[str, AbstractFeatures]] | None = None) -> Gates:
-    """Return gates on all factors over two variables. Groups with the same weights share theirs, but for features of their own.
+    """Return gates on all pairwise factors.
+
+    Groups with the same weight block, gate name and cardinalities share gate weights.
 
     Args:
-        gate_features: by the index of a group, a name and the features of its gates, a row for each factor; other groups have gates by
-            statuses.
+        gate_features: Name and features of the gates by index of the group, one row per factor; the gates of other groups
+            depend on statuses.
     """
     groups: dict[int, GateGroup] = {}
-    places: dict[tuple[int, str | None, tuple[int, ...]], int] = {}
+    block_index: dict[tuple[int, str | None, tuple[int, ...]], int] = {}
     blocks: list[WeightBlock] = []
     for number, group in enumerate(graph.groups):
         if len(group.scope) != 2:
             continue
         gate, features = (gate_features or {}).get(number, (None, None))
         kind = (group.block, gate, group.cardinalities)
-        if kind not in places:
-            places[kind] = len(blocks)
+        if kind not in block_index:
+            block_index[kind] = len(blocks)
             name = graph.layout.blocks[group.block].name + ("" if gate is None else f" by {gate}")
             if any(other.name == name for other in blocks):
                 name = f"{name} of {group.cardinalities}"
             blocks.append(gate_weight_block(group, features, name))
-        groups[number] = GateGroup(places[kind], features)
+        groups[number] = GateGroup(block_index[kind], features)
     return Gates(groups, WeightLayout(tuple(blocks)))
 
 
 def _prepend_base(features: AbstractFeatures, key: np.ndarray, n_keys: int) -> AbstractFeatures:
-    """Return features with a constant 1 before them, in the block of columns of each row's key, shape (n_rows,)."""
+    """Return features with a constant 1 prepended, in the column block of each row's key; `key` has shape (n_rows,)."""
     match features:
         case Sparse(row_start, column, values, n_features):
             start = key.astype(np.int64) * (n_features + 1)
@@ -270,5 +279,5 @@ def _prepend_base(features: AbstractFeatures, key: np.ndarray, n_keys: int) -> A
             return Sparse(row_start, column.astype(np.int32), values.astype(np.float32), n_keys * (n_features + 1))
         case Dense(values):
             return Keyed(key, np.column_stack((np.ones(len(values)), values)), n_keys)
-    assert isinstance(features, Ones), f"gates have no features of the kind {type(features).__name__}"
+    assert isinstance(features, Ones), f"gates do not support features of type {type(features).__name__}"
     return Keyed(key, np.ones((features.n_rows, 1 + features.n_features)), n_keys)

@@ -1,4 +1,4 @@
-"""The factors around one node of a reduced graph, as that node sees them."""
+"""The factors over one node of a reduced graph, indexed by the states of that node."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from relcrf.graph.reduction import ReducedGraph, TableTerms
 
 @dataclass(frozen=True, eq=False)
 class LocalFactor:
-    """A factor that touches a node, as that node sees it.
+    """A factor over a node, indexed by the state of the node and the joint state of its other nodes.
 
     Args:
-        group: index of its group in the graph. factor: which one of it.
-        cells: its joint state for each state of the node and each joint state of the others, shape (n_states, n_others).
+        group: Index of its group in the graph.
+        factor: Index of the factor in the group.
+        cells: Joint state index for each state of the node and each joint state of the others, shape (n_states, n_others).
     """
 
     group: int
@@ -25,13 +26,13 @@ class LocalFactor:
     cells: np.ndarray
 
     def patterns(self, graph: FactorGraph) -> np.ndarray:
-        """The state patterns at its cells, shape (n_states, n_others, n_patterns)."""
+        """Return the state patterns at the cells, shape (n_states, n_others, n_patterns)."""
         group = graph.groups[self.group]
         table = np.eye(group.n_joint_states) if group.patterns is None else group.patterns
         return np.asarray(table[self.cells])
 
     def log_potentials(self, graph: FactorGraph, weights: np.ndarray) -> np.ndarray:
-        """Log potentials at its cells, shape of `cells`."""
+        """Return the log potentials at the cells, shape of `cells`."""
         group = graph.groups[self.group]
         matrix = graph.layout.matrix(weights, group.block)
         (scores,) = group.features.scores(matrix, np.array([self.factor]))
@@ -43,23 +44,24 @@ class FactorBundle:
     """All factors over a node and the same other nodes.
 
     Args:
-        others: ascending; none for the factors that the node has for itself. Their joint states are in row-major order.
+        others: Other nodes, ascending, with joint states in row-major order; empty for unary factors.
+        factors: The factors.
     """
 
     others: tuple[int, ...]
     factors: tuple[LocalFactor, ...]
 
     def log_potentials(self, graph: FactorGraph, weights: np.ndarray) -> np.ndarray:
-        """The sum of its log potentials, shape (n_states, n_others)."""
-        return np.asarray(np.sum([piece.log_potentials(graph, weights) for piece in self.factors], axis=0))
+        """Return the sum of the factors' log potentials, shape (n_states, n_others)."""
+        return np.asarray(np.sum([factor.log_potentials(graph, weights) for factor in self.factors], axis=0))
 
 
 def bundle_factors(graph: ReducedGraph, node: int) -> list[FactorBundle]:
-    """The bundles of a node: first what it has for itself, then by their other nodes."""
-    found: dict[tuple[int, ...], list[LocalFactor]] = {}
-    for others, piece in _iter_local_factors(graph, node):
-        found.setdefault(others, []).append(piece)
-    return [FactorBundle(others, tuple(pieces)) for others, pieces in sorted(found.items())]
+    """Return the factors over a node, grouped by their other nodes: unary factors first, then by other nodes, ascending."""
+    bundles: dict[tuple[int, ...], list[LocalFactor]] = {}
+    for others, factor in _iter_local_factors(graph, node):
+        bundles.setdefault(others, []).append(factor)
+    return [FactorBundle(others, tuple(factors)) for others, factors in sorted(bundles.items())]
 
 
 def _iter_local_factors(graph: ReducedGraph, node: int) -> Iterator[tuple[tuple[int, ...], LocalFactor]]:
@@ -96,10 +98,10 @@ def _factor(terms: TableTerms, row: int) -> int:
 def _make_local_factor(
     graph: ReducedGraph, node: int, group: int, factor: int, base: int, nodes: Sequence[int], strides: Sequence[int]
 ) -> tuple[tuple[int, ...], LocalFactor]:
-    """A factor over some nodes, with the others of these and its cells from a node's place."""
+    """Return the other nodes of a factor, and the factor indexed by the states of one of its nodes."""
     stride = dict(zip(nodes, strides, strict=True))
     others = tuple(sorted(set(nodes) - {node}))
     cells = np.asarray(base, dtype=np.int64)
-    for one in (node, *others):
-        cells = cells[..., None] + int(stride[one]) * np.arange(graph.cardinality[one])
+    for each in (node, *others):
+        cells = cells[..., None] + int(stride[each]) * np.arange(graph.cardinality[each])
     return others, LocalFactor(group, factor, cells.reshape(int(graph.cardinality[node]), -1))

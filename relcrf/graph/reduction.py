@@ -1,10 +1,11 @@
-"""Evidence reduction: the mega-sample with some variables clamped and some left out, as tables on nodes and edges.
+"""Evidence reduction: a ground graph with some variables clamped and some absent, as tables of nodes, edges and cliques.
 
-Roles stand apart from structure, so that one ground graph serves training, test and every fold. A factor with one
-free variable becomes a term of that node's table; one with two becomes a term of an edge's table, and parallel factors
-add up in one edge; one with more becomes a clique of its own; one with none is a constant and goes. Every term is a
-strided view of its factor's joint table: `base` is the joint state with the clamped variables in place, the strides
-walk along the free ones (a variable that stands at two places of a scope has the sum of both strides).
+Roles are separate from structure, so that one ground graph serves training, testing and every fold. A factor with one free
+variable becomes a term of that node's table. A factor with two free variables becomes a term of an edge's table; parallel
+factors are summed into one edge. A factor with more free variables becomes a separate clique. A factor without free variables
+is constant and is dropped. Every term is a strided view of its factor's joint table: `base` is the joint state with the
+clamped variables at their states and the free ones at state 0, and the strides are the increments for the free variables (a
+variable at two positions of a scope has the sum of both strides).
 
 Node, edge and clique tables are linear in the weights; `counts` is the adjoint of that map, so that the gradient of any
 log-likelihood is `counts(observed) - counts(expected)`.
@@ -26,31 +27,33 @@ from relcrf.kernels import score_tables
 from relcrf.kernels.distinct import distinct, number_rows
 
 CHUNK = 1 << 13
-"""Terms that are expanded at a time: their tables stay near the core."""
+"""Number of terms that are expanded at a time; their tables fit into the cache of a core."""
 
 MAX_COPIED_ROW_BYTES = 64
-"""Features of up to a cache line a factor are copied into the order of a sweep; larger ones are read where they are."""
+"""Maximum bytes per factor, one cache line, up to which features are copied into sweep order; larger ones are not copied."""
 
 
 class Role(IntEnum):
-    """What a variable is in one use of the graph."""
+    """The role of a variable in one use of the graph."""
 
     FREE = 0
     CLAMPED = 1
     ABSENT = 2
-    """Left out, with every factor that touches it."""
+    """Excluded, together with every factor over it."""
 
 
 @dataclass(frozen=True)
 class TableTerms:
-    """Views of one group's factors, each adding to a node's or an edge's table.
+    """Views of one group's factors, each of which is added to the table of a node or an edge.
 
     Args:
-        group: index of the group in the graph.
-        factor: which factors, shape (n_terms,); None is all of them in order.
-        target: node or edge that each adds to, shape (n_terms,); ascending.
-        base, stride_row, stride_column: see the module; shape (n_terms,). Node terms have no columns (stride 0).
-        full_tables: each term is a factor's whole table, as it is, and the targets are consecutive: no need to look at strides.
+        group: Index of the group in the graph.
+        on_edges: True if the targets are edges, False if they are nodes.
+        factor: Factor indices, shape (n_terms,); None is all factors in order.
+        target: Node or edge that each term is added to, ascending, shape (n_terms,).
+        base, stride_row, stride_column: See the module docstring; shape (n_terms,). Node terms have column stride 0.
+        full_tables: If True, each term is its factor's complete table and the targets are consecutive, so that strides need
+            not be read.
     """
 
     group: int
@@ -63,11 +66,11 @@ class TableTerms:
     full_tables: bool = False
 
     def span(self, start: int, stop: int) -> slice:
-        """The terms that are aimed at targets start..stop-1."""
+        """Return the slice of the terms with targets start..stop-1."""
         if self.full_tables:
             first, n = self._first_target, len(self.target)
             return slice(min(max(start - first, 0), n), min(max(stop - first, 0), n))
-        # Of the same type, or NumPy would convert all targets first.
+        # Use the dtype of the targets; otherwise NumPy converts all targets first.
         first, last = np.searchsorted(self.target, np.array((start, stop), dtype=self.target.dtype)).tolist()
         return slice(first, last)
 
@@ -76,7 +79,7 @@ class TableTerms:
         return int(self.target[0])
 
     def take(self, indices: np.ndarray, target: np.ndarray) -> TableTerms:
-        """The terms at `indices`, aimed at new targets."""
+        """Return the terms at `indices`, with new targets."""
         factor = indices if self.factor is None else self.factor[indices]
         return TableTerms(
             self.group,
@@ -91,13 +94,13 @@ class TableTerms:
 
 @dataclass(frozen=True)
 class CliqueTerms:
-    """The factors of one group that keep the same number of free variables, three or more: each has a table of its own.
+    """The factors of one group with the same number of free variables, three or more; each has a separate table.
 
     Args:
-        group: index of the group in the graph.
-        factor: which factors, shape (n,).
-        node: their free nodes in the order of their places, shape (n, arity).
-        base, stride: see the module; shapes (n,) and (n, arity).
+        group: Index of the group in the graph.
+        factor: Factor indices, shape (n,).
+        node: Free nodes of each factor in the order of its scope, shape (n, arity).
+        base, stride: See the module docstring; shapes (n,) and (n, arity).
     """
 
     group: int
@@ -109,16 +112,16 @@ class CliqueTerms:
 
 @dataclass(frozen=True)
 class ReducedGraph:
-    """Free variables as nodes 0..n-1, the pairs of them that share a factor as edges, and larger factors as cliques.
+    """A factor graph over free variables: nodes 0..n-1, an edge for each pair of nodes that share a factor, and cliques.
 
     Args:
-        graph: what was reduced.
-        variables: the graph's variable at each node, shape (n_nodes,), ascending.
-        cardinality: shape (n_nodes,), int32.
-        state_start: where each node's states begin in a flat node table, shape (n_nodes + 1,).
-        edges: shape (n_edges, 2), int32; the lower node first, rows ascending and distinct.
-        table_start: where each edge's joint states begin in a flat edge table, shape (n_edges + 1,).
-        agreement: edges whose table is one number, see `Scopes`; None where there is none.
+        graph: The ground graph that was reduced.
+        variables: The graph's variable of each node, ascending, shape (n_nodes,).
+        cardinality: Number of states of each node, shape (n_nodes,), int32.
+        state_start: Offset of each node's states in flat node tables, shape (n_nodes + 1,).
+        edges: End nodes, the lower one first, rows ascending and distinct, shape (n_edges, 2), int32.
+        table_start: Offset of each edge's joint states in flat edge tables, shape (n_edges + 1,).
+        agreement: Mask of the edges whose table is a single number, see `Scopes`; None if there are none.
     """
 
     graph: FactorGraph
@@ -143,13 +146,13 @@ class ReducedGraph:
     def node_log_potentials(
         self, weights: np.ndarray, start: int = 0, stop: int | None = None, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """Log potentials of the nodes start..stop-1, flat; beginning at `state_start[start]`. `out` is overwritten."""
+        """Return the flat log potentials of nodes start..stop-1, from `state_start[start]` on; `out` is overwritten."""
         return self._log_potentials(self.node_terms, self.state_start, weights, start, stop, out)
 
     def edge_log_potentials(
         self, weights: np.ndarray, start: int = 0, stop: int | None = None, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """Log potentials of the edges start..stop-1, flat; beginning at `table_start[start]`. `out` is overwritten."""
+        """Return the flat log potentials of edges start..stop-1, from `table_start[start]` on; `out` is overwritten."""
         return self._log_potentials(self.edge_terms, self.table_start, weights, start, stop, out)
 
     def _log_potentials(
@@ -166,18 +169,18 @@ class ReducedGraph:
         if out is None:
             out = np.empty(int(table_start[stop]) - origin)
         spans = [terms.span(start, stop) for terms in all_terms]
-        fresh = bool(spans) and all_terms[0].full_tables and spans[0].stop - spans[0].start == stop - start
-        if not fresh:
+        overwrite = bool(spans) and all_terms[0].full_tables and spans[0].stop - spans[0].start == stop - start
+        if not overwrite:
             out[:] = 0.0
         for terms, span in zip(all_terms, spans, strict=True):
-            self._add_log_potentials(terms, span, weights, origin, out, fresh)
-            fresh = False
+            self._add_log_potentials(terms, span, weights, origin, out, overwrite)
+            overwrite = False
         return out
 
     def add_node_counts(
         self, node_tables: np.ndarray, out: np.ndarray, start: int = 0, stop: int | None = None
     ) -> None:
-        """Adds the pattern counts of flat tables of the nodes start..stop-1 (marginals, or one-hot states) to `out`."""
+        """Add the pattern counts of flat tables of nodes start..stop-1 (marginals, or one-hot states) to `out`."""
         stop = self.n_nodes if stop is None else stop
         origin = int(self.state_start[start])
         for terms in self.node_terms:
@@ -186,7 +189,7 @@ class ReducedGraph:
     def add_edge_counts(
         self, edge_tables: np.ndarray, out: np.ndarray, start: int = 0, stop: int | None = None
     ) -> None:
-        """Adds the pattern counts of flat tables of the edges start..stop-1 to `out`."""
+        """Add the pattern counts of flat tables of edges start..stop-1 to `out`."""
         stop = self.n_edges if stop is None else stop
         origin = int(self.table_start[start])
         for terms in self.edge_terms:
@@ -194,7 +197,7 @@ class ReducedGraph:
 
     @cached_property
     def scopes(self) -> Scopes:
-        """Edges and then cliques, as the factors that inference works on."""
+        """Return the scopes for inference: edges first, then cliques."""
         arity = [np.full(self.n_edges, 2)]
         node = [self.edges.ravel()]
         for terms in self.clique_terms:
@@ -208,23 +211,23 @@ class ReducedGraph:
         return Scopes(self.cardinality, start, np.concatenate(node), agreement)
 
     def with_agreements(self) -> ReducedGraph:
-        """The same graph, with one number for an edge all of whose factors ask no more than whether its ends agree.
+        """Return the graph with a single number for each edge all of whose factors are agreements.
 
-        That is a k-th of a k-th of the bytes, and methods have kernels for it. For `potentials` and `counts` of inference;
-        sweeps over forests want full tables.
+        The number replaces a table of k x k entries, and inference methods have kernels for it. Use it for `potentials` and
+        `counts` of inference; sweeps over forests need full tables.
         """
         agreement = np.ones(self.n_edges, dtype=bool)
         for terms in self.edge_terms:
             if not self.graph.groups[terms.group].is_agreement:
                 agreement[terms.target] = False
-        # Two places of a factor may have become one edge's ends in either order, but only both at once.
+        # The ends of an edge may be the positions of a factor in either order; an agreement is symmetric.
         if not agreement.any():
             return self
         table_start = _table_start(self.cardinality, self.edges, agreement)
         return replace(self, agreement=agreement, table_start=table_start)
 
     def potentials(self, weights: np.ndarray) -> Potentials:
-        """The log potentials of `scopes` under weights of shape (layout.size,)."""
+        """Return the log potentials of `scopes` under weights of shape (layout.size,)."""
         pairs = self.edge_log_potentials(weights)
         if not self.clique_terms:
             return Potentials(self.node_log_potentials(weights), pairs)
@@ -238,7 +241,7 @@ class ReducedGraph:
         return Potentials(self.node_log_potentials(weights), out)
 
     def counts(self, potentials: Potentials) -> np.ndarray:
-        """Pattern counts of flat marginals of `scopes`, one a weight: the adjoint of `potentials`."""
+        """Return the pattern counts of flat marginals of `scopes`, shape (layout.size,): the adjoint of `potentials`."""
         out = np.zeros(self.graph.layout.size)
         self.add_node_counts(potentials.nodes, out)
         self.add_edge_counts(potentials.factors[: int(self.table_start[-1])], out)
@@ -252,18 +255,18 @@ class ReducedGraph:
         return out
 
     def _clique_chunks(self) -> Iterator[tuple[CliqueTerms, slice, tuple[np.ndarray, ...]]]:
-        """Some cliques after others: their terms, and base, strides, cardinalities and places in the flat tables."""
+        """Yield chunks of cliques: their terms and slice, and base, strides, cardinalities and offsets in the flat tables."""
         first = self.n_edges
         for terms in self.clique_terms:
             for start in range(0, len(terms.factor), CHUNK):
                 chunk = slice(start, min(start + CHUNK, len(terms.factor)))
-                place = self.scopes.table_start[first + chunk.start : first + chunk.stop]
+                table_start = self.scopes.table_start[first + chunk.start : first + chunk.stop]
                 cardinality = self.cardinality[terms.node[chunk]]
-                yield terms, chunk, (terms.base[chunk], terms.stride[chunk], cardinality, place)
+                yield terms, chunk, (terms.base[chunk], terms.stride[chunk], cardinality, table_start)
             first += len(terms.factor)
 
     def state_counts(self, states: np.ndarray) -> np.ndarray:
-        """Pattern counts of a joint state of all nodes, one a weight. `states` has shape (n_nodes,)."""
+        """Return the pattern counts of a joint state of all nodes, shape (layout.size,). `states` has shape (n_nodes,)."""
         if self.clique_terms:
             nodes, factors = np.zeros(int(self.state_start[-1])), np.zeros(int(self.scopes.table_start[-1]))
             nodes[self.state_start[:-1] + states] = 1.0
@@ -280,19 +283,19 @@ class ReducedGraph:
         return out
 
     def edge_cells(self, states: np.ndarray, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Index into the flat tables of edges start..stop-1 of the cell that a joint state selects."""
+        """Return the index of the cell that a joint state selects in the flat table of each edge start..stop-1."""
         stop = self.n_edges if stop is None else stop
         row, column = self.edges[start:stop, 0], self.edges[start:stop, 1]
         cell = self.table_start[start:stop] + states[row] * self.cardinality[column].astype(np.int64) + states[column]
         return np.asarray(cell - self.table_start[start])
 
     def edge_chunks(self) -> Iterator[tuple[int, int]]:
-        """Ranges of edges whose tables are small enough to be held."""
+        """Yield ranges of edges whose expanded tables fit into the cache."""
         for start in range(0, self.n_edges, CHUNK):
             yield start, min(start + CHUNK, self.n_edges)
 
     def with_edges(self, indices: np.ndarray) -> ReducedGraph:
-        """The same nodes with only some of the edges and no cliques. `indices` are ascending edge indices."""
+        """Return the graph with some of the edges and without cliques. `indices` are ascending edge indices."""
         new_index = np.full(self.n_edges, -1, dtype=np.int32)
         new_index[indices] = np.arange(len(indices), dtype=np.int32)
         edge_terms = []
@@ -305,67 +308,68 @@ class ReducedGraph:
         return replace(self, edges=edges, table_start=table_start, edge_terms=tuple(edge_terms), clique_terms=())
 
     def edge_classes(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Edges whose tables are equal under any weights; None where some factor on an edge has features of its own.
+        """Group edges whose tables are equal under any weights.
 
         Returns:
-            the class of each edge, shape (n_edges,); and an edge of each class, ascending.
+            The class of each edge, shape (n_edges,), and the first edge of each class; or None if a factor on an edge has
+            individual feature values.
         """
-        likeness = []
+        row_classes = []
         for terms in self.edge_terms:
             rows = slice(None) if terms.factor is None else terms.factor
-            likeness.append(self.graph.groups[terms.group].features.row_classes(rows))
-        # Classes are split by one more factor of each edge at a time, from the first group to the last.
-        found = number_rows(*self.cardinality[self.edges].T)
-        for terms, alike in zip(self.edge_terms, likeness, strict=True):
-            if alike is None:
+            row_classes.append(self.graph.groups[terms.group].features.row_classes(rows))
+        # Split the classes by one more factor of each edge at a time, from the first group to the last.
+        edge_class = number_rows(*self.cardinality[self.edges].T)
+        for terms, row_class in zip(self.edge_terms, row_classes, strict=True):
+            if row_class is None:
                 return None
-            view = number_rows(alike, terms.base, terms.stride_row, terms.stride_column) + 1
+            view = number_rows(row_class, terms.base, terms.stride_row, terms.stride_column) + 1
             rank = np.arange(len(terms.target)) - np.searchsorted(terms.target, terms.target)
-            for place in range(int(rank.max(initial=-1)) + 1):
-                here = rank == place
-                part = np.zeros(self.n_edges, dtype=np.int64)
-                part[terms.target[here]] = view[here]
-                found = number_rows(found, part)
-        first = np.empty(int(found.max(initial=-1)) + 1, dtype=np.int64)
-        first[found[::-1]] = np.arange(self.n_edges)[::-1]
-        return found, first
+            for k in range(int(rank.max(initial=-1)) + 1):
+                has_rank = rank == k
+                edge_view = np.zeros(self.n_edges, dtype=np.int64)
+                edge_view[terms.target[has_rank]] = view[has_rank]
+                edge_class = number_rows(edge_class, edge_view)
+        first = np.empty(int(edge_class.max(initial=-1)) + 1, dtype=np.int64)
+        first[edge_class[::-1]] = np.arange(self.n_edges)[::-1]
+        return edge_class, first
 
     def reordered(self, node_order: np.ndarray, edge_order: np.ndarray) -> ReducedGraph:
-        """The same graph in another order, and its features with it, so that sweeps in that order read straight on.
+        """Return the graph with reordered nodes, edges and features, so that sweeps in that order read memory sequentially.
 
-        The nodes of an edge keep their order, the lower one need not be first, and there must be no cliques.
+        The end nodes of an edge keep their order, so that the lower one may be second. The graph must not have cliques.
 
         Args:
-            node_order, edge_order: which node or edge comes at each place; permutations.
+            node_order, edge_order: The old index at each new index; permutations.
         """
-        place, edge_place = (np.empty(len(order), dtype=np.int32) for order in (node_order, edge_order))
-        place[node_order] = np.arange(len(node_order), dtype=np.int32)
-        edge_place[edge_order] = np.arange(len(edge_order), dtype=np.int32)
+        node_position, edge_position = (np.empty(len(order), dtype=np.int32) for order in (node_order, edge_order))
+        node_position[node_order] = np.arange(len(node_order), dtype=np.int32)
+        edge_position[edge_order] = np.arange(len(edge_order), dtype=np.int32)
         groups: list[FactorGroup] = []
         cardinality = self.cardinality[node_order]
-        arranged = replace(
+        reordered_graph = replace(
             self,
             variables=self.variables[node_order],
             cardinality=cardinality,
             state_start=offsets(cardinality),
-            edges=place[self.edges[edge_order]],
+            edges=node_position[self.edges[edge_order]],
             table_start=_table_start(self.cardinality, self.edges[edge_order]),
-            node_terms=tuple(self._reorder_terms(terms, place, groups) for terms in self.node_terms),
-            edge_terms=tuple(self._reorder_terms(terms, edge_place, groups) for terms in self.edge_terms),
+            node_terms=tuple(self._reorder_terms(terms, node_position, groups) for terms in self.node_terms),
+            edge_terms=tuple(self._reorder_terms(terms, edge_position, groups) for terms in self.edge_terms),
         )
-        return replace(arranged, graph=replace(self.graph, groups=tuple(groups)))
+        return replace(reordered_graph, graph=replace(self.graph, groups=tuple(groups)))
 
-    def _reorder_terms(self, terms: TableTerms, place: np.ndarray, groups: list[FactorGroup]) -> TableTerms:
-        """Terms aimed at other places, on a group of their own that `groups` receives."""
-        group, target = self.graph.groups[terms.group], place[terms.target]
+    def _reorder_terms(self, terms: TableTerms, position: np.ndarray, groups: list[FactorGroup]) -> TableTerms:
+        """Return terms with targets moved to new positions; append a factor group in their order to `groups`."""
+        group, target = self.graph.groups[terms.group], position[terms.target]
         order = np.argsort(target, kind="stable")
         factor = order if terms.factor is None else terms.factor[order]
         if group.features.nbytes <= MAX_COPIED_ROW_BYTES * group.n_factors:
-            group, kept = replace(group, features=group.features.take(factor)), None
+            group, remaining_factor = replace(group, features=group.features.take(factor)), None
         else:
-            kept = factor
+            remaining_factor = factor
         groups.append(group)
-        moved = replace(terms.take(order, target[order]), group=len(groups) - 1, factor=kept)
+        moved = replace(terms.take(order, target[order]), group=len(groups) - 1, factor=remaining_factor)
         return replace(moved, full_tables=_are_full_tables(group, moved))
 
     def _chunks(self, span: slice) -> Sequence[slice]:
@@ -374,12 +378,12 @@ class ReducedGraph:
         return [slice(start, min(start + CHUNK, span.stop)) for start in range(span.start, span.stop, CHUNK)]
 
     def _table_geometry(self, terms: TableTerms, chunk: slice, origin: int) -> tuple[np.ndarray, ...]:
-        """base, strides, table shape and place in the flat array for some terms."""
+        """Return base, strides, table shape and offset in the flat array of some terms."""
         target = terms.target[chunk]
         if terms.on_edges:
             n_rows = self.cardinality[self.edges[target, 0]]
             n_columns = self.cardinality[self.edges[target, 1]]
-            if self.agreement is not None:  # its number is that of the first state of both
+            if self.agreement is not None:  # an agreement has a single entry
                 n_rows, n_columns = (np.where(self.agreement[target], np.int32(1), n) for n in (n_rows, n_columns))
             start = self.table_start[target] - origin
         else:
@@ -389,7 +393,7 @@ class ReducedGraph:
         return terms.base[chunk], terms.stride_row[chunk], terms.stride_column[chunk], n_rows, n_columns, start
 
     def _view_full_tables(self, terms: TableTerms, span: slice, origin: int, values: np.ndarray) -> np.ndarray:
-        """The tables of some terms that are `whole`, shape (n_terms, n_joint_states): a view of flat ones."""
+        """Return a view of flat tables of terms with `full_tables`, shape (n_terms, n_joint_states)."""
         starts = self.table_start if terms.on_edges else self.state_start
         first = int(starts[terms._first_target + span.start]) - origin
         n, width = span.stop - span.start, self.graph.groups[terms.group].n_joint_states
@@ -398,7 +402,7 @@ class ReducedGraph:
     def _add_log_potentials(
         self, terms: TableTerms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray, overwrite: bool = False
     ) -> None:
-        """Adds the potentials of some terms; ones that are `whole` may find `out` fresh, with nothing in it yet."""
+        """Add the log potentials of some terms to `out`; `overwrite` assigns them instead, for terms with `full_tables`."""
         group = self.graph.groups[terms.group]
         matrix = self.graph.layout.matrix(weights, group.block)
         for chunk in self._chunks(span):
@@ -437,12 +441,11 @@ class ReducedGraph:
 
 
 def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> ReducedGraph:
-    """Clamps and leaves out variables.
+    """Reduce a ground graph to its free variables.
 
     Args:
-        roles: a `Role` for each variable, shape (n_variables,), int8.
-        states: the states of the clamped variables, shape (n_variables,); not read elsewhere.
-
+        roles: A `Role` for each variable, shape (n_variables,), int8.
+        states: States of the clamped variables, shape (n_variables,); other entries are not read.
     """
     free = roles == Role.FREE
     variables = np.flatnonzero(free)
@@ -490,26 +493,26 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
 def _free_nodes(
     group: FactorGroup, roles: np.ndarray, node_of: np.ndarray, states: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return each factor's free nodes and how it depends on them.
+    """Return each factor's free nodes, their strides and the base.
 
     Returns:
-        The number of a factor's free nodes, 0 where a variable is absent, shape (n_factors,); the nodes in the order of their
-        places, then -1, and their strides, shape (n_places, n_factors); and the base, shape (n_factors,).
+        The number of a factor's free nodes, 0 if a variable is absent, shape (n_factors,); the nodes in scope order, padded with
+        -1, and their strides, shape (arity, n_factors); and the base, shape (n_factors,).
     """
     shape = len(group.scope), group.n_factors
     nodes, strides = np.full(shape, -1, dtype=np.int32), np.zeros(shape, dtype=np.int32)
     base, count = np.zeros(group.n_factors, dtype=np.int32), np.zeros(group.n_factors, dtype=np.int32)
     present = np.ones(group.n_factors, dtype=bool)
-    for place, (variable, stride) in enumerate(zip(group.scope, group.strides, strict=True)):
+    for position, (variable, stride) in enumerate(zip(group.scope, group.strides, strict=True)):
         role, node = roles[variable], node_of[variable]
         present &= role != Role.ABSENT
         clamped = role == Role.CLAMPED
         base[clamped] += states[variable[clamped]].astype(np.int32) * stride
         is_new = node >= 0
-        for before in range(place):  # a variable may have several places
-            again = is_new & (nodes[before] == node)
-            strides[before][again] += stride
-            is_new &= ~again
+        for earlier in range(position):  # a variable may have several positions
+            repeated = is_new & (nodes[earlier] == node)
+            strides[earlier][repeated] += stride
+            is_new &= ~repeated
         new = np.flatnonzero(is_new)
         nodes[count[new], new], strides[count[new], new] = node[new], stride
         count[new] += 1
@@ -517,7 +520,7 @@ def _free_nodes(
 
 
 def _are_full_tables(group: FactorGroup, terms: TableTerms) -> bool:
-    """Whether each term is its factor's whole table, as it is, and their targets are consecutive."""
+    """Return True if each term is its factor's complete table and the targets are consecutive."""
     strides = (*group.strides, 0)
     return (
         len(group.scope) == 1 + terms.on_edges
@@ -539,7 +542,7 @@ def build_node_terms(
 def _merge_parallel(
     pairs: list[tuple[TableTerms, np.ndarray]], n_nodes: int
 ) -> tuple[np.ndarray, tuple[TableTerms, ...]]:
-    """One edge a pair of nodes, whatever the number of factors on it; terms ascending by edge."""
+    """Return one edge per distinct pair of nodes, and the terms with targets set to edges, ascending."""
     if not pairs:
         return np.empty((0, 2), dtype=np.int32), ()
     keys = distinct(np.concatenate([distinct(key) for _, key in pairs]))

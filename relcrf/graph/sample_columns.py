@@ -1,4 +1,4 @@
-"""Nodes as a table of samples by columns: what every relation over rows is, complete or not."""
+"""Nodes arranged as a table of samples by columns, the layout of relations over rows, with or without missing cells."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import numpy as np
 from relcrf.graph.candidates import CandidateSide, PairSpace
 
 MAX_CELLS_PER_NODE = 8
-"""Places of a table for each node, above which it is no table: nearly all would be looked at in vain."""
+"""Maximum number of table cells per node; in a sparser table most cells are missing, and scanning it is wasteful."""
 
 
 @dataclass(frozen=True, eq=False)
 class SampleColumns:
-    """A table of nodes; those that no side of a space speaks of have columns of their own.
+    """A table of nodes by column and sample. Nodes that no side of a space refers to have additional columns.
 
     Args:
-        node: shape (n_columns, n_samples), int32; -1 where there is none. All of a column have the same number of states.
-        side_columns: of each space, for each of its sides the column of each key, shape (n_keys,), int64.
+        node: Node of each cell, shape (n_columns, n_samples), int32; -1 for a missing cell. Nodes of a column have the same
+            cardinality.
+        side_columns: For each space and each of its sides, the column of each key, shape (n_keys,), int64.
     """
 
     node: np.ndarray
@@ -26,61 +27,64 @@ class SampleColumns:
 
     @classmethod
     def from_spaces(cls, cardinality: np.ndarray, spaces: tuple[PairSpace, ...]) -> SampleColumns | None:
-        """None where nodes are no such table: one is in two cells, sides have unlike ones, or most cells are missing.
+        """Lay out the nodes of some spaces as a table; return None if they do not form one.
+
+        Nodes do not form a table if one of them is in two cells of a side, if sides share some nodes of a column but not all,
+        or if most cells are missing.
 
         Args:
-            cardinality: of each node, shape (n_nodes,).
-            spaces: whose sides have nodes as variables.
+            cardinality: Cardinality of each node, shape (n_nodes,).
+            spaces: Pair spaces whose variables are nodes.
         """
         n_samples = max((space.n_samples for space in spaces), default=1)
-        places = _NodePositions(np.full(len(cardinality), -1), np.full(len(cardinality), -1))
-        of_sides = []
+        positions = _NodePositions(np.full(len(cardinality), -1), np.full(len(cardinality), -1))
+        side_columns = []
         for space in spaces:
-            found = []
+            space_columns = []
             for side in space.sides:
-                columns = places.assign_columns(side)
+                columns = positions.assign_columns(side)
                 if columns is None:
                     return None
-                found.append(columns)
-            of_sides.append(tuple(found))
-        for n_states in np.unique(cardinality[places.column < 0]):
-            rest = np.flatnonzero((places.column < 0) & (cardinality == n_states))
-            columns, places.sample[rest] = np.divmod(np.arange(len(rest)), n_samples)
-            places.column[rest] = columns + places.add_columns(int(columns[-1]) + 1)
-        if places.n_columns * n_samples > MAX_CELLS_PER_NODE * len(cardinality):
+                space_columns.append(columns)
+            side_columns.append(tuple(space_columns))
+        for n_states in np.unique(cardinality[positions.column < 0]):
+            rest = np.flatnonzero((positions.column < 0) & (cardinality == n_states))
+            columns, positions.sample[rest] = np.divmod(np.arange(len(rest)), n_samples)
+            positions.column[rest] = columns + positions.add_columns(int(columns[-1]) + 1)
+        if positions.n_columns * n_samples > MAX_CELLS_PER_NODE * len(cardinality):
             return None
-        node = np.full((places.n_columns, n_samples), -1, dtype=np.int32)
-        node[places.column, places.sample] = np.arange(len(cardinality))
-        return cls(node, tuple(of_sides))
+        node = np.full((positions.n_columns, n_samples), -1, dtype=np.int32)
+        node[positions.column, positions.sample] = np.arange(len(cardinality))
+        return cls(node, tuple(side_columns))
 
 
 @dataclass(eq=False)
 class _NodePositions:
-    """Where each node is so far, shape (n_nodes,); -1 where it is nowhere. Places are filled in as sides come."""
+    """The column and sample of each node assigned so far, shape (n_nodes,); -1 for unassigned nodes."""
 
     column: np.ndarray
     sample: np.ndarray
     n_columns: int = field(default=0)
 
     def add_columns(self, n: int) -> int:
-        """The first of some more columns."""
+        """Add `n` columns and return the index of the first."""
         self.n_columns += n
         return self.n_columns - n
 
     def assign_columns(self, side: CandidateSide) -> np.ndarray | None:
-        """The column of each key of a side, whose nodes are put there; None where these are elsewhere, or in two places."""
-        node, known = side.variable, self.column[side.variable] >= 0
+        """Assign the nodes of a side to columns and return the column of each key; None if that contradicts an earlier side."""
+        node, assigned = side.variable, self.column[side.variable] >= 0
         if np.bincount(node).max(initial=0) > 1:
             return None
         columns = np.arange(side.n_keys) + self.n_columns
-        if known.all() and len(node):
-            # A column of which a side has only some of the nodes would lend it the others.
+        if assigned.all() and len(node):
+            # All nodes of a shared column must belong to the side.
             columns[side.key] = self.column[node]
             sizes = np.bincount(self.column[self.column >= 0], minlength=self.n_columns + side.n_keys)
             same = (columns[side.key] == self.column[node]).all() and (self.sample[node] == side.sample).all()
             if not same or (sizes[columns] != np.diff(side.start)).any():
                 return None
-        elif known.any():
+        elif assigned.any():
             return None
         self.add_columns(side.n_keys)
         self.column[node], self.sample[node] = columns[side.key], side.sample

@@ -1,4 +1,4 @@
-"""A graph some of whose factors count in part: their log potentials times a share."""
+"""Scaling of factors: log potentials are multiplied by a factor-specific scale."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse
 
 
 def scale_factors(graph: FactorGraph, scales: Mapping[int, np.ndarray]) -> FactorGraph:
-    """The graph with the shares of the factors of some groups, by the group's index, shape (n_factors,); those of 0 go."""
+    """Return the graph with scaled log potentials of the factors of some groups; factors of scale 0 are removed.
+
+    Args:
+        scales: Scales by index of the group, shape (n_factors,) each.
+    """
     groups = tuple(_scale_group(group, scales[k]) if k in scales else group for k, group in enumerate(graph.groups))
     return replace(graph, groups=groups)
 
 
 def _scale_group(group: FactorGroup, scale: np.ndarray) -> FactorGroup:
     kept = np.flatnonzero(scale)
-    scope = tuple(np.asarray(place)[kept] for place in group.scope)
+    scope = tuple(np.asarray(variables)[kept] for variables in group.scope)
     return replace(group, scope=scope, features=_scale_features(group.features.take(kept), scale[kept]))
 
 
@@ -30,6 +34,6 @@ def _scale_features(features: AbstractFeatures, scale: np.ndarray) -> AbstractFe
         case Keyed(key, values, n_keys):
             return Keyed(key, (values if len(values) else 1.0) * scale[:, None], n_keys)
         case Sparse(row_start, column, values, n_features):
-            of_entry = np.repeat(scale, np.diff(row_start))
-            return Sparse(row_start, column, values * of_entry if len(values) else of_entry, n_features)
+            entry_scale = np.repeat(scale, np.diff(row_start))
+            return Sparse(row_start, column, values * entry_scale if len(values) else entry_scale, n_features)
     return Dense(np.repeat(scale[:, None], features.n_features, axis=1))

@@ -1,4 +1,4 @@
-"""Connected components of scopes, and some of them taken out as scopes of their own."""
+"""Connected components of scopes, and extraction of some of them as separate scopes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from relcrf.kernels import components as kernel
 
 
 def label_scope_components(scopes: Scopes) -> np.ndarray:
-    """The lowest node of each node's component, shape (n_nodes,), int32."""
+    """Return the lowest node of each node's component, shape (n_nodes,), int32."""
     parent = np.arange(scopes.n_nodes, dtype=np.int32)
-    follows = np.ones(len(scopes.node), dtype=bool)
-    follows[scopes.start[:-1][scopes.arity > 0]] = False
-    second = np.flatnonzero(follows)
+    has_predecessor = np.ones(len(scopes.node), dtype=bool)
+    has_predecessor[scopes.start[:-1][scopes.arity > 0]] = False
+    second = np.flatnonzero(has_predecessor)
     kernel.unite(parent, scopes.node[second - 1], scopes.node[second], np.ones(scopes.n_nodes, dtype=bool))
     kernel.flatten(parent)
     return parent
@@ -24,12 +24,12 @@ def label_scope_components(scopes: Scopes) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ComponentSubset:
-    """Some components of scopes.
+    """Some connected components of scopes.
 
     Args:
-        scopes: of these alone, their nodes numbered anew in the same order.
-        nodes, factors: which ones, ascending.
-        node_cells, factor_cells: where their tables are in the flat tables of the whole.
+        scopes: The extracted components, with nodes renumbered in the same order.
+        nodes, factors: Original indices, ascending.
+        node_cells, factor_cells: Indices of their table entries in the flat tables of the original scopes.
     """
 
     scopes: Scopes
@@ -39,21 +39,27 @@ class ComponentSubset:
     factor_cells: np.ndarray
 
     def potentials(self, whole: Potentials) -> Potentials:
-        """Those of the part."""
+        """Return the potentials of these components."""
         return Potentials(whole.nodes[self.node_cells], whole.factors[self.factor_cells])
 
 
 def extract_components(scopes: Scopes, selected: np.ndarray) -> ComponentSubset:
-    """The part of some nodes.
+    """Return the components that contain the selected nodes.
 
     Args:
-        selected: shape (n_nodes,), bool; whole components.
+        selected: Mask of nodes, shape (n_nodes,), bool; it must select whole components.
     """
     nodes = np.flatnonzero(selected)
-    number = np.cumsum(selected, dtype=np.int64) - 1
+    new_index = np.cumsum(selected, dtype=np.int64) - 1
     factors = np.flatnonzero(selected[scopes.node[scopes.start[:-1]]])
-    chosen = scopes.with_factors(factors)
-    own = Scopes(scopes.cardinality[nodes], chosen.start, number[chosen.node], chosen.agreement)
+    kept_scopes = scopes.with_factors(factors)
+    subset_scopes = Scopes(
+        scopes.cardinality[nodes], kept_scopes.start, new_index[kept_scopes.node], kept_scopes.agreement
+    )
     return ComponentSubset(
-        own, nodes, factors, entries_of_runs(scopes.state_start, nodes), entries_of_runs(scopes.table_start, factors)
+        subset_scopes,
+        nodes,
+        factors,
+        entries_of_runs(scopes.state_start, nodes),
+        entries_of_runs(scopes.table_start, factors),
     )

@@ -1,7 +1,7 @@
-"""What inference works on: nodes, factors over them, and flat tables of log potentials. No templates, no weights.
+"""The input of inference: nodes, factor scopes and flat tables of log potentials, without templates or weights.
 
-`Scopes` say which nodes each factor is over; `Potentials` are the numbers. A method prepares itself once for the scopes
-(an order, a tree) and then runs any potentials through them, as learning needs.
+`Scopes` store the nodes of each factor, `Potentials` the numbers. An inference method prepares its data structures (an order,
+a tree) once for the scopes and reuses them for any potentials, as learning requires.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from relcrf.kernels.factors import Factors
 
 @dataclass(frozen=True, eq=False)
 class Scopes:
-    """Nodes, and factors over two or more of them. Flat tables are row-major in the order of a factor's nodes.
+    """Nodes, and factors over two or more of them in CSR form. Flat tables are row-major in the order of a factor's nodes.
+
+    An entry of `node` is called a slot.
 
     Args:
-        cardinality: number of states of each node, shape (n_nodes,), int32.
-        start: where each factor's nodes begin in `node`, shape (n_factors + 1,), int64.
-        node: distinct within a factor, shape (start[-1],), int32.
-        agreement: shape (n_factors,), bool; a factor that is one number and no table: the log potential where its nodes
-            are all in the same state, 0 elsewhere. Its nodes have the same cardinality. None where there is none.
+        cardinality: Number of states of each node, shape (n_nodes,), int32.
+        start: Offset of each factor's slots, shape (n_factors + 1,), int64.
+        node: Nodes of all factors, distinct within a factor, shape (start[-1],), int32.
+        agreement: Mask of agreement (Potts) factors, shape (n_factors,), bool; None if there are none. The table of an
+            agreement is a single number: its log potential if all of its nodes are in the same state; otherwise the log
+            potential is 0. Its nodes have the same cardinality.
     """
 
     cardinality: np.ndarray
@@ -34,9 +37,9 @@ class Scopes:
     agreement: np.ndarray | None = field(default=None)
 
     def __post_init__(self) -> None:
-        """Other integers, or arrays that are read-only or not contiguous, become what kernels are compiled for."""
-        for name, kind in (("cardinality", np.int32), ("start", np.int64), ("node", np.int32)):
-            object.__setattr__(self, name, np.require(getattr(self, name), kind, ("C", "W")))
+        """Convert arrays to the types that kernels are compiled for: integer width, contiguous, writeable."""
+        for name, dtype in (("cardinality", np.int32), ("start", np.int64), ("node", np.int32)):
+            object.__setattr__(self, name, np.require(getattr(self, name), dtype, ("C", "W")))
 
     @property
     def n_nodes(self) -> int:
@@ -48,29 +51,29 @@ class Scopes:
 
     @cached_property
     def arity(self) -> np.ndarray:
-        """How many nodes each factor is over, shape (n_factors,), int64."""
+        """Return the number of nodes of each factor, shape (n_factors,), int64."""
         return np.diff(self.start)
 
     @cached_property
     def factor(self) -> np.ndarray:
-        """The factor of each place of `node`, int64."""
+        """Return the factor of each slot, int64."""
         return np.repeat(np.arange(self.n_factors), self.arity)
 
     @cached_property
     def is_agreement(self) -> np.ndarray:
-        """`agreement` where there is any, else False everywhere, shape (n_factors,)."""
+        """Return `agreement`, or all False without agreements, shape (n_factors,)."""
         if self.agreement is None:
             return np.zeros(self.n_factors, dtype=np.bool_)
         return np.require(self.agreement, np.bool_, ("C", "W"))
 
     @cached_property
     def state_start(self) -> np.ndarray:
-        """Where each node's states begin in flat node tables, shape (n_nodes + 1,), int64."""
+        """Return the offset of each node's states in flat node tables, shape (n_nodes + 1,), int64."""
         return offsets(self.cardinality)
 
     @cached_property
     def table_start(self) -> np.ndarray:
-        """Where each factor's table begins in flat factor tables, shape (n_factors + 1,), int64."""
+        """Return the offset of each factor's table in flat factor tables, shape (n_factors + 1,), int64."""
         if not self.n_factors:
             return np.zeros(1, dtype=np.int64)
         sizes = np.multiply.reduceat(self.cardinality[self.node].astype(np.int64), self.start[:-1])
@@ -80,18 +83,18 @@ class Scopes:
 
     @cached_property
     def stride(self) -> np.ndarray:
-        """How far one step of each place's state moves in the factor's table, shape of `node`, int64."""
+        """Return the stride of each slot's state in the factor's table, shape of `node`, int64."""
         sizes = self.cardinality[self.node].astype(np.int64)
         out = np.ones(len(sizes), dtype=np.int64)
         last = self.start[1:] - 1
         for back in range(1, int(self.arity.max(initial=1))):
-            place = (last - back)[self.arity > back]
-            out[place] = out[place + 1] * sizes[place + 1]
+            slot = (last - back)[self.arity > back]
+            out[slot] = out[slot + 1] * sizes[slot + 1]
         return out
 
     @cached_property
     def kernel_factors(self) -> Factors:
-        """The scopes as kernels take them, with the places of each node."""
+        """Return the scopes in the form that kernels accept, including the slots of each node."""
         return Factors(
             cardinality=self.cardinality,
             state_start=self.state_start,
@@ -106,72 +109,75 @@ class Scopes:
         )
 
     def with_factors(self, factors: np.ndarray) -> Scopes:
-        """Return the same nodes with some of the factors, whose indices have shape (n,)."""
+        """Return all nodes with some of the factors, given by indices of shape (n,)."""
         agreement = None if self.agreement is None else self.agreement[factors]
         node = self.node[entries_of_runs(self.start, factors)]
         return Scopes(self.cardinality, offsets(self.arity[factors]), node, agreement)
 
     def expand_agreements(self, potentials: Potentials) -> tuple[Scopes, Potentials]:
-        """The same with a table for every factor, for methods that have no way with agreements."""
+        """Return scopes and potentials with a full table for every factor, for methods that do not support agreements."""
         scopes = replace(self, agreement=None)
         if not self.is_agreement.any():
             return scopes, potentials
         tables = np.zeros(int(scopes.table_start[-1]))
-        here, there = self._table_cells(scopes)
-        tables[there] = potentials.factors[here]
+        compact, full = self._table_cells(scopes)
+        tables[full] = potentials.factors[compact]
         for factor, cells in self._agreement_cells(scopes):
             tables[cells] = potentials.factors[self.table_start[factor]][:, None]
         return scopes, Potentials(potentials.nodes, tables)
 
     def collapse_agreements(self, tables: np.ndarray) -> np.ndarray:
-        """Flat marginals of the `full` scopes as ones of these: of an agreement, the probability that its nodes agree."""
+        """Convert flat marginals of the `expand_agreements` scopes to marginals of these scopes.
+
+        The marginal of an agreement is the probability that its nodes are in the same state.
+        """
         if not self.is_agreement.any():
             return tables
         scopes = replace(self, agreement=None)
         out = np.empty(int(self.table_start[-1]))
-        here, there = self._table_cells(scopes)
-        out[here] = tables[there]
+        compact, full = self._table_cells(scopes)
+        out[compact] = tables[full]
         for factor, cells in self._agreement_cells(scopes):
             out[self.table_start[factor]] = tables[cells].sum(axis=1)
         return out
 
     def _table_cells(self, full: Scopes) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cells of the factors that are no agreements, here and in the full tables."""
-        whole = np.flatnonzero(~self.is_agreement)
-        return entries_of_runs(self.table_start, whole), entries_of_runs(full.table_start, whole)
+        """Return the cells of the factors that are not agreements, in the compact and in the full tables."""
+        factors = np.flatnonzero(~self.is_agreement)
+        return entries_of_runs(self.table_start, factors), entries_of_runs(full.table_start, factors)
 
     def _agreement_cells(self, full: Scopes) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each cardinality, the agreements over such nodes, and in the full tables their cells where all agree."""
+        """Return, for each cardinality, the agreements of that cardinality and their diagonal cells in the full tables."""
         agreements = np.flatnonzero(self.is_agreement)
-        of_node = self.cardinality[self.node[self.start[agreements]]]
+        n_states = self.cardinality[self.node[self.start[agreements]]]
         step = np.add.reduceat(full.stride, full.start[:-1])
         out = []
-        for k in np.unique(of_node):
-            factor = agreements[of_node == k]
+        for k in np.unique(n_states):
+            factor = agreements[n_states == k]
             out.append((factor, full.table_start[factor, None] + step[factor, None] * np.arange(k)))
         return out
 
     def cells(self, states: np.ndarray) -> np.ndarray:
-        """Index into the flat factor tables of the cell that a joint state selects, shape (n_factors,), int64.
+        """Return the index of the cell that a joint state selects in each factor's flat table, shape (n_factors,), int64.
 
         Raises:
-            ValueError: where a factor is an agreement, which has no cells.
+            ValueError: If a factor is an agreement, which does not have cells.
         """
         if self.is_agreement.any():
-            raise ValueError("an agreement has no cells")
+            raise ValueError("an agreement does not have cells")
         if not self.n_factors:
             return np.empty(0, dtype=np.int64)
         return np.asarray(self.table_start[:-1] + np.add.reduceat(states[self.node] * self.stride, self.start[:-1]))
 
     def score(self, potentials: Potentials, states: np.ndarray) -> float:
-        """Sum of the log potentials at a joint state of shape (n_nodes,)."""
+        """Return the sum of the log potentials at a joint state of shape (n_nodes,)."""
         total = float(potentials.nodes[self.state_start[:-1] + states].sum())
         if not self.n_factors:
             return total
         if self.agreement is None:
             return total + float(potentials.factors[self.cells(states)].sum())
-        place = np.repeat(self.agreement, self.arity)
-        cell = np.add.reduceat(np.where(place, 0, states[self.node] * self.stride), self.start[:-1])
+        in_agreement = np.repeat(self.agreement, self.arity)
+        cell = np.add.reduceat(np.where(in_agreement, 0, states[self.node] * self.stride), self.start[:-1])
         value = potentials.factors[self.table_start[:-1] + cell]
         low = np.minimum.reduceat(states[self.node], self.start[:-1])
         high = np.maximum.reduceat(states[self.node], self.start[:-1])
@@ -184,32 +190,33 @@ class _Tables(NamedTuple):
 
 
 class Potentials(_Tables):
-    """Log potentials, flat; -inf is what cannot be, +inf and nan may not stand here.
+    """Flat log potentials. Impossible states have -inf; +inf and nan are not allowed.
 
     Args:
-        nodes: shape (state_start[-1],). factors: shape (table_start[-1],).
+        nodes: Node tables, shape (state_start[-1],).
+        factors: Factor tables, shape (table_start[-1],).
     """
 
     __slots__ = ()
 
     def __new__(cls, nodes: np.ndarray, factors: np.ndarray) -> Potentials:
-        """Arrays that are read-only or not contiguous are copied, as those of other numbers: kernels take no such."""
+        """Convert arrays to the type that kernels are compiled for: float64, contiguous, writeable."""
         return super().__new__(cls, *(np.require(table, np.float64, ("C", "W")) for table in (nodes, factors)))
 
     def select_factors(self, scopes: Scopes, factors: np.ndarray) -> Potentials:
-        """Return those of `scopes.with_factors(factors)`."""
+        """Return the potentials of `scopes.with_factors(factors)`."""
         return Potentials(self.nodes, self.factors[entries_of_runs(scopes.table_start, factors)])
 
     def clamp(self, scopes: Scopes, states: np.ndarray) -> Potentials:
-        """With some nodes clamped: -inf at all their other states.
+        """Return potentials with some nodes clamped, by -inf at all of their other states.
 
         Args:
-            states: shape (n_nodes,); -1 where a node stays free.
+            states: Clamped states, shape (n_nodes,); -1 for a free node.
         """
-        known = np.flatnonzero(states >= 0)
+        clamped = np.flatnonzero(states >= 0)
         nodes = self.nodes.copy()
-        for k in np.unique(scopes.cardinality[known]):
-            chosen = known[scopes.cardinality[known] == k]
-            cells = scopes.state_start[chosen, None] + np.arange(k)
-            nodes[cells[states[chosen, None] != np.arange(k)]] = -np.inf
+        for k in np.unique(scopes.cardinality[clamped]):
+            selected = clamped[scopes.cardinality[clamped] == k]
+            cells = scopes.state_start[selected, None] + np.arange(k)
+            nodes[cells[states[selected, None] != np.arange(k)]] = -np.inf
         return Potentials(nodes, self.factors)

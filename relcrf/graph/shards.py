@@ -1,7 +1,7 @@
-"""A ground graph in pieces that do not depend on each other: cut between connected components, each piece a folder.
+"""Shards of a ground graph: independent sets of connected components, each stored in a folder.
 
-A shard is what travels: a path, and `load_shard`. It has all factors of its components with a free variable in them, and
-copies of the clamped variables that these touch. Sums over components (a log-likelihood, its gradient) are sums over shards.
+Workers receive the path of a shard and call `load_shard`. A shard contains all factors of its components that have a free
+variable, and copies of their clamped variables. Sums over components (a log-likelihood, its gradient) are sums over shards.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.kernels.distinct import distinct
 
 SHARD_FACTORS = 1_000_000
+"""Default number of factors per shard."""
+
 MAX_SHARDS = 128
-"""Each has a few open files while it is written."""
+"""Maximum number of shards; each has a few open files while it is written."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A piece of a graph.
+    """Some connected components of a ground graph.
 
     Args:
-        graph: its variables are numbered anew, in the same order.
-        roles, states: of its variables, shape (n,).
-        variables: their numbers in the whole graph, ascending, shape (n,), int32.
+        graph: The components' graph, with variables renumbered in the same order.
+        roles, states: Roles and states of its variables, shape (n,).
+        variables: Indices of its variables in the original graph, ascending, shape (n,), int32.
     """
 
     graph: FactorGraph
@@ -51,54 +53,56 @@ def cut_into_shards(
     shard_factors: int = SHARD_FACTORS,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> list[Path]:
-    """Cuts a graph into shards; what is held at a time is some arrays over the variables, and one shard.
+    """Cut a graph into shards. Peak memory is a few arrays over the variables, and one shard.
 
     Args:
-        roles: a `Role` for each variable, shape (n_variables,), int8. states: shape (n_variables,), int32.
-        folder: empty, it gets a folder for each shard.
-        shard_factors: factors that a shard should have. A component is not cut, so it may have more.
+        roles: A `Role` for each variable, shape (n_variables,), int8.
+        states: State of each variable, shape (n_variables,), int32.
+        folder: Empty folder, in which one folder per shard is created.
+        shard_factors: Target number of factors per shard. Components are not cut, so that a shard may have more.
+        on_progress: Receives a description of each step.
 
     Returns:
-        The shards, ascending by the lowest variables of their components.
+        The folders of the shards, ascending by the lowest variables of their components.
     """
-    on_progress("finding components")
+    on_progress("computing connected components")
     parent = label_components(graph, roles)
     shard_of, n_shards = _assign_shards(graph, roles, parent, shard_factors)
     folders = [folder / f"shard{k:04d}" for k in range(n_shards)]
-    for each in folders:
-        each.mkdir()
+    for shard_folder in folders:
+        shard_folder.mkdir()
     (folder / "layout.json").write_text(json.dumps([asdict(block) for block in graph.layout.blocks]))
-    dealt = []
+    shard_groups = []
     for number, group in enumerate(graph.groups):
         on_progress(f"cutting {graph.layout.blocks[group.block].name}")
-        dealt.append(_distribute_group(group, number, roles, shard_of, folders))
+        shard_groups.append(_distribute_group(group, number, roles, shard_of, folders))
     on_progress("writing shards")
     free = np.flatnonzero(shard_of >= 0)
     free = free[np.argsort(shard_of[free], kind="stable")]
     bounds = np.searchsorted(shard_of[free], np.arange(n_shards + 1))
-    for k, each in enumerate(folders):
-        groups = [part for groups in dealt if (part := groups[k]) is not None]
-        _write_shard(each, groups, free[bounds[k] : bounds[k + 1]], graph.cardinality, roles, states)
+    for k, shard_folder in enumerate(folders):
+        groups = [group_in_shard for groups in shard_groups if (group_in_shard := groups[k]) is not None]
+        _write_shard(shard_folder, groups, free[bounds[k] : bounds[k + 1]], graph.cardinality, roles, states)
     return folders
 
 
 def load_shard(folder: Path) -> Shard:
-    """A shard from its folder.
+    """Load a shard from its folder.
 
     Raises:
-        OSError, ValueError, KeyError: where its files are missing or damaged.
+        OSError, ValueError, KeyError: If its files are missing or damaged.
     """
-    facts = json.loads((folder / "shard.json").read_text())
+    description = json.loads((folder / "shard.json").read_text())
     blocks = json.loads((folder.parent / "layout.json").read_text())
     variables, cardinality, roles, states = (
         np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("variables", "cardinality", "roles", "states")
     )
     groups = []
-    for described in facts["groups"]:
-        group = read_group(folder, described)
+    for group_description in description["groups"]:
+        group = read_group(folder, group_description)
         if isinstance(group.scope, RepeatedScope):
-            # Structure that was repeated is expanded here, where it is small.
-            scope = tuple(np.searchsorted(variables, place).astype(np.int32) for place in group.scope)
+            # Repeated structure is expanded here, where it is small.
+            scope = tuple(np.searchsorted(variables, column).astype(np.int32) for column in group.scope)
             group = replace(group, scope=scope)
         groups.append(group)
     layout = WeightLayout(tuple(WeightBlock(**block) for block in blocks))
@@ -106,68 +110,68 @@ def load_shard(folder: Path) -> Shard:
 
 
 def _assign_shards(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, size: int) -> tuple[np.ndarray, int]:
-    """The shard of each free variable, shape (n_variables,), int32, -1 for all others; and how many shards there are."""
+    """Return the shard of each free variable, else -1, shape (n_variables,), int32; and the number of shards."""
     free = roles == Role.FREE
     load = np.zeros(graph.n_variables, dtype=np.int64)
     for group in graph.groups:
-        each = len(group.scope.offsets[0]) if isinstance(group.scope, RepeatedScope) else 1
+        factors_per_row = len(group.scope.offsets[0]) if isinstance(group.scope, RepeatedScope) else 1
         for _, first in _iter_first_free(group, free):
-            load += np.bincount(parent[first[first >= 0]], minlength=len(load)) * each
+            load += np.bincount(parent[first[first >= 0]], minlength=len(load)) * factors_per_row
     size = max(size, int(load.sum()) // MAX_SHARDS + 1)
     roots = np.flatnonzero(free & (parent == np.arange(len(parent))))
-    before = np.cumsum(load[roots]) - load[roots]
-    _, numbers = np.unique(before // size, return_inverse=True)
-    of_root = np.full(graph.n_variables, -1, dtype=np.int32)
-    of_root[roots] = numbers
-    return np.where(free, of_root[parent], -1).astype(np.int32), int(numbers.max(initial=-1)) + 1
+    load_before = np.cumsum(load[roots]) - load[roots]
+    _, shards = np.unique(load_before // size, return_inverse=True)
+    root_shard = np.full(graph.n_variables, -1, dtype=np.int32)
+    root_shard[roots] = shards
+    return np.where(free, root_shard[parent], -1).astype(np.int32), int(shards.max(initial=-1)) + 1
 
 
 def _iter_first_free(group: FactorGroup, free: np.ndarray) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
-    """Yield some factors, or rows of repeated structure, after others: their variables, and the first free one of each or -1."""
+    """Yield chunks of factors, or of rows of repeated structure: their variables, and the first free one of each, or -1."""
     scope = group.scope
-    parts = (
+    chunks = (
         (list(rows.T) for rows in iter_row_variables(scope))
         if isinstance(scope, RepeatedScope)
         else iter_scope_chunks(group)
     )
-    for places in parts:
-        first = np.full(len(places[0]), -1, dtype=np.int64)
-        for place in reversed(places):
-            first = np.where(free[place], place, first)
-        yield places, first
+    for columns in chunks:
+        first = np.full(len(columns[0]), -1, dtype=np.int64)
+        for column in reversed(columns):
+            first = np.where(free[column], column, first)
+        yield columns, first
 
 
 def _distribute_group(
     group: FactorGroup, number: int, roles: np.ndarray, shard_of: np.ndarray, folders: Sequence[Path]
 ) -> list[FactorGroup | None]:
-    """A group's factors in the folders of their shards, with the numbers of the whole graph; None for a shard without any."""
-    growing = [_ShardGroupWriter(group, number, folder) for folder in folders]
-    done = 0
+    """Write a group's factors to the folders of their shards, with original variable indices; None for a shard without any."""
+    writers = [_ShardGroupWriter(group, number, folder) for folder in folders]
+    n_done = 0
     for scope, first in _iter_first_free(group, shard_of >= 0):
-        part = slice(done, done + len(first))
-        done = part.stop
+        chunk = slice(n_done, n_done + len(first))
+        n_done = chunk.stop
         shard = np.where(first >= 0, shard_of[first], -1)
         if isinstance(group.scope, RepeatedScope):
             for k, chosen in _group_by_shard(shard):
-                growing[k].add_rows(group.scope.rows[part][chosen])
+                writers[k].add_rows(group.scope.rows[chunk][chosen])
             continue
-        shard[np.logical_or.reduce([roles[place] == Role.ABSENT for place in scope])] = -1
-        features = group.features.take(part)
+        shard[np.logical_or.reduce([roles[variables] == Role.ABSENT for variables in scope])] = -1
+        features = group.features.take(chunk)
         for k, chosen in _group_by_shard(shard):
-            growing[k].add_factors(scope, features, chosen)
-    return [each.finish() for each in growing]
+            writers[k].add_factors(scope, features, chosen)
+    return [writer.finish() for writer in writers]
 
 
 def _group_by_shard(shard: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """For each shard that there is, the indices that have it, ascending."""
+    """Return (shard, indices assigned to it, ascending) for each shard that occurs; -1 is skipped."""
     order = np.argsort(shard, kind="stable")
     numbers, starts = np.unique(shard[order], return_index=True)
-    parts = np.split(order, starts[1:])
-    return [(int(k), part) for k, part in zip(numbers, parts, strict=True) if k >= 0]
+    index_sets = np.split(order, starts[1:])
+    return [(int(k), indices) for k, indices in zip(numbers, index_sets, strict=True) if k >= 0]
 
 
 class _ShardGroupWriter:
-    """A group's factors in one shard, in the making. Its columns are made with the first factor."""
+    """A writer of one group's factors to one shard. Columns are created with the first factor."""
 
     def __init__(self, group: FactorGroup, number: int, folder: Path) -> None:
         self._group, self._number, self._storage = group, number, Storage(folder, 0)
@@ -181,15 +185,15 @@ class _ShardGroupWriter:
         self._columns[name].append(values)
 
     def add_rows(self, rows: np.ndarray) -> None:
-        """Add rows of repeated structure."""
+        """Append rows of repeated structure."""
         self._append("rows", rows)
         self._n_rows += len(rows)
 
     def add_factors(self, scope: Sequence[np.ndarray], features: AbstractFeatures, chosen: np.ndarray) -> None:
-        """Some factors of a part of the group."""
+        """Append the chosen factors of a chunk of the group."""
         self._n_rows += len(chosen)
-        for k, place in enumerate(scope):
-            self._append(f"scope{k}", place[chosen])
+        for k, variables in enumerate(scope):
+            self._append(f"scope{k}", variables[chosen])
         for name, column in features.take(chosen).columns().items():
             self._append(name, column)
 
@@ -197,13 +201,13 @@ class _ShardGroupWriter:
         if not self._n_rows:
             return None
         group = self._group
-        found = {name: column.finish() for name, column in self._columns.items()}
+        columns = {name: column.finish() for name, column in self._columns.items()}
         if isinstance(group.scope, RepeatedScope):
             assert isinstance(group.features, Tiled)
-            repeated = replace(group.scope, rows=found["rows"])
+            repeated = replace(group.scope, rows=columns["rows"])
             return replace(group, scope=repeated, features=replace(group.features, times=self._n_rows))
-        scope = tuple(found.pop(f"scope{k}") for k in range(len(group.scope)))
-        return replace(group, scope=scope, features=group.features.from_columns(self._n_rows, found))
+        scope = tuple(columns.pop(f"scope{k}") for k in range(len(group.scope)))
+        return replace(group, scope=scope, features=group.features.from_columns(self._n_rows, columns))
 
 
 def _write_shard(
@@ -214,23 +218,23 @@ def _write_shard(
     roles: np.ndarray,
     states: np.ndarray,
 ) -> None:
-    """Numbers the variables of a shard, and writes it."""
-    seen = [free.astype(np.int32)]
+    """Renumber the variables of a shard and write it to its folder."""
+    occurring = [free.astype(np.int32)]
     for group in groups:
         if isinstance(group.scope, RepeatedScope):
-            seen += [distinct(variables) for variables in iter_row_variables(group.scope)]
+            occurring += [distinct(variables) for variables in iter_row_variables(group.scope)]
         else:
-            seen += [distinct(place) for place in group.scope]
-    variables = distinct(np.concatenate(seen))
-    columns = ColumnWriter(folder)
-    described = []
+            occurring += [distinct(column) for column in group.scope]
+    variables = distinct(np.concatenate(occurring))
+    writer = ColumnWriter(folder)
+    descriptions = []
     for group in groups:
         if not isinstance(group.scope, RepeatedScope):
-            scope = tuple(np.searchsorted(variables, place).astype(np.int32) for place in group.scope)
+            scope = tuple(np.searchsorted(variables, column).astype(np.int32) for column in group.scope)
             group = replace(group, scope=scope)
-        described.append(columns.describe_group(group))
-    columns.remove_unused()
-    named = {"variables": variables, "cardinality": cardinality[variables], "roles": roles[variables]}
-    for name, array in {**named, "states": states[variables]}.items():
+        descriptions.append(writer.describe_group(group))
+    writer.remove_unused()
+    arrays = {"variables": variables, "cardinality": cardinality[variables], "roles": roles[variables]}
+    for name, array in {**arrays, "states": states[variables]}.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    (folder / "shard.json").write_text(json.dumps({"groups": described}))
+    (folder / "shard.json").write_text(json.dumps({"groups": descriptions}))

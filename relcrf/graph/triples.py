@@ -1,4 +1,4 @@
-"""Spaces of candidate factors over three literals, which grow from chosen pairs of two of them.
+"""Spaces of candidate factors over three literals, which extend chosen pairs of two of the literals.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
 equation 14.
@@ -17,12 +17,13 @@ from relcrf.graph.candidates import AbstractSpace, CandidateSide, KeyRelation, P
 
 @dataclass(frozen=True)
 class CompositeLiterals:
-    """Pairs of literals that act as one each, which holds in a sample where both do.
+    """Conjunctions of two literals; a composite literal is true in a sample if both of its literals are.
 
     Args:
-        side: a key for each pair, and a cell for each sample in which both have one; its `variable` is a number of its own.
-        side_cells: in the sides of the two literals, two arrays of shape (n_cells,).
-        first_variable, second_variable: their variables, shape (n_cells,).
+        side: One key per pair of literals, and one cell per sample in which both have a cell. Its `variable` enumerates the
+            cells, so that each cell has a variable number of its own.
+        side_cells: Cells in the sides of the two literals, two arrays of shape (n_cells,).
+        first_variable, second_variable: Variables of the two literals, shape (n_cells,).
     """
 
     side: CandidateSide
@@ -34,19 +35,23 @@ class CompositeLiterals:
     def from_pairs(
         cls, first: CandidateSide, second: CandidateSide, n_samples: int, pairs: np.ndarray, start: int = 0
     ) -> CompositeLiterals:
-        """Of some pairs of keys, shape (n, 2), with numbers from `start` on."""
-        rows, columns, place = match_cells(first, second, n_samples, pairs)
-        begin = offsets(np.bincount(place, minlength=len(pairs)))
-        number = np.arange(start, start + len(place), dtype=np.int32)
-        side = CandidateSide(begin, first.sample[rows], number, np.array([0.0, 1.0]))
+        """Build the composites of some pairs of keys, shape (n, 2), with variable numbers from `start` on."""
+        rows, columns, pair = match_cells(first, second, n_samples, pairs)
+        cell_start = offsets(np.bincount(pair, minlength=len(pairs)))
+        number = np.arange(start, start + len(pair), dtype=np.int32)
+        side = CandidateSide(cell_start, first.sample[rows], number, np.array([0.0, 1.0]))
         return cls(side, (rows, columns), first.variable[rows], second.variable[columns])
 
     def append_truth_values(self, truth_values: np.ndarray) -> np.ndarray:
-        """Whether literals hold, and after them the composites of these: shape (n_literals + n_cells,)."""
+        """Return truth values of literals followed by those of their composites, shape (n_literals + n_cells,)."""
         return np.concatenate((truth_values, truth_values[self.first_variable] * truth_values[self.second_variable]))
 
     def append_means(self, means: np.ndarray, changes: np.ndarray) -> np.ndarray:
-        """As `holds`, where that of literals changes: the mean of before and after, as `means` of the literals are."""
+        """Return mean truth values of literals followed by those of their composites, shape (n_literals + n_cells,).
+
+        A mean is taken over the values before and after an update, which differ by `changes`. A composite's mean is that of
+        the product, `m_a m_b + c_a c_b / 4`.
+        """
         return np.concatenate(
             (
                 means,
@@ -56,7 +61,11 @@ class CompositeLiterals:
         )
 
     def append_errors(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
-        """The same of errors: a composite's is the derivative along its pair. With changes and `means` it is its change."""
+        """Return errors of literals followed by those of their composites, shape (n_literals + n_cells,).
+
+        A composite's error is `e_a t_b + t_a e_b`, the derivative of the product. Given changes as `errors` and means as
+        `truth_values`, the result is the change of the product.
+        """
         composite = (
             errors[self.first_variable] * truth_values[self.second_variable]
             + truth_values[self.first_variable] * errors[self.second_variable]
@@ -66,12 +75,12 @@ class CompositeLiterals:
 
 @dataclass(frozen=True)
 class ParentSpace:
-    """A space of pairs that triples grow from.
+    """A pair space whose chosen pairs are extended to triples.
 
     Args:
-        space: its number among all spaces.
-        positions: which sides of the triples its first and its second side are.
-        key_map: of these two, the key of the triples for each of its own; -1 where they have none.
+        space: Index of the pair space.
+        positions: Sides of the triple space that correspond to the first and the second side of the pair space.
+        key_map: For each of these two sides, the triple space's key of each key of the pair space; -1 if it has none.
     """
 
     space: int
@@ -81,11 +90,14 @@ class ParentSpace:
 
 @dataclass(frozen=True)
 class TripleSpace(AbstractSpace):
-    """Triples of keys (a, b, c) of three literals, numbered as the pairs (a * n_keys of b + b, c): of a composite and a literal.
+    """A candidate space over triples of keys (a, b, c) of three literals.
+
+    A triple is identified by the integer pair (a * n_b + b, c), where n_b is the number of keys of the second side: a composite
+    of the first two literals, and the third.
 
     Args:
-        relations: which keys may stand together, for the sides (0, 1), (0, 2) and (1, 2).
-        parents: a triple is a candidate where one of them has chosen two of its literals.
+        relations: Constraints on pairs of keys of the sides (0, 1), (0, 2) and (1, 2).
+        parents: A triple is a candidate if two of its literals are a chosen pair of one of these.
     """
 
     name: str
@@ -109,49 +121,55 @@ class TripleSpace(AbstractSpace):
         return np.column_stack((keys[:, 0] * self.second.n_keys + keys[:, 1], keys[:, 2]))
 
     def composites(self, pairs: np.ndarray, start: int = 0) -> tuple[CompositeLiterals, np.ndarray]:
-        """The first two literals of some triples as one each, with numbers from `start` on; and the triples as keys of these and
-        of the third side.
+        """Return composites of the first two literals of some triples, and the triples as pairs of a composite and a third key.
+
+        Args:
+            start: First variable number of the composites.
         """
-        distinct, which = np.unique(pairs[:, 0], return_inverse=True)
+        distinct, composite = np.unique(pairs[:, 0], return_inverse=True)
         keys = np.column_stack(np.divmod(distinct, max(self.second.n_keys, 1)))
-        made = CompositeLiterals.from_pairs(self.first, self.second, self.n_samples, keys, start)
-        return made, np.column_stack((which, pairs[:, 1]))
+        composites = CompositeLiterals.from_pairs(self.first, self.second, self.n_samples, keys, start)
+        return composites, np.column_stack((composite, pairs[:, 1]))
 
     def matching_cells(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
-        made, keys = self.composites(pairs)
-        rows, third, place = match_cells(made.side, self.third, self.n_samples, keys)
-        first, second = made.side_cells
-        return first[rows], second[rows], third, place
+        composites, keys = self.composites(pairs)
+        rows, third, candidate = match_cells(composites.side, self.third, self.n_samples, keys)
+        first, second = composites.side_cells
+        return first[rows], second[rows], third, candidate
 
     def with_sides(self, sides: Sequence[CandidateSide]) -> TripleSpace:
         first, second, third = sides
         return replace(self, first=first, second=second, third=third)
 
     def candidate_pairs(self, excluded: int, chosen: Sequence[np.ndarray]) -> np.ndarray:
-        """The pairs of keys of the two sides other than one that stand as chosen pairs, ascending, shape (n, 2).
+        """Return pairs of keys of two sides, all but the excluded one, that are chosen pairs of a parent; shape (n, 2).
+
+        The pairs are distinct and ascending.
 
         Args:
-            chosen: of each space its chosen pairs, shape (n, 2).
+            chosen: Chosen pairs of each space, shape (n, 2).
         """
-        one, other = (k for k in range(3) if k != excluded)
-        found = [np.empty((0, 2), dtype=np.int64)]
+        first, second = (k for k in range(3) if k != excluded)
+        parent_pairs = [np.empty((0, 2), dtype=np.int64)]
         for parent in self.parents:
             if excluded not in parent.positions:
-                keys = [of[column] for of, column in zip(parent.key_map, chosen[parent.space].T, strict=True)]
-                found.append(np.column_stack(keys if parent.positions == (one, other) else keys[::-1]))
-        pairs = np.unique(np.concatenate(found), axis=0)
-        allowed = (pairs >= 0).all(axis=1) & self.relations[one, other].allows(*pairs.T)
+                keys = [mapping[column] for mapping, column in zip(parent.key_map, chosen[parent.space].T, strict=True)]
+                parent_pairs.append(np.column_stack(keys if parent.positions == (first, second) else keys[::-1]))
+        pairs = np.unique(np.concatenate(parent_pairs), axis=0)
+        allowed = (pairs >= 0).all(axis=1) & self.relations[first, second].allows(*pairs.T)
         return np.asarray(pairs[allowed])
 
     def key_limits(self, excluded: int, pairs: np.ndarray) -> np.ndarray:
-        """The keys of a side that may stand with pairs of keys of the two others, as `top_products` takes them: between the
-        first and the second number, other than the third and the fourth. Shape (n, 4).
+        """Return the admissible keys of one side for pairs of keys of the two others, shape (n, 4).
+
+        A key is admissible if it is greater than the first number, smaller than the second, and not equal to the third or
+        fourth. `top_products` takes limits in this form.
         """
         others = [k for k in range(3) if k != excluded]
         out = np.tile([-1, self.sides[excluded].n_keys, -1, -1], (len(pairs), 1))
-        for column, (place, keys) in enumerate(zip(others, pairs.T, strict=True)):
-            match self.relations[min(place, excluded), max(place, excluded)]:
-                case KeyRelation.ASCENDING if place < excluded:
+        for column, (position, keys) in enumerate(zip(others, pairs.T, strict=True)):
+            match self.relations[min(position, excluded), max(position, excluded)]:
+                case KeyRelation.ASCENDING if position < excluded:
                     out[:, 0] = np.maximum(out[:, 0], keys)
                 case KeyRelation.ASCENDING:
                     out[:, 1] = np.minimum(out[:, 1], keys)
@@ -161,4 +179,4 @@ class TripleSpace(AbstractSpace):
 
 
 PairOrTripleSpace = PairSpace | TripleSpace
-"""Of candidates."""
+"""A space of candidates."""

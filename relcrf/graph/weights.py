@@ -1,4 +1,4 @@
-"""Where each template's weights stand in the one weight vector, and how each is penalised."""
+"""The layout of the weight vector: the weight block of each template and its penalties."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class WeightBlock:
     """The weights of one template, as a matrix of shape (n_features, n_patterns).
 
     Args:
-        name: of the template.
-        initial: where learning starts: all weights, or each pattern, of length n_patterns.
-        fixed: learning leaves the block alone.
-        l1, l2: strengths of the penalties; None leaves them to the backend's settings.
+        name: Name of the template.
+        initial: Initial value of all weights, or of each pattern, length n_patterns.
+        fixed: If True, learning does not change the block.
+        l1, l2: Penalty strengths; None uses those of the backend's settings.
     """
 
     name: str
@@ -28,7 +28,7 @@ class WeightBlock:
     l2: float | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.initial, list):  # files have no tuples
+        if isinstance(self.initial, list):  # JSON has no tuples
             object.__setattr__(self, "initial", tuple(self.initial))
 
     @property
@@ -38,7 +38,7 @@ class WeightBlock:
 
 @dataclass(frozen=True)
 class WeightLayout:
-    """The blocks one after the other."""
+    """Weight blocks, concatenated to one vector."""
 
     blocks: tuple[WeightBlock, ...]
 
@@ -54,25 +54,25 @@ class WeightLayout:
         return self.starts[-1]
 
     def matrix(self, vector: np.ndarray, block: int) -> np.ndarray:
-        """The block's weights in a vector of shape (size,): a view of shape (n_features, n_patterns)."""
-        part = vector[self.starts[block] : self.starts[block + 1]]
-        return part.reshape(self.blocks[block].n_features, self.blocks[block].n_patterns)
+        """Return the block's weights in a vector of shape (size,) as a view of shape (n_features, n_patterns)."""
+        block_weights = vector[self.starts[block] : self.starts[block + 1]]
+        return block_weights.reshape(self.blocks[block].n_features, self.blocks[block].n_patterns)
 
     def initial(self) -> np.ndarray:
-        """Where learning starts, shape (size,)."""
-        starts = [np.broadcast_to(b.initial, (b.n_features, b.n_patterns)).ravel() for b in self.blocks]
-        return np.concatenate([np.empty(0), *starts])
+        """Return the initial weights, shape (size,)."""
+        initial_values = [np.broadcast_to(b.initial, (b.n_features, b.n_patterns)).ravel() for b in self.blocks]
+        return np.concatenate([np.empty(0), *initial_values])
 
     def l1(self, default: float) -> np.ndarray:
-        """The L1 strength of each weight, shape (size,)."""
+        """Return the L1 strength of each weight, shape (size,)."""
         return self._repeat_per_block([default if block.l1 is None else block.l1 for block in self.blocks])
 
     def l2(self, default: float) -> np.ndarray:
-        """The L2 strength of each weight, shape (size,)."""
+        """Return the L2 strength of each weight, shape (size,)."""
         return self._repeat_per_block([default if block.l2 is None else block.l2 for block in self.blocks])
 
     def learnable_mask(self) -> np.ndarray:
-        """Which weights learning may move, shape (size,), bool."""
+        """Return a mask of the weights that learning may change, shape (size,), bool."""
         return self._repeat_per_block([float(not block.fixed) for block in self.blocks]).astype(bool)
 
     def _repeat_per_block(self, values: list[float]) -> np.ndarray:

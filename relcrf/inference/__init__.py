@@ -1,1 +1,1 @@
-"""What follows from the weights: marginals, most probable states, log partition. One method a file."""
+"""Inference methods: marginals, most probable states and log partition functions; one method per file."""

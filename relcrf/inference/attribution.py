@@ -1,19 +1,19 @@
-"""What an answer about one node is made of: a term for each of its factors, and all of these add up.
+"""Additive attribution of a node's marginal to its factors.
 
-For a node and a direction g, one number for each of its states and 0 in all, the answer is `sum g[s] log p(s)`: with 1 at a
-state and -1 at another it is their log odds. Factors that the node has for itself give `sum g[s] potential[s]`. Factors over
-other nodes give the same of their message,
+For a node and a direction g (one number per state, with sum 0), the attributed quantity is `sum g[s] log p(s)`. A direction
+with 1 at one state and -1 at another gives their log odds. Unary factors contribute `sum g[s] potential[s]`. Factors over other
+nodes contribute `sum g[s] message[s]` of their message
 
     message[s] = log sum over t of q(t) exp(potential[s, t])
 
-where q is what the others believe without the node: it is taken out, and the rest is inferred anew. Where the factors form a
-forest, these are the messages of belief propagation and nothing is left over. Elsewhere the others depend on each other
-besides, and what the terms leave over is their interaction. In mean field a node hears expected log potentials instead,
-under what the others believe in the end.
+where q is the marginal of the other nodes in the graph without this node, computed by a separate inference. If the factors
+form a forest, these are the messages of belief propagation, and the contributions add up exactly. In other graphs, the other
+nodes also depend on each other, and the residual is their interaction. In mean field, a message is the expectation of the log
+potentials under the final marginals of the other nodes.
 
-A message of several factors is divided among them, and among their features, along the straight path from no potentials to
-all of them (Aumann & Shapley, 1974): what each adds at every point of the path, summed up. In the same way it is divided by
-what the other node has its belief from, from a node that knows nothing on.
+The message of several factors is divided among them, and among their features, by Aumann-Shapley values (1974): the marginal
+contribution of each, integrated along the straight path from zero potentials to the actual ones. A message is divided among
+the sources of the other node's marginal in the same way, along the path from the uniform distribution.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from scipy.integrate import quad_vec
 from scipy.special import logsumexp, softmax
 
 INTEGRATION_TOLERANCE = 1e-12
-"""Of integrals along paths; terms add up to within ten of it."""
+"""Tolerance of path integrals; contributions add up to within ten times this value."""
 
 MIN_PROBABILITY = 1e-300
-"""A probability below this is taken for it where its logarithm is asked."""
+"""Lower bound of probabilities whose logarithm is taken."""
 
 
 @dataclass(frozen=True, eq=False)
 class FactorMessage:
-    """What a bundle of factors says of a node.
+    """The message of a bundle of factors to a node.
 
     Args:
-        potential: log potentials, shape (n_states, n_others). No others make one column.
-        beliefs: what the others believe, shape (n_others,).
-        is_expected: whether it is the mean of the log potentials, in place of the log of the mean of the potentials.
+        potential: Log potentials, shape (n_states, n_others); a single column for unary factors.
+        beliefs: Joint distribution of the other nodes, shape (n_others,).
+        is_expected: If True, the message is the mean of the log potentials (mean field); otherwise the log of the mean potential.
     """
 
     potential: np.ndarray
@@ -47,14 +47,14 @@ class FactorMessage:
     is_expected: bool = False
 
     def project(self, direction: np.ndarray) -> float:
-        """`sum g[s] message[s]`, in nats."""
+        """Return `sum g[s] message[s]` for a direction g, in nats."""
         if self.is_expected or len(self.beliefs) == 1:
             return float(direction @ self.potential @ self.beliefs)
         with np.errstate(divide="ignore"):
             return float(direction @ logsumexp(np.log(self.beliefs) + self.potential, axis=1))
 
     def cell_contributions(self, direction: np.ndarray) -> np.ndarray:
-        """What a nat of each cell of the potential adds to `along`, shape (n_states, n_others)."""
+        """Return the contribution to `project` per nat of each cell of the potential, shape (n_states, n_others)."""
         if self.is_expected or len(self.beliefs) == 1:
             return np.outer(direction, self.beliefs)
         with np.errstate(divide="ignore"):
@@ -62,10 +62,11 @@ class FactorMessage:
         return _integrate_path(lambda at: direction[:, None] * softmax(log_beliefs + at * self.potential, axis=1))
 
     def belief_contributions(self, direction: np.ndarray) -> tuple[float, np.ndarray]:
-        """`along` where the other node knows nothing, and what a nat of its log potentials adds to it from there on.
+        """Divide `project` by the sources of the other node's distribution.
 
         Returns:
-            in nats; and a direction of the other node, shape (n_others,).
+            The value of `project` if the other node is uniform, in nats; and the contribution per nat of the other node's log
+            probabilities, a direction of that node, shape (n_others,).
         """
         log_beliefs = np.log(np.maximum(self.beliefs, MIN_PROBABILITY))
         uniform = np.full(len(self.beliefs), 1.0 / len(self.beliefs))
@@ -77,19 +78,19 @@ class FactorMessage:
 
 
 def log_odds_direction(n_states: int, state: int, reference: int) -> np.ndarray:
-    """The direction of the log odds of a state against another, shape (n_states,)."""
+    """Return the direction whose projection is the log odds of a state against a reference state, shape (n_states,)."""
     direction = np.zeros(n_states)
     direction[state], direction[reference] = 1.0, -1.0
     return direction
 
 
 def _integrate_path(function: Callable[[float], np.ndarray]) -> np.ndarray:
-    """The mean of a function over 0..1."""
+    """Integrate a function over [0, 1]."""
     return np.asarray(
         quad_vec(function, 0.0, 1.0, epsabs=INTEGRATION_TOLERANCE, epsrel=INTEGRATION_TOLERANCE, norm="max")[0]
     )
 
 
 def _softmax_gradient(p: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """The gradient of `slope . softmax(h)` where the softmax is p."""
+    """Return the gradient of `slope . softmax(h)` with respect to h, where p = softmax(h)."""
     return np.asarray(p * (slope - p @ slope))

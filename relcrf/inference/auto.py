@@ -1,4 +1,4 @@
-"""Exact wherever that is affordable: each component by the method that suits it."""
+"""Automatic choice of an inference method for each connected component: exact wherever the memory limit allows it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
 
 STATUS_ORDER = ("exact", "converged", "not converged", "interrupted", "diverged")
-"""The better first."""
+"""Statuses from best to worst."""
 
 
 class MethodAssignment(NamedTuple):
-    """Components that go by the same methods, of which one gives marginals and one the best states."""
+    """Components that are inferred by the same methods, one for marginals and one for most probable states."""
 
     subset: ComponentSubset
     marginal_method: AbstractInference
@@ -30,16 +30,18 @@ class MethodAssignment(NamedTuple):
 
 @dataclass(frozen=True)
 class Auto(AbstractInference):
-    """Trees by `ForestInference`, components with small cliques by `JunctionTree`; what is left, its marginals by loopy
-    belief propagation and its best states by dual decomposition, which tells how far from the best they can be.
+    """Inference that chooses a method for each connected component.
 
-    Components are taken into the junction tree from the cheapest on, as long as all together stay within the memory.
+    Trees use `ForestInference`, and components with small cliques use `JunctionTree`. For the other components, marginals are
+    computed by loopy belief propagation, and most probable states by dual decomposition, which also bounds their suboptimality.
+
+    The junction tree includes components in ascending order of cost, as long as their total stays within the memory limit.
 
     Args:
-        memory: bytes that the clique tables may take together.
-        damping: of belief propagation.
-        tolerance, max_iterations: of belief propagation and of dual decomposition.
-        observe: sees these two at work.
+        memory: Memory limit of all clique tables, in bytes.
+        damping: Damping of belief propagation.
+        tolerance, max_iterations: Stopping criteria of belief propagation and dual decomposition.
+        observe: Observer of these two methods.
     """
 
     scopes: Scopes
@@ -51,50 +53,48 @@ class Auto(AbstractInference):
 
     @cached_property
     def assignments(self) -> list[MethodAssignment]:
-        """Which components go by which methods; together they are the whole graph."""
+        """Return the components and their methods; together they cover the graph."""
         component = label_scope_components(self.scopes)
         is_tree = _tree_mask(self.scopes, component)
-        found: list[MethodAssignment] = []
+        assignments: list[MethodAssignment] = []
         if is_tree.any():
             trees = extract_components(self.scopes, is_tree)
-            found.append(_assign_method(trees, ForestInference(trees.scopes)))
+            assignments.append(_assign_method(trees, ForestInference(trees.scopes)))
         if is_tree.all():
-            return found
+            return assignments
         others = extract_components(self.scopes, ~is_tree)
         method = JunctionTree(others.scopes, self.memory)
-        within = _affordable_mask(method)
-        if within.all():
-            return [*found, _assign_method(others, method)]
-        is_within = np.zeros(self.scopes.n_nodes, dtype=bool)
-        is_within[others.nodes] = within
-        if within.any():
-            small = extract_components(self.scopes, is_within)
-            found.append(_assign_method(small, JunctionTree(small.scopes, self.memory)))
-        rest = extract_components(self.scopes, ~is_tree & ~is_within)
+        affordable = _affordable_mask(method)
+        if affordable.all():
+            return [*assignments, _assign_method(others, method)]
+        is_affordable = np.zeros(self.scopes.n_nodes, dtype=bool)
+        is_affordable[others.nodes] = affordable
+        if affordable.any():
+            small = extract_components(self.scopes, is_affordable)
+            assignments.append(_assign_method(small, JunctionTree(small.scopes, self.memory)))
+        rest = extract_components(self.scopes, ~is_tree & ~is_affordable)
         settings: dict[str, Any] = {
             "tolerance": self.tolerance,
             "max_iterations": self.max_iterations,
             "observe": self.observe,
         }
         sums = BeliefPropagation(rest.scopes, damping=self.damping, **settings)
-        return [*found, MethodAssignment(rest, sums, DualDecomposition(rest.scopes, **settings))]
+        return [*assignments, MethodAssignment(rest, sums, DualDecomposition(rest.scopes, **settings))]
 
     @property
     def n_exact_nodes(self) -> int:
-        """How many nodes are in components that are inferred exactly."""
+        """Return the number of nodes in components that are inferred exactly."""
         exact = (ForestInference, JunctionTree)
-        return sum(
-            share.subset.scopes.n_nodes for share in self.assignments if isinstance(share.marginal_method, exact)
-        )
+        return sum(each.subset.scopes.n_nodes for each in self.assignments if isinstance(each.marginal_method, exact))
 
     def marginals(self, potentials: Potentials) -> Marginals:
         nodes, factors = np.empty(len(potentials.nodes)), np.empty(len(potentials.factors))
         total, verdicts = 0.0, []
-        for some, method, _ in self.assignments:
-            found = method.marginals(some.potentials(potentials))
-            nodes[some.node_cells], factors[some.factor_cells] = found.nodes, found.factors
-            total += found.log_partition
-            verdicts.append(found.verdict)
+        for subset, method, _ in self.assignments:
+            marginals = method.marginals(subset.potentials(potentials))
+            nodes[subset.node_cells], factors[subset.factor_cells] = marginals.nodes, marginals.factors
+            total += marginals.log_partition
+            verdicts.append(marginals.verdict)
         if total == -np.inf:
             nodes[:], factors[:] = np.nan, np.nan
         return Marginals(total, nodes, factors, _worst_verdict(verdicts))
@@ -102,11 +102,11 @@ class Auto(AbstractInference):
     def map_states(self, potentials: Potentials) -> MapStates:
         states = np.empty(self.scopes.n_nodes, dtype=np.int32)
         score, bound, verdicts = 0.0, 0.0, []
-        for some, _, method in self.assignments:
-            found = method.map_states(some.potentials(potentials))
-            states[some.nodes] = found.states
-            score, bound = score + found.score, bound + found.bound
-            verdicts.append(found.verdict)
+        for subset, _, method in self.assignments:
+            best = method.map_states(subset.potentials(potentials))
+            states[subset.nodes] = best.states
+            score, bound = score + best.score, bound + best.bound
+            verdicts.append(best.verdict)
         return MapStates(score, states, bound, _worst_verdict(verdicts))
 
 
@@ -115,7 +115,7 @@ def _assign_method(subset: ComponentSubset, method: AbstractInference) -> Method
 
 
 def _tree_mask(scopes: Scopes, component: np.ndarray) -> np.ndarray:
-    """Whether each node's component is a tree of pairs: it has one factor fewer than nodes, and each is over two."""
+    """Return a mask of the nodes whose component is a tree of pairwise factors: all factors are pairs, one fewer than nodes."""
     label = component[scopes.node[scopes.start[:-1]]]
     n_factors = np.bincount(label, minlength=scopes.n_nodes)
     n_larger = np.bincount(label[scopes.arity > 2], minlength=scopes.n_nodes)
@@ -125,11 +125,11 @@ def _tree_mask(scopes: Scopes, component: np.ndarray) -> np.ndarray:
 
 
 def _affordable_mask(method: JunctionTree) -> np.ndarray:
-    """Whether each node is in a component that is within the memory together with all that cost less."""
+    """Return a mask of the nodes whose component fits into the memory limit together with all cheaper components."""
     tree = method.clique_tree
-    lowest = np.flatnonzero(tree.component == np.arange(len(tree.component)))
-    cheap = lowest[np.argsort(tree.component_bytes[lowest], kind="stable")]
-    affordable = cheap[np.cumsum(tree.component_bytes[cheap]) <= method.memory]
+    roots = np.flatnonzero(tree.component == np.arange(len(tree.component)))
+    by_cost = roots[np.argsort(tree.component_bytes[roots], kind="stable")]
+    affordable = by_cost[np.cumsum(tree.component_bytes[by_cost]) <= method.memory]
     return np.isin(tree.component, affordable)
 
 

@@ -1,4 +1,4 @@
-"""Loopy belief propagation: sums and maxima, any arity and cardinality, exact on forests."""
+"""Loopy belief propagation: sum-product and max-product for any arity and cardinality, exact on forests."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from relcrf.kernels import beliefs, schedules
 from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables, allocate_scratch
 
 MAX_LINEAR_SPREAD = 600.0
-"""Nats that potentials which meet in a node may differ by for messages to be numbers: float64 holds 708."""
+"""Maximum spread of the log potentials at a node, in nats, for messages in the linear domain; float64 holds about 708."""
 ROUNDING_ERROR = 1e-14
-"""What rounding changes a message by, for each message that a node has, beside the largest potential."""
+"""Rounding error of a message per message at its node, relative to the largest potential."""
 CELLS_PER_STEP = 1 << 20
-"""Table cells of as many rounds as run without a look at Ctrl-C."""
+"""Maximum number of table cells processed between two checks for Ctrl-C."""
 MAX_ROUNDS_PER_STEP = 10
-"""Rounds that run at most without a look at how much they changed."""
+"""Maximum number of rounds between two convergence checks."""
 MAX_DECODING_SWEEPS = 100
-"""Rounds of bettering a decoded state one node at a time, at most."""
+"""Maximum number of sweeps that improve a decoded state one node at a time."""
 
 Step = Callable[[int], float]
 
@@ -37,24 +37,30 @@ Step = Callable[[int], float]
 class BeliefPropagation(AbstractInference):
     """Sum-product and max-product belief propagation; the log partition is the Bethe approximation.
 
-    Without damping all of it is exact where nodes and factors form a forest; then `MapStates.bound` is the score, else inf.
+    If nodes and factors form a forest and messages are not damped, results are exact and `MapStates.bound` is the score;
+    otherwise the bound is inf.
 
-    The verdict's residual is the largest change of an entry of a normalised log message in the last round. Where messages
-    find that nothing is possible, the log partition is -inf and marginals are nan; where that leaves nothing to send, the
-    verdict is `diverged`.
+    The verdict's residual is the largest change of an entry of a normalised log message in the last round. If the messages
+    imply that no joint state is possible, the log partition is -inf and marginals are nan. If a message has no possible state,
+    the verdict is `diverged`.
 
     Args:
-        schedule: `flooding`: each round sends all messages at once; `sequential`: each round visits the nodes in order,
-            the next in the order reversed; `residual`: always the message that changes most, a round being as many of them
-            as there are messages (Elidan, McGraw & Koller 2006).
-        damping: the share of the old message's log in the new one, in [0, 1).
-        appearance: None for ordinary propagation. `trees`: tree-reweighted (Wainwright, Jaakkola & Willsky 2005), for
-            pairs: how often each pair appears in spanning forests, drawn with `seed` as evenly as can be. The log partition is
-            then never too small and the best score never above `MapStates.bound`, converged or not.
+        schedule: `flooding`: each round updates all messages in parallel. `sequential`: each round visits the nodes in order,
+            alternating forward and backward. `residual`: the message with the largest change is sent next; a round sends as
+            many messages as the graph has (Elidan, McGraw & Koller 2006).
+        damping: Weight of the old log message in the update, in [0, 1).
+        tolerance: Residual at which propagation has converged.
+        max_iterations: Maximum number of rounds.
+        appearance: None for ordinary propagation. `trees` for tree-reweighted propagation (Wainwright, Jaakkola & Willsky
+            2005) of pairwise graphs: edge appearance probabilities are the frequencies of the pairs in random spanning forests,
+            sampled as evenly as possible. The log partition is then an upper bound, and so is `MapStates.bound`, whether or not
+            the messages have converged.
+        seed: Seed of the spanning forests.
+        observe: Observer of the rounds.
 
     Raises:
-        ValueError: of a setting that is none of these; at the first call, where a factor has more than two nodes and
-            messages are tree-reweighted.
+        ValueError: If a setting is invalid; at the first call, if a factor has more than two nodes and messages are
+            tree-reweighted.
     """
 
     scopes: Scopes
@@ -68,11 +74,11 @@ class BeliefPropagation(AbstractInference):
 
     def __post_init__(self) -> None:
         if self.schedule not in ("flooding", "sequential", "residual"):
-            raise ValueError(f"no schedule {self.schedule!r}; there are flooding, sequential and residual")
+            raise ValueError(f"unknown schedule {self.schedule!r}; use flooding, sequential or residual")
         if not 0.0 <= self.damping < 1.0:
             raise ValueError(f"damping {self.damping} is not in [0, 1)")
         if self.appearance not in (None, "trees"):
-            raise ValueError(f"no appearance {self.appearance!r}; there is trees, or None")
+            raise ValueError(f"unknown appearance {self.appearance!r}; use 'trees' or None")
 
     def marginals(self, potentials: Potentials) -> Marginals:
         tables, state, verdict = self._propagate(potentials, maximum=False)
@@ -95,7 +101,7 @@ class BeliefPropagation(AbstractInference):
             bound = self._trees.mean_best_score(self._reparametrise(potentials, state))
         elif self._is_forest and verdict.is_good and not self.damping:
             bound = score
-        if score == -np.inf < bound and verdict.status == "converged":  # nothing says that no joint state can be
+        if score == -np.inf < bound and verdict.status == "converged":  # impossibility is not proven
             verdict = Verdict("not converged", verdict.iterations, verdict.residual)
         return MapStates(score, states, bound, verdict)
 
@@ -115,7 +121,7 @@ class BeliefPropagation(AbstractInference):
 
     @cached_property
     def _is_forest(self) -> bool:
-        """Whether the graph of nodes and factors has no cycle."""
+        """Return True if the bipartite graph of nodes and factors is acyclic."""
         factors, n = self._network.factors, self.scopes.n_nodes + self.scopes.n_factors
         ends = (factors.factor + self.scopes.n_nodes, factors.node)
         links = csr_array((np.ones(len(factors.node)), ends), shape=(n, n))
@@ -126,20 +132,20 @@ class BeliefPropagation(AbstractInference):
         return PairLanes.from_scopes(self.scopes)
 
     def _propagate(self, potentials: Potentials, maximum: bool) -> tuple[MessageTables, MessageState, Verdict]:
-        """Messages as logs, and what they make of each node's states, when the rounds are over."""
+        """Propagate messages until the stopping criterion; return the tables, and log messages with their node products."""
         net, logs = self._network, potentials.factors
         if self._trees is not None:
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
-        enough = self._stopping_residual(potentials)
+        tolerance = self._stopping_residual(potentials)
         linear = self._trees is None and self._fits_linear_range(potentials)
-        in_lanes = linear and self.schedule == "flooding"  # pairs then have tables of their own
-        numbers = bool((self.scopes.arity > 2).any()) if in_lanes else linear or not maximum
-        tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, not linear, numbers)
+        in_lanes = linear and self.schedule == "flooding"  # pairs then use the lanes' tables
+        with_linear_values = bool((self.scopes.arity > 2).any()) if in_lanes else linear or not maximum
+        tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, not linear, with_linear_values)
         state = self._uniform_messages(tables)
         if self.schedule == "flooding":
-            verdict = self._run_flooding(tables, state, potentials, enough)
+            verdict = self._run_flooding(tables, state, potentials, tolerance)
         else:
-            verdict = self._iterate(self._make_step(tables, state, enough), enough)
+            verdict = self._iterate(self._make_step(tables, state, tolerance), tolerance)
         message = np.log(state.message) if linear else state.message
         tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, log=True, with_linear_values=False)
         state = MessageState(message, np.empty(len(potentials.nodes)), np.empty(len(potentials.nodes), dtype=np.int64))
@@ -147,21 +153,24 @@ class BeliefPropagation(AbstractInference):
         return tables, state, verdict
 
     def _iterate(self, step: Step, tolerance: float) -> Verdict:
-        work = max(int(self.scopes.table_start[-1]), 1)
-        at_a_time = min(max(CELLS_PER_STEP // work, 1), MAX_ROUNDS_PER_STEP)
-        return iterate(step, tolerance, self.max_iterations, self.observe, at_a_time)
+        n_cells = max(int(self.scopes.table_start[-1]), 1)
+        rounds_per_step = min(max(CELLS_PER_STEP // n_cells, 1), MAX_ROUNDS_PER_STEP)
+        return iterate(step, tolerance, self.max_iterations, self.observe, rounds_per_step)
 
     def _stopping_residual(self, potentials: Potentials) -> float:
-        """The residual that ends it. On forests all changes but those of rounding cease after some rounds: those are exact."""
+        """Return the residual at which propagation stops. On forests, it is the rounding error, so that results are exact."""
         if self.damping or not self._is_forest:
             return self.tolerance
-        most = max(np.abs(part[np.isfinite(part)]).max(initial=1.0) for part in potentials)
+        max_potential = max(np.abs(table[np.isfinite(table)]).max(initial=1.0) for table in potentials)
         return float(
-            min(self.tolerance, ROUNDING_ERROR * most * (1 + np.diff(self._network.factors.touch_start).max(initial=0)))
+            min(
+                self.tolerance,
+                ROUNDING_ERROR * max_potential * (1 + np.diff(self._network.factors.touch_start).max(initial=0)),
+            )
         )
 
     def _fits_linear_range(self, potentials: Potentials) -> bool:
-        """Whether all that can meet in a node fits in the range of float64, so that messages can be numbers."""
+        """Return True if products of messages at all nodes stay within the range of float64 in the linear domain."""
         scopes = self.scopes
         top = np.maximum.reduceat(potentials.nodes, scopes.state_start[:-1])
         if np.isneginf(top).any() or np.isneginf(potentials.factors).any():
@@ -169,9 +178,9 @@ class BeliefPropagation(AbstractInference):
         low = np.where(np.isneginf(potentials.nodes), np.inf, potentials.nodes)
         spread = top - np.minimum.reduceat(low, scopes.state_start[:-1])
         begin = scopes.table_start[:-1]
-        of_factor = np.maximum.reduceat(potentials.factors, begin) - np.minimum.reduceat(potentials.factors, begin)
-        of_factor[scopes.is_agreement] = np.abs(potentials.factors[begin[scopes.is_agreement]])
-        spread += np.bincount(scopes.node, np.repeat(of_factor, scopes.arity), scopes.n_nodes)
+        factor_spread = np.maximum.reduceat(potentials.factors, begin) - np.minimum.reduceat(potentials.factors, begin)
+        factor_spread[scopes.is_agreement] = np.abs(potentials.factors[begin[scopes.is_agreement]])
+        spread += np.bincount(scopes.node, np.repeat(factor_spread, scopes.arity), scopes.n_nodes)
         return bool((spread <= MAX_LINEAR_SPREAD).all())
 
     def _message_tables(
@@ -194,12 +203,12 @@ class BeliefPropagation(AbstractInference):
         )
 
     def _linear_potentials(self, potentials: Potentials) -> np.ndarray:
-        """Potentials of nodes as numbers, the largest of each node 1."""
+        """Return node potentials in the linear domain, scaled to a maximum of 1 per node."""
         top = np.maximum.reduceat(potentials.nodes, self.scopes.state_start[:-1])
         return np.asarray(np.exp(potentials.nodes - np.repeat(top, self.scopes.cardinality)))
 
     def _uniform_messages(self, tables: MessageTables) -> MessageState:
-        """Messages that say nothing."""
+        """Return the initial state, with uniform messages."""
         n_states = int(self.scopes.state_start[-1])
         barred = np.zeros(n_states if tables.log else 0, dtype=np.int64)
         message = np.full(int(self._network.message_start[-1]), 0.0 if tables.log else 1.0)
@@ -210,28 +219,28 @@ class BeliefPropagation(AbstractInference):
     def _make_step(self, tables: MessageTables, state: MessageState, tolerance: float) -> Step:
         net = self._network
         if self.schedule == "sequential":
-            visited = 0
+            n_sweeps = 0
 
             def sweep(rounds: int) -> float:
-                nonlocal visited
+                nonlocal n_sweeps
                 change = 0.0
                 for _ in range(rounds):
-                    change = schedules.sweep(net, tables, state, self._scratch, visited % 2 == 1)
-                    visited += 1
+                    change = schedules.sweep(net, tables, state, self._scratch, n_sweeps % 2 == 1)
+                    n_sweeps += 1
                 return float(change)
 
             return sweep
-        n_places = len(self.scopes.node)
-        pending, change = np.empty_like(state.message), np.empty(n_places)
+        n_slots = len(self.scopes.node)
+        pending, change = np.empty_like(state.message), np.empty(n_slots)
         schedules.compute_pending(net, tables, state, self._scratch, pending, change)
         largest = _build_tournament(change)
 
         def commit(rounds: int) -> float:
             if np.isnan(change).any():
                 return np.nan
-            most = rounds * n_places
+            max_messages = rounds * n_slots
             return float(
-                schedules.send_by_residual(net, tables, state, self._scratch, pending, largest, tolerance, most)
+                schedules.send_by_residual(net, tables, state, self._scratch, pending, largest, tolerance, max_messages)
             )
 
         return commit
@@ -239,49 +248,61 @@ class BeliefPropagation(AbstractInference):
     def _run_flooding(
         self, tables: MessageTables, state: MessageState, potentials: Potentials, tolerance: float
     ) -> Verdict:
-        """Flood: with numbers pairs many at a time, all else one by one."""
+        """Run the flooding schedule: pairs in vectorised lanes in the linear domain, all other factors one by one."""
         net, scopes = self._network, self.scopes
-        shapes = (
+        lane_groups = (
             []
             if tables.log
             else [(lanes, lanes.tables(scopes, potentials), lanes.uniform_messages()) for lanes in self._lanes]
         )
         others = np.flatnonzero(scopes.arity > (0 if tables.log else 2))
-        impossible, widest = np.isneginf(tables.nodes), np.ones(int(scopes.cardinality.max(initial=1)))
-        nodes = np.concatenate((np.where(impossible, 0.0, tables.nodes), widest))
-        product, following = nodes.copy(), np.empty_like(nodes)
-        barred, barred_next = impossible.astype(np.int64), np.empty(len(impossible), dtype=np.int64)
+        is_impossible, padding = np.isneginf(tables.nodes), np.ones(int(scopes.cardinality.max(initial=1)))
+        nodes = np.concatenate((np.where(is_impossible, 0.0, tables.nodes), padding))
+        product, next_product = nodes.copy(), np.empty_like(nodes)
+        n_impossible, next_n_impossible = is_impossible.astype(np.int64), np.empty(len(is_impossible), dtype=np.int64)
 
         def flood(rounds: int) -> float:
-            nonlocal product, following, barred, barred_next
+            nonlocal product, next_product, n_impossible, next_n_impossible
             change = 0.0
             for _ in range(rounds):
-                following[:], barred_next[:] = nodes, impossible
-                most = 1.0
-                for lanes, numbers, message in shapes:
-                    most = max(most, lanes.flood(numbers, message, product, following, tables.maximum, tables.damping))
-                change = float(np.log(most))
+                next_product[:], next_n_impossible[:] = nodes, is_impossible
+                max_ratio = 1.0
+                for lanes, values, message in lane_groups:
+                    max_ratio = max(
+                        max_ratio, lanes.flood(values, message, product, next_product, tables.maximum, tables.damping)
+                    )
+                change = float(np.log(max_ratio))
                 if len(others):
-                    now = MessageState(state.message, product, barred)
-                    found = schedules.flood(net, tables, now, self._scratch, others, following, barred_next)
-                    change = float(np.maximum(change, found))
-                product, following, barred, barred_next = following, product, barred_next, barred
+                    current = MessageState(state.message, product, n_impossible)
+                    residual = schedules.flood(
+                        net, tables, current, self._scratch, others, next_product, next_n_impossible
+                    )
+                    change = float(np.maximum(change, residual))
+                product, next_product, n_impossible, next_n_impossible = (
+                    next_product,
+                    product,
+                    next_n_impossible,
+                    n_impossible,
+                )
             return change
 
         verdict = self._iterate(flood, tolerance)
-        for lanes, _, found in shapes:
+        for lanes, _, message in lane_groups:
             begin = net.message_start[scopes.start[lanes.factors], None]
-            state.message[begin + np.arange(lanes.first + lanes.second)] = lanes.messages_by_pair(found)
+            state.message[begin + np.arange(lanes.first + lanes.second)] = lanes.messages_by_pair(message)
         return verdict
 
     def _reparametrise(self, potentials: Potentials, state: MessageState) -> Potentials:
-        """The same scores, as potentials that take part in each forest: nodes wholly, each pair as often as it appears."""
+        """Return potentials for the spanning forests that preserve all scores on average.
+
+        Every forest contains all nodes; the potential of a pair is divided by its appearance probability.
+        """
         net, scopes = self._network, self.scopes
         assert self._trees is not None
-        full, whole = scopes.expand_agreements(potentials)
+        full, expanded = scopes.expand_agreements(potentials)
         nodes = np.where(state.n_impossible > 0, -np.inf, state.product)
         message = np.where(state.message == -np.inf, 0.0, state.message)
-        factors = whole.factors / np.repeat(net.appearance, np.diff(full.table_start))
+        factors = expanded.factors / np.repeat(net.appearance, np.diff(full.table_start))
         factor = np.repeat(np.arange(full.n_factors), np.diff(full.table_start))
         cell = np.arange(len(factors)) - full.table_start[factor]
         second = scopes.cardinality[scopes.node[2 * factor + 1]]
@@ -291,7 +312,10 @@ class BeliefPropagation(AbstractInference):
 
 
 def _build_tournament(keys: np.ndarray) -> np.ndarray:
-    """Keys, none below 0, with the larger of each two above them, up to the largest at seat 1; see `send_by_residual`."""
+    """Return the tournament tree of nonnegative keys: leaf keys, maxima of pairs above, the maximum at index 1.
+
+    See `send_by_residual`.
+    """
     n = 1 << max(len(keys) - 1, 0).bit_length()
     largest = np.zeros(2 * n)
     largest[n : n + len(keys)] = keys
@@ -303,7 +327,7 @@ def _build_tournament(keys: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TreeReweighted(BeliefPropagation):
-    """Tree-reweighted propagation of pairs, damped: an upper bound of the log partition, and of the best score."""
+    """Damped tree-reweighted propagation of pairwise graphs, with upper bounds of the log partition and of the best score."""
 
     appearance: str | None = "trees"
     damping: float = 0.3

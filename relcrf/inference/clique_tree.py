@@ -1,4 +1,4 @@
-"""What exact inference would cost: the trees of cliques of each component, found before any table is made."""
+"""Clique trees of each component and their memory requirements, computed before any table is allocated."""
 
 from __future__ import annotations
 
@@ -17,41 +17,43 @@ from relcrf.kernels import elimination
 from relcrf.kernels.junction_tree import CliqueForest
 
 LOG2_SCALE = 1 << 20
-"""Of the logarithms of cardinalities to base 2: whole numbers, so that sums of the same ones are the same."""
+"""Scale of base-2 logarithms of cardinalities as integers; integer sums do not depend on the order of summation."""
 
 BYTES_PER_CELL = 8
-"""Bytes."""
+"""Bytes of a table cell, float64."""
 
 MAX_CLIQUE_CELLS = 1 << 40
-"""Of a clique, whatever the memory: sums of them stay whole numbers of 64 bits."""
+"""Maximum number of cells of a clique, whatever the memory limit; sums then fit into 64-bit integers."""
 
 
 class CliqueTooLargeError(UnsupportedGraphError):
-    """Exact inference needs more memory than it may take.
+    """The error that exact inference exceeds its memory limit.
 
     Args:
-        nodes: of the clique that is too large, or the largest where all together are.
-        n_cells: of its table.
-        required_bytes: bytes; as far as elimination came.
+        nodes: Nodes of the clique that is too large; of the largest one if only the total is too large.
+        n_cells: Number of cells of its table.
+        required_bytes: Required memory; a lower bound, because elimination stops early.
+        memory: Memory limit in bytes.
     """
 
     def __init__(self, nodes: list[int], n_cells: int, required_bytes: int, memory: int) -> None:
         self.nodes, self.n_cells, self.required_bytes, self.memory = nodes, n_cells, required_bytes, memory
         super().__init__(
-            f"a clique over the nodes {listing(map(str, nodes))} has {_format_amount(n_cells)} cells; the tables of the "
-            f"cliques need {_format_amount(required_bytes)} bytes or more, and may take {_format_amount(memory)}"
+            f"a clique over the nodes {listing(map(str, nodes))} has {_format_amount(n_cells)} cells; the clique tables "
+            f"need at least {_format_amount(required_bytes)} bytes, and the limit is {_format_amount(memory)}"
         )
 
 
 @dataclass(frozen=True, eq=False)
 class CliqueTree:
-    """Maximal cliques of all components that stay within the memory.
+    """Maximal cliques of all components that fit into the memory limit.
 
     Args:
-        component: the lowest node of each node's component, shape (n_nodes,).
-        errors: of components whose cliques need too much: why, by their lowest node. These have no cliques here.
-        memory: bytes that the clique tables of one component may take.
-        cliques: the cliques, children first.
+        scopes: Scopes of the graph.
+        component: The lowest node of each node's component, shape (n_nodes,).
+        errors: Errors of components whose cliques are too large, by their lowest node; they do not have cliques here.
+        memory: Memory limit for the clique tables of one component, in bytes.
+        cliques: The cliques, children first.
     """
 
     scopes: Scopes
@@ -76,15 +78,15 @@ class CliqueTree:
 
     @cached_property
     def component_bytes(self) -> np.ndarray:
-        """Bytes of the clique tables of each component, at its lowest node, shape (n_nodes,); inf where refused."""
-        of_clique = self.component[self.cliques.node[self.cliques.start[:-1]]]
+        """Return the bytes of each component's clique tables at its lowest node, shape (n_nodes,); inf if too large."""
+        clique_component = self.component[self.cliques.node[self.cliques.start[:-1]]]
         out = np.zeros(self.scopes.n_nodes)
-        np.add.at(out, of_clique, BYTES_PER_CELL * np.diff(self.cliques.cell_start))
+        np.add.at(out, clique_component, BYTES_PER_CELL * np.diff(self.cliques.cell_start))
         out[list(self.errors)] = np.inf
         return out
 
     def check_memory(self) -> None:
-        """Raises CliqueTooLargeError where a component was refused, or all together need more than the memory."""
+        """Raise CliqueTooLargeError if a component, or all components together, exceed the memory limit."""
         for error in self.errors.values():
             raise error
         if BYTES_PER_CELL * self.n_cells > self.memory:
@@ -95,7 +97,7 @@ class CliqueTree:
 
 
 def _format_amount(n: int) -> str:
-    """A whole number of any size in a few letters."""
+    """Format an integer of any size in a few characters."""
     return f"{n:,}" if n < 10**6 else f"{n:.3g}" if n < 10**300 else f"1e{int(math.log10(n))}"
 
 
@@ -105,55 +107,56 @@ def _make_error(scopes: Scopes, nodes: np.ndarray, required_bytes: int, memory: 
 
 
 def _adjacent_pairs(scopes: Scopes, is_included: np.ndarray) -> np.ndarray:
-    """Distinct pairs of nodes that share a factor, the lower first, shape (n_pairs, 2), int32.
+    """Return the distinct pairs of nodes that share a factor, the lower node first, shape (n_pairs, 2), int32.
 
     Args:
-        is_included: which places of `scopes.node` count, bool.
+        is_included: Mask of the slots of `scopes.node` to consider, bool.
     """
     node = scopes.node[is_included]
     arity = np.bincount(scopes.factor[is_included], minlength=scopes.n_factors).astype(np.int64)
     start = offsets(arity)
-    found = [np.empty(0, dtype=np.int64)]
+    keys = [np.empty(0, dtype=np.int64)]
     for size in np.unique(arity[arity > 1]):
         scope = node[start[:-1][arity == size, None] + np.arange(size)].astype(np.int64)
         i, j = np.triu_indices(size, 1)
         low, high = np.minimum(scope[:, i], scope[:, j]), np.maximum(scope[:, i], scope[:, j])
-        found.append((low * scopes.n_nodes + high).ravel())
-    key = np.sort(np.concatenate(found))  # np.unique would hash, which takes ten times as long
+        keys.append((low * scopes.n_nodes + high).ravel())
+    key = np.sort(np.concatenate(keys))  # ten times as fast as np.unique, which hashes
     key = key[np.diff(key, prepend=-1) > 0]
     return np.stack([key // max(1, scopes.n_nodes), key % max(1, scopes.n_nodes)], axis=1).astype(np.int32)
 
 
 def build_clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
-    """Cliques by min-fill; components that need more than so many bytes are given up as soon as this is known."""
+    """Build clique trees by min-fill elimination; stop early for components that exceed `memory` bytes."""
     component = label_scope_components(scopes)
     weight = np.rint(LOG2_SCALE * np.log2(np.maximum(1, scopes.cardinality))).astype(np.int64)
-    limit = (
-        int(LOG2_SCALE * math.log2(min(max(1, memory // BYTES_PER_CELL), MAX_CLIQUE_CELLS))) + 64
-    )  # which rounding may add
-    refused: dict[int, CliqueTooLargeError] = {}
+    max_cells = min(max(1, memory // BYTES_PER_CELL), MAX_CLIQUE_CELLS)
+    limit = int(LOG2_SCALE * math.log2(max_cells)) + 64  # tolerance for rounding of the weights
+    errors: dict[int, CliqueTooLargeError] = {}
 
-    def refuse(node: int, clique: np.ndarray) -> None:
-        if int(component[node]) not in refused:
-            refused[int(component[node])] = _make_error(scopes, clique, 0, memory)
+    def reject(node: int, clique: np.ndarray) -> None:
+        if int(component[node]) not in errors:
+            errors[int(component[node])] = _make_error(scopes, clique, 0, memory)
 
-    def is_open() -> np.ndarray:
-        return ~np.isin(component, list(refused))
+    def is_accepted() -> np.ndarray:
+        return ~np.isin(component, list(errors))
 
     for f in np.flatnonzero(np.add.reduceat(weight[scopes.node], scopes.start[:-1]) > limit):
-        refuse(scopes.node[scopes.start[f]], scopes.node[scopes.start[f] : scopes.start[f + 1]])
-    pairs = _adjacent_pairs(scopes, (scopes.cardinality > 1)[scopes.node] & is_open()[scopes.node])
+        reject(scopes.node[scopes.start[f]], scopes.node[scopes.start[f] : scopes.start[f + 1]])
+    pairs = _adjacent_pairs(scopes, (scopes.cardinality > 1)[scopes.node] & is_accepted()[scopes.node])
     order, start, member = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
-    for filling in (False, True):  # first a bound, which costs little
-        free = is_open()
-        inside = pairs[free[pairs[:, 0]]]
-        first, second = np.ascontiguousarray(inside[:, 0]), np.ascontiguousarray(inside[:, 1])
-        order, start, member, stopped = elimination.eliminate(weight, component, free, first, second, limit, filling)
-        for at in stopped[stopped >= 0]:
-            refuse(order[at], member[start[at] : start[at + 1]])
-    keep = ~np.isin(component[order], list(refused))
-    cliques = _assemble(scopes, *elimination.maximal_cliques(scopes.n_nodes, order, start, member, keep))
-    return CliqueTree(scopes, component, refused, memory, cliques)
+    for with_fill_in in (False, True):  # without fill-in first: a cheap lower bound
+        accepted = is_accepted()
+        remaining = pairs[accepted[pairs[:, 0]]]
+        first, second = np.ascontiguousarray(remaining[:, 0]), np.ascontiguousarray(remaining[:, 1])
+        order, start, member, stopped = elimination.eliminate(
+            weight, component, accepted, first, second, limit, with_fill_in
+        )
+        for step in stopped[stopped >= 0]:
+            reject(order[step], member[start[step] : start[step + 1]])
+    is_kept = ~np.isin(component[order], list(errors))
+    cliques = _assemble(scopes, *elimination.maximal_cliques(scopes.n_nodes, order, start, member, is_kept))
+    return CliqueTree(scopes, component, errors, memory, cliques)
 
 
 def _assemble(
@@ -164,15 +167,15 @@ def _assemble(
     parent: np.ndarray,
     own: np.ndarray,
 ) -> CliqueForest:
-    """Return maximal cliques with their tables and their factors; for the arguments see `elimination.maximal_cliques`."""
+    """Return maximal cliques with table layouts and assigned factors; see `elimination.maximal_cliques` for the arguments."""
     sizes = np.diff(clique_start)
     is_shared = np.arange(len(clique_node)) - np.repeat(clique_start[:-1], sizes) < np.repeat(n_shared, sizes)
     cardinality = scopes.cardinality[clique_node].astype(np.int64)
     n_rows = np.multiply.reduceat(np.where(is_shared, cardinality, 1), clique_start[:-1])
     n_columns = np.multiply.reduceat(np.where(is_shared, 1, cardinality), clique_start[:-1])
-    # A factor belongs to the first clique that one of its nodes belongs to; nodes with one state count where all have.
-    of_place = np.where(scopes.cardinality[scopes.node] > 1, own[scopes.node], len(parent))
-    home = np.minimum.reduceat(of_place, scopes.start[:-1])
+    # A factor is assigned to the first clique of its nodes; nodes with one state are used only if all have one state.
+    slot_clique = np.where(scopes.cardinality[scopes.node] > 1, own[scopes.node], len(parent))
+    home = np.minimum.reduceat(slot_clique, scopes.start[:-1])
     home = np.where(home == len(parent), own[scopes.node[scopes.start[:-1]]], home)
     factor = np.argsort(home, kind="stable")
     factor_start = np.searchsorted(home[factor], np.arange(len(parent) + 1))

@@ -1,9 +1,9 @@
-"""The most probable joint state with a bound on how far from it one is, by dual coordinate ascent.
+"""Most probable joint states with an upper bound of the optimal score, by coordinate ascent on the dual.
 
-Source: the dual is that of Globerson & Jaakkola, Fixing max-product (2007); the passes in a fixed order, forward and back, are
-those of Kolmogorov, Convergent tree-reweighted message passing (2006), and, for factors of any size, of his A new look at
-reweighted message passing (2015). We hand on equal shares to the factors ahead and keep nothing back, so that one pass
-solves a forest.
+Source: the dual is that of Globerson & Jaakkola, Fixing max-product (2007). The sequential passes, forward and backward, are
+those of Kolmogorov, Convergent tree-reweighted message passing (2006), and, for factors of any size, A new look at reweighted
+message passing (2015). A node distributes its potential in equal parts to the factors ahead and retains nothing, so that one
+pass solves a forest.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from relcrf.inference.result import AbstractInference, MapStates, Marginals, Obs
 from relcrf.kernels import dual_decomposition as kernel
 
 GAP_TOLERANCE = 1e-9
-"""Share of the score at which the gap to the bound is rounding, and the joint state a best one."""
+"""Relative gap between bound and score that is attributed to rounding; the joint state is then optimal."""
 
 
 @dataclass(frozen=True, eq=False)
 class DualDecomposition(AbstractInference):
-    """Most probable states of any graph, and an upper bound of every joint state's score. It has no marginals.
+    """Most probable states of any graph, with an upper bound of every joint state's score. It does not compute marginals.
 
-    Each round passes over the nodes forward and back, decodes a joint state and lets it ascend; the best is kept. The bound
-    never rises. The verdict is `exact` where it meets the score, `converged` where it no longer falls (then
-    `bound - score` is how far from optimal the state can be), with its last fall as the residual.
+    Each round passes over the nodes forward and backward, decodes a joint state and improves it by coordinate ascent; the best
+    state is returned. The bound never increases. The verdict is `exact` if the bound equals the score, and `converged` if the
+    bound no longer decreases; then `bound - score` limits the suboptimality of the state. The residual is the last decrease.
 
     Args:
-        tolerance: fall of the bound in a round, as a share of its size or absolute, whichever is larger.
-        max_iterations: rounds.
+        tolerance: Decrease of the bound per round at convergence, relative to max(1, |bound|).
+        max_iterations: Maximum number of rounds.
+        observe: Observer of the rounds.
     """
 
     scopes: Scopes
@@ -46,12 +47,8 @@ class DualDecomposition(AbstractInference):
     observe: Observer = field(default=ignore_progress)
 
     def marginals(self, potentials: Potentials) -> Marginals:
-        """None.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError("dual decomposition finds most probable states and has no marginals")
+        """Raise ValueError: the method does not compute marginals."""
+        raise ValueError("dual decomposition does not compute marginals, only most probable states")
 
     def map_states(self, potentials: Potentials) -> MapStates:
         factors, (order, forward, backward, message_start) = self.scopes.kernel_factors, self._pass_layout
@@ -61,12 +58,12 @@ class DualDecomposition(AbstractInference):
             ascend_states(factors, potentials, np.zeros(self.scopes.n_nodes, dtype=np.int32)), -np.inf, np.inf
         )
 
-        def round_(rounds: int) -> float:
+        def run_rounds(rounds: int) -> float:
             nonlocal best
-            fall = 0.0
+            decrease = 0.0
             for _ in range(rounds):
-                passing = (*potentials, order, forward, message_start, message, alive)
-                if not kernel.update_messages(factors, *passing):
+                arguments = (*potentials, order, forward, message_start, message, alive)
+                if not kernel.update_messages(factors, *arguments):
                     best = _BestState(best.states, -np.inf, -np.inf)
                     return 0.0
                 states = np.empty(self.scopes.n_nodes, dtype=np.int32)
@@ -78,23 +75,23 @@ class DualDecomposition(AbstractInference):
                     return 0.0
                 bound = kernel.upper_bound(factors, *potentials, message_start, message, alive)
                 states = ascend_states(factors, potentials, states)
-                fall = (best.bound - bound) / max(1.0, abs(bound))
+                decrease = (best.bound - bound) / max(1.0, abs(bound))
                 best = best.with_round(states, self.scopes.score(potentials, states), bound)
                 if best.is_optimal:
                     return 0.0
-            return min(fall, 1.0)  # the first round falls from nothing
+            return min(decrease, 1.0)  # the first decrease is infinite
 
-        verdict = iterate(round_, self.tolerance, self.max_iterations, self.observe)
+        verdict = iterate(run_rounds, self.tolerance, self.max_iterations, self.observe)
         if best.is_optimal:
             verdict = Verdict("exact", verdict.iterations, 0.0)
         score = self.scopes.score(potentials, best.states)
-        if score == -np.inf and verdict.status == "converged":  # to a bound, and to no joint state that can be
+        if score == -np.inf and verdict.status == "converged":  # without a possible joint state
             verdict = Verdict("not converged", verdict.iterations, verdict.residual)
         return MapStates(score, best.states, max(best.bound, score), verdict)
 
     @cached_property
     def _pass_layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The order, children first; for both ways which places' factors go on; where the places' messages begin."""
+        """Return the node order, children first; masks of the slots whose factor continues forward and backward; offsets."""
         scopes, order = self.scopes, _breadth_first(self.scopes)[::-1].copy()
         sizes = scopes.cardinality[scopes.node].astype(np.int64)
         message_start = offsets(sizes)
@@ -110,18 +107,18 @@ def _breadth_first(scopes: Scopes) -> np.ndarray:
     """Return the nodes in breadth-first order over their factors, shape (n_nodes,)."""
     factors, n = scopes.kernel_factors, scopes.n_nodes
     roots = np.unique(label_scope_components(scopes))
-    # Nodes, then factors, and one more that is next to the lowest node of each component.
+    # Vertices: nodes, factors, and a super-root adjacent to the lowest node of each component.
     start = np.concatenate((factors.touch_start, offsets(scopes.arity)[1:] + len(scopes.node)))
     start = np.append(start, start[-1] + len(roots))
-    after = np.concatenate((n + factors.factor[factors.touch], scopes.node, roots))
-    links = csr_array((np.ones(len(after)), after, start), shape=(len(start) - 1,) * 2)
+    neighbour = np.concatenate((n + factors.factor[factors.touch], scopes.node, roots))
+    links = csr_array((np.ones(len(neighbour)), neighbour, start), shape=(len(start) - 1,) * 2)
     order = breadth_first_order(links, len(start) - 2, return_predecessors=False)
     return np.asarray(order[order < n], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class _BestState:
-    """The best joint state so far, its score, and the bound."""
+    """The best joint state so far, its score, and the upper bound."""
 
     states: np.ndarray
     score: float

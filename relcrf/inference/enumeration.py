@@ -1,4 +1,4 @@
-"""Exact inference by going through every joint state: the oracle of all other methods, for small graphs."""
+"""Exact inference by enumeration of all joint states, the reference for other methods on small graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, UnsupportedGraphError, Verdict
 
 MAX_JOINT_STATES = 1 << 20
-"""Joint states beyond which enumeration refuses: a second of work."""
+"""Maximum number of joint states; 2**20 take about a second."""
 
 
 @dataclass(frozen=True)
@@ -18,16 +18,16 @@ class Enumeration(AbstractInference):
     """Marginals and most probable states of any graph with few joint states.
 
     Raises:
-        Unanswerable: a ValueError, where the graph has more than `LIMIT` joint states.
+        UnsupportedGraphError: If the graph has more than `MAX_JOINT_STATES` joint states.
     """
 
     scopes: Scopes
 
     def _enumerate(self, potentials: Potentials) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Every joint state, shape (n_nodes, n); its cell in every full table, shape (n_factors, n); its score."""
+        """Return all joint states, shape (n_nodes, n), their cells in the full tables, shape (n_factors, n), and scores."""
         scopes, full = self.scopes.expand_agreements(potentials)
         if np.log(scopes.cardinality).sum() > np.log(MAX_JOINT_STATES) + 1e-9:
-            raise UnsupportedGraphError(f"more than {MAX_JOINT_STATES} joint states; enumeration is for small graphs")
+            raise UnsupportedGraphError(f"the graph has more than {MAX_JOINT_STATES} joint states")
         n_joint = int(np.prod(scopes.cardinality, dtype=np.int64))
         states = np.indices(tuple(scopes.cardinality)).reshape(scopes.n_nodes, n_joint)
         scores = np.zeros(states.shape[1])
@@ -35,8 +35,8 @@ class Enumeration(AbstractInference):
             scores += full.nodes[scopes.state_start[node] + states[node]]
         cells = np.empty((scopes.n_factors, states.shape[1]), dtype=np.int64)
         for factor in range(scopes.n_factors):
-            places = slice(int(scopes.start[factor]), int(scopes.start[factor + 1]))
-            cells[factor] = scopes.table_start[factor] + scopes.stride[places] @ states[scopes.node[places]]
+            slots = slice(int(scopes.start[factor]), int(scopes.start[factor + 1]))
+            cells[factor] = scopes.table_start[factor] + scopes.stride[slots] @ states[scopes.node[slots]]
             scores += full.factors[cells[factor]]
         return states, cells, scores
 

@@ -1,4 +1,4 @@
-"""Exact inference where the factors are pairs that form a forest."""
+"""Exact inference on forests of pairwise factors."""
 
 from __future__ import annotations
 
@@ -21,62 +21,65 @@ from relcrf.kernels.forest import SWEEP_KERNELS, Forest, PositionRange
 from relcrf.kernels.vector_math import exp_in_place
 
 BLOCK_SIZE = 1 << 16
-"""Cells and states that are worked on at a time: half a megabyte, which stays in a core's cache on the way up and down."""
+"""Number of table cells and states per block: half a megabyte, which stays in a core's cache between the two passes."""
 
 MAX_BLOCK_SIZE = 1 << 60
-"""What kernels count in 64 bits; no forest is as large."""
+"""Upper limit of block sizes, so that 64-bit sums in kernels do not overflow; larger than any forest."""
 
 LANES = 8
-"""Runs of blocks that threads share out. Their sums are added in order, so that no bit depends on the number of threads."""
+"""Number of sequences of blocks that threads process. Sums are added in order; results do not depend on the thread count."""
 
 Block = tuple[int, int]
-"""Positions lo..hi-1."""
+"""A range of positions, lo..hi-1."""
 
 
 class SharedTables(NamedTuple):
-    """Tables of log potentials, flat, and where the table of the edge above each position begins, shape (n + 1,)."""
+    """Flat log potentials of distinct tables, and the offset of the table of the edge above each position, shape (n + 1,)."""
 
     potentials: np.ndarray
     table_start: np.ndarray
 
 
 class AbstractForestTables(ABC):
-    """Where the log potentials of a sweep come from and where its marginals go: some nodes and the edges above them at a time.
+    """The source of log potentials and the destination of marginals of a sweep, accessed block by block.
 
-    Arrays are flat, in the order of positions; calls for different blocks may come from different threads.
+    A block consists of some nodes and the edges above them. Arrays are flat, in the order of positions. Calls for different
+    blocks may come from different threads.
     """
 
     @abstractmethod
     def node_potentials(self, block: Block, out: np.ndarray) -> None:
-        """Writes log potentials of a block's nodes."""
+        """Write the log potentials of a block's nodes to `out`."""
 
     @abstractmethod
     def edge_potentials(self, block: Block, out: np.ndarray) -> None:
-        """Writes log potentials of the edges above them."""
+        """Write the log potentials of the edges above a block's nodes to `out`."""
 
     def shared_tables(self) -> SharedTables | None:
-        """Log potentials of all edges where many of them have the same table; `edge_potentials` is then not asked."""
+        """Return the log potentials of all edges if many of them share a table; `edge_potentials` is then not called."""
         return None
 
     def store_shared(self, sums: np.ndarray) -> None:
-        """Receives the sum of the marginals of the edges that share each table; `take` then gets no edges."""
+        """Store the sum of the marginals of the edges that share each table; `store_marginals` then ignores `edges`."""
         raise NotImplementedError("these tables are not shared")
 
     @abstractmethod
     def store_marginals(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
-        """Receives their marginals. Two threads are never in the same lane."""
+        """Store the marginals of a block. Two threads never use the same lane at the same time."""
 
 
 @dataclass(frozen=True, eq=False)
 class ForestPlan:
-    """A forest laid out for sweeps; see `kernels/forest.py`. All arrays go by position, children before parents.
+    """The layout of a forest for sweeps; see `kernels/forest.py`. Arrays are indexed by position, children before parents.
+
+    A tree that is larger than a block is cut into a spine, which contains its root, and the subtrees below the spine.
 
     Args:
-        order: the node at each position, shape (n,), int32.
-        edge: the factor between each position and its parent, -1 at roots.
-        forest: positions as kernels take them; its `cell` is as if the tables of all edges stood one after the other.
-        whole_trees, subtrees, spines: blocks of whole trees, of subtrees that hang on a spine, and of spines.
-        subtree_roots: positions of the hanging subtrees' roots.
+        order: The node at each position, shape (n,), int32.
+        edge: The factor between each position and its parent, -1 for roots.
+        forest: The forest in the form that kernels accept; its `cell` assumes that the tables of all edges are concatenated.
+        whole_trees, subtrees, spines: Blocks of whole trees, of subtrees of cut trees, and of spines.
+        subtree_roots: Positions of the roots of the subtrees.
     """
 
     order: np.ndarray
@@ -89,49 +92,50 @@ class ForestPlan:
 
     @classmethod
     def from_scopes(cls, scopes: Scopes, block_size: int = BLOCK_SIZE) -> ForestPlan:
-        """The plan of a forest.
+        """Build the plan of a forest.
 
         Raises:
-            Unanswerable: a ValueError, where a factor has more than two nodes, or the pairs have a cycle.
+            UnsupportedGraphError: A ValueError, if a factor has more than two nodes or the pairs have a cycle.
         """
         if (scopes.arity != 2).any():
-            raise UnsupportedGraphError("a factor has more than two nodes; forest inference needs pairs")
+            raise UnsupportedGraphError("a factor has more than two nodes; forest inference requires pairs")
         edges = scopes.node.reshape(-1, 2)
-        found, parent_of, edge_of, is_forest = forest_layout.topological_order(scopes.n_nodes, edges)
+        visit_order, parent_of, edge_of, is_forest = forest_layout.topological_order(scopes.n_nodes, edges)
         if not is_forest:
-            raise UnsupportedGraphError("the edges have a cycle; forest inference needs a forest")
+            raise UnsupportedGraphError("the edges have a cycle; forest inference requires a forest")
         block_size = min(block_size, MAX_BLOCK_SIZE)
-        order, runs, n_whole, _ = forest_layout.lay_out_nodes(found, parent_of, scopes.cardinality, block_size)
+        order, runs, n_whole, _ = forest_layout.lay_out_nodes(visit_order, parent_of, scopes.cardinality, block_size)
         position = np.empty(scopes.n_nodes, dtype=np.int32)
         position[order] = np.arange(scopes.n_nodes, dtype=np.int32)
         edge = edge_of[order]
         parent = np.where(edge >= 0, position[parent_of[order]], np.int32(-1))
         cardinality = scopes.cardinality[order]
-        above = np.where(edge >= 0, cardinality[parent], np.int32(0)).astype(np.int64)
-        cost = offsets(cardinality * (1 + above))
-        spine = np.arange(runs[-1], scopes.n_nodes + 1)
-        whole, hanging, cut = (
-            tuple(pairwise(forest_layout.group_runs(starts, cost, block_size).tolist()))
-            for starts in (runs[: n_whole + 1], runs[n_whole:], spine)
+        parent_cardinality = np.where(edge >= 0, cardinality[parent], np.int32(0)).astype(np.int64)
+        cost = offsets(cardinality * (1 + parent_cardinality))
+        spine_positions = np.arange(runs[-1], scopes.n_nodes + 1)
+        whole_trees, subtrees, spines = (
+            tuple(pairwise(forest_layout.group_runs(run_starts, cost, block_size).tolist()))
+            for run_starts in (runs[: n_whole + 1], runs[n_whole:], spine_positions)
         )
         parent_first = np.zeros(scopes.n_nodes, dtype=np.bool_)
-        joined = np.flatnonzero(edge >= 0)
-        parent_first[joined] = edges[edge[joined], 1] == order[joined]
+        with_parent = np.flatnonzero(edge >= 0)
+        parent_first[with_parent] = edges[edge[with_parent], 1] == order[with_parent]
         roots = runs[n_whole + 1 :] - 1  # the last position of a run
-        starts = offsets(cardinality), offsets(above), offsets(above * cardinality)
-        return cls(order, edge, Forest(parent, parent_first, cardinality, *starts), whole, hanging, cut, roots)
+        table_offsets = offsets(cardinality), offsets(parent_cardinality), offsets(parent_cardinality * cardinality)
+        layout = Forest(parent, parent_first, cardinality, *table_offsets)
+        return cls(order, edge, layout, whole_trees, subtrees, spines, roots)
 
     @property
     def n(self) -> int:
         return len(self.order)
 
     def state_indices(self, start: np.ndarray) -> np.ndarray:
-        """Indices that bring flat node tables, whose nodes begin at `start`, into the order of positions."""
+        """Return the indices that reorder flat node tables with offsets `start` by position."""
         return entries_of_runs(start, self.order)
 
 
 class _ForestScratch:
-    """Buffers in which blocks are worked out."""
+    """Scratch buffers for one block, or for all cut trees."""
 
     def __init__(self, states: int, messages: int, cells: int) -> None:
         self.belief = np.empty(states)
@@ -141,11 +145,11 @@ class _ForestScratch:
 
 
 class ForestSweep:
-    """Up and down a forest.
+    """Upward and downward passes over a forest.
 
-    A block of whole trees is done at once, in buffers of its lane. Trees that are larger than a block are done in three turns:
-    up the subtrees that hang on their spine, up and down the spine, and down the subtrees; their beliefs and
-    messages wait in buffers of the whole. Buffers serve one call after another: so a sweep is not for two threads.
+    A block of whole trees is processed at once, in the buffers of its lane. Cut trees, which are larger than a block, need three
+    stages: upward over the subtrees, upward and downward over the spine, and downward over the subtrees; their beliefs and
+    messages are stored in separate buffers in between. Calls share the buffers, so that a sweep is not thread-safe.
     """
 
     def __init__(self, plan: ForestPlan) -> None:
@@ -165,144 +169,146 @@ class ForestSweep:
         self._shared_tables = _SharedTableState(None, LANES)
 
     def marginals(self, tables: AbstractForestTables) -> float:
-        """The log partition; the marginals go to the tables."""
+        """Compute marginals, store them in the tables, and return the log partition function."""
         self._shared_tables = _SharedTableState(tables.shared_tables(), len(self._lane_scratch))
         total = self._run_blocks(
             self._plan.whole_trees, lambda block, lane: self._sweep_whole_trees(tables, block, lane)
         )
         if self._plan.spines:
-            found = self._sweep_cut_trees(tables, linear=True)
-            if found is None:
-                found = self._sweep_cut_trees(tables, linear=False)
-            assert found is not None
-            total += found
+            cut_value = self._sweep_cut_trees(tables, linear=True)
+            if cut_value is None:
+                cut_value = self._sweep_cut_trees(tables, linear=False)
+            assert cut_value is not None
+            total += cut_value
         if self._shared_tables.tables is not None:
             tables.store_shared(self._shared_tables.sums.sum(axis=0))
         return total
 
     def _sweep_whole_trees(self, tables: AbstractForestTables, block: Block, lane: int) -> float:
-        """Whole trees, up and down while their tables are in the cache."""
-        (lo, hi), desk = block, self._lane_scratch[lane]
-        belief = desk.belief[: self._n_states(block)]
+        """Process a block of whole trees in both directions while its tables are in the cache; return its log partition."""
+        (lo, hi), scratch = block, self._lane_scratch[lane]
+        belief = scratch.belief[: self._n_states(block)]
         for linear in (True, False):
             value = self._load_nodes(tables, block, belief, linear)
             edges, scale = self._load_edges(tables, block, lane, linear)
             value += scale
             if not np.isnan(value):
-                value += self._upward_pass(block, hi, lo, edges, desk, linear)
+                value += self._upward_pass(block, hi, lo, edges, scratch, linear)
             if not (linear and np.isnan(value)):
                 break
-        self._downward_pass(block, lo, edges, desk, linear, lane)
+        self._downward_pass(block, lo, edges, scratch, linear, lane)
         tables.store_marginals(block, belief, edges, lane)
         return value
 
     def _sweep_cut_trees(self, tables: AbstractForestTables, linear: bool) -> float | None:
-        """Trees with a spine. None where the linear range does not hold; nothing has been given out then."""
-        plan, shared, first = self._plan, self._cut_scratch, self._first_cut
+        """Process cut trees; return None, without storing marginals, if values exceed the range of the linear domain."""
+        plan, scratch, first = self._plan, self._cut_scratch, self._first_cut
 
-        def branch(block: Block, lane: int) -> float:
+        def pass_upward(block: Block, lane: int) -> float:
             value = self._load_nodes(tables, block, self._cut_beliefs(block), linear)
             edges, scale = self._load_edges(tables, block, lane, linear)
             value += scale
             return (
-                value if np.isnan(value) else value + self._upward_pass(block, block[1], first, edges, shared, linear)
+                value if np.isnan(value) else value + self._upward_pass(block, block[1], first, edges, scratch, linear)
             )
 
-        def spread(block: Block, lane: int) -> float:
+        def pass_downward(block: Block, lane: int) -> float:
             edges, _ = self._load_edges(tables, block, lane, linear)
-            self._downward_pass(block, first, edges, shared, linear, lane)
+            self._downward_pass(block, first, edges, scratch, linear, lane)
             tables.store_marginals(block, self._cut_beliefs(block), edges, lane)
             return 0.0
 
-        total = self._run_blocks(plan.subtrees, branch)
+        total = self._run_blocks(plan.subtrees, pass_upward)
         for block in plan.spines:
             total += self._load_nodes(tables, block, self._cut_beliefs(block), linear)
         if linear and np.isnan(total):
             return None
         if linear:
-            scale, ok = forest.absorb_roots(plan.subtree_roots, first, self._forest, shared.belief, shared.message)
+            scale, ok = forest.absorb_roots(plan.subtree_roots, first, self._forest, scratch.belief, scratch.message)
             total += scale if ok else np.nan
         else:
-            forest.log_absorb_roots(plan.subtree_roots, first, self._forest, shared.belief, shared.message)
+            forest.log_absorb_roots(plan.subtree_roots, first, self._forest, scratch.belief, scratch.message)
         for block in plan.spines:
             edges, scale = self._load_edges(tables, block, 0, linear)
             total += scale
             if linear and np.isnan(total):
                 return None
-            total += self._upward_pass(block, plan.n, first, edges, shared, linear)
+            total += self._upward_pass(block, plan.n, first, edges, scratch, linear)
         if linear and np.isnan(total):
             return None
         for block in reversed(plan.spines):
-            spread(block, 0)
-        self._run_blocks(plan.subtrees, spread)
+            pass_downward(block, 0)
+        self._run_blocks(plan.subtrees, pass_downward)
         return total
 
     def map_states(self, tables: AbstractForestTables) -> tuple[float, np.ndarray]:
-        """The best score, and its states by position, shape (n,), int32."""
-        plan, shared, first = self._plan, self._cut_scratch, self._first_cut
+        """Return the maximum score and its states by position, shape (n,), int32."""
+        plan, cut_scratch, first = self._plan, self._cut_scratch, self._first_cut
         self._shared_tables = _SharedTableState(tables.shared_tables(), len(self._lane_scratch))
         states = np.empty(plan.n, dtype=np.int32)
 
-        def climb(block: Block, stop: int, first: int, desk: _ForestScratch, lane: int) -> None:
+        def max_upward(block: Block, stop: int, first: int, scratch: _ForestScratch, lane: int) -> None:
             edges, _ = self._load_edges(tables, block, lane, linear=False)
-            forest.max_up(*self._kernel_arguments(block, stop, first), edges, desk.belief, desk.message, desk.choice)
-
-        def descend(block: Block, first: int, desk: _ForestScratch) -> float:
-            return float(
-                forest.max_down(*self._kernel_arguments(block, block[1], first), desk.belief, desk.choice, states)
+            forest.max_up(
+                *self._kernel_arguments(block, stop, first), edges, scratch.belief, scratch.message, scratch.choice
             )
 
-        def trees(block: Block, lane: int) -> float:
-            desk = self._lane_scratch[lane]
-            tables.node_potentials(block, desk.belief[: self._n_states(block)])
-            climb(block, block[1], block[0], desk, lane)
-            return descend(block, block[0], desk)
+        def max_downward(block: Block, first: int, scratch: _ForestScratch) -> float:
+            return float(
+                forest.max_down(*self._kernel_arguments(block, block[1], first), scratch.belief, scratch.choice, states)
+            )
 
-        def branch(block: Block, lane: int) -> float:
+        def run_whole_trees(block: Block, lane: int) -> float:
+            scratch = self._lane_scratch[lane]
+            tables.node_potentials(block, scratch.belief[: self._n_states(block)])
+            max_upward(block, block[1], block[0], scratch, lane)
+            return max_downward(block, block[0], scratch)
+
+        def run_subtree(block: Block, lane: int) -> float:
             tables.node_potentials(block, self._cut_beliefs(block))
-            climb(block, block[1], first, shared, lane)
+            max_upward(block, block[1], first, cut_scratch, lane)
             return 0.0
 
-        score = self._run_blocks(plan.whole_trees, trees)
-        self._run_blocks(plan.subtrees, branch)
+        score = self._run_blocks(plan.whole_trees, run_whole_trees)
+        self._run_blocks(plan.subtrees, run_subtree)
         for block in plan.spines:
             tables.node_potentials(block, self._cut_beliefs(block))
-        forest.log_absorb_roots(plan.subtree_roots, first, self._forest, shared.belief, shared.message)
+        forest.log_absorb_roots(plan.subtree_roots, first, self._forest, cut_scratch.belief, cut_scratch.message)
         for block in plan.spines:
-            climb(block, plan.n, first, shared, 0)
+            max_upward(block, plan.n, first, cut_scratch, 0)
         for block in reversed(plan.spines):
-            score += descend(block, first, shared)
-        self._run_blocks(plan.subtrees, lambda block, lane: descend(block, first, shared))
+            score += max_downward(block, first, cut_scratch)
+        self._run_blocks(plan.subtrees, lambda block, lane: max_downward(block, first, cut_scratch))
         return score, states
 
     def _run_blocks(self, blocks: tuple[Block, ...], work: Callable[[Block, int], float]) -> float:
-        """Does all blocks, on as many threads as Numba may use; the sum of what they give, added in their order."""
+        """Process all blocks on as many threads as Numba uses; return the sum of their results, added in block order."""
         bounds = np.linspace(0, len(blocks), LANES + 1).astype(int).tolist()
         lanes = [(lane, blocks[a:b]) for lane, (a, b) in enumerate(pairwise(bounds)) if a < b]
 
-        def run(lane: tuple[int, tuple[Block, ...]]) -> list[float]:
+        def run_lane(lane: tuple[int, tuple[Block, ...]]) -> list[float]:
             return [work(block, lane[0]) for block in lane[1]]
 
         n_threads = min(numba.config.NUMBA_NUM_THREADS, len(lanes))
         if len(blocks) < LANES:
             return float(sum(work(block, 0) for block in blocks))
         if n_threads == 1:
-            return float(sum(value for lane in lanes for value in run(lane)))
+            return float(sum(value for lane in lanes for value in run_lane(lane)))
         with ThreadPoolExecutor(n_threads) as pool:
-            return float(sum(value for found in pool.map(run, lanes) for value in found))
+            return float(sum(value for values in pool.map(run_lane, lanes) for value in values))
 
     def _n_states(self, block: Block) -> int:
         return int(self._forest.state_start[block[1]] - self._forest.state_start[block[0]])
 
     def _cut_beliefs(self, block: Block) -> np.ndarray:
-        """A block's beliefs among those of all trees with a spine."""
+        """Return a view of a block's beliefs in the buffer of all cut trees."""
         start = self._forest.state_start
         return self._cut_scratch.belief[
             start[block[0]] - start[self._first_cut] : start[block[1]] - start[self._first_cut]
         ]
 
     def _load_nodes(self, tables: AbstractForestTables, block: Block, out: np.ndarray, linear: bool) -> float:
-        """Beliefs before any message. Returns the log of what was taken out of linear ones; nan where their range fails."""
+        """Write the initial beliefs of a block to `out`; return the log of the scale removed, nan if out of linear range."""
         tables.node_potentials(block, out)
         if not linear or exp_in_place(out) <= forest.MAX_LOG_RANGE:
             return 0.0
@@ -312,7 +318,7 @@ class ForestSweep:
     def _load_edges(
         self, tables: AbstractForestTables, block: Block, lane: int, linear: bool
     ) -> tuple[np.ndarray, float]:
-        """The edges' tables, in the lane's buffer, and as `_nodes`."""
+        """Return the edge tables in the lane's buffer, and the log of the scale removed as in `_load_nodes`."""
         if self._shared_tables.tables is not None:
             return (
                 (self._shared_tables.exponentials, self._shared_tables.scale)
@@ -328,16 +334,16 @@ class ForestSweep:
         return out, _exponentiate_shifted(cell, out)
 
     def _kernel_arguments(self, block: Block, stop: int, first: int) -> tuple[PositionRange, Forest]:
-        """The block as kernels take it, and the forest with the places of its tables."""
-        given = self._shared_tables.tables
-        if given is None:
+        """Return the block's position range, and the forest with the offsets of its tables, in the form that kernels accept."""
+        shared = self._shared_tables.tables
+        if shared is None:
             return PositionRange(*block, stop, first, int(self._forest.cell[block[0]])), self._forest
-        return PositionRange(*block, stop, first, 0), self._forest._replace(cell=given.table_start)
+        return PositionRange(*block, stop, first, 0), self._forest._replace(cell=shared.table_start)
 
     def _upward_pass(
         self, block: Block, stop: int, first: int, edges: np.ndarray, scratch: _ForestScratch, linear: bool
     ) -> float:
-        """Up a block. Returns the log of what was taken out, roots and all; nan where the linear range does not hold."""
+        """Pass messages upward in a block; return the log of the scale removed, including roots; nan if out of linear range."""
         arguments = (*self._kernel_arguments(block, stop, first), edges, scratch.belief, scratch.message)
         if not linear:
             return float(forest.log_up(*arguments))
@@ -347,7 +353,7 @@ class ForestSweep:
     def _downward_pass(
         self, block: Block, first: int, edges: np.ndarray, scratch: _ForestScratch, linear: bool, lane: int
     ) -> None:
-        """Down a block: its beliefs and tables become marginals, or the sums of shared tables grow."""
+        """Pass messages downward in a block: replace beliefs and tables by marginals, or add to the sums of shared tables."""
         is_shared = self._shared_tables.tables is not None
         out = self._shared_tables.sums[lane] if is_shared else edges
         arguments = (*self._kernel_arguments(block, block[1], first), edges, scratch.belief, scratch.message, out)
@@ -360,7 +366,7 @@ class ForestSweep:
 
 
 class _SharedTableState:
-    """Shared tables during one call: their exponentials, 0 or nan as these are in the linear range or not, and sums by lane."""
+    """The shared tables of one call: their exponentials, their scale (nan if out of linear range), and sums by lane."""
 
     def __init__(self, tables: SharedTables | None, n_lanes: int) -> None:
         self.tables = tables
@@ -371,20 +377,22 @@ class _SharedTableState:
 
 
 def _exponentiate_shifted(start: np.ndarray, values: np.ndarray) -> float:
-    """Takes the largest value off each table and makes exponentials; what was taken in all, nan where the rest is too wide."""
-    taken, ok = forest.subtract_maxima(start - start[0], values)
+    """Exponentiate tables after subtraction of their maxima; return the sum of the maxima, nan if out of linear range."""
+    total, ok = forest.subtract_maxima(start - start[0], values)
     exp_in_place(values)
-    return float(taken) if ok else np.nan
+    return float(total) if ok else np.nan
 
 
 @dataclass(frozen=True)
 class _FlatTables(AbstractForestTables):
-    """Log potentials and marginals that stand in flat arrays, in the order of the scopes.
+    """Log potentials and marginals in flat arrays in the order of the scopes.
 
     Args:
-        state_indices: from positions to the nodes' arrays; see `ForestPlan.states_of`.
-        table_start: where each factor's table begins.
-        nodes, factors: marginals, to be filled.
+        plan: Layout of the forest.
+        state_indices: Indices of the nodes' states by position; see `ForestPlan.state_indices`.
+        table_start: Offset of each factor's table.
+        potentials: Log potentials.
+        nodes, factors: Output arrays of the marginals.
     """
 
     plan: ForestPlan
@@ -410,13 +418,13 @@ class _FlatTables(AbstractForestTables):
 
 @dataclass(frozen=True)
 class ForestInference(AbstractInference):
-    """Sum-product and max-product on one forest; the plan is made once and serves any potentials.
+    """Sum-product and max-product on a forest; the plan is built once and reused for any potentials.
 
     Args:
-        block_size: cells and states that are worked on at a time; trees that are larger are cut.
+        block_size: Number of cells and states per block; larger trees are cut.
 
     Raises:
-        ValueError: at the first call, where a factor has more than two nodes, or the pairs have a cycle.
+        UnsupportedGraphError: A ValueError, at the first call, if a factor has more than two nodes or the pairs have a cycle.
     """
 
     scopes: Scopes
@@ -435,14 +443,14 @@ class ForestInference(AbstractInference):
         return ForestSweep(self.plan)
 
     def _tables(self, potentials: Potentials) -> _FlatTables:
-        full, whole = self.scopes.expand_agreements(potentials)
-        nodes, factors = np.empty_like(whole.nodes), np.empty_like(whole.factors)
-        return _FlatTables(self.plan, self._state_indices, full.table_start, whole, nodes, factors)
+        full, expanded = self.scopes.expand_agreements(potentials)
+        nodes, factors = np.empty_like(expanded.nodes), np.empty_like(expanded.factors)
+        return _FlatTables(self.plan, self._state_indices, full.table_start, expanded, nodes, factors)
 
     def marginals(self, potentials: Potentials) -> Marginals:
         tables = self._tables(potentials)
         log_partition = self._sweep.marginals(tables)
-        if log_partition == -np.inf:  # of one tree; of the others, too, nothing is probable then
+        if log_partition == -np.inf:  # one impossible tree makes all joint states impossible
             tables.nodes[:], tables.factors[:] = np.nan, np.nan
         return Marginals(log_partition, tables.nodes, self.scopes.collapse_agreements(tables.factors), Verdict("exact"))
 

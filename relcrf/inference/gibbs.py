@@ -1,7 +1,7 @@
-"""Gibbs sampling: marginals of graphs with cycles and factors of any size, by chains that visit joint states.
+"""Gibbs sampling: approximate marginals of graphs with cycles and factors of any size.
 
-Source: Geman & Geman (1984). Blocks that are forests are drawn as a whole (Hamze & de Freitas 2004). Marginals are averages
-of the conditionals and not of the states (Rao-Blackwell).
+Source: Geman & Geman (1984). Blocks that are forests are sampled jointly (Hamze & de Freitas 2004). Marginals are averages of
+the conditional distributions instead of the states (Rao-Blackwell).
 """
 
 from __future__ import annotations
@@ -21,30 +21,29 @@ from relcrf.kernels import gibbs as kernel
 from relcrf.kernels.forest_sampling import NodeSets
 
 N_BATCHES = 20
-"""Of each chain: the samples come in so many, for the effective sample size and between looks at the keyboard."""
+"""Number of batches per chain, for batch means and as intervals between checks for Ctrl-C."""
 
 WARM_UP_BATCHES = N_BATCHES // 5
-"""Batches before them that do not count."""
+"""Number of warm-up batches per chain, which are discarded."""
 
 MAX_RANDOM_NUMBERS = 1 << 21
-"""Random numbers that are held at a time: a second of work."""
+"""Maximum number of random numbers in memory, about a second of sampling."""
 
 
 @dataclass(frozen=True)
 class SampledMarginals(Marginals):
-    """Marginals with what the chains say about themselves.
+    """Marginals with convergence diagnostics of the chains.
 
     Args:
-        r_hat: of each node the largest over its states, shape (n_nodes,); 1 is agreement.
-        effective_sample_size: of each node the smallest over its states, shape (n_nodes,): how many independent samples its
-            probabilities are worth.
+        r_hat: Maximum R-hat over the states of each node, shape (n_nodes,); 1 if the chains agree.
+        effective_sample_size: Minimum effective sample size over the states of each node, shape (n_nodes,).
     """
 
     r_hat: np.ndarray
     effective_sample_size: np.ndarray
 
     def summary(self) -> dict[str, float]:
-        """Worst and median over the nodes."""
+        """Return the worst value and the median over the nodes of each diagnostic."""
         if not len(self.r_hat):
             return {}
         return {
@@ -57,26 +56,29 @@ class SampledMarginals(Marginals):
 
 @dataclass(frozen=True, eq=False)
 class Gibbs(AbstractInference):
-    """Chains of joint states; the average over them is the answer. It has no log partition (nan).
+    """Gibbs sampling with several chains. It does not estimate the log partition function (nan).
 
-    The verdict is `converged` where every chain has found joint states that can be, R-hat is at most 1 + `tolerance` and
-    the effective sample size at least `min_effective` at every node. Its residual is the largest R-hat, less 1; inf where a chain
-    is at a joint state that cannot be.
+    The verdict is `converged` if every chain has reached a possible joint state, R-hat is at most 1 + `tolerance`, and the
+    effective sample size is at least `min_effective` at every node. The residual is the maximum R-hat minus 1, or inf if a chain
+    is at an impossible joint state.
 
-    The first chain starts where each node alone is best, the others at what each alone would draw; where that breaks
-    rules, a joint state that breaks none is searched for. Of rules that cut the possible states into islands a chain
-    sees one only: R-hat tells, if another chain is on another.
+    The first chain starts from the best state of each node under its own potentials, the others from random states. If such a
+    state violates a rule (a cell with log potential -inf), a state without violations is searched for. If rules separate the
+    possible states into regions, a chain stays in one of them; R-hat detects this only if chains are in different regions.
 
     Args:
-        sweeps: of each chain that count, at least one, rounded up to whole twentieths; a fifth as many come before and do not.
-        chains: at least one; with one, its two halves are compared.
-        seed: of all random numbers.
-        blocks: `single` draws node by node; `tree` draws sets of nodes that are forests given the rest, each as a whole:
-            more for a sweep, and a sweep costs more.
-        tolerance: see above. least: likewise; where there are fewer samples at all, all of them.
+        sweeps: Number of recorded sweeps per chain, at least 1, rounded up to a multiple of 20; a fifth as many are added as
+            warm-up.
+        chains: Number of chains, at least 1; the two halves of a single chain are compared.
+        seed: Seed of all random numbers.
+        blocks: `single` samples node by node. `tree` samples induced forests jointly: it mixes faster per sweep, and a sweep
+            costs more.
+        tolerance: Maximum of R-hat minus 1.
+        min_effective: Minimum effective sample size; at most the number of samples.
+        observe: Observer of the batches.
 
     Raises:
-        ValueError: for no sweeps or no chains; at the first call, for unknown blocks.
+        ValueError: If sweeps or chains are less than 1; at the first call, if `blocks` is unknown.
     """
 
     scopes: Scopes
@@ -90,28 +92,30 @@ class Gibbs(AbstractInference):
 
     def __post_init__(self) -> None:
         if self.sweeps < 1 or self.chains < 1:
-            raise ValueError(f"{self.sweeps} sweeps of {self.chains} chains give no sample")
+            raise ValueError(f"sweeps and chains must be at least 1, not {self.sweeps} and {self.chains}")
 
     def marginals(self, potentials: Potentials) -> SampledMarginals:
-        """Averages over all chains.
+        """Average the conditional distributions over all chains.
 
         Raises:
-            KeyboardInterrupt: where it comes before the first sample.
+            KeyboardInterrupt: If Ctrl-C is pressed before the first sample.
         """
         run = _ChainRun(self, potentials, N_BATCHES)
         verdict = run.run()
-        series = run.statistics.close_half()
-        if not series.n:
+        statistics = run.statistics.close_half()
+        if not statistics.n:
             raise KeyboardInterrupt
-        r_hat = self._reduce_nodes(np.maximum, series.r_hat())
-        effective = self._reduce_nodes(np.minimum, series.effective_sample_size())
+        r_hat = self._reduce_nodes(np.maximum, statistics.r_hat())
+        effective = self._reduce_nodes(np.minimum, statistics.effective_sample_size())
         residual = run.residual()
         if verdict.status != "interrupted":
-            good = residual <= self.tolerance and effective.min(initial=np.inf) >= min(self.min_effective, series.n)
-            verdict = Verdict("converged" if good else "not converged", verdict.iterations, residual)
+            is_converged = residual <= self.tolerance and effective.min(initial=np.inf) >= min(
+                self.min_effective, statistics.n
+            )
+            verdict = Verdict("converged" if is_converged else "not converged", verdict.iterations, residual)
         return SampledMarginals(
             log_partition=float("nan"),
-            nodes=series.total / series.n,
+            nodes=statistics.total / statistics.n,
             factors=run.factor_sums / run.n_recorded[0],
             verdict=verdict,
             r_hat=r_hat,
@@ -119,17 +123,17 @@ class Gibbs(AbstractInference):
         )
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        """The best joint state to which coordinate ascent leads from the chains, after each batch of the warm-up.
+        """Return the best result of coordinate ascent from the states of the chains after each warm-up batch.
 
-        The verdict is `converged` where the chains agree on its score, and its residual how far apart their best are.
+        The verdict is `converged` if the chains agree on the best score; the residual is the range of their best scores.
         """
         run = _ChainRun(self, potentials, 0)
         verdict = run.run()
         scores = np.array(run.best_scores)
-        apart = float(np.ptp(scores)) if np.isfinite(scores).all() else np.inf
-        agree = np.isfinite(apart) and apart <= 1e-9 * max(1.0, float(np.abs(scores).max()))
+        score_range = float(np.ptp(scores)) if np.isfinite(scores).all() else np.inf
+        agree = np.isfinite(score_range) and score_range <= 1e-9 * max(1.0, float(np.abs(scores).max()))
         if verdict.status != "interrupted":
-            verdict = Verdict("converged" if agree else "not converged", verdict.iterations, apart)
+            verdict = Verdict("converged" if agree else "not converged", verdict.iterations, score_range)
         return MapStates(max(run.best_scores), run.best_states, np.inf, verdict)
 
     def _reduce_nodes(self, worst: np.ufunc, values: np.ndarray) -> np.ndarray:
@@ -141,14 +145,14 @@ class Gibbs(AbstractInference):
             return single_node_sets(self.scopes.kernel_factors)
         if self.blocks == "tree":
             return forest_cover(self.scopes.kernel_factors, np.random.default_rng(self.seed))
-        raise ValueError(f"no blocks '{self.blocks}'; there are tree and single")
+        raise ValueError(f"unknown blocks '{self.blocks}'; use tree or single")
 
 
 class _ChainRun:
-    """All chains one after the other, a batch at a time."""
+    """The state of all chains, which run one after the other in batches."""
 
     def __init__(self, method: Gibbs, potentials: Potentials, n_batches: int) -> None:
-        """`n_batches` of each chain count; with none, the best joint states on the way are kept instead."""
+        """Start a run that records `n_batches` batches per chain; with 0, only the best joint states of the warm-up."""
         self.method, self.potentials, self.n_batches = method, potentials, n_batches
         self.rng = np.random.default_rng(method.seed)
         self.statistics = ChainStatistics.empty(len(potentials.nodes))
@@ -159,44 +163,44 @@ class _ChainRun:
         self.batch_index, self.all_possible = 0, True
 
     def run(self) -> Verdict:
-        """Runs until the end or Ctrl-C. The residual that an observer sees is that of the finished halves."""
+        """Run all chains, or until Ctrl-C. Observers receive the residual of the completed halves."""
         n_sweeps = -(-self.method.sweeps // N_BATCHES)
-        most = self.method.chains * (WARM_UP_BATCHES + self.n_batches) * n_sweeps
-        return iterate(self._run_batch, -1.0, most, self.method.observe, n_sweeps)
+        max_sweeps = self.method.chains * (WARM_UP_BATCHES + self.n_batches) * n_sweeps
+        return iterate(self._run_batch, -1.0, max_sweeps, self.method.observe, n_sweeps)
 
     def residual(self) -> float:
-        """The largest R-hat, less 1; inf where a chain is at what cannot be."""
+        """Return the maximum R-hat minus 1; inf if a chain is at an impossible joint state."""
         if not self.all_possible:
             return np.inf
         r_hat = self.statistics.r_hat()
         return 0.0 if not len(r_hat) else float(np.nan_to_num(r_hat, nan=2.0).max() - 1.0)
 
     def _run_batch(self, n_sweeps: int) -> float:
-        method, place = self.method, self.batch_index % (WARM_UP_BATCHES + self.n_batches)
-        if place == 0:
+        method, batch_in_chain = self.method, self.batch_index % (WARM_UP_BATCHES + self.n_batches)
+        if batch_in_chain == 0:
             self._start_chain(None if self.batch_index == 0 else self.rng)
-        taking = place >= WARM_UP_BATCHES
-        if place == WARM_UP_BATCHES:
+        recording = batch_in_chain >= WARM_UP_BATCHES
+        if batch_in_chain == WARM_UP_BATCHES:
             self.all_possible = self.all_possible and method.scopes.score(self.potentials, self.states) > -np.inf
         total, square = np.zeros((2, len(self.conditionals)))
         sets = method._node_sets
         tables = (method.scopes.kernel_factors, sets, *self.potentials)
         k = int(method.scopes.cardinality.max(initial=1))
-        work = (
+        scratch = (
             np.empty(len(self.conditionals)),
             np.empty(len(self.conditionals)),
             np.empty(k * k),
             np.empty(k * k),
             np.empty(k),
         )
-        at_a_time = max(1, MAX_RANDOM_NUMBERS // max(1, len(sets.node)))
-        for first in range(0, n_sweeps, at_a_time):
-            uniform = self.rng.random((min(at_a_time, n_sweeps - first), len(sets.node)))
+        sweeps_per_call = max(1, MAX_RANDOM_NUMBERS // max(1, len(sets.node)))
+        for first in range(0, n_sweeps, sweeps_per_call):
+            uniform = self.rng.random((min(sweeps_per_call, n_sweeps - first), len(sets.node)))
             sums = (self.conditionals, total, square, self.factor_sums, self.n_recorded)
-            kernel.run_sweeps(*tables, uniform, taking, self.states, *sums, work)
-        if taking:
+            kernel.run_sweeps(*tables, uniform, recording, self.states, *sums, scratch)
+        if recording:
             self.statistics = self.statistics.with_batch(n_sweeps, total, square)
-            if place - WARM_UP_BATCHES + 1 in (N_BATCHES // 2, N_BATCHES):
+            if batch_in_chain - WARM_UP_BATCHES + 1 in (N_BATCHES // 2, N_BATCHES):
                 self.statistics = self.statistics.close_half()
         elif not self.n_batches:
             self._record_best()
@@ -205,7 +209,7 @@ class _ChainRun:
         return residual if np.isfinite(residual) else 1.0
 
     def _start_chain(self, rng: np.random.Generator | None) -> None:
-        """A new chain."""
+        """Start a new chain."""
         scopes = self.method.scopes
         start = independent_states(scopes, self.potentials, rng)
         self.states, _ = find_feasible_states(self.method.scopes.kernel_factors, self.potentials, start, self.rng)
@@ -214,7 +218,7 @@ class _ChainRun:
         self._record_best()
 
     def _record_best(self) -> None:
-        """Keeps the joint state above this one if it is the best so far."""
+        """Apply coordinate ascent to the current state and store the result if it is the best so far."""
         states = ascend_states(self.method.scopes.kernel_factors, self.potentials, self.states)
         score = self.method.scopes.score(self.potentials, states)
         if score > max(self.best_scores):

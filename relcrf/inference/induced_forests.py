@@ -1,6 +1,6 @@
-"""Covers of a graph's nodes by sets that are forests, each of which can be drawn exactly given the other nodes.
+"""Covers of a graph's nodes by induced forests, each of which can be sampled exactly given the other nodes.
 
-Source: Hamze & de Freitas, From Fields to Trees (2004). The sets of a cover overlap: each is as large as it can be.
+Source: Hamze & de Freitas, From Fields to Trees (2004). The sets of a cover overlap, because each one is maximal.
 """
 
 from __future__ import annotations
@@ -15,36 +15,39 @@ from relcrf.kernels.factors import Factors
 from relcrf.kernels.forest_sampling import NodeSets
 
 ForestArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""A set: node, parent, entry_start, place, other; see `NodeSets`."""
+"""The arrays of one set: node, parent, entry_start, slot, parent_slot; see `NodeSets`."""
 
 
 def single_node_sets(factors: Factors) -> NodeSets:
-    """Each node a set of its own, in ascending order."""
+    """Return one set per node, in ascending order."""
     n_nodes = len(factors.cardinality)
     node = np.arange(n_nodes, dtype=np.int32)
-    none = np.full(n_nodes, -1, dtype=np.int32), factors.touch_start, factors.touch, np.full(len(factors.touch), -1)
-    return _build_sets(factors, np.arange(n_nodes + 1), (node, *none))
+    no_parent = np.full(n_nodes, -1, dtype=np.int32)
+    no_parent_slot = np.full(len(factors.touch), -1)
+    return _build_sets(
+        factors, np.arange(n_nodes + 1), (node, no_parent, factors.touch_start, factors.touch, no_parent_slot)
+    )
 
 
 def forest_cover(factors: Factors, rng: np.random.Generator) -> NodeSets:
-    """Sets that together have every node, drawn at random. A graph that is a forest is one set."""
-    parts = list(_iter_forests(factors, rng))
-    start = offsets([len(part[0]) for part in parts])
-    joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)] if parts else _empty_forest()
-    entries = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(part[2]) for part in parts)])
-    node, parent, _, place, other = joined
-    return _build_sets(factors, start, (node, parent, offsets(entries), place, other))
+    """Return random induced forests that together contain every node. A graph that is a forest is one set."""
+    forests = list(_iter_forests(factors, rng))
+    start = offsets([len(forest[0]) for forest in forests])
+    concatenated = [np.concatenate(arrays) for arrays in zip(*forests, strict=True)] if forests else _empty_forest()
+    entries = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(forest[2]) for forest in forests)])
+    node, parent, _, slot, parent_slot = concatenated
+    return _build_sets(factors, start, (node, parent, offsets(entries), slot, parent_slot))
 
 
 def _iter_forests(factors: Factors, rng: np.random.Generator) -> Iterator[ForestArrays]:
     n_nodes = len(factors.cardinality)
-    left, inside = np.ones(n_nodes, dtype=bool), np.empty(n_nodes, dtype=bool)
-    while left.any():
+    uncovered, in_forest = np.ones(n_nodes, dtype=bool), np.empty(n_nodes, dtype=bool)
+    while uncovered.any():
         shuffled = rng.permutation(n_nodes)
-        candidates = np.concatenate((shuffled[left[shuffled]], shuffled[~left[shuffled]]))
-        kernel.grow_node_set(factors, candidates, inside)
-        left &= ~inside
-        yield kernel.root_trees(factors, candidates, inside)
+        candidates = np.concatenate((shuffled[uncovered[shuffled]], shuffled[~uncovered[shuffled]]))
+        kernel.grow_node_set(factors, candidates, in_forest)
+        uncovered &= ~in_forest
+        yield kernel.root_trees(factors, candidates, in_forest)
 
 
 def _empty_forest() -> ForestArrays:
@@ -53,16 +56,19 @@ def _empty_forest() -> ForestArrays:
 
 
 def _build_sets(factors: Factors, start: np.ndarray, arrays: ForestArrays) -> NodeSets:
-    """Of what a cover has several times the last counts; a factor where it joins two nodes rather than elsewhere."""
-    node, parent, entry_start, place, other = arrays
-    counts, owns = np.zeros(len(node), dtype=bool), np.zeros(len(place), dtype=bool)
+    """Build the node sets of a cover.
+
+    Only the last occurrence of a node counts. A factor counts once, preferably in a set in which it joins two nodes.
+    """
+    node, parent, entry_start, slot, parent_slot = arrays
+    counts, owns = np.zeros(len(node), dtype=bool), np.zeros(len(slot), dtype=bool)
     last = np.full(len(factors.cardinality), -1)
     last[node] = np.arange(len(node))
     counts[last] = True
     owner = np.full(len(factors.start) - 1, -1)
-    alone = np.flatnonzero(other < 0)
-    joins = np.flatnonzero(other >= 0)
-    owner[factors.factor[place[alone]]] = alone
-    owner[factors.factor[place[joins]]] = joins
+    single_entries = np.flatnonzero(parent_slot < 0)
+    joining_entries = np.flatnonzero(parent_slot >= 0)
+    owner[factors.factor[slot[single_entries]]] = single_entries
+    owner[factors.factor[slot[joining_entries]]] = joining_entries
     owns[owner] = True
-    return NodeSets(start, node, parent, entry_start, place, other, counts, owns)
+    return NodeSets(start, node, parent, entry_start, slot, parent_slot, counts, owns)

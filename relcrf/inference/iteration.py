@@ -1,4 +1,4 @@
-"""Rounds of an iterative method, until they change nothing, or there were enough, or Ctrl-C."""
+"""The loop of iterative methods, until convergence, a maximum number of rounds, or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from relcrf.inference.result import Observer, Verdict
 def iterate(
     step: Callable[[int], float], tolerance: float, max_iterations: int, observe: Observer, rounds_per_step: int = 1
 ) -> Verdict:
-    """Runs rounds.
+    """Run rounds until convergence.
 
-    Ctrl-C ends them; what is there then is the result. So a step must leave its arrays whole, and last no longer
-    than a person waits: give fewer rounds at a time where the graph is large.
+    Ctrl-C stops the loop, and the current state is the result. A step must therefore leave its arrays consistent and be short:
+    run fewer rounds per step for large graphs.
 
     Args:
-        step: runs so many rounds and returns the residual of the last; nan or inf where the method has diverged.
-        tolerance: the residual at which it has converged.
-        max_iterations: rounds, after which it has not.
-        rounds_per_step: rounds that a step runs.
+        step: Runs the given number of rounds and returns the residual of the last one; nan or inf if the method has diverged.
+        tolerance: Residual at which the method has converged.
+        max_iterations: Maximum number of rounds.
+        observe: Receives a verdict after each step.
+        rounds_per_step: Number of rounds per step.
     """
-    done, residual = 0, math.inf
+    n_rounds, residual = 0, math.inf
     try:
-        while done < max_iterations:
-            rounds = min(rounds_per_step, max_iterations - done)
+        while n_rounds < max_iterations:
+            rounds = min(rounds_per_step, max_iterations - n_rounds)
             residual = step(rounds)
-            done += rounds
+            n_rounds += rounds
             if not math.isfinite(residual):
-                return Verdict("diverged", done, residual)
+                return Verdict("diverged", n_rounds, residual)
             if residual <= tolerance:
-                return Verdict("converged", done, residual)
-            observe(Verdict("running", done, residual))
+                return Verdict("converged", n_rounds, residual)
+            observe(Verdict("running", n_rounds, residual))
     except KeyboardInterrupt:
-        return Verdict("interrupted", done, residual)
-    return Verdict("not converged", done, residual)
+        return Verdict("interrupted", n_rounds, residual)
+    return Verdict("not converged", n_rounds, residual)

@@ -1,7 +1,7 @@
-"""Exact inference on any graph whose cliques stay small: a junction tree for each component.
+"""Exact inference with a junction tree for each component, for graphs with small cliques.
 
-Source: Lauritzen & Spiegelhalter (1988); messages as in Shenoy & Shafer (1990), in the log domain, upwards; downwards each
-clique is a distribution given what it shares with its parent. The order of elimination is min-fill.
+Source: Lauritzen & Spiegelhalter (1988). The upward pass sends the messages of Shenoy & Shafer (1990) in the log domain. In the
+downward pass, each clique is a distribution conditional on its separator with the parent. The elimination order is min-fill.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from relcrf.inference.result import AbstractInference, MapStates, Marginals, Ver
 from relcrf.kernels import junction_tree as kernel
 
 MAX_RANDOM_NUMBERS = 1 << 22
-"""Random numbers that are held at a time."""
+"""Maximum number of random numbers in memory."""
 
 
 @dataclass(frozen=True)
 class JunctionTree(AbstractInference):
-    """Sum-product, max-product and exact draws; the cliques are found once and serve any potentials.
+    """Exact sum-product, max-product and sampling; the cliques are computed once and reused for any potentials.
 
     Args:
-        memory: bytes that the tables of all cliques may take; messages take up to half as much again.
+        memory: Memory limit of all clique tables in bytes; messages need up to half as much in addition.
 
     Raises:
-        CliqueTooLargeError: a ValueError, at the first call, where they need more; nothing large has been made then.
+        CliqueTooLargeError: A ValueError, at the first call, if the tables exceed the limit; it is raised before they are
+            allocated.
     """
 
     scopes: Scopes
@@ -36,7 +37,7 @@ class JunctionTree(AbstractInference):
 
     @cached_property
     def clique_tree(self) -> CliqueTree:
-        """What it costs, also where it is refused."""
+        """Return the clique tree, including the memory requirements of components that are too large."""
         return build_clique_tree(self.scopes, self.memory)
 
     def _upward_pass(self, potentials: Potentials, *, maximum: bool) -> tuple[float, np.ndarray, np.ndarray]:
@@ -58,20 +59,20 @@ class JunctionTree(AbstractInference):
         return MapStates(score, states, score, Verdict("exact"))
 
     def sample(self, potentials: Potentials, n: int, seed: int) -> np.ndarray:
-        """Independent exact draws of joint states, shape (n, n_nodes), int32.
+        """Draw independent joint states from the exact distribution, shape (n, n_nodes), int32.
 
         Raises:
-            ValueError: where no joint state is possible.
+            ValueError: If all joint states are impossible.
         """
         log_partition, table, message = self._upward_pass(potentials, maximum=False)
         if log_partition == -np.inf:
-            raise ValueError("no joint state is possible: there is nothing to draw")
+            raise ValueError("cannot sample: all joint states are impossible")
         out = np.empty((n, self.scopes.n_nodes), dtype=np.int32)
         rng = np.random.default_rng(seed)
         n_cliques = self.clique_tree.n_cliques
         step = max(1, MAX_RANDOM_NUMBERS // max(1, n_cliques))
         for first in range(0, n, step):
-            some = out[first : first + step]
-            uniform = rng.random((len(some), n_cliques))
-            kernel.draw_states(self.clique_tree.cliques, self.scopes.cardinality, table, message, uniform, some)
+            chunk = out[first : first + step]
+            uniform = rng.random((len(chunk), n_cliques))
+            kernel.draw_states(self.clique_tree.cliques, self.scopes.cardinality, table, message, uniform, chunk)
         return out

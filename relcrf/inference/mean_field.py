@@ -1,7 +1,7 @@
-"""Mean field: the best approximation by independent nodes, or by independent blocks of nodes (generalised mean field).
+"""Mean field: approximation by a product of independent nodes, or of independent blocks (generalised mean field).
 
 Source: Jordan, Ghahramani, Jaakkola & Saul (1999); for blocks Xing, Jordan & Russell (2003), and Lao & Zhu, equation 3.
-Each block's distribution is made from the expected log potentials of its factors under the distributions of the others.
+The distribution of a block is that of the expected log potentials of its factors under the distributions of the other blocks.
 """
 
 from __future__ import annotations
@@ -31,34 +31,35 @@ from relcrf.kernels.factors import max_arity
 from relcrf.kernels.mean_field import FactorParts
 
 MAX_ENUMERATED_STATES = 1 << 12
-"""Joint states up to which a block is enumerated: that costs less than a junction tree."""
+"""Maximum number of joint states of a block that is enumerated; for larger blocks a junction tree is faster."""
 
 
 @dataclass(frozen=True, eq=False)
 class MeanField(AbstractInference):
-    """A distribution that is a product over blocks, by coordinate ascent on a lower bound of the log partition.
+    """Generalised mean field: a product distribution over blocks, by coordinate ascent on the evidence lower bound (ELBO).
 
-    `log_partition` is that bound (the ELBO): never more than the exact one, and in sequential sweeps it never falls. The
-    residual is the largest change of a probability in the last sweep; `sequential` always converges, to a local optimum.
+    `log_partition` is the ELBO. It is never larger than the exact value, and does not decrease in sequential sweeps. The residual
+    is the largest change of a probability in the last sweep. The `sequential` schedule converges to a local optimum.
 
-    An impossible cell leaves a product no choice: where it has any mass, the bound is -inf. So the mass of impossible cells
-    comes first, and is made as small as can be; only among the states of a block that are equally good at that do the
-    other log potentials count. Where some is left at the end, a joint state that can be is searched for and the ascent
-    begins anew from there; where none is found, the bound is -inf and the verdict `not converged`, with the expected
-    number of broken rules as its residual.
+    The ELBO is -inf if any impossible cell (a rule, with log potential -inf) has probability mass. The ascent therefore first
+    minimises the mass of impossible cells, the expected number of violated rules; the other log potentials decide among states
+    that are equal in this respect. If mass remains, a possible joint state is searched for and the ascent restarts from it. If
+    none is found, the ELBO is -inf and the verdict is `not converged`, with the expected number of violations as residual.
 
     Args:
-        blocks: the block of each node, shape (n_nodes,), integers; None makes each node its own. They are updated in
-            ascending order. A block is treated exactly: by enumeration up to `MAX_ENUMERATED_STATES` joint states, and else by a junction tree.
-        schedule: `sequential`, each block from the newest distributions of the others, or `parallel`, all blocks from
-            those of the sweep before.
-        tolerance: change of a probability at which it stops.
-        max_iterations: sweeps of one start, at least one.
-        restarts: further starts, drawn at random; the one with the highest bound is taken.
-        seed: of these.
+        blocks: Block of each node, integers, shape (n_nodes,); None makes each node a block. Blocks are updated in ascending
+            order. Inference within a block is exact: by enumeration up to `MAX_ENUMERATED_STATES` joint states, otherwise by a
+            junction tree.
+        schedule: `sequential` updates each block given the latest distributions of the others, `parallel` all blocks given
+            those of the previous sweep.
+        tolerance: Change of a probability at which the ascent has converged.
+        max_iterations: Maximum number of sweeps per start, at least 1.
+        restarts: Number of additional random starts; the result with the highest ELBO is returned.
+        seed: Seed of the random starts.
+        observe: Observer of the sweeps.
 
     Raises:
-        ValueError: at the first call, for a block whose cliques are too large, and for an unknown schedule.
+        ValueError: At the first call, if the cliques of a block are too large or the schedule is unknown.
     """
 
     scopes: Scopes
@@ -78,7 +79,7 @@ class MeanField(AbstractInference):
         return Marginals(bound, best.q[: int(self.scopes.state_start[-1])].copy(), tables, best.verdict)
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        """The blocks' most probable states one after the other, until no block's change betters the score."""
+        """Maximise the score by coordinate ascent over the states of whole blocks, starting from the marginals."""
         best = self._best_ascent(potentials)
         best.ascend(hard=True)
         nodes = best.q[: int(self.scopes.state_start[-1])]
@@ -87,9 +88,9 @@ class MeanField(AbstractInference):
         return MapStates(self.scopes.score(potentials, states), states, np.inf, best.verdict)
 
     def _best_ascent(self, potentials: Potentials) -> _MeanFieldAscent:
-        """Of all starts the one that breaks the fewest rules, and of these the one with the highest bound."""
+        """Run all starts and return the one with the fewest expected violations, then the highest ELBO."""
         if self.schedule not in ("sequential", "parallel"):
-            raise ValueError(f"no schedule '{self.schedule}'; there are sequential and parallel")
+            raise ValueError(f"unknown schedule '{self.schedule}'; use sequential or parallel")
         rng = np.random.default_rng(self.seed)
         best = _MeanFieldAscent(self, potentials, _softmax(self.scopes, potentials.nodes))
         best.ascend()
@@ -116,7 +117,7 @@ class MeanField(AbstractInference):
 
     @cached_property
     def _block_index(self) -> np.ndarray:
-        """Blocks counted from 0, ascending. Shape (n_nodes,)."""
+        """Return the block of each node, renumbered from 0, shape (n_nodes,)."""
         if self.blocks is None:
             return np.arange(self.scopes.n_nodes)
         return np.unique(self.blocks, return_inverse=True)[1]
@@ -128,14 +129,15 @@ class MeanField(AbstractInference):
         key = self.scopes.kernel_factors.factor * max(1, n_blocks) + block_of[scopes.node]
         distinct, part_of = np.unique(key, return_inverse=True)
         factor, block = distinct // max(1, n_blocks), distinct % max(1, n_blocks)
-        place = np.argsort(part_of, kind="stable")
-        place_start = _group_offsets(part_of, len(factor))
-        tables = Scopes(scopes.cardinality, place_start, scopes.node[place])  # of the parts, were they factors
-        first_node = scopes.node[place[place_start[:-1]]]
+        slot = np.argsort(part_of, kind="stable")
+        slot_start = _group_offsets(part_of, len(factor))
+        # The layout of the parts as if they were factors.
+        tables = Scopes(scopes.cardinality, slot_start, scopes.node[slot])
+        first_node = scopes.node[slot[slot_start[:-1]]]
         larger = np.where(tables.arity > 1, np.diff(tables.table_start), 0)
-        behind = int(scopes.state_start[-1]) + np.cumsum(larger) - larger
+        table_offset = int(scopes.state_start[-1]) + np.cumsum(larger) - larger
         stride_of = np.empty_like(tables.stride)
-        stride_of[place] = tables.stride
+        stride_of[slot] = tables.stride
         return FactorParts(
             block_start=_group_offsets(block_of, n_blocks),
             block_node=np.argsort(block_of, kind="stable"),
@@ -143,18 +145,18 @@ class MeanField(AbstractInference):
             block_part=np.argsort(block, kind="stable"),
             factor_start=_group_offsets(factor, scopes.n_factors),
             factor=factor,
-            slot_start=place_start,
-            slot=place,
+            slot_start=slot_start,
+            slot=slot,
             stride=tables.stride,
-            diagonal=np.add.reduceat(tables.stride, place_start[:-1]),
-            table_start=np.where(tables.arity > 1, behind, scopes.state_start[first_node]),
+            diagonal=np.add.reduceat(tables.stride, slot_start[:-1]),
+            table_start=np.where(tables.arity > 1, table_offset, scopes.state_start[first_node]),
             part_of_slot=part_of,
             stride_of_slot=stride_of,
         )
 
     @cached_property
     def _q_size(self) -> int:
-        """Length of `q`: states of all nodes, and cells of all parts of more than one."""
+        """Return the length of `q`: states of all nodes, and cells of all parts with several nodes."""
         parts = self._parts
         cardinality = self.scopes.cardinality[self.scopes.node[parts.slot]].astype(np.int64)
         sizes = np.multiply.reduceat(cardinality, parts.slot_start[:-1])
@@ -162,25 +164,27 @@ class MeanField(AbstractInference):
 
     @cached_property
     def _update_steps(self) -> list[_JunctionTreeBlock | tuple[int, int]]:
-        """Return the blocks in order: ranges of blocks to enumerate, and large ones between them."""
+        """Return the updates of a sweep in order: ranges of blocks to enumerate, and single large blocks."""
         parts = self._parts
         n_blocks = len(parts.block_start) - 1
         logs = np.log(self.scopes.cardinality[parts.block_node].astype(np.float64))
         totals = np.concatenate(([0.0], np.cumsum(logs)))
         size = np.exp(np.minimum(totals[parts.block_start[1:]] - totals[parts.block_start[:-1]], 100.0))
-        runs: list[_JunctionTreeBlock | tuple[int, int]] = []
+        steps: list[_JunctionTreeBlock | tuple[int, int]] = []
         first = 0
         for block in np.flatnonzero(size > MAX_ENUMERATED_STATES + 0.5):
-            runs += [(first, int(block)), _JunctionTreeBlock.from_method(self, int(block))]
+            steps += [(first, int(block)), _JunctionTreeBlock.from_method(self, int(block))]
             first = int(block) + 1
-        return [run for run in (*runs, (first, n_blocks)) if isinstance(run, _JunctionTreeBlock) or run[0] < run[1]]
+        return [
+            step for step in (*steps, (first, n_blocks)) if isinstance(step, _JunctionTreeBlock) or step[0] < step[1]
+        ]
 
 
 class _MeanFieldAscent:
-    """One start of the ascent and where it has come to."""
+    """The state of one start of the ascent."""
 
     def __init__(self, method: MeanField, potentials: Potentials, nodes: np.ndarray) -> None:
-        """`nodes` are the distributions to begin with, flat."""
+        """Initialise the ascent with flat distributions of the nodes."""
         self.method, self.potentials = method, potentials
         self.q = np.concatenate((nodes, np.empty(method._q_size - len(nodes))))
         kernel.initialise_parts(method.scopes.kernel_factors, method._parts, self.q)
@@ -190,10 +194,10 @@ class _MeanFieldAscent:
         self.bound, self.violations = -np.inf, np.inf
 
     def ascend(self, hard: bool = False) -> None:
-        """Sweeps until nothing changes.
+        """Sweep until convergence.
 
         Args:
-            hard: each block goes to its best joint state: coordinate ascent on the score.
+            hard: If True, each block moves to its best joint state, which is coordinate ascent on the score.
         """
         method, parallel = self.method, self.method.schedule == "parallel" and not hard
 
@@ -201,10 +205,10 @@ class _MeanFieldAscent:
             change = 0.0
             for _ in range(rounds):
                 new = self.q.copy()
-                for run in method._update_steps:
-                    seen = self.q if parallel else new
-                    if isinstance(run, _JunctionTreeBlock):
-                        run.update(self, seen, hard, new)
+                for step in method._update_steps:
+                    source = self.q if parallel else new
+                    if isinstance(step, _JunctionTreeBlock):
+                        step.update(self, source, hard, new)
                     else:
                         arrays = (
                             method.scopes.kernel_factors,
@@ -212,7 +216,7 @@ class _MeanFieldAscent:
                             self.potentials.nodes,
                             self.potentials.factors,
                         )
-                        kernel.update_blocks(*arrays, *run, hard, seen, *self.scratch, new, self.entropy)
+                        kernel.update_blocks(*arrays, *step, hard, source, *self.scratch, new, self.entropy)
                 change = float(np.abs(new - self.q).max(initial=0.0))
                 self.q = new
             return change
@@ -226,7 +230,7 @@ class _MeanFieldAscent:
         self.verdict = verdict
 
     def _bound(self) -> tuple[float, float]:
-        """Lower bound of the log partition without what cannot be; expected number of broken rules."""
+        """Return the ELBO without impossible cells, and the expected number of violated rules."""
         method, potentials = self.method, self.potentials
         tables = np.empty(int(method.scopes.table_start[-1]))
         energy, broken = kernel.compute_marginals(
@@ -243,7 +247,10 @@ class _JunctionTreeBlock:
     """A block whose joint distribution is inferred by a junction tree.
 
     Args:
-        states: where the block's nodes have their states in `q`, flat. cells: where its parts of several nodes have their cells.
+        block: Index of the block.
+        inference: Junction tree of the block.
+        states: Indices in `q` of the states of its nodes.
+        cells: Indices in `q` of the cells of its parts with several nodes.
     """
 
     block: int
@@ -253,63 +260,65 @@ class _JunctionTreeBlock:
 
     @classmethod
     def from_method(cls, method: MeanField, block: int) -> _JunctionTreeBlock:
-        """Return a block of the method with its junction tree.
+        """Build a block of the method with its junction tree.
 
         Raises:
-            ValueError: where the block's cliques are too large.
+            UnsupportedGraphError: A ValueError, if the block's cliques are too large.
         """
         parts, scopes = method._parts, method.scopes
         nodes = parts.block_node[parts.block_start[block] : parts.block_start[block + 1]]
-        mine = parts.block_part[parts.block_part_start[block] : parts.block_part_start[block + 1]]
-        arity = np.diff(parts.slot_start)[mine]
-        mine, arity = mine[arity > 1], arity[arity > 1]
-        places = parts.slot[entries_of_runs(parts.slot_start, mine)]
-        inside = Scopes(scopes.cardinality[nodes], offsets(arity), np.searchsorted(nodes, scopes.node[places]))
-        inference = JunctionTree(inside)
+        own_parts = parts.block_part[parts.block_part_start[block] : parts.block_part_start[block + 1]]
+        arity = np.diff(parts.slot_start)[own_parts]
+        own_parts, arity = own_parts[arity > 1], arity[arity > 1]
+        slots = parts.slot[entries_of_runs(parts.slot_start, own_parts)]
+        block_scopes = Scopes(scopes.cardinality[nodes], offsets(arity), np.searchsorted(nodes, scopes.node[slots]))
+        inference = JunctionTree(block_scopes)
         try:
             inference.clique_tree.check_memory()
         except CliqueTooLargeError as error:
             name = block if method.blocks is None else np.unique(method.blocks)[block]
             raise UnsupportedGraphError(f"block {name} of {len(nodes)} nodes is too large: {error}") from None
-        sizes = np.diff(inside.table_start)
-        cells = np.repeat(parts.table_start[mine] - inside.table_start[:-1], sizes) + np.arange(sizes.sum())
+        sizes = np.diff(block_scopes.table_start)
+        cells = np.repeat(parts.table_start[own_parts] - block_scopes.table_start[:-1], sizes) + np.arange(sizes.sum())
         return cls(block, inference, entries_of_runs(scopes.state_start, nodes), cells)
 
     def update(self, ascent: _MeanFieldAscent, source: np.ndarray, hard: bool, out: np.ndarray) -> None:
-        """The block's new distribution; a best state of it where `hard`, or where every one breaks a rule."""
+        """Write the block's new distribution to `out`: a best state if `hard`, or if every state violates a rule."""
         method, potentials = ascent.method, ascent.potentials
-        field, broken, _ = ascent.scratch
+        field, violation_field, _ = ascent.scratch
         arrays = (method.scopes.kernel_factors, method._parts, potentials.nodes, potentials.factors)
-        scratch = np.empty((2, max_arity(method.scopes.kernel_factors)), dtype=np.int64)
-        kernel.compute_fields(*arrays, self.block, source, *scratch, field, broken)
-        rules, given = (Potentials(flat[self.states], flat[self.cells]) for flat in (broken, field))
-        given.nodes[rules.nodes > 0.0] = -np.inf
-        given.factors[rules.factors > 0.0] = -np.inf
-        best = self.inference.map_states(given)
+        index_scratch = np.empty((2, max_arity(method.scopes.kernel_factors)), dtype=np.int64)
+        kernel.compute_fields(*arrays, self.block, source, *index_scratch, field, violation_field)
+        violations, block_potentials = (
+            Potentials(flat[self.states], flat[self.cells]) for flat in (violation_field, field)
+        )
+        block_potentials.nodes[violations.nodes > 0.0] = -np.inf
+        block_potentials.factors[violations.factors > 0.0] = -np.inf
+        best = self.inference.map_states(block_potentials)
         if hard or best.score == -np.inf:
             if best.score == -np.inf:
-                best = self.inference.map_states(Potentials(-rules.nodes, -rules.factors))
+                best = self.inference.map_states(Potentials(-violations.nodes, -violations.factors))
             scopes = self.inference.scopes
-            nodes, tables = np.zeros(len(given.nodes)), np.zeros(len(given.factors))
+            nodes, tables = np.zeros(len(block_potentials.nodes)), np.zeros(len(block_potentials.factors))
             nodes[scopes.state_start[:-1] + best.states] = 1.0
             tables[scopes.cells(best.states)] = 1.0
             entropy = 0.0
         else:
-            found = self.inference.marginals(given)
-            nodes, tables = found.nodes, found.factors
-            energy = sum(float(p[p > 0.0] @ t[p > 0.0]) for p, t in ((nodes, given.nodes), (tables, given.factors)))
-            entropy = found.log_partition - energy
+            marginals = self.inference.marginals(block_potentials)
+            nodes, tables = marginals.nodes, marginals.factors
+            energy = sum(float(p[p > 0.0] @ t[p > 0.0]) for p, t in zip((nodes, tables), block_potentials, strict=True))
+            entropy = marginals.log_partition - energy
         out[self.states], out[self.cells] = nodes, tables
         ascent.entropy[self.block] = entropy
 
 
 def _group_offsets(group: np.ndarray, n_groups: int) -> np.ndarray:
-    """Where each group begins once its members stand together, shape (n_groups + 1,)."""
+    """Return the offset of each group when members are sorted by group, shape (n_groups + 1,)."""
     return offsets(np.bincount(group, minlength=n_groups))
 
 
 def _softmax(scopes: Scopes, values: np.ndarray) -> np.ndarray:
-    """Each node's distribution by flat log potentials; uniform where it has no possible state."""
+    """Return each node's distribution from flat log potentials; uniform if all of its states are impossible."""
     top = np.maximum.reduceat(values, scopes.state_start[:-1])
     with np.errstate(invalid="ignore"):
         p = np.exp(values - np.repeat(top, scopes.cardinality))

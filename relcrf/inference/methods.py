@@ -1,4 +1,4 @@
-"""Methods of inference by name, and their settings."""
+"""Inference methods by name, and their settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METHODS: Mapping[str, type[AbstractInference]] = {
 
 
 def text_setting_names(method: type[AbstractInference]) -> list[str]:
-    """The fields of a method that a text can set."""
+    """Return the settings of a method that can be set by text."""
     types = field_types(method)
     return [name for name in setting_names(method) if types[name] in (int, float, bool, str)]
 
@@ -40,22 +40,27 @@ def text_setting_names(method: type[AbstractInference]) -> list[str]:
 def create_inference(
     name: str, scopes: Scopes, settings: Mapping[str, Any], observe: Observer = ignore_progress
 ) -> AbstractInference:
-    """A method for the scopes, some of its settings changed.
+    """Create an inference method by name.
 
     Args:
-        observe: sees the method at work, if it goes by rounds.
+        name: Name of the method, see `METHODS`.
+        scopes: Scopes of the graph.
+        settings: Settings that differ from their defaults.
+        observe: Observer of an iterative method.
 
     Raises:
-        UsageError: for an unknown method or setting, or a value of the wrong type.
+        UsageError: If the method or a setting is unknown, or a value has the wrong type.
     """
     if name not in METHODS:
         hint = suggestion(name, METHODS) or f"methods: {listing(METHODS)}"
-        raise UsageError(Diagnostic("E380", f"unknown method of inference '{name}'", hint=hint))
-    kind = METHODS[name]
-    values = {"scopes": scopes} | convert_settings(kind, f"method '{name}'", settings, setting_names(kind))
-    if "observe" in setting_names(kind):
+        raise UsageError(Diagnostic("E380", f"unknown inference method '{name}'", hint=hint))
+    method = METHODS[name]
+    values = {"scopes": scopes} | convert_settings(method, f"method '{name}'", settings, text_setting_names(method))
+    if "observe" in setting_names(method):
         values["observe"] = observe
     try:
-        return kind(**values)
+        return method(**values)
     except ValueError as error:
-        raise UsageError(Diagnostic("E305", f"method '{name}': {error}", hint="see docs/explanation/inference")) from None
+        raise UsageError(
+            Diagnostic("E305", f"method '{name}': {error}", hint="see docs/explanation/inference")
+        ) from None

@@ -1,4 +1,4 @@
-"""Pairs of one shape, laid out for `kernels.lanes`: `LANES` of them beside each other."""
+"""Pairwise factors of equal shape in the memory layout of `kernels.lanes`, with `LANES` factors interleaved."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from relcrf.kernels.distinct import distinct_rows
 from relcrf.kernels.pair_flooding import LANES
 
 CELLS_PER_CHUNK = 1 << 16
-"""Cells that are made numbers at a time: they stay in a core's cache."""
+"""Number of cells that are exponentiated at a time; they fit into the cache of a core."""
 
 
 @dataclass(frozen=True)
 class PairLanes:
-    """Where pairs whose nodes have the same cardinalities stand.
+    """The layout of pairs whose nodes have the same cardinalities.
 
-    The last block is filled up with pairs that say nothing, of nodes whose states lie behind those of all others.
+    The last block is padded with uniform pairs of dummy nodes, whose states follow those of all other nodes.
 
     Args:
-        factors: shape (n_pairs,). first, second: cardinalities. agreement: whether they are agreements.
-        state_starts: where the states of each pair's nodes begin, shape (n_blocks, 2, LANES).
+        factors: Factor indices, shape (n_pairs,).
+        first, second: Cardinalities of the first and the second node.
+        is_agreement: True if the pairs are agreements.
+        state_starts: Offsets of the states of each pair's nodes, shape (n_blocks, 2, LANES).
     """
 
     factors: np.ndarray
@@ -34,20 +36,23 @@ class PairLanes:
 
     @classmethod
     def from_scopes(cls, scopes: Scopes) -> list[PairLanes]:
-        """All pairs of these scopes, by shape."""
+        """Return the layouts of all pairs of the scopes, one per shape."""
         pairs = np.flatnonzero(scopes.arity == 2)
         ends = scopes.node[scopes.start[pairs, None] + np.arange(2)]
         shape = np.column_stack((scopes.cardinality[ends], scopes.is_agreement[pairs]))
         out = []
-        for first, second, agree in distinct_rows(shape):
-            here = np.flatnonzero((shape == (first, second, agree)).all(axis=1))
-            start = np.full((-(-len(here) // LANES) * LANES, 2), scopes.state_start[-1])
-            start[: len(here)] = scopes.state_start[ends[here]]
-            out.append(cls(pairs[here], int(first), int(second), bool(agree), _to_lanes(start)))
+        for first, second, is_agreement in distinct_rows(shape):
+            members = np.flatnonzero((shape == (first, second, is_agreement)).all(axis=1))
+            start = np.full((-(-len(members) // LANES) * LANES, 2), scopes.state_start[-1])
+            start[: len(members)] = scopes.state_start[ends[members]]
+            out.append(cls(pairs[members], int(first), int(second), bool(is_agreement), _to_lanes(start)))
         return out
 
     def tables(self, scopes: Scopes, potentials: Potentials) -> np.ndarray:
-        """Potentials as numbers, the largest of each pair 1, shape (n_blocks, n_cells, LANES); two cells of agreements."""
+        """Return potentials in the linear domain with maximum 1 per pair, shape (n_blocks, n_cells, LANES).
+
+        The two cells of an agreement are those of equal and of different states.
+        """
         n_cells = 2 if self.is_agreement else self.first * self.second
         out = np.ones((len(self.state_starts), n_cells, LANES))
         step = max(CELLS_PER_CHUNK // (n_cells * LANES), 1)
@@ -66,7 +71,7 @@ class PairLanes:
         return out
 
     def uniform_messages(self) -> np.ndarray:
-        """Messages that say nothing."""
+        """Return uniform messages."""
         return np.ones((len(self.state_starts), self.first + self.second, LANES))
 
     def flood(
@@ -78,7 +83,7 @@ class PairLanes:
         maximum: bool,
         damping: float,
     ) -> float:
-        """One round; see `kernels.lanes.flood`."""
+        """Run one round; see `kernels.lanes.flood`."""
         return float(
             pair_flooding.flood(
                 self.first,
@@ -95,7 +100,7 @@ class PairLanes:
         )
 
     def messages_by_pair(self, message: np.ndarray) -> np.ndarray:
-        """Messages to the first and then to the second node of each pair, shape (n_pairs, first + second)."""
+        """Return the messages to the first, then to the second node of each pair, shape (n_pairs, first + second)."""
         rows = message.transpose(0, 2, 1).reshape(-1, self.first + self.second)
         return np.asarray(rows[: len(self.factors)])
 

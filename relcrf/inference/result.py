@@ -1,4 +1,4 @@
-"""What every inference method is and returns."""
+"""The interface and the results of inference methods."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from relcrf.graph.scopes import Potentials, Scopes
 
 @dataclass(frozen=True)
 class Verdict:
-    """How far to trust a result.
+    """The convergence status of a result.
 
     Args:
-        status: `exact`; of iterative methods `converged`, `not converged`, `diverged`, and `interrupted` by Ctrl-C. While
-            a method runs, its observer sees `running`.
-        residual: the largest change in the last iteration, or what the method's docstring says.
+        status: `exact`; for iterative methods `converged`, `not converged`, `diverged`, or `interrupted` (by Ctrl-C).
+            Observers receive `running` while the method runs.
+        iterations: Number of iterations.
+        residual: Largest change in the last iteration, unless the method documents another residual.
     """
 
     status: str
@@ -36,25 +37,26 @@ class Verdict:
 
 
 class UnsupportedGraphError(ValueError):
-    """A method cannot take this graph: it has a shape or a size that is not for it."""
+    """The error that a method does not support the structure or the size of a graph."""
 
 
 Observer = Callable[[Verdict], None]
-"""Sees a method at work, after each round."""
+"""A callback that receives the current verdict after each step of an iterative method."""
 
 
 def ignore_progress(verdict: Verdict) -> None:
-    """Watches without a word."""
+    """Ignore the verdict; the default observer."""
 
 
 @dataclass(frozen=True)
 class Marginals:
-    """Probabilities, and the log partition.
+    """Marginal probabilities and the log partition function.
 
     Args:
-        log_partition: log of the sum over joint states, in nats, or the method's estimate; nan where it has none.
-        nodes: flat as `Scopes.state_start` says.
-        factors: flat as `Scopes.table_start` says; of an agreement, the probability that its nodes agree.
+        log_partition: Log of the sum over joint states in nats, or the method's estimate; nan if it does not compute one.
+        nodes: Flat node tables, with offsets `Scopes.state_start`.
+        factors: Flat factor tables, with offsets `Scopes.table_start`; for an agreement, the probability that its nodes agree.
+        verdict: Convergence status.
     """
 
     log_partition: float
@@ -65,12 +67,13 @@ class Marginals:
 
 @dataclass(frozen=True)
 class MapStates:
-    """A joint state.
+    """A joint state of high, or for exact methods maximum, probability.
 
     Args:
-        score: sum of its log potentials.
-        states: shape (n_nodes,), int32.
-        bound: no joint state scores more; inf where the method has no bound. Of an exact method, the score.
+        score: Sum of its log potentials.
+        states: State of each node, shape (n_nodes,), int32.
+        bound: Upper bound of the scores of all joint states: the score itself for exact methods, inf for methods without one.
+        verdict: Convergence status.
     """
 
     score: float
@@ -80,14 +83,14 @@ class MapStates:
 
 
 class AbstractInference(ABC):
-    """A method made ready for one set of scopes; subclasses are frozen data classes whose other fields are settings."""
+    """An inference method for given scopes. Subclasses are frozen dataclasses whose other fields are settings."""
 
     scopes: Scopes
 
     @abstractmethod
     def marginals(self, potentials: Potentials) -> Marginals:
-        """Marginals of nodes and factors, and the log partition."""
+        """Compute marginals of nodes and factors, and the log partition function."""
 
     @abstractmethod
     def map_states(self, potentials: Potentials) -> MapStates:
-        """The most probable joint state, or the best that the method finds."""
+        """Compute the most probable joint state, or an approximation."""

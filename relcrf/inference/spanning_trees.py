@@ -1,4 +1,4 @@
-"""Spanning forests that together use every pair: what tree-reweighted propagation mixes."""
+"""Random spanning forests that together contain every pair, for tree-reweighted belief propagation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from relcrf.inference.result import UnsupportedGraphError
 from relcrf.kernels.spanning import maximum_forest
 
 MIN_FORESTS = 8
-"""Forests: of fewer, how often a pair is in one is a coarse number."""
+"""Minimum number of forests; with fewer, appearance probabilities are coarse."""
 
 
 @dataclass(frozen=True)
 class SpanningTrees:
-    """Spanning forests of a graph of pairs, all as likely as each other.
+    """A uniform distribution over spanning forests of a pairwise graph.
 
     Args:
-        scopes: of pairs with tables. members: which pairs each forest has, ascending.
+        scopes: Scopes of the pairs, with full tables.
+        forest_pairs: Indices of the pairs of each forest, ascending.
     """
 
     scopes: Scopes
@@ -28,41 +29,53 @@ class SpanningTrees:
 
     @classmethod
     def sample(cls, scopes: Scopes, seed: int) -> SpanningTrees:
-        """Each forest prefers the pairs that those before it used least, and else goes by chance, until every pair is in one.
+        """Sample forests until every pair is in one; each forest prefers the pairs used least so far, with random ties.
 
         Raises:
-            Unanswerable: a ValueError, where a factor has more than two nodes.
+            UnsupportedGraphError: A ValueError, if a factor has more than two nodes.
         """
         if (scopes.arity != 2).any():
-            raise UnsupportedGraphError("a factor has more than two nodes; tree-reweighted propagation needs pairs")
+            raise UnsupportedGraphError("a factor has more than two nodes; tree-reweighted propagation requires pairs")
         rng = np.random.default_rng(seed)
         edges = scopes.node.reshape(-1, 2)
-        uses = np.zeros(len(edges), dtype=np.int64)
-        members: list[np.ndarray] = []
-        while len(members) < MIN_FORESTS or not uses.all():
-            order = np.lexsort((rng.random(len(edges)), uses))
+        n_uses = np.zeros(len(edges), dtype=np.int64)
+        forest_pairs: list[np.ndarray] = []
+        while len(forest_pairs) < MIN_FORESTS or not n_uses.all():
+            order = np.lexsort((rng.random(len(edges)), n_uses))
             chosen, preference = np.zeros(len(edges), dtype=np.bool_), np.empty(len(edges))
             preference[order] = -np.arange(len(edges))
             maximum_forest(scopes.n_nodes, edges, preference, np.empty(0), chosen)
-            uses[chosen] += 1
-            members.append(np.flatnonzero(chosen))
-        return cls(replace(scopes, agreement=None), tuple(members))
+            n_uses[chosen] += 1
+            forest_pairs.append(np.flatnonzero(chosen))
+        return cls(replace(scopes, agreement=None), tuple(forest_pairs))
 
     @property
     def appearance(self) -> np.ndarray:
-        """The share of forests that have each pair, shape (n_factors,)."""
-        uses = np.bincount(np.concatenate(self.forest_pairs), minlength=self.scopes.n_factors)
-        return np.asarray(uses / len(self.forest_pairs))
+        """Return the appearance probability of each pair, its fraction of the forests, shape (n_factors,)."""
+        n_uses = np.bincount(np.concatenate(self.forest_pairs), minlength=self.scopes.n_factors)
+        return np.asarray(n_uses / len(self.forest_pairs))
 
     def mean_log_partition(self, potentials: Potentials) -> float:
-        """The mean log partition of the forests; each pair's table counts wherever it is in one."""
+        """Return the mean log partition of the forests, each with the tables of its pairs."""
         return float(
-            np.mean([forest.marginals(part).log_partition for forest, part in self._forest_problems(potentials)])
+            np.mean(
+                [
+                    forest.marginals(forest_potentials).log_partition
+                    for forest, forest_potentials in self._forest_problems(potentials)
+                ]
+            )
         )
 
     def mean_best_score(self, potentials: Potentials) -> float:
-        """The mean of the best scores in the forests."""
-        return float(np.mean([forest.map_states(part).score for forest, part in self._forest_problems(potentials)]))
+        """Return the mean over forests of the maximum score."""
+        return float(
+            np.mean(
+                [
+                    forest.map_states(forest_potentials).score
+                    for forest, forest_potentials in self._forest_problems(potentials)
+                ]
+            )
+        )
 
     def _forest_problems(self, potentials: Potentials) -> list[tuple[ForestInference, Potentials]]:
         return [

@@ -1,1 +1,1 @@
-"""Which factors act."""
+"""Structure learning: selection of the factors of a model, by spanning forests or by search over candidates."""

@@ -1,4 +1,4 @@
-"""Conditional Chow-Liu: the edges for this evidence, by the information that each pair shares under it.
+"""Conditional Chow-Liu: evidence-specific edges, selected by conditional mutual information.
 
 Source: Chechetka & Guestrin (2010), equations (8) and (9), algorithms 2 and 4 (relational form); structure
 regularisation: section 4.2. Pooling is ours.
@@ -18,13 +18,13 @@ from relcrf.structure.spanning_forest import maximum_spanning_forest
 from relcrf.structure.thin_graph import thin_graph
 
 REUSE_DISCOUNT = 0.5
-"""Of an edge's worth once it is in a structure, where several are made; 0.8 and 0 were no better."""
+"""Factor on the information of an edge for each earlier structure that contains it; 0.8 and 0 were not better."""
 
 
 def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.ndarray:
-    """Conditional mutual information of each edge's ends given the evidence, in nats, shape (n_edges,).
+    """Return the conditional mutual information of each edge's ends given the evidence, in nats, shape (n_edges,).
 
-    The pair's distribution is the small model P(x_i, x_j | e, u) of the structure weights u.
+    The distribution of a pair is the two-variable model P(x_i, x_j | e, u) with the structure weights u.
     """
     node_tables = graph.node_log_potentials(structure_weights)
     information = np.empty(graph.n_edges)
@@ -37,15 +37,15 @@ def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.n
 
 @dataclass(frozen=True)
 class EdgeSelector:
-    """Which edges act, given what each is worth.
+    """Selection of edges by their information.
 
     Args:
-        treewidth: treewidth: 1 is a forest, of the largest total information; above it, edges that together fit into cliques of
-            `width + 1` nodes, chosen greedily.
-        min_information: edges of fewer nats are left out.
-        min_fraction: edges are left out of whose kind a smaller share of the training's candidates was chosen.
-        pooling: of what an edge is worth, the part that is the same for its kind under all evidence: 0 is the conditional
-            information alone, 1 that of the training's labels alone, which is the fixed tree of Chow & Liu.
+        treewidth: Maximum treewidth. 1 selects a maximum spanning forest; larger values greedily select edges that fit into
+            cliques of `treewidth + 1` nodes.
+        min_information: Minimum information of an edge, in nats.
+        min_fraction: Minimum fraction of an edge kind's training candidates that were selected.
+        pooling: Weight of the information that all edges of a kind share: 0 uses the conditional information only, 1 only the
+            mutual information of the training labels, which is the fixed tree of Chow & Liu.
     """
 
     treewidth: int = 1
@@ -62,13 +62,16 @@ class EdgeSelector:
         fractions: np.ndarray | None = None,
         label_information: np.ndarray | None = None,
     ) -> list[ReducedGraph]:
-        """Return n graphs with only the edges that act, which are worth `REUSE_DISCOUNT` times as much for every graph before.
+        """Return `n_graphs` graphs with the selected edges only.
+
+        For each earlier graph that contains an edge, the edge's information is multiplied by `REUSE_DISCOUNT`.
 
         Args:
-            information: of each edge, shape (n_edges,).
-            fractions, label_information: what training found of each kind of edges, for each weight of it, shape (layout.size,):
-                the share of its candidates that was chosen, and what the labels of its pairs share, in nats; None where it is
-                not used.
+            information: Conditional mutual information of each edge in nats, shape (n_edges,).
+            fractions: Fraction of each edge kind's training candidates that were selected, stored for each weight of the kind,
+                shape (layout.size,); None if `min_fraction` is not used.
+            label_information: Mutual information of the training labels of each edge kind in nats, stored likewise; None if
+                `pooling` is not used.
         """
         if label_information is not None:
             pooled = edge_kind_values(graph, label_information)
@@ -78,13 +81,13 @@ class EdgeSelector:
             admitted &= edge_kind_values(graph, fractions) >= self.min_fraction
         if not admitted.all():
             graph, information = graph.with_edges(np.flatnonzero(admitted)), information[admitted]
-        found = []
+        graphs = []
         for _ in range(n_graphs):
             if self.treewidth == 1:
-                keep = maximum_spanning_forest(graph.n_nodes, graph.edges, information)
+                selected = maximum_spanning_forest(graph.n_nodes, graph.edges, information)
             else:
-                keep = thin_graph(graph.n_nodes, graph.edges, information, self.treewidth)
-            found.append(graph.with_edges(keep))
+                selected = thin_graph(graph.n_nodes, graph.edges, information, self.treewidth)
+            graphs.append(graph.with_edges(selected))
             information = information.copy()
-            information[keep] *= REUSE_DISCOUNT
-        return found
+            information[selected] *= REUSE_DISCOUNT
+        return graphs

@@ -1,6 +1,6 @@
-"""Kinds of edges: the template of a factor and its key. What is known of a kind is a number for each of its weights.
+"""Edge kinds: the combinations of a factor's template and key. A value of a kind is stored once for each of its weights.
 
-So it moves with the weights to other data, whose keys have other numbers.
+Values in the layout of the weights can be transferred to other data together with the weights, even if keys are renumbered.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from relcrf.graph.reduction import ReducedGraph, TableTerms
 from relcrf.graph.weights import WeightLayout
 
 TERMS_PER_CHUNK = 1 << 22
-"""Numbers that are held at a time."""
+"""Number of terms that are processed at a time."""
 
 
 def edge_kind_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
-    """For each edge the largest value of its factors' kinds, shape (n_edges,).
+    """Return the maximum value over the kinds of each edge's factors, shape (n_edges,).
 
     Args:
-        values: shape (layout.size,), the same for all weights of a kind.
+        values: Values of the kinds, equal for all weights of a kind, shape (layout.size,).
     """
     out = np.full(graph.n_edges, -np.inf)
     for terms, group, chunk, keys in _iter_chunks(graph, TERMS_PER_CHUNK):
@@ -32,7 +32,7 @@ def edge_kind_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
 
 
 def count_kinds(graph: ReducedGraph) -> np.ndarray:
-    """Return how many factors on edges are of each kind, for each weight of it, shape (layout.size,)."""
+    """Return the number of edge factors of each kind, stored for each weight of the kind, shape (layout.size,)."""
     layout = graph.graph.layout
     out = np.zeros(layout.size)
     for _, group, _, keys in _iter_chunks(graph, TERMS_PER_CHUNK):
@@ -43,14 +43,14 @@ def count_kinds(graph: ReducedGraph) -> np.ndarray:
 
 
 def count_joint_states(graph: ReducedGraph, states: np.ndarray, k: int) -> np.ndarray:
-    """Return how often the factors over two nodes of each kind see each pair of states.
+    """Count the pairs of states of the pairwise factors of each kind.
 
     Args:
-        states: all observed, shape (n_nodes,).
-        k: the largest cardinality.
+        states: State of each node, shape (n_nodes,).
+        k: Maximum cardinality.
 
     Returns:
-        Counts, flat, shape (n_features of all blocks, k, k): of a kind in its first feature's row.
+        Flat counts, shape (n_features of all blocks, k, k); the counts of a kind are in the row of its first feature.
     """
     counts = [np.zeros(block.n_features * k * k) for block in graph.graph.layout.blocks]
     for terms, group, chunk, keys in _iter_chunks(graph, TERMS_PER_CHUNK):
@@ -66,32 +66,34 @@ def count_joint_states(graph: ReducedGraph, states: np.ndarray, k: int) -> np.nd
 
 
 def kind_information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[int, int]) -> np.ndarray:
-    """Mutual information of the two states of each kind's pairs, in nats, for each weight of it, shape (layout.size,).
+    """Return the mutual information of the states of each kind's pairs in nats, for each of its weights, shape (layout.size,).
 
     Source: Chow & Liu (1968).
 
     Args:
-        counts: see `joint_counts`.
-        n_keys: how many kinds each block has.
+        counts: See `count_joint_states`.
+        layout: Layout of the weights.
+        k: Maximum cardinality.
+        n_keys: Number of kinds by block.
     """
     tables = counts.reshape(-1, k, k)
     total = tables.sum(axis=(1, 2), keepdims=True)
     joint = np.divide(tables, total, where=total > 0.0, out=np.zeros_like(tables))
-    apart = joint.sum(axis=2, keepdims=True) * joint.sum(axis=1, keepdims=True)
-    ratio = np.divide(joint, apart, where=joint > 0.0, out=np.ones_like(joint))
-    found = np.maximum((joint * np.log(ratio)).sum(axis=(1, 2)), 0.0)
+    independent = joint.sum(axis=2, keepdims=True) * joint.sum(axis=1, keepdims=True)
+    ratio = np.divide(joint, independent, where=joint > 0.0, out=np.ones_like(joint))
+    information = np.maximum((joint * np.log(ratio)).sum(axis=(1, 2)), 0.0)
     out = np.zeros(layout.size)
     start = 0
     for number, block in enumerate(layout.blocks):
         width = block.n_features // n_keys.get(number, 1)
-        of_kinds = found[start : start + block.n_features : width]
-        layout.matrix(out, number)[:] = np.repeat(of_kinds, width)[:, None]
+        kind_values = information[start : start + block.n_features : width]
+        layout.matrix(out, number)[:] = np.repeat(kind_values, width)[:, None]
         start += block.n_features
     return out
 
 
 def _iter_chunks(graph: ReducedGraph, size: int) -> Iterator[tuple[TableTerms, FactorGroup, slice, np.ndarray]]:
-    """Some factors on edges after others: their terms, their group, which of the terms, and their keys."""
+    """Yield chunks of edge factors: their terms, factor group, slice of the terms, and keys."""
     for terms in graph.edge_terms:
         group = graph.graph.groups[terms.group]
         for start in range(0, len(terms.target), size):

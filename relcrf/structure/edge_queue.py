@@ -1,4 +1,4 @@
-"""Candidate edges that wait for a test, the most promising first, and the history of those that failed one.
+"""A priority queue of candidate edges to be tested, and the history of edges that failed a test.
 
 Source: Chaabene & Huang, edge grafting with a priority queue of candidates and a search history.
 """
@@ -13,25 +13,27 @@ from relcrf.kernels.distinct import distinct
 from relcrf.structure.pair_index import PairIndex
 
 UNTESTED_PRIORITY, HUB_PRIORITY = 0.0, -1.0
-"""Priorities; the lower one goes first. An edge that has been tested has its violation, to which being at a hub adds."""
+"""Priorities of untested edges and of edges at hubs; lower values are tested first.
+
+The priority of a tested edge is its violation, plus `HUB_PRIORITY` if it is at a hub.
+"""
 
 MAX_HISTORY = 1 << 22
-"""Failures that are remembered, those nearest to passing: 64 MiB. Before a search ends all pairs are tested once more anyhow."""
+"""Maximum size of the history, 64 MiB; edges closest to passing are retained. A final test of all pairs covers the others."""
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeQueue:
-    """A priority queue over all pairs of some spaces, of which only those that are not in their first order take memory.
+    """A priority queue over all pairs of some spaces; memory is used only for pairs that differ from the initial order.
 
-    The pairs that no test has seen wait in the order of a permutation, from `cursor` on; all others that wait are listed.
-
-    Methods that need the numbers and the order of the pairs take `numbers`.
+    Untested pairs are queued in the order of a permutation, from `cursor` on, and are not stored. All other queued pairs are
+    stored in `waiting`. Methods that depend on the numbers and the order of the pairs have the parameter `pair_index`.
 
     Args:
-        cursor: how far the permutation has been gone through.
-        waiting, priority: what goes before the rest of the permutation, ascending by priority, shape (n,).
-        failed, violation: the history, in any order: how far each was from passing; below 0 it had passed.
-        hubs: ends whose unseen pairs have been listed.
+        cursor: Position in the permutation.
+        waiting, priority: Pairs that precede the rest of the permutation, and their priorities, ascending, shape (n,).
+        failed, violation: The history in any order, and the distance of each pair from passing; negative if it passed.
+        hubs: Ends whose untested pairs are stored in `waiting`.
     """
 
     cursor: int
@@ -43,45 +45,45 @@ class EdgeQueue:
 
     @classmethod
     def untested(cls) -> EdgeQueue:
-        """Return the queue in which no pair has been seen."""
-        none, nothing = np.empty(0, dtype=np.int64), np.empty(0)
-        return cls(0, none, nothing, none, nothing, none)
+        """Return the initial queue, in which all pairs are untested."""
+        no_pairs, no_values = np.empty(0, dtype=np.int64), np.empty(0)
+        return cls(0, no_pairs, no_values, no_pairs, no_values, no_pairs)
 
     def is_fully_listed(self, pair_index: PairIndex) -> bool:
-        """Return whether every pair has had a test or waits for one in the list."""
+        """Return True if the permutation is used up, so that every untested pair is in `waiting`."""
         return self.cursor >= pair_index.size
 
     def is_empty(self, pair_index: PairIndex) -> bool:
-        """Return whether no pair waits."""
+        """Return True if the queue is empty; the history may not be."""
         return self.is_fully_listed(pair_index) and not len(self.waiting)
 
     @property
     def has_promising_pairs(self) -> bool:
-        """Whether something waits, or is in the history, that had passed its last test; at a hub, or that was near to it."""
+        """Return True if a queued pair has a negative priority, or a pair of the history passed its last test."""
         return bool((self.priority < 0.0).any() or (self.violation < 0.0).any())
 
     def pop(self, n: int, pair_index: PairIndex) -> tuple[np.ndarray, np.ndarray, EdgeQueue]:
-        """The first `n` pairs and their priorities, fewer at the end, and the queue without them."""
-        first, cursor = [self.waiting[:n]], self.cursor
-        missing = n - len(first[0])
-        while missing > 0 and cursor < pair_index.size:
-            places = np.arange(cursor, min(cursor + missing, pair_index.size))
-            unseen = pair_index.search_order(places)
-            unseen = unseen[~_touches_ends(pair_index, unseen, self.hubs)]
-            first.append(unseen)
-            cursor, missing = cursor + len(places), missing - len(unseen)
-        pairs = np.concatenate(first)
-        priority = np.concatenate((self.priority[:n], np.full(len(pairs) - len(first[0]), UNTESTED_PRIORITY)))
+        """Return the first `n` pairs (fewer at the end), their priorities, and the queue without them."""
+        chunks, cursor = [self.waiting[:n]], self.cursor
+        n_missing = n - len(chunks[0])
+        while n_missing > 0 and cursor < pair_index.size:
+            positions = np.arange(cursor, min(cursor + n_missing, pair_index.size))
+            untested = pair_index.search_order(positions)
+            untested = untested[~_touches_ends(pair_index, untested, self.hubs)]
+            chunks.append(untested)
+            cursor, n_missing = cursor + len(positions), n_missing - len(untested)
+        pairs = np.concatenate(chunks)
+        priority = np.concatenate((self.priority[:n], np.full(len(pairs) - len(chunks[0]), UNTESTED_PRIORITY)))
         return pairs, priority, replace(self, cursor=cursor, waiting=self.waiting[n:], priority=self.priority[n:])
 
     def with_waiting(self, pairs: np.ndarray, priority: np.ndarray) -> EdgeQueue:
-        """With more that wait; of one priority, those that have waited go first."""
-        every, ranks = np.concatenate((self.waiting, pairs)), np.concatenate((self.priority, priority))
-        order = np.argsort(ranks, kind="stable")
-        return replace(self, waiting=every[order], priority=ranks[order])
+        """Return the queue with additional pairs; of equal priorities, pairs that were queued earlier come first."""
+        all_pairs, priorities = np.concatenate((self.waiting, pairs)), np.concatenate((self.priority, priority))
+        order = np.argsort(priorities, kind="stable")
+        return replace(self, waiting=all_pairs[order], priority=priorities[order])
 
     def with_failed(self, pairs: np.ndarray, violation: np.ndarray) -> EdgeQueue:
-        """With more in the history."""
+        """Return the queue with pairs added to the history."""
         failed, distance = np.concatenate((self.failed, pairs)), np.concatenate((self.violation, violation))
         if len(failed) > 2 * MAX_HISTORY:
             nearest = np.sort(np.argpartition(distance, MAX_HISTORY)[:MAX_HISTORY])
@@ -89,36 +91,37 @@ class EdgeQueue:
         return replace(self, failed=failed, violation=distance)
 
     def requeue_history(self, pair_index: PairIndex) -> EdgeQueue:
-        """With the history waiting again."""
+        """Return the queue with all pairs of the history queued again."""
         priority = self.violation + HUB_PRIORITY * _touches_ends(pair_index, self.failed, self.hubs)
         emptied = replace(self, failed=self.failed[:0], violation=self.violation[:0])
         return emptied.with_waiting(self.failed, priority)
 
     def with_hubs(self, ends: np.ndarray, pair_index: PairIndex) -> EdgeQueue:
-        """With all unseen pairs at some ends, which become hubs, in the list; those in it move forward."""
-        new = np.setdiff1d(ends, self.hubs)
-        if not len(new):
+        """Return the queue with some ends marked as hubs: their untested pairs are stored and their priorities lowered."""
+        new_hubs = np.setdiff1d(ends, self.hubs)
+        if not len(new_hubs):
             return self
-        at_new = distinct(np.concatenate([pair_index.pairs_at(int(end)) for end in new]))
-        unseen = (pair_index.search_order.inverse(at_new) >= self.cursor) & ~_touches_ends(
-            pair_index, at_new, self.hubs
+        hub_pairs = distinct(np.concatenate([pair_index.pairs_at(int(end)) for end in new_hubs]))
+        is_untested = (pair_index.search_order.inverse(hub_pairs) >= self.cursor) & ~_touches_ends(
+            pair_index, hub_pairs, self.hubs
         )
-        at_new = at_new[unseen]
-        # In the order in which they would have come.
-        at_new = at_new[np.argsort(pair_index.search_order.inverse(at_new))]
-        moved: np.ndarray = _touches_ends(pair_index, self.waiting, new) & ~_touches_ends(
+        hub_pairs = hub_pairs[is_untested]
+        # Preserve the order of the permutation.
+        hub_pairs = hub_pairs[np.argsort(pair_index.search_order.inverse(hub_pairs))]
+        is_moved: np.ndarray = _touches_ends(pair_index, self.waiting, new_hubs) & ~_touches_ends(
             pair_index, self.waiting, self.hubs
         )
-        priority = self.priority + HUB_PRIORITY * moved
+        priority = self.priority + HUB_PRIORITY * is_moved
         order = np.argsort(priority, kind="stable")
-        sorted_again = replace(self, waiting=self.waiting[order], priority=priority[order])
+        sorted_queue = replace(self, waiting=self.waiting[order], priority=priority[order])
         return replace(
-            sorted_again.with_waiting(at_new, np.full(len(at_new), HUB_PRIORITY)), hubs=np.concatenate((self.hubs, new))
+            sorted_queue.with_waiting(hub_pairs, np.full(len(hub_pairs), HUB_PRIORITY)),
+            hubs=np.concatenate((self.hubs, new_hubs)),
         )
 
 
 def _touches_ends(pair_index: PairIndex, pairs: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return which pairs have one of some ends, bool."""
+    """Return a mask of the pairs that have one of some ends, bool."""
     if not len(ends):
         return np.zeros(len(pairs), dtype=bool)
     return np.asarray(np.isin(pair_index.ends(pairs), ends).any(axis=1))

@@ -1,4 +1,4 @@
-"""What chosen candidates are worth: how much less probable the labels would be without each, and how often it holds."""
+"""Gains of the selected candidates: the loss of label log likelihood without each candidate, and its support."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from relcrf.learning.literal_likelihood import LiteralLikelihood
 
 @dataclass(frozen=True)
 class CandidateGains:
-    """Of each chosen candidate, shape (n_chosen,).
+    """The gain and the support of each selected candidate, shape (n_chosen,).
 
     Args:
-        gain: log pseudo-likelihood of the labels, less that with the candidate's weight set to 0 and all else as it is; nats.
-        support: samples in which it holds.
+        gain: Log pseudo-likelihood of the labels minus that with the candidate's weight set to 0, in nats.
+        support: Number of samples in which the candidate is true.
     """
 
     gain: np.ndarray
@@ -25,48 +25,52 @@ class CandidateGains:
 
 
 def candidate_gains(model: LiteralLikelihood, point: np.ndarray) -> CandidateGains:
-    """What the chosen candidates of a model are worth at some weights."""
+    """Compute the gains of the selected candidates of a model at the given weights."""
     gain, support = np.zeros(len(model.chosen)), np.zeros(len(model.chosen))
     probability = model.residual(point)[1] + model.observed
     for number, space in enumerate(model.spaces):
-        places, sides = model.chosen.indices_in_space(number), space.sides
-        *cells, which = space.matching_cells(model.chosen.pairs(places))
+        indices, sides = model.chosen.indices_in_space(number), space.sides
+        *cells, index = space.matching_cells(model.chosen.pairs(indices))
         literals = [side.variable[cell] for side, cell in zip(sides, cells, strict=True)]
-        holds = [model.truth_values[literal] for literal in literals]
-        support[places] = np.bincount(which, reduce(np.multiply, holds), minlength=len(places))
-        others = [reduce(np.multiply, holds[:k] + holds[k + 1 :]) for k in range(len(sides))]
-        score = np.concatenate(others) * np.tile(point[model.n_base + places][which], len(sides))
-        literal, candidate = np.concatenate(literals), np.tile(which, len(sides))
-        # A variable without a label is a neighbour and no target.
+        truth_values = [model.truth_values[literal] for literal in literals]
+        support[indices] = np.bincount(index, reduce(np.multiply, truth_values), minlength=len(indices))
+        others = [reduce(np.multiply, truth_values[:k] + truth_values[k + 1 :]) for k in range(len(sides))]
+        score = np.concatenate(others) * np.tile(point[model.n_base + indices][index], len(sides))
+        literal, candidate = np.concatenate(literals), np.tile(index, len(sides))
+        # A variable without a label only acts as a neighbour, not as a target.
         target = literal % model.literals.n_variables < model.literals.n_nodes
-        change, of = _likelihood_changes(model, probability, candidate[target], literal[target], score[target])
-        gain[places] = np.bincount(of, change, minlength=len(places))
+        change, changed_candidate = _likelihood_changes(
+            model, probability, candidate[target], literal[target], score[target]
+        )
+        gain[indices] = np.bincount(changed_candidate, change, minlength=len(indices))
     return CandidateGains(gain, support)
 
 
 def _likelihood_changes(
     model: LiteralLikelihood, probability: np.ndarray, candidate: np.ndarray, literal: np.ndarray, score: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each node that a candidate acts on, how much more probable its label is with the candidate; and the candidate.
+    """Return the change of a label's log likelihood due to a candidate for each affected node, and the candidate.
 
     Args:
-        probability: flat node tables of all states, with all candidates.
-        candidate, literal, score: what candidates add to the scores of literals, shape (n,) each.
+        probability: Flat node marginals with all candidates.
+        candidate, literal, score: Contributions of candidates to the scores of literals, shape (n,) each.
     """
     literals, base = model.literals, model.base
     kind, node = np.divmod(literal, literals.n_variables)
-    distinct, place = np.unique(candidate.astype(np.int64) * literals.n_nodes + node, return_inverse=True)
-    of, at = np.divmod(distinct, max(literals.n_nodes, 1))
-    start = offsets(base.cardinality[at])
+    distinct, pair = np.unique(candidate.astype(np.int64) * literals.n_nodes + node, return_inverse=True)
+    affected_candidate, affected_node = np.divmod(distinct, max(literals.n_nodes, 1))
+    start = offsets(base.cardinality[affected_node])
     scores = np.zeros(start[-1])
     for number, truth in enumerate(literals.truth_tables):
-        here = kind == number
+        selected = kind == number
         for state in np.flatnonzero(truth):
-            scores += np.bincount(start[place[here]] + state, score[here], minlength=len(scores))
-    states = np.repeat(base.state_start[at] - start[:-1], np.diff(start)) + np.arange(len(scores))
+            scores += np.bincount(start[pair[selected]] + state, score[selected], minlength=len(scores))
+    states = np.repeat(base.state_start[affected_node] - start[:-1], np.diff(start)) + np.arange(len(scores))
     if not len(states):
-        return np.empty(0), of
-    # Without the candidate a state's odds are those of now over exp(score).
-    with np.errstate(divide="ignore"):  # a probability may have been rounded to 0
-        left = np.log(probability[states]) - scores
-    return np.logaddexp.reduceat(left, start[:-1]) + np.add.reduceat(scores * model.observed[states], start[:-1]), of
+        return np.empty(0), affected_candidate
+    # Without the candidate, the unnormalised probability of a state is divided by exp(score).
+    with np.errstate(divide="ignore"):  # probabilities may be rounded to 0
+        log_weights = np.log(probability[states]) - scores
+    return np.logaddexp.reduceat(log_weights, start[:-1]) + np.add.reduceat(
+        scores * model.observed[states], start[:-1]
+    ), affected_candidate

@@ -1,4 +1,4 @@
-"""Contrastive feature induction: the candidates along which the objective is steepest, from errors and signals of literals.
+"""Contrastive feature induction: selection of the candidates with the largest gradients from errors and signals of literals.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
 equations 13 and 14; Grafting: Perkins, Lacker & Theiler (2003).
@@ -22,27 +22,27 @@ from relcrf.structure.edge_queue import EdgeQueue
 from relcrf.structure.scores import CandidateScorer
 
 BIN_EDGES = np.round(np.linspace(-1.0, 1.0, 101), 2)
-"""Bins of histograms: errors and signals are differences of probabilities."""
+"""Bin edges of histograms; errors and signals are differences of probabilities."""
 
 
 @dataclass(frozen=True)
 class ContrastiveInduction(AbstractActivation):
-    """Takes the candidates with the largest gradients beyond their l1, from the errors and the signals of literals.
+    """Contrastive feature induction: add the candidates with the largest gradients above their l1.
 
-    A literal's error is its probability less whether it holds; its signal is whether it holds, less how often it does among the
-    samples of its key. The gradient of a pair is `sum over samples of signal_A error_B + error_A signal_B` where the errors
-    of each key add up to 0, as they do once the weights of single literals have converged without a penalty. So only
-    samples count in which one literal has a large error and the other a large signal, and the rest is left out.
+    The error of a literal is its probability minus its truth value. Its signal is its truth value minus the mean truth value over
+    the samples of its key. The gradient of a pair is `sum over samples of signal_A error_B + error_A signal_B` if the errors of
+    each key sum to 0, which is the case when the weights of single literals have converged without a penalty. The sum is
+    therefore restricted to samples with a large error of one literal and a large signal of the other.
 
-    A pair that stands in the model is a composite literal, which a third one may join (equation 14): a triple's gradient is
-    `sum over samples of error_AB x_C + x_AB error_C`. Here whether a literal holds is its own signal, with no mean taken off:
-    the errors of a composite add up to the gradient of its pair, which a penalty keeps from 0; and a conjunction is seldom
-    true, so that it has fewer large entries without its mean. With thresholds of 0 that is exact at any weights.
+    A pair in the model is a composite literal, which a third literal can extend (equation 14). The gradient of a triple is
+    `sum over samples of error_AB x_C + x_AB error_C`, with uncentred truth values as signals, for two reasons: the errors of a
+    composite sum to the gradient of its pair, which is not 0 under a penalty; and a conjunction is rarely true, so that the
+    uncentred values have fewer large entries. With thresholds of 0 this is exact at any weights.
 
     Args:
-        max_added: how many join at a time.
-        error_threshold, signal_threshold: what is no larger is left out. With both 0 nothing is, and gradients are exact.
-        exhaustive: as dense products, all that there are; thresholds do not act.
+        max_added: Maximum number of candidates to add at a time.
+        error_threshold, signal_threshold: Smaller errors and signals are ignored. With both at 0, gradients are exact.
+        exhaustive: If True, compute all gradients by dense products; thresholds are not used.
     """
 
     max_added: int = 50
@@ -53,13 +53,13 @@ class ContrastiveInduction(AbstractActivation):
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def choose(self, tests: CandidateScorer, queue: EdgeQueue) -> ActivationResult:
-        model = tests.model
+    def choose(self, scorer: CandidateScorer, queue: EdgeQueue) -> ActivationResult:
+        model = scorer.model
         assert isinstance(model, AbstractLiteralObjective)
-        errors, signals = model.errors_and_signals(tests.point)
-        joining, _ = self.best_candidates(model, tests.point, errors, signals, tests.l1)
-        gradient = model.candidate_gradient(joining, errors, signals)
-        return ActivationResult(joining, gradient, queue, is_exhausted=not len(joining))
+        errors, signals = model.errors_and_signals(scorer.point)
+        candidates, _ = self.best_candidates(model, scorer.point, errors, signals, scorer.l1)
+        gradient = model.candidate_gradient(candidates, errors, signals)
+        return ActivationResult(candidates, gradient, queue, is_exhausted=not len(candidates))
 
     def best_candidates(
         self,
@@ -69,47 +69,49 @@ class ContrastiveInduction(AbstractActivation):
         truth_values: np.ndarray,
         min_gradients: Sequence[float],
     ) -> tuple[CandidateSet, np.ndarray]:
-        """Return the candidates that are not in the model, by the size of their gradients, and these as they were estimated.
+        """Return the candidates with the largest absolute gradients that are not in the model, and the estimated gradients.
 
         Args:
-            errors, truth_values: see `AbstractLiteralObjective.errors_and_signals`, at the point.
-            min_gradients: for each space what a gradient must be larger than.
+            errors, truth_values: See `AbstractLiteralObjective.errors_and_signals`.
+            min_gradients: Exclusive lower bound of the absolute gradient for each space.
         """
-        places = [model.chosen.indices_in_space(number) for number in range(len(model.spaces))]
-        standing = [model.chosen.pairs(at[point[model.n_base + at] != 0.0]) for at in places]
-        found, gradients = [], []
+        chosen_indices = [model.chosen.indices_in_space(number) for number in range(len(model.spaces))]
+        nonzero_pairs = [
+            model.chosen.pairs(indices[point[model.n_base + indices] != 0.0]) for indices in chosen_indices
+        ]
+        rows_by_space, gradients = [], []
         for number, space in enumerate(model.spaces):
-            known = model.chosen.pairs(places[number])
-            n = self.max_added + len(known)
+            chosen_pairs = model.chosen.pairs(chosen_indices[number])
+            n = self.max_added + len(chosen_pairs)
             if isinstance(space, TripleSpace):
-                grown = [space.candidate_pairs(k, standing) for k in range(3)]
+                parent_pairs = [space.candidate_pairs(k, nonzero_pairs) for k in range(3)]
                 first, second, gradient = self._best_triples(
-                    model, space, grown, errors, truth_values, min_gradients[number], n
+                    model, space, parent_pairs, errors, truth_values, min_gradients[number], n
                 )
             else:
                 first, second, gradient = self._best_pairs(space, errors, truth_values, min_gradients[number], n)
-            width = np.int64(space.sides[-1].n_keys)  # keys of pairs are int32, and their products are not
-            new = ~np.isin(first * width + second, known[:, 0] * width + known[:, 1])
-            found.append(np.stack((np.full(int(new.sum()), number), first[new], second[new])))
-            gradients.append(gradient[new])
-        rows = np.concatenate([np.empty((3, 0), dtype=np.int64), *found], axis=1)
+            width = np.int64(space.sides[-1].n_keys)  # keys are int32; pair codes need 64 bits
+            is_new = ~np.isin(first * width + second, chosen_pairs[:, 0] * width + chosen_pairs[:, 1])
+            rows_by_space.append(np.stack((np.full(int(is_new.sum()), number), first[is_new], second[is_new])))
+            gradients.append(gradient[is_new])
+        rows = np.concatenate([np.empty((3, 0), dtype=np.int64), *rows_by_space], axis=1)
         gradient = np.concatenate([np.empty(0), *gradients])
         order = np.lexsort((*rows[::-1], -np.abs(gradient)))[: self.max_added]
         return CandidateSet(rows[:, order]), gradient[order]
 
     def histograms(self, model: AbstractLiteralObjective, point: np.ndarray) -> dict[str, Histogram]:
-        """Return the histograms `errors` and `signals` of all cells of a model's spaces, with what is beyond the thresholds.
+        """Return histograms of the errors and signals of all cells of a model's spaces, with counts beyond the thresholds.
 
         Args:
-            point: shape (n_base + n_chosen,).
+            point: Weights, shape (n_base + n_chosen,).
         """
-        errors, holds = model.errors_and_signals(point)
+        errors, truth_values = model.errors_and_signals(point)
         sides = [side for space in model.spaces for side in space.sides]
-        least_error, least_signal = (None, None) if self.exhaustive else (self.error_threshold, self.signal_threshold)
-        signals = (holds[side.variable] - key_means(side, holds[side.variable])[side.key] for side in sides)
+        error_threshold, signal_threshold = (None, None) if self.exhaustive else (self.error_threshold, self.signal_threshold)
+        signals = (truth_values[side.variable] - key_means(side, truth_values[side.variable])[side.key] for side in sides)
         return {
-            "errors": Histogram.from_chunks((errors[side.variable] for side in sides), BIN_EDGES, least_error),
-            "signals": Histogram.from_chunks(signals, BIN_EDGES, least_signal),
+            "errors": Histogram.from_chunks((errors[side.variable] for side in sides), BIN_EDGES, error_threshold),
+            "signals": Histogram.from_chunks(signals, BIN_EDGES, signal_threshold),
         }
 
     def _best_pairs(
@@ -120,7 +122,7 @@ class ContrastiveInduction(AbstractActivation):
         min_gradient: float,
         n: int,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The keys of the best candidates of a space, those in the model among them, and their gradients."""
+        """Return the keys of the best candidates of a space, including those in the model, and their gradients."""
         relation, sides = int(space.relation), space.sides
         if self.exhaustive:
             a, b, c, d = (
@@ -145,20 +147,20 @@ class ContrastiveInduction(AbstractActivation):
         min_gradient: float,
         n: int,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same of triples that grow from pairs: a composite and a literal each, whichever of the three that is.
+        """Return the best triples that extend a pair by any of the three literals, as `_best_pairs` does.
 
         Args:
-            parent_pairs: for each of the three literals the composites of the two others, as pairs of their keys, shape (n, 2).
+            parent_pairs: For each of the three literals, the pairs of keys of the other two that form composites, shape (n, 2).
         """
         thresholds = (0.0, 0.0) if self.exhaustive else (self.error_threshold, self.signal_threshold)
         found, gradients = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
         for k, pairs in enumerate(parent_pairs):
             if not len(pairs):
                 continue
-            one, other = (side for place, side in enumerate(space.sides) if place != k)
-            made = CompositeLiterals.from_pairs(one, other, space.n_samples, pairs, len(truth_values))
-            values = model.composite_errors(made, errors, truth_values)
-            error, signal = _large_errors_and_truth(made.side, *values, thresholds, None)
+            first, second = (side for position, side in enumerate(space.sides) if position != k)
+            composites = CompositeLiterals.from_pairs(first, second, space.n_samples, pairs, len(truth_values))
+            values = model.composite_errors(composites, errors, truth_values)
+            error, signal = _large_errors_and_truth(composites.side, *values, thresholds, None)
             third_error, third_signal = _large_errors_and_truth(
                 space.sides[k].by_sample, *values, thresholds, space.n_samples
             )
@@ -170,27 +172,27 @@ class ContrastiveInduction(AbstractActivation):
         return _deduplicate(np.concatenate(found), np.concatenate(gradients))
 
     def _large_errors(self, side: CandidateSide, errors: np.ndarray, n_samples: int | None) -> SparseMatrix:
-        """The large errors of a side, by key, or by sample where their number is given."""
+        """Return the large errors of a side as a sparse matrix by key, or by sample if `n_samples` is given."""
         cells = side if n_samples is None else side.by_sample
         return _large_entries(cells, errors[cells.variable], self.error_threshold, n_samples)
 
     def _large_signals(self, side: CandidateSide, truth_values: np.ndarray, n_samples: int | None) -> SparseMatrix:
-        """The large signals of a side, likewise. Those of labels stay the same from round to round, and are kept."""
-        known = self._signal_cache.get((id(side), n_samples))
-        if known is not None and known[0] is truth_values:
-            return known[1]
+        """Return the large signals of a side, in the form of `_large_errors`; signals are cached for unchanged truth values."""
+        cached = self._signal_cache.get((id(side), n_samples))
+        if cached is not None and cached[0] is truth_values:
+            return cached[1]
         cells, means = side, key_means(side, truth_values[side.variable])
         key = side.key
         if n_samples is not None:
             cells = side.by_sample
             key = cells.sample
-        found = _large_entries(cells, truth_values[cells.variable] - means[key], self.signal_threshold, n_samples)
-        self._signal_cache[id(side), n_samples] = truth_values, found, side
-        return found
+        large = _large_entries(cells, truth_values[cells.variable] - means[key], self.signal_threshold, n_samples)
+        self._signal_cache[id(side), n_samples] = truth_values, large, side
+        return large
 
 
 def _deduplicate(pairs: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Candidates that may stand several times, shape (n, 2), each once with the largest of its gradients."""
+    """Return each distinct candidate once, with the largest of its gradients in absolute value; `pairs` has shape (n, 2)."""
     order = np.lexsort((-np.abs(gradient), pairs[:, 1], pairs[:, 0]))
     pairs, gradient = pairs[order], gradient[order]
     new = np.ones(len(pairs), dtype=bool)
@@ -199,14 +201,14 @@ def _deduplicate(pairs: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _dense_matrix(side: CandidateSide, values: np.ndarray, n_samples: int) -> np.ndarray:
-    """The cells of a side as a dense matrix, shape (n_samples, n_keys)."""
+    """Return values of a side's cells as a dense matrix, shape (n_samples, n_keys)."""
     out = np.zeros((n_samples, side.n_keys))
     out[side.sample, side.key] = values
     return out
 
 
 def key_means(side: CandidateSide, values: np.ndarray) -> np.ndarray:
-    """The mean of the values of each key's cells, shape (n_keys,)."""
+    """Return the mean of the values of each key's cells, shape (n_keys,)."""
     sizes = np.diff(side.start)
     totals = np.add.reduceat(np.append(values, values.dtype.type(0)), np.minimum(side.start[:-1], len(values)))
     means = np.divide(totals, sizes, where=sizes > 0, out=np.zeros(len(sizes)))
@@ -220,7 +222,7 @@ def _large_errors_and_truth(
     thresholds: tuple[float, float],
     n_rows: int | None,
 ) -> tuple[SparseMatrix, SparseMatrix]:
-    """The large errors of some cells, and where their literals hold."""
+    """Return the large errors and the large truth values of some cells as sparse matrices."""
     return (
         _large_entries(cells, errors[cells.variable], thresholds[0], n_rows),
         _large_entries(cells, truth_values[cells.variable], thresholds[1], n_rows),
@@ -228,10 +230,10 @@ def _large_errors_and_truth(
 
 
 def _large_entries(cells: CandidateSide, values: np.ndarray, threshold: float, n_rows: int | None) -> SparseMatrix:
-    """The cells with larger values than the least, as a matrix.
+    """Return the cells with absolute values above the threshold as a sparse matrix.
 
     Args:
-        n_rows: how many rows it has at least; rows beyond the cells' are empty.
+        n_rows: Minimum number of rows; additional rows are empty.
     """
     kept = np.abs(values) > threshold
     start = offsets(kept)[cells.start].astype(np.int64)

@@ -1,4 +1,4 @@
-"""All pairs of keys of some spaces by number, in an order that looks random, though nothing is stored of it."""
+"""Numbering of all pairs of keys of some spaces, and a pseudorandom order of the pairs that is not stored."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace
 from relcrf.kernels.distinct import distinct
 
 FEISTEL_ROUNDS = 4
-"""Of the Feistel network; three mix numbers well already (Luby & Rackoff 1988)."""
+"""Number of rounds of the Feistel network; three suffice for a pseudorandom permutation (Luby & Rackoff 1988)."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairIndex:
-    """The pairs of keys of several spaces, numbered space by space; and their keys as *ends*, numbered likewise.
+    """A numbering of the pairs of keys of several spaces, and of their keys, which are called *ends*.
 
-    Where the two sides of a space have the same keys, as its relation tells, a key is one end, else each side has its own.
+    Pairs and ends are numbered space by space. If the relation of a space implies that its sides have the same keys, a key is a
+    single end; otherwise each side has separate ends.
 
     Args:
-        seed: of the order in which they are searched.
+        spaces: Pair spaces.
+        seed: Seed of the search order.
     """
 
     spaces: tuple[PairSpace, ...]
@@ -31,12 +33,12 @@ class PairIndex:
 
     @cached_property
     def search_order(self) -> FeistelPermutation:
-        """Return the order in which the pairs are searched."""
+        """Return the permutation that defines the order in which the pairs are tested."""
         return FeistelPermutation(self.size, self.seed)
 
     @cached_property
     def start(self) -> np.ndarray:
-        """Where the pairs of each space begin, and their number in all, shape (n_spaces + 1,), int64."""
+        """Return the offset of each space's pairs, and the total number of pairs, shape (n_spaces + 1,), int64."""
         return offsets([space.n_pairs for space in self.spaces])
 
     @property
@@ -45,12 +47,12 @@ class PairIndex:
 
     @cached_property
     def _end_start(self) -> np.ndarray:
-        """Where the ends of each space's two sides begin, and their number, shape (n_spaces + 1, 2)."""
+        """Return the offset of the ends of each space's two sides, and the number of ends, shape (n_spaces + 1, 2)."""
         out, n = [], 0
         for space in self.spaces:
-            shared = space.relation != KeyRelation.ANY
-            out.append((n, n if shared else n + space.first.n_keys))
-            n += space.second.n_keys if shared else space.first.n_keys + space.second.n_keys
+            has_shared_keys = space.relation != KeyRelation.ANY
+            out.append((n, n if has_shared_keys else n + space.first.n_keys))
+            n += space.second.n_keys if has_shared_keys else space.first.n_keys + space.second.n_keys
         return np.array([*out, (n, n)], dtype=np.int64)
 
     @property
@@ -58,31 +60,31 @@ class PairIndex:
         return int(self._end_start[-1, 0])
 
     def decode(self, numbers: np.ndarray) -> CandidateSet:
-        """The pairs of some numbers, shape (n,)."""
+        """Return the candidates with some numbers, shape (n,)."""
         space = np.searchsorted(self.start, numbers, side="right") - 1
         keys = np.empty((len(numbers), 2), dtype=np.int64)
-        for number, one in enumerate(self.spaces):
-            here = space == number
-            keys[here] = _unrank_pairs(one, numbers[here] - self.start[number])
+        for number, each_space in enumerate(self.spaces):
+            in_space = space == number
+            keys[in_space] = _unrank_pairs(each_space, numbers[in_space] - self.start[number])
         return CandidateSet(np.stack((space, keys[:, 0], keys[:, 1])))
 
     def encode(self, candidates: CandidateSet) -> np.ndarray:
-        """The inverse of `candidates`, shape (n,), int64."""
+        """Return the numbers of some candidates, shape (n,), int64; the inverse of `decode`."""
         out = np.empty(len(candidates), dtype=np.int64)
         for number, space in enumerate(self.spaces):
-            places = candidates.indices_in_space(number)
-            out[places] = self.start[number] + _rank_pairs(space, candidates.pairs(places))
+            indices = candidates.indices_in_space(number)
+            out[indices] = self.start[number] + _rank_pairs(space, candidates.pairs(indices))
         return out
 
     def ends(self, numbers: np.ndarray) -> np.ndarray:
-        """The two ends of each pair, shape (n, 2)."""
-        found = self.decode(numbers)
-        out: np.ndarray = self._end_start[found.space] + np.stack((found.first, found.second), axis=1)
+        """Return the two ends of each pair, shape (n, 2)."""
+        candidates = self.decode(numbers)
+        out: np.ndarray = self._end_start[candidates.space] + np.stack((candidates.first, candidates.second), axis=1)
         return out
 
     def pairs_at(self, end: int) -> np.ndarray:
-        """The numbers of all pairs with some end, ascending."""
-        found = [np.empty(0, dtype=np.int64)]
+        """Return the numbers of all pairs with a given end, ascending."""
+        numbers = [np.empty(0, dtype=np.int64)]
         for number, space in enumerate(self.spaces):
             for side, n_own, n_other in (
                 (0, space.first.n_keys, space.second.n_keys),
@@ -94,28 +96,28 @@ class PairIndex:
                 others = np.arange(n_other)
                 pairs = np.stack((np.full(n_other, key), others), axis=1)[:, :: 1 - 2 * side]
                 pairs = pairs[space.relation.allows(pairs[:, 0], pairs[:, 1])]
-                found.append(self.start[number] + _rank_pairs(space, pairs))
-        return distinct(np.concatenate(found))
+                numbers.append(self.start[number] + _rank_pairs(space, pairs))
+        return distinct(np.concatenate(numbers))
 
     @cached_property
     def n_partners(self) -> np.ndarray:
-        """How many other ends each end could be joined with, shape (n_ends,)."""
+        """Return the number of possible partners of each end, at least 1, shape (n_ends,)."""
         out = np.empty(self.n_ends)
         for number, space in enumerate(self.spaces):
-            alike = int(space.relation != KeyRelation.ANY)
+            has_shared_keys = int(space.relation != KeyRelation.ANY)
             for side, n_own, n_other in (
                 (0, space.first.n_keys, space.second.n_keys),
                 (1, space.second.n_keys, space.first.n_keys),
             ):
                 begin = self._end_start[number, side]
-                out[begin : begin + n_own] = max(n_other - alike, 1)
+                out[begin : begin + n_own] = max(n_other - has_shared_keys, 1)
         return out
 
 
 def _unrank_pairs(space: PairSpace, ranks: np.ndarray) -> np.ndarray:
-    """The pairs of keys of one space, by their ranks, shape (n, 2)."""
+    """Return the pairs of keys with some ranks in a space, shape (n, 2)."""
     if space.relation == KeyRelation.ASCENDING:
-        # Pairs (s, t), s < t, have rank t (t - 1) / 2 + s; the root may be off by one for the largest.
+        # The pair (s, t), s < t, has rank t (t - 1) / 2 + s; rounding of the root can be off by one for large ranks.
         t = ((1.0 + np.sqrt(1.0 + 8.0 * ranks)) / 2.0).astype(np.int64)
         t -= t * (t - 1) // 2 > ranks
         t += t * (t + 1) // 2 <= ranks
@@ -126,7 +128,7 @@ def _unrank_pairs(space: PairSpace, ranks: np.ndarray) -> np.ndarray:
 
 
 def _rank_pairs(space: PairSpace, pairs: np.ndarray) -> np.ndarray:
-    """The inverse of `_keys`."""
+    """Return the ranks of some pairs of keys in a space, shape (n,); the inverse of `_unrank_pairs`."""
     first, second = pairs.astype(np.int64).T
     if space.relation == KeyRelation.ASCENDING:
         return np.asarray(second * (second - 1) // 2 + first)
@@ -136,10 +138,11 @@ def _rank_pairs(space: PairSpace, pairs: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FeistelPermutation:
-    """A permutation of the numbers below `size` that takes no memory: a Feistel network, walked until it is back among them.
+    """A pseudorandom permutation of 0..size-1 without stored arrays: a Feistel network with cycle walking.
 
     Args:
-        seed: another one gives another permutation.
+        size: Number of elements.
+        seed: Seed of the permutation.
     """
 
     size: int
@@ -147,19 +150,19 @@ class FeistelPermutation:
 
     @cached_property
     def _half_bits(self) -> int:
-        """Bits of half a number."""
+        """Return the number of bits of half a number."""
         return max((max(self.size - 1, 1).bit_length() + 1) // 2, 1)
 
     @cached_property
     def _round_keys(self) -> list[int]:
         return [int(key) | 1 for key in np.random.default_rng(self.seed).integers(1 << 62, size=FEISTEL_ROUNDS)]
 
-    def __call__(self, places: np.ndarray) -> np.ndarray:
-        """The numbers at some places, shape (n,), int64."""
-        return self._cycle_walk(places, self._round_keys, forward=True)
+    def __call__(self, positions: np.ndarray) -> np.ndarray:
+        """Return the numbers at some positions, shape (n,), int64."""
+        return self._cycle_walk(positions, self._round_keys, forward=True)
 
     def inverse(self, numbers: np.ndarray) -> np.ndarray:
-        """The inverse."""
+        """Return the positions of some numbers, shape (n,), int64."""
         return self._cycle_walk(numbers, self._round_keys[::-1], forward=False)
 
     def _cycle_walk(self, values: np.ndarray, keys: Sequence[int], *, forward: bool) -> np.ndarray:

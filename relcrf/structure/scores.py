@@ -1,4 +1,4 @@
-"""Scores of candidates: whether the objective would fall if a candidate that is not in a model got weights.
+"""Scores of candidates: gradient tests of whether the objective would decrease if a candidate were added to a model.
 
 Source: Chaabene & Huang; Lee, Ganapathi & Koller, Efficient structure learning of Markov networks using L1-regularization (2006).
 """
@@ -16,27 +16,30 @@ from relcrf.learning.edge_likelihood import EdgeLikelihood
 from relcrf.structure.pair_index import PairIndex
 
 EDGES_PER_BATCH = 1 << 14
-"""Edges that are tested at a time."""
+"""Number of edges that are tested at a time."""
 
 
 NULL_SAMPLE_SIZE = 512
-"""Edges of a space, drawn at random, from which the gradient by chance is estimated."""
+"""Number of random edges of a space from which the gradient under independence is estimated."""
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateScorer:
-    """The slopes of the objective along candidates that are not chosen, at one point.
+    """Gradients of the objective with respect to candidates that are not in the model, at fixed weights.
 
-    An edge's *ratio* is `|gradient| / (strength sqrt(size))`, of the gradient in its `size` weights: above 1 it is worth its
-    penalty.
+    The *ratio* of an edge is `|gradient| / (strength sqrt(size))`, where the gradient is that of its `size` weights. An edge with
+    a ratio above 1 passes the test: its addition decreases the penalised objective.
 
     Args:
-        model: with what is chosen. point: its weights.
-        l1: strengths of the spaces, each above 0.
-        score_by_counts: replaces the gradient by twice the difference between the joint states' counts and what they would be of
-            independent ends. That is the gradient where nothing is chosen; it does not depend on the point.
-        is_out_of_time: returns whether there is no time left for more tests.
-        smooth_gradient: the gradient of the smooth part at the point. opened: which weights of the chosen have joined.
+        model: The objective with the candidates selected so far.
+        pair_index: Numbering of the candidates.
+        point: Weights of the model.
+        l1: Positive penalty strength of each space.
+        score_by_counts: If True, replace the gradient by twice the difference between the counts of joint states and their
+            expectations for independent ends. This is the gradient if no candidate is selected; it does not depend on the point.
+        is_out_of_time: Returns True if the time limit for tests is exceeded.
+        smooth_gradient: Gradient of the smooth part of the objective at the point.
+        active_weights: Mask of the active weights of the selected candidates.
     """
 
     model: AbstractCandidateObjective
@@ -52,7 +55,7 @@ class CandidateScorer:
 
     @property
     def edge_model(self) -> EdgeLikelihood:
-        """Return the objective, which must be one of edges."""
+        """Return the objective, which must be an `EdgeLikelihood`."""
         assert isinstance(self.model, EdgeLikelihood)
         return self.model
 
@@ -61,11 +64,11 @@ class CandidateScorer:
         return self.pair_index.encode(self.model.chosen)
 
     def is_unchosen(self, pairs: np.ndarray) -> np.ndarray:
-        """Which pairs, by number, are not chosen, bool."""
+        """Return a mask of the pairs, given by number, that are not in the model, bool."""
         return ~np.isin(pairs, self._chosen)
 
     def iter_unchosen(self) -> Iterator[np.ndarray]:
-        """The numbers of all edges that are not chosen, ascending, `BATCH` at a time; fewer where time runs out."""
+        """Yield the numbers of all edges not in the model, ascending, in batches; stop when the time limit is exceeded."""
         for begin in range(0, self.pair_index.size, EDGES_PER_BATCH):
             if self.is_out_of_time():
                 return
@@ -73,49 +76,52 @@ class CandidateScorer:
             yield pairs[self.is_unchosen(pairs)]
 
     def ratios(self, pairs: np.ndarray) -> np.ndarray:
-        """Of some edges by number, shape (n,)."""
-        asked, out = self.pair_index.decode(pairs), np.empty(len(pairs))
+        """Return the ratios of some edges, given by number, shape (n,)."""
+        candidates, out = self.pair_index.decode(pairs), np.empty(len(pairs))
         for space, l1 in enumerate(self.l1):
-            places = asked.indices_in_space(space)
-            gradient = self._gradients(space, asked.pairs(places))
-            out[places] = np.sqrt((gradient**2).mean(axis=1)) / l1
-            passed = np.flatnonzero(out[places] > 1.0)
+            indices = candidates.indices_in_space(space)
+            gradient = self._gradients(space, candidates.pairs(indices))
+            out[indices] = np.sqrt((gradient**2).mean(axis=1)) / l1
+            passed = np.flatnonzero(out[indices] > 1.0)
             if len(passed) and not self.score_by_counts:
-                passed = passed[np.argsort(pairs[places[passed]])]
-                self._passed_gradients.append((pairs[places[passed]], gradient[passed]))
+                passed = passed[np.argsort(pairs[indices[passed]])]
+                self._passed_gradients.append((pairs[indices[passed]], gradient[passed]))
         return out
 
     def gradient(self, pairs: np.ndarray) -> np.ndarray:
-        """Of the weights of some edges, by number, one edge after the other, shape (n_weights,); what has passed is known."""
-        asked, found = self.pair_index.decode(pairs), {}
-        for known, gradient in self._passed_gradients:
-            rows = np.minimum(np.searchsorted(known, pairs), len(known) - 1)
-            for place in np.flatnonzero(known[rows] == pairs):
-                found[int(place)] = gradient[rows[place]]
+        """Return the gradient of the weights of some edges, given by number and concatenated by edge, shape (n_weights,).
+
+        Gradients of edges that passed a test are cached.
+        """
+        candidates, gradients = self.pair_index.decode(pairs), {}
+        for cached, gradient in self._passed_gradients:
+            rows = np.minimum(np.searchsorted(cached, pairs), len(cached) - 1)
+            for k in np.flatnonzero(cached[rows] == pairs):
+                gradients[int(k)] = gradient[rows[k]]
         for space in range(len(self.l1)):
-            places = [int(place) for place in asked.indices_in_space(space) if int(place) not in found]
-            if places:
-                chosen = asked.pairs(np.array(places))
-                found.update(zip(places, self.edge_model.edge_gradients(self.point, space, chosen), strict=True))
-        return np.concatenate([np.empty(0), *(found[place] for place in range(len(pairs)))])
+            indices = [int(k) for k in candidates.indices_in_space(space) if int(k) not in gradients]
+            if indices:
+                missing = candidates.pairs(np.array(indices))
+                gradients.update(zip(indices, self.edge_model.edge_gradients(self.point, space, missing), strict=True))
+        return np.concatenate([np.empty(0), *(gradients[k] for k in range(len(pairs)))])
 
     def weight_ratios(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the ratio of each weight of some edges, `|gradient| / strength`.
 
         Returns:
-            the number of the edge and that of the weight in it, shape (n_weights, 2); and the ratios, shape (n_weights,).
+            The number of the edge and the index of the weight in it, shape (n_weights, 2); and the ratios, shape (n_weights,).
         """
-        asked, rows, ratios = self.pair_index.decode(pairs), [], []
+        candidates, rows, ratios = self.pair_index.decode(pairs), [], []
         for space, l1 in enumerate(self.l1):
-            places = asked.indices_in_space(space)
-            ratio = np.abs(self._gradients(space, asked.pairs(places))) / l1
+            indices = candidates.indices_in_space(space)
+            ratio = np.abs(self._gradients(space, candidates.pairs(indices))) / l1
             row, weight = np.indices(ratio.shape).reshape(2, -1)
-            rows.append(np.column_stack((pairs[places[row]], weight)))
+            rows.append(np.column_stack((pairs[indices[row]], weight)))
             ratios.append(ratio.ravel())
         return np.concatenate(rows), np.concatenate(ratios)
 
     def _gradients(self, space: int, pairs: np.ndarray) -> np.ndarray:
-        """Of edges of one space, shape (n, n_weights)."""
+        """Return the gradients of edges of one space, shape (n, n_weights)."""
         if not len(pairs) or not self.score_by_counts:
             return self.edge_model.edge_gradients(self.point, space, pairs)
         counts = edge_joint_counts(self.edge_model, space, pairs)
@@ -126,31 +132,32 @@ class CandidateScorer:
 
 
 def edge_joint_counts(model: EdgeLikelihood, space: int, pairs: np.ndarray) -> np.ndarray:
-    """Return counts of joint states of edges of one space, shape (n, n_first_states, n_second_states), float64."""
+    """Return the counts of joint states of edges of one space, shape (n, n_first_states, n_second_states), float64."""
     shape = [len(side.truth) for side in model.spaces[space].sides]
     return model.edge_counts(space, pairs).reshape(-1, *shape).astype(np.float64)
 
 
 def null_gradient(model: EdgeLikelihood, space: int, seed: int) -> float:
-    """Estimate the root mean square of the gradient's components of edges of a space, at the model without edges.
+    """Estimate the root mean square of gradient components of a space's edges under independence, in the model without edges.
 
-    It is that of labels with the frequencies that they have if those of two ends were independent: counts of joint states then
-    have the covariance `n (diag p - p p') x (diag q - q q')`, and the gradient is twice their distance from their expectations.
+    The null hypothesis is that the labels of the two ends are independent with their observed frequencies p and q. The counts of
+    joint states then have the covariance `n (diag p - p p') x (diag q - q q')`, and the gradient is twice their deviation from
+    their expectations.
     """
-    whole = model.spaces[space]
-    numbers = PairIndex((whole,), seed)
-    if not numbers.size:
+    edge_space = model.spaces[space]
+    pair_index = PairIndex((edge_space,), seed)
+    if not pair_index.size:
         return 0.0
-    asked = numbers.decode(numbers.search_order(np.arange(min(NULL_SAMPLE_SIZE, numbers.size))))
-    counts = edge_joint_counts(model, space, asked.pairs(np.arange(len(asked))))
+    sample = pair_index.decode(pair_index.search_order(np.arange(min(NULL_SAMPLE_SIZE, pair_index.size))))
+    counts = edge_joint_counts(model, space, sample.pairs(np.arange(len(sample))))
     n = np.maximum(counts.sum(axis=(1, 2)), 1.0)
     first, second = (_covariance(counts.sum(axis=axis) / n[:, None]) for axis in (2, 1))
-    patterns = whole.patterns.reshape(*counts.shape[1:], -1)
+    patterns = edge_space.patterns.reshape(*counts.shape[1:], -1)
     squares = np.einsum("abw,cdw,eac,ebd->ew", patterns, patterns, first, second, optimize=True)
     return float(np.sqrt((4.0 * n[:, None] * squares).mean()))
 
 
 def _covariance(frequencies: np.ndarray) -> np.ndarray:
-    """Return the covariance of indicators of states with some probabilities, shape (n, k), as shape (n, k, k)."""
+    """Return the covariance of state indicators, shape (n, k, k), given state probabilities of shape (n, k)."""
     out: np.ndarray = frequencies[:, :, None] * (np.eye(frequencies.shape[1]) - frequencies[:, None, :])
     return out

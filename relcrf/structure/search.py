@@ -1,4 +1,4 @@
-"""Structure learning: candidates join a model a few at a time while their penalty keeps most of their weights at 0.
+"""Structure search: candidates are added to a model a few at a time, under a penalty that keeps most of their weights at 0.
 
 Source: Perkins, Lacker & Theiler, Grafting (2003); Lee, Ganapathi & Koller, Efficient structure learning of Markov networks using
 L1-regularization (2006); Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields
@@ -31,18 +31,20 @@ from relcrf.structure.pair_index import PairIndex
 from relcrf.structure.scores import CandidateScorer
 
 DEFAULT_STOPPING_SCALE = 1e-3
-"""Scale of the stopping rule of group L1 where there are no candidates; else it is the smallest l1 of theirs."""
+"""Scale of the group lasso's stopping rule without candidates; with candidates, their smallest l1 is used."""
 
 MinimiserFactory = Callable[[WeightGroups, np.ndarray], AbstractGrowingMinimiser]
-"""Returns an optimiser for the penalty of some groups of weights and an estimate of the Hessian's diagonal."""
+"""A function that creates an optimiser from weight groups, with penalties, and an estimate of the Hessian's diagonal."""
 
 
 @dataclass(frozen=True)
 class PenaltyStrengths:
-    """Strengths of the penalties: of each weight of the base, shape (n_base,), and of the candidates of each space.
+    """Penalty strengths of the base weights and of the candidates of each space.
 
     Args:
-        learnable: weights of the base that learning may move, bool.
+        base_l1, base_l2: Strengths of each base weight, shape (n_base,).
+        learnable: Mask of the base weights that learning may change, bool, shape (n_base,).
+        l1, l2: Strengths of the candidates by space.
     """
 
     base_l1: np.ndarray
@@ -55,11 +57,13 @@ class PenaltyStrengths:
     def from_layout(
         cls, layout: WeightLayout, spaces: Sequence[PairOrTripleSpace], l1: Sequence[float], l2: float
     ) -> PenaltyStrengths:
-        """Return the strengths of a model's declarations.
+        """Return the strengths declared by a model, with defaults.
 
         Args:
-            layout: of the base.
-            l1, l2: strengths where a space, and for `l2` a template, does not set its own; `l1` has one for each space.
+            layout: Layout of the base weights.
+            spaces: Candidate spaces.
+            l1: Default strength of each space.
+            l2: Default strength of all spaces and templates.
         """
         return cls(
             np.where(layout.learnable_mask(), layout.l1(0.0), 0.0),
@@ -71,7 +75,7 @@ class PenaltyStrengths:
 
 
 def group_lasso_factory(strengths: PenaltyStrengths, tolerance: float, max_iterations: int) -> MinimiserFactory:
-    """Return the minimiser for groups of weights; its `tolerance` is relative to the smallest l1 of a space."""
+    """Return a factory of group lasso optimisers; `tolerance` is relative to the smallest l1 of a space."""
     scale = min(strengths.l1, default=DEFAULT_STOPPING_SCALE)
     return lambda groups, diagonal: GroupLasso(
         tolerance, max_iterations=max_iterations, groups=groups, diagonal=diagonal, scale=scale
@@ -79,7 +83,7 @@ def group_lasso_factory(strengths: PenaltyStrengths, tolerance: float, max_itera
 
 
 def lasso_factory(tolerance: float, max_iterations: int, *, exact_gradient: bool) -> MinimiserFactory:
-    """Return the minimiser for groups of one weight each: OWL-QN, or where gradients are not exact, proximal descent."""
+    """Return a factory of optimisers for groups of one weight: OWL-QN, or proximal descent for inexact gradients."""
     if exact_gradient:
         return lambda groups, diagonal: Owlqn(
             tolerance, max_iterations=max_iterations, inverse_diagonal=1.0 / diagonal, l1=groups.strength
@@ -92,12 +96,14 @@ class SearchState(EarlyStoppingState):
     """The state of a search.
 
     Args:
-        chosen: candidates of the last weights. best_chosen: those of `best_point`.
-        active_weights: which weights of the chosen have joined, shape (n_weights of the chosen,), bool; the others stay 0.
-        diagonal: an estimate of the Hessian's diagonal without penalties, of the shape of `point`.
-        queue: candidates that wait for a test.
-        is_exhausted: whether nothing was left when candidates were last activated.
-        n_tests: how many candidates have been tested. seconds: how long it has taken.
+        chosen: Selected candidates, with weights in `point`.
+        best_chosen: Selected candidates of `best_point`.
+        active_weights: Mask of the active weights of the selected candidates, bool; the others stay 0.
+        diagonal: Estimate of the Hessian's diagonal without penalties, shape of `point`.
+        queue: Candidates to be tested.
+        is_exhausted: True if no candidate was left at the last activation.
+        n_tests: Number of tested candidates.
+        seconds: Elapsed time.
     """
 
     chosen: CandidateSet
@@ -118,25 +124,27 @@ class SearchState(EarlyStoppingState):
 
 @dataclass(frozen=True, eq=False)
 class StructureSearch:
-    """Rounds of activating candidates and of moving the weights.
+    """A search that alternates between the activation of candidates and the optimisation of weights.
 
-    It minimises the objective `+ sum over groups of strength |weights| + l2 / 2 |weights|^2`, where a candidate's weights are a
-    group of strength `l1 sqrt(size)`. It has converged when the optimiser has for the weights that have joined, and when no
-    other candidate passes the test at this minimum.
+    It minimises the objective `+ sum over groups of strength |weights| + l2 / 2 |weights|^2`, where the weights of a candidate
+    form a group of strength `l1 sqrt(size)`. The search has converged when the optimiser has converged for the active weights
+    and no other candidate passes the test at this minimum.
 
     Args:
-        model: the objective, with nothing chosen.
-        strengths: of the penalties.
-        make_minimiser: makes the optimiser.
-        activation: chooses what joins; None lets nothing join.
-        final_activation: chooses what joins once the optimiser has converged; None is `activation`.
-        grouped: False makes each weight a group of its own.
-        score_by_counts: how `activation` tests edges, see `CandidateScorer`; `final_activation` tests them by gradients.
-        hub_fraction: the degree centrality beyond which an end's candidates go first, as a fraction of its possible edges; None is never.
-        iterations_per_round: iterations of the optimiser in a round, at the most.
-        max_seconds: after which it stops with what there is; None is never.
-        patience: rounds without progress of held-out labels, see `update_early_stopping`.
-        seed: of the order of candidates.
+        model: Objective without candidates.
+        strengths: Penalty strengths.
+        make_minimiser: Creates the optimiser.
+        activation: Activation rule; None adds no candidates.
+        final_activation: Activation rule once the optimiser has converged; None uses `activation`.
+        grouped: False makes each weight a separate group.
+        score_by_counts: If True, `activation` tests edges by counts, see `CandidateScorer`; `final_activation` uses gradients.
+        hub_fraction: Degree centrality, as a fraction of an end's possible edges, above which the candidates of the end are
+            tested first; None disables hubs.
+        iterations_per_round: Maximum number of optimiser iterations per round.
+        max_seconds: Time limit, after which the search stops with its current state; None is unlimited.
+        patience: Number of rounds without improvement on held-out labels, see `update_early_stopping`.
+        seed: Seed of the search order.
+        clock: Returns the current time in seconds.
     """
 
     model: AbstractCandidateObjective
@@ -155,23 +163,25 @@ class StructureSearch:
 
     @cached_property
     def pair_index(self) -> PairIndex:
-        """Return the numbers of all candidates that are pairs."""
+        """Return the numbering of all candidate pairs."""
         return PairIndex(tuple(s for s in self.model.spaces if isinstance(s, PairSpace)), self.seed)
 
     def initial_state(self, point: np.ndarray, chosen: CandidateSet, seconds: float = 0.0) -> SearchState:
-        """Return the state before the first round, at weights of the base and of what is chosen already.
+        """Return the state before the first round.
 
         Args:
-            seconds: that previous stages took.
+            point: Initial weights of the base and of `chosen`.
+            chosen: Candidates that are selected initially.
+            seconds: Elapsed time of previous stages.
         """
         diagonal = np.concatenate((self.model.base_curvature(), self.model.candidate_curvature(chosen)))
-        opened = np.ones(len(diagonal) - self.model.n_base, dtype=bool)
-        optimiser, objective = self._build_problem(chosen, opened, diagonal)
+        active_weights = np.ones(len(diagonal) - self.model.n_base, dtype=bool)
+        optimiser, objective = self._build_problem(chosen, active_weights, diagonal)
         return SearchState.from_state(
             optimiser.start(objective, point),
             chosen=chosen,
             best_chosen=CandidateSet.empty(),
-            active_weights=opened,
+            active_weights=active_weights,
             diagonal=diagonal,
             queue=EdgeQueue.untested(),
             is_exhausted=self.activation is None,
@@ -180,50 +190,50 @@ class StructureSearch:
         )
 
     def run(self, state: SearchState, observe: Callable[[SearchState], None] = lambda state: None) -> SearchState:
-        """Continue to the end; `observe` receives the state after each round."""
+        """Run the search to its end; `observe` receives the state after each round."""
         held_out = self.model.held_out()
         while state.status == "running":
-            before = self.clock() - state.seconds
-            state = self._run_round(state, partial(self._is_out_of_time, before))
+            start_time = self.clock() - state.seconds
+            state = self._run_round(state, partial(self._is_out_of_time, start_time))
             if held_out is not None:
                 loss = held_out.with_candidates(state.chosen)(state.point)[0]
                 state = update_early_stopping(state, loss, self.patience)
-            seconds = self.clock() - before
-            over = self.max_seconds is not None and seconds >= self.max_seconds
-            status = "out of time" if over and state.status == "running" else state.status
+            seconds = self.clock() - start_time
+            is_over = self.max_seconds is not None and seconds >= self.max_seconds
+            status = "out of time" if is_over and state.status == "running" else state.status
             state = replace(state, status=status, seconds=seconds)
             observe(state)
         return state
 
     def nonzero_mask(self, chosen: CandidateSet, point: np.ndarray) -> np.ndarray:
-        """Return which chosen candidates have weights other than 0, bool."""
+        """Return a mask of the selected candidates with nonzero weights, bool."""
         groups = WeightGroups(self.model.weight_start(chosen), np.zeros(len(chosen)))
         return np.asarray(groups.norms(point[self.model.n_base :]) > 0.0)
 
     def learned_pairs(self, state: SearchState) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return the candidates with weights other than 0, for `Problem.having`.
+        """Return the candidates with nonzero weights, in the form that `Problem.with_candidates` accepts.
 
         Returns:
-            the pairs of each space by its name, ascending; and the indices of their weights in `point`, after those of the base.
+            The pairs of each space by name, ascending; and the indices in `point` of the base weights, followed by theirs.
         """
         chosen, n_base = state.chosen, self.model.n_base
-        strong, start = self.nonzero_mask(chosen, state.point), n_base + self.model.weight_start(chosen)
-        kept, pairs = [np.arange(n_base)], {}
+        nonzero, start = self.nonzero_mask(chosen, state.point), n_base + self.model.weight_start(chosen)
+        weight_indices, pairs = [np.arange(n_base)], {}
         for number, space in enumerate(self.model.spaces):
-            places = chosen.indices_in_space(number)
-            places = places[strong[places]]
-            places = places[np.lexsort((chosen.second[places], chosen.first[places]))]
-            if len(places):
-                pairs[space.name] = chosen.pairs(places)
-                kept.append((start[places, None] + np.arange(space.n_weights)).ravel())
-        return pairs, np.concatenate(kept)
+            indices = chosen.indices_in_space(number)
+            indices = indices[nonzero[indices]]
+            indices = indices[np.lexsort((chosen.second[indices], chosen.first[indices]))]
+            if len(indices):
+                pairs[space.name] = chosen.pairs(indices)
+                weight_indices.append((start[indices, None] + np.arange(space.n_weights)).ravel())
+        return pairs, np.concatenate(weight_indices)
 
-    def _is_out_of_time(self, began: float) -> bool:
-        """Return whether the time is over; it began with nothing done at some reading of the clock."""
-        return self.max_seconds is not None and self.clock() - began >= self.max_seconds
+    def _is_out_of_time(self, start_time: float) -> bool:
+        """Return True if the time limit is exceeded; `start_time` is the reading of the clock at the start of the search."""
+        return self.max_seconds is not None and self.clock() - start_time >= self.max_seconds
 
     def _run_round(self, state: SearchState, is_out_of_time: Callable[[], bool]) -> SearchState:
-        """Activate candidates, unless none was left, and move the weights; at the minimum test all candidates once more."""
+        """Activate candidates unless none is left, and optimise the weights; at the minimum, test all candidates again."""
         if not state.is_exhausted and self.activation is not None:
             state = self._activate(state, self.activation, self.score_by_counts, is_out_of_time)
         optimiser, objective = self._build_problem(state.chosen, state.active_weights, state.diagonal)
@@ -233,7 +243,7 @@ class StructureSearch:
         if state.status != "converged" or self.activation is None:
             return state
         if state.is_exhausted:
-            # At this minimum others may have become worth their penalty.
+            # Other candidates may pass the test at the new minimum.
             state = self._activate(state, self.final_activation or self.activation, False, is_out_of_time)
         return replace(state, status="converged" if state.is_exhausted else "running")
 
@@ -244,9 +254,9 @@ class StructureSearch:
         score_by_counts: bool,
         is_out_of_time: Callable[[], bool],
     ) -> SearchState:
-        """Return the state with the candidates that an activation chooses, at weights of 0."""
+        """Return the state with the candidates added by an activation rule, at weights of 0."""
         model = self.model.with_candidates(state.chosen)
-        tests = CandidateScorer(
+        scorer = CandidateScorer(
             model,
             self.pair_index,
             state.point,
@@ -256,53 +266,58 @@ class StructureSearch:
             state.gradient,
             state.active_weights,
         )
-        found = activation.choose(tests, state.queue)
+        result = activation.choose(scorer, state.queue)
         queue = (
-            found.queue if self.hub_fraction is None else self._prioritise_hubs(found.queue, state, found.candidates)
+            result.queue if self.hub_fraction is None else self._prioritise_hubs(result.queue, state, result.candidates)
         )
-        size = len(found.gradient)
-        opened = (
+        size = len(result.gradient)
+        active_weights = (
             np.concatenate((state.active_weights, np.ones(size, dtype=bool)))
-            if found.active_weights is None
-            else found.active_weights
+            if result.active_weights is None
+            else result.active_weights
         )
         state = replace(
             state,
-            n_tests=state.n_tests + found.n_tests,
-            is_exhausted=found.is_exhausted,
+            n_tests=state.n_tests + result.n_tests,
+            is_exhausted=result.is_exhausted,
             queue=queue,
-            active_weights=opened,
+            active_weights=active_weights,
         )
         if not size:
             return state
-        chosen = state.chosen.concat(found.candidates)
-        diagonal = np.concatenate((state.diagonal, self.model.candidate_curvature(found.candidates)))
-        optimiser, _ = self._build_problem(chosen, opened, diagonal)
-        return replace(optimiser.extend_state(state, found.gradient), chosen=chosen, diagonal=diagonal)
+        chosen = state.chosen.concat(result.candidates)
+        diagonal = np.concatenate((state.diagonal, self.model.candidate_curvature(result.candidates)))
+        optimiser, _ = self._build_problem(chosen, active_weights, diagonal)
+        return replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
 
-    def _prioritise_hubs(self, queue: EdgeQueue, state: SearchState, joining: CandidateSet) -> EdgeQueue:
-        """Return the queue with the candidates at hubs moved ahead; edges with weights and those that join make degrees."""
+    def _prioritise_hubs(self, queue: EdgeQueue, state: SearchState, added: CandidateSet) -> EdgeQueue:
+        """Return the queue with candidates at hubs moved ahead; degrees count edges with nonzero weights and added edges."""
         assert self.hub_fraction is not None
-        edges = state.chosen.select(self.nonzero_mask(state.chosen, state.point)).concat(joining)
+        edges = state.chosen.select(self.nonzero_mask(state.chosen, state.point)).concat(added)
         ends = self.pair_index.ends(self.pair_index.encode(edges))
         degree = np.bincount(ends.ravel(), minlength=self.pair_index.n_ends)
         return queue.with_hubs(np.flatnonzero(degree > self.hub_fraction * self.pair_index.n_partners), self.pair_index)
 
     def _build_problem(
-        self, chosen: CandidateSet, opened: np.ndarray, diagonal: np.ndarray
+        self, chosen: CandidateSet, active_weights: np.ndarray, diagonal: np.ndarray
     ) -> tuple[AbstractGrowingMinimiser, Objective]:
-        """Return the optimiser of the weights of the base and of the chosen, and the smooth part of what it minimises."""
+        """Return the optimiser of the base weights and of the selected candidates' weights, and its smooth objective."""
         strengths, sizes = self.strengths, np.diff(self.model.weight_start(chosen))
-        l1, l2 = (np.asarray(of, dtype=np.float64)[chosen.space] for of in (strengths.l1, strengths.l2))
+        l1, l2 = (
+            np.asarray(strength_list, dtype=np.float64)[chosen.space] for strength_list in (strengths.l1, strengths.l2)
+        )
         l2 = np.concatenate((strengths.base_l2, np.repeat(l2, sizes)))
         learned = np.concatenate((strengths.learnable, np.ones(len(l2) - len(strengths.learnable), dtype=bool)))
-        # As in `maximise_likelihood`, the square root of the curvature goes faster than the curvature.
+        # As in `maximise_likelihood`, scaling by the square root of the curvature converges faster than by the curvature.
         root = np.sqrt(diagonal + l2)
         root = np.maximum(root, 1e-6 * root.max(initial=1e-300))
         if self.grouped:
             strength = l1 * np.sqrt(sizes)
         else:
-            sizes, strength = np.ones(len(opened), dtype=np.int64), np.where(opened, np.repeat(l1, sizes), np.inf)
+            sizes, strength = (
+                np.ones(len(active_weights), dtype=np.int64),
+                np.where(active_weights, np.repeat(l1, sizes), np.inf),
+            )
         groups = WeightGroups.from_sizes(
             np.concatenate((np.ones(self.model.n_base, dtype=np.int64), sizes)),
             np.concatenate((strengths.base_l1, strength)),

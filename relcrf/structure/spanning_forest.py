@@ -1,4 +1,4 @@
-"""Maximum spanning forest."""
+"""Maximum spanning forests."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import numpy as np
 from relcrf.kernels import spanning
 
 MIN_SORTED_FRACTION = 1 / 64
-"""Of the edges that are sorted first: so few take less time to sort than all edges take to be read."""
+"""Minimum fraction of edges that are sorted first; sorting them takes less time than reading all edges."""
 
 THRESHOLD_SAMPLE = 1 << 13
-"""Weights from which the thresholds are estimated: the rank of the first is right to a tenth or so."""
+"""Number of sampled weights from which thresholds are estimated; the rank of the first is accurate to about 10 %."""
 
 
 def maximum_spanning_forest(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The edges of a forest of the largest total weight, by Kruskal's algorithm.
+    """Return the edges of a spanning forest of maximum total weight, by Kruskal's algorithm.
 
-    Edges of weight 0 and below are used like any other (SciPy's routine takes those of 0 for absent), of parallel ones
-    the heaviest, and no loop. Of equal weights the edge of the lower index comes first: the result is that of a stable
-    sort of all edges, and the same on every run.
+    Edges with weights of 0 or less are used like any other (SciPy's routine treats weight 0 as absent). Loops are ignored, and
+    of parallel edges the heaviest is used. Ties are broken by the lower index: the result equals that of a stable sort of all
+    edges and is deterministic.
 
     Args:
-        edges: shape (n_edges, 2), int32; fewer than 2**31. weight: shape (n_edges,), float64, or what becomes that.
+        n_nodes: Number of nodes.
+        edges: Edges, shape (n_edges, 2), int32; fewer than 2**31.
+        weight: Weights, shape (n_edges,), convertible to float64.
 
     Returns:
-        Indices of the chosen edges, ascending.
+        Indices of the selected edges, ascending.
 
     Raises:
-        ValueError: a weight is NaN, or edges and weights are not of one length.
+        ValueError: If a weight is NaN, or edges and weights differ in length.
     """
     edges = np.ascontiguousarray(edges, dtype=np.int32)
     weight = np.ascontiguousarray(weight, dtype=np.float64)
     if edges.shape != (len(weight), 2):
-        raise ValueError(f"edges of shape {edges.shape} for {len(weight)} weights")
+        raise ValueError(f"edges have shape {edges.shape}, but there are {len(weight)} weights")
     chosen = np.zeros(len(edges), dtype=np.bool_)
     if not spanning.maximum_forest(n_nodes, edges, weight, _thresholds(n_nodes, weight), chosen):
         raise ValueError("the weight of an edge is NaN")
@@ -40,10 +42,10 @@ def maximum_spanning_forest(n_nodes: int, edges: np.ndarray, weight: np.ndarray)
 
 
 def _thresholds(n_nodes: int, weight: np.ndarray) -> np.ndarray:
-    """Falling weights that about n_nodes edges reach, or the least share; then twice as many, and so on."""
-    share = max(n_nodes / max(len(weight), 1), MIN_SORTED_FRACTION)
-    if len(weight) <= THRESHOLD_SAMPLE or share >= 0.5:
+    """Return descending weight thresholds; about n_nodes edges, or the minimum fraction, exceed the first, then twice as many."""
+    fraction = max(n_nodes / max(len(weight), 1), MIN_SORTED_FRACTION)
+    if len(weight) <= THRESHOLD_SAMPLE or fraction >= 0.5:
         return np.empty(0)
     sample = np.sort(weight[np.random.default_rng(0).integers(len(weight), size=THRESHOLD_SAMPLE)])
-    above = THRESHOLD_SAMPLE * share * 2.0 ** np.arange(np.ceil(-np.log2(share)))
-    return np.unique(sample[THRESHOLD_SAMPLE - above.astype(int)])[::-1].copy()
+    ranks = THRESHOLD_SAMPLE * fraction * 2.0 ** np.arange(np.ceil(-np.log2(fraction)))
+    return np.unique(sample[THRESHOLD_SAMPLE - ranks.astype(int)])[::-1].copy()

@@ -1,4 +1,4 @@
-"""Edges of large total weight whose graph has small treewidth."""
+"""Subgraphs of large total weight with bounded treewidth."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from relcrf.kernels import bounded_treewidth
 
 
 def thin_graph(n_nodes: int, edges: np.ndarray, weight: np.ndarray, width: int) -> np.ndarray:
-    """The edges of a partial k-tree of large total weight, k = `width`.
+    """Return the edges of a partial k-tree of large total weight, k = `width`.
 
-    Nodes join one by one, as in Prim's algorithm the one with the heaviest edge to those that have joined. Each brings a
-    bag: itself and up to k nodes out of one bag before, the one into which its edges weigh most; of its edges those into
-    that bag stay. With width 1 this is a maximum spanning forest of the edges of positive weight. The largest total is
-    hard to find for k above 1 (Karger & Srebro 2001); this is within reach of a forest's time.
+    Nodes are added one by one; as in Prim's algorithm, the next node is the one with the heaviest edge to the nodes added so
+    far. Each node creates a bag: the node and up to k nodes of an earlier bag, the one with the largest total weight of edges
+    to the node. Its edges to nodes of the bag are selected. With width 1, the result is a maximum spanning forest of the edges
+    with positive weight. For k > 1 the optimum is NP-hard (Karger & Srebro 2001); the runtime of this greedy algorithm is
+    similar to that of a spanning forest.
 
     Args:
-        edges: shape (n_edges, 2), int32. weight: shape (n_edges,); edges of weight 0 and below are never chosen.
+        n_nodes: Number of nodes.
+        edges: Edges, shape (n_edges, 2), int32.
+        weight: Weights, shape (n_edges,); edges with weights of 0 or less are not selected.
+        width: Maximum treewidth.
 
     Returns:
-        Indices of the chosen edges, ascending.
+        Indices of the selected edges, ascending.
     """
     edges = np.ascontiguousarray(edges, dtype=np.int32)
     start = offsets(np.bincount(edges.ravel(), minlength=n_nodes))

@@ -56,14 +56,14 @@ from itertools import count
 from relcrf.cli.main import run
 from relcrf.inference import gibbs
 
-batches, batch = count(), gibbs._Run._batch
+batches, batch = count(), gibbs._ChainRun._run_batch
 
 def interrupted(self, n_sweeps):
     if next(batches) == 10:
         signal.raise_signal(signal.SIGINT)
     return batch(self, n_sweeps)
 
-gibbs._Run._batch = interrupted
+gibbs._ChainRun._run_batch = interrupted
 run()
 """
 

@@ -1,4 +1,4 @@
-"""Agreements, whose tables are one number on the diagonal, against the same factors as full tables."""
+"""Agreement factors, whose tables are a single number, compared with the same factors as full tables."""
 
 from dataclasses import replace
 
@@ -11,8 +11,8 @@ from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 
-def graph_of(rng, k):
-    """Seven variables, agreements with features of every kind, and a full table beside."""
+def make_graph(rng, k):
+    """Return a graph of seven variables with agreements for every type of features, and some factors with full tables."""
     blocks, groups = [], []
     kinds = (
         Ones(8),
@@ -32,12 +32,12 @@ def graph_of(rng, k):
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("k", [2, 3, 6])
-def test_diagonals_are_tables(k, seed):
+def test_agreements_equal_full_tables(k, seed):
     rng = np.random.default_rng(seed)
-    graph = graph_of(rng, k)
+    graph = make_graph(rng, k)
     assert [group.is_agreement for group in graph.groups] == [True, True, True, False]
-    # A second pattern that is nowhere 1 makes the same factors no agreements.
-    plain = replace(
+    # With an additional all-zero pattern, the same factors are not agreements.
+    full_graph = replace(
         graph,
         groups=tuple(
             replace(g, patterns=np.column_stack((g.patterns, np.zeros(k * k)))) if g.is_agreement else g
@@ -47,20 +47,22 @@ def test_diagonals_are_tables(k, seed):
             tuple(replace(b, n_patterns=b.n_patterns + (b.name != "full")) for b in graph.layout.blocks)
         ),
     )
-    assert not any(group.is_agreement for group in plain.groups)
+    assert not any(group.is_agreement for group in full_graph.groups)
     roles = np.where(rng.random(7) < 0.3, Role.CLAMPED, Role.FREE).astype(np.int8)
     states = rng.integers(k, size=7)
-    one, other = (reduce_graph(g, roles, states) for g in (graph, plain))
+    compact, full = (reduce_graph(g, roles, states) for g in (graph, full_graph))
     weights = rng.normal(size=graph.layout.size)
-    spread = np.zeros(plain.layout.size)
+    full_weights = np.zeros(full_graph.layout.size)
     for block in range(len(graph.layout.blocks)):
         matrix = graph.layout.matrix(weights, block)
-        plain.layout.matrix(spread, block)[:, : matrix.shape[1]] = matrix
-    np.testing.assert_allclose(one.edge_log_potentials(weights), other.edge_log_potentials(spread), atol=1e-12)
-    tables = rng.normal(size=int(one.table_start[-1]))
-    counts, wanted = np.zeros(graph.layout.size), np.zeros(plain.layout.size)
-    one.add_edge_counts(tables, counts)
-    other.add_edge_counts(tables, wanted)
+        full_graph.layout.matrix(full_weights, block)[:, : matrix.shape[1]] = matrix
+    np.testing.assert_allclose(compact.edge_log_potentials(weights), full.edge_log_potentials(full_weights), atol=1e-12)
+    tables = rng.normal(size=int(compact.table_start[-1]))
+    counts, expected = np.zeros(graph.layout.size), np.zeros(full_graph.layout.size)
+    compact.add_edge_counts(tables, counts)
+    full.add_edge_counts(tables, expected)
     for block, described in enumerate(graph.layout.blocks):
-        found = graph.layout.matrix(counts, block)
-        np.testing.assert_allclose(found, plain.layout.matrix(wanted, block)[:, : described.n_patterns], atol=1e-12)
+        actual = graph.layout.matrix(counts, block)
+        np.testing.assert_allclose(
+            actual, full_graph.layout.matrix(expected, block)[:, : described.n_patterns], atol=1e-12
+        )

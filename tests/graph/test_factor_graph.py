@@ -1,4 +1,4 @@
-"""Repeated scopes and tiled features against the same arrays written out."""
+"""Repeated scopes and tiled features compared with the same arrays in expanded form."""
 
 import numpy as np
 import pytest
@@ -11,15 +11,15 @@ OFFSETS = (np.array([0, 0, 1, 3], dtype=np.int32), np.array([1, 2, 2, 0], dtype=
 SCOPE = RepeatedScope(ROWS, (10, 100), (4, 1), OFFSETS)
 
 
-def written_out(scope):
+def expand_scope(scope):
     return [
         np.array([start + stride * row + offset for row in scope.rows for offset in offsets], dtype=np.int32)
         for start, stride, offsets in zip(scope.starts, scope.strides, scope.offsets, strict=True)
     ]
 
 
-def test_a_repeated_scope_is_a_sequence_of_its_places():
-    expected = written_out(SCOPE)
+def test_repeated_scope_is_a_sequence_of_positions():
+    expected = expand_scope(SCOPE)
     assert len(SCOPE) == 2
     for place in (0, 1, -1, -2):
         assert SCOPE[place].dtype == np.int32
@@ -33,13 +33,13 @@ def test_a_repeated_scope_is_a_sequence_of_its_places():
     assert SCOPE.nbytes == 4 * (3 + 4 + 4)
 
 
-def test_an_empty_repeated_scope():
+def test_empty_repeated_scope():
     none = np.empty(0, dtype=np.int32)
     assert [len(place) for place in RepeatedScope(none, (0, 0), (1, 1), OFFSETS)] == [0, 0]
     assert [len(place) for place in RepeatedScope(ROWS, (0, 0), (1, 1), (none, none))] == [0, 0]
 
 
-def test_variables_beyond_two_thousand_million_are_not_wrapped_on_the_way():
+def test_large_variable_indices_do_not_overflow():
     last = np.array([2**31 - 2], dtype=np.int32)
     scope = RepeatedScope(np.array([2**30], dtype=np.int32), (2**30 - 2,), (1,), (np.zeros(1, dtype=np.int32),))
     np.testing.assert_array_equal(scope[0], last)
@@ -67,7 +67,7 @@ def as_matrix(features):
 
 @pytest.mark.parametrize("times", [0, 1, 3])
 @pytest.mark.parametrize("name", TILES)
-def test_a_tiled_matrix_is_its_tile_below_itself(name, times):
+def test_tiled_matrix_equals_repeated_tile(name, times):
     tile = TILES[name]
     tiled = Tiled(tile, times)
     matrix = np.tile(as_matrix(tile), (times, 1))
@@ -88,7 +88,7 @@ def test_a_tiled_matrix_is_its_tile_below_itself(name, times):
         np.testing.assert_allclose(out, 1 + wanted)
 
 
-def test_a_group_counts_its_bytes_once():
+def test_group_counts_shared_bytes_once():
     group = FactorGroup(SCOPE, (2, 2), Tiled(TILES["dense"], 3), None, 0)
     assert group.n_factors == 12 == len(SCOPE[0])
     assert group.nbytes == SCOPE.nbytes + 4 * 2 * 8

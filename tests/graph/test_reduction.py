@@ -1,4 +1,4 @@
-"""Reduction keeps every score difference; tables and counts are adjoint."""
+"""Reduction preserves score differences; potentials and counts are adjoint maps."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from relcrf.graph.scopes import Potentials
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_scores_of_free_states_differ_as_in_the_definition(seed):
+def test_score_differences_equal_the_definition(seed):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng)
     weights = rng.normal(size=graph.layout.size)
@@ -21,16 +21,16 @@ def test_scores_of_free_states_differ_as_in_the_definition(seed):
     reduced = reduce_graph(graph, roles, states)
     offsets = []
     for free in itertools.product(*(range(k) for k in reduced.cardinality)):
-        whole = states.copy()
-        whole[reduced.variables] = free
+        full_states = states.copy()
+        full_states[reduced.variables] = free
         offsets.append(
-            joint_score(graph, weights, whole) - reduced.scopes.score(reduced.potentials(weights), np.array(free))
+            joint_score(graph, weights, full_states) - reduced.scopes.score(reduced.potentials(weights), np.array(free))
         )
     np.testing.assert_allclose(offsets, offsets[0], atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_absent_variables_take_their_factors_along(seed):
+def test_factors_of_absent_variables_are_removed(seed):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, max_arity=2)
     weights = rng.normal(size=graph.layout.size)
@@ -54,20 +54,20 @@ def test_absent_variables_take_their_factors_along(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_some_edges_of_a_graph_are_the_graph_of_some_edges(seed):
+def test_with_edges_selects_edge_tables(seed):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, max_arity=2)
     weights = rng.normal(size=graph.layout.size)
     roles = np.zeros(graph.n_variables, dtype=np.int8)
     reduced = reduce_graph(graph, roles, roles)
-    keep = np.flatnonzero(rng.random(reduced.n_edges) < 0.5)
-    part = reduced.with_edges(keep)
+    selected = np.flatnonzero(rng.random(reduced.n_edges) < 0.5)
+    subgraph = reduced.with_edges(selected)
     whole = reduced.edge_log_potentials(weights)
-    cells = [np.arange(reduced.table_start[e], reduced.table_start[e + 1]) for e in keep]
-    expected = whole[np.concatenate(cells)] if len(keep) else np.empty(0)
-    np.testing.assert_allclose(part.edge_log_potentials(weights), expected)
-    pieces = [reduced.edge_log_potentials(weights, e, e + 1) for e in range(reduced.n_edges)]
-    np.testing.assert_allclose(np.concatenate(pieces), whole)
+    cells = [np.arange(reduced.table_start[e], reduced.table_start[e + 1]) for e in selected]
+    expected = whole[np.concatenate(cells)] if len(selected) else np.empty(0)
+    np.testing.assert_allclose(subgraph.edge_log_potentials(weights), expected)
+    tables = [reduced.edge_log_potentials(weights, e, e + 1) for e in range(reduced.n_edges)]
+    np.testing.assert_allclose(np.concatenate(tables), whole)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -80,10 +80,10 @@ def test_factors_over_three_free_variables_are_cliques(seed):
     reduced = reduce_graph(graph, roles, states)
     potentials, offsets = reduced.potentials(weights), []
     for free in itertools.product(*(range(k) for k in reduced.cardinality)):
-        whole = states.copy()
-        whole[reduced.variables] = free
+        full_states = states.copy()
+        full_states[reduced.variables] = free
         score = reduced.scopes.score(potentials, np.array(free))
-        offsets.append(joint_score(graph, weights, whole) - score)
+        offsets.append(joint_score(graph, weights, full_states) - score)
         assert score == pytest.approx(reduced.state_counts(np.array(free)) @ weights, abs=1e-9)
     np.testing.assert_allclose(offsets, offsets[0], atol=1e-9)
     nodes, factors = rng.normal(size=len(potentials.nodes)), rng.normal(size=len(potentials.factors))

@@ -1,4 +1,4 @@
-"""Cutting a graph: every factor with a free variable is in one shard, nothing free is in two, and sums stay what they are."""
+"""Shards: every factor with a free variable and every free variable is in exactly one shard; sums are preserved."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from relcrf.graph.weights import WeightBlock, WeightLayout
 
 
 def factors(graph, roles, states, weights, names):
-    """All factors with a free variable and none absent: scope, clamped states and log potentials, as a sorted list."""
+    """Return a sorted list of all factors with a free and without an absent variable: scope, clamped states, potentials."""
     out = []
     for group in graph.groups:
         matrix = graph.layout.matrix(weights, group.block)
@@ -32,7 +32,7 @@ def factors(graph, roles, states, weights, names):
 
 @settings(phases=[Phase.generate], deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), size=st.sampled_from([1, 3, 10, 1000]))
-def test_shards_are_the_graph(seed, size, tmp_path_factory):
+def test_shards_together_equal_the_graph(seed, size, tmp_path_factory):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, n_variables=int(rng.integers(4, 14)))
     roles = rng.choice([Role.FREE, Role.CLAMPED, Role.ABSENT], p=[0.6, 0.25, 0.15], size=graph.n_variables)
@@ -55,7 +55,7 @@ def test_shards_are_the_graph(seed, size, tmp_path_factory):
 
 
 def ratings(rows, items):
-    """Every pair of items of every row, kept as rows x pairs."""
+    """Return a graph with factors on every pair of items of every row, stored as rows x pairs."""
     a, b = np.triu_indices(items, 1)
     offsets = (a.astype(np.int32), b.astype(np.int32))
     scope = RepeatedScope(np.arange(rows, dtype=np.int32), (0, 0), (items, items), offsets)
@@ -80,7 +80,7 @@ def test_repeated_structure_is_cut_by_rows(tmp_path):
     assert sorted(found) == factors(graph, roles, states, weights, np.arange(35))
 
 
-def test_clamped_variables_cut_components():
+def test_clamped_variables_separate_components():
     pairs = (np.array([0, 1, 2, 3], dtype=np.int32), np.array([1, 2, 3, 4], dtype=np.int32))
     layout = WeightLayout((WeightBlock("pair", 1, 4),))
     graph = FactorGraph(np.full(5, 2, dtype=np.int32), (FactorGroup(pairs, (2, 2), Ones(4), None, 0),), layout)
@@ -91,7 +91,7 @@ def test_clamped_variables_cut_components():
         assert label_components(graph, roles).tolist() == [0, 0, 2, 3, 3]
 
 
-def test_a_damaged_shard_is_refused(tmp_path):
+def test_missing_shard_file_raises(tmp_path):
     graph = ratings(3, 4)
     (folder,) = cut_into_shards(graph, np.zeros(12, dtype=np.int8), np.zeros(12, dtype=np.int32), tmp_path)
     (folder / "roles.npy").unlink()

@@ -1,4 +1,4 @@
-"""The UAI format: known files, round trips, and what is said of files that do not follow it."""
+"""The UAI format: example files, round trips, and errors of invalid files."""
 
 import math
 
@@ -19,7 +19,7 @@ from relcrf.graph.uai import (
 from relcrf.inference.enumeration import Enumeration
 
 THREE = "MARKOV\n3\n2 2 3\n2\n2 0 1\n2 1 2\n\n4\n 4.0 2.4\n 1.0 0.0\n\n6\n 2.25 3.25 3.75\n 0 0.0e0 1e1\n"
-"""The example of the competition's pages: three variables, two functions, zeros."""
+"""The example of the competition's website: three variables, two functions, zeros."""
 
 
 def read(tmp_path, text):
@@ -28,29 +28,29 @@ def read(tmp_path, text):
     return read_model(path)
 
 
-def evidence(tmp_path, text, cardinality=(2, 2, 3)):
+def read_states(tmp_path, text, cardinality=(2, 2, 3)):
     path = tmp_path / "model.evid"
     path.write_text(text)
     return read_evidence(path, np.array(cardinality, dtype=np.int32)).tolist()
 
 
-def test_a_known_file(tmp_path):
+def test_example_file(tmp_path):
     model = read(tmp_path, THREE)
     found = Enumeration(model.scopes).marginals(model.potentials)
-    # By hand: the sum over the last variable is 9.25 where the middle one is 0, and 10 where it is 1.
+    # The sum over the last variable is 9.25 if the middle one is 0, and 10 if it is 1.
     z = 4 * 9.25 + 2.4 * 10 + 1 * 9.25
     assert found.log_partition == pytest.approx(math.log(z))
     np.testing.assert_allclose(found.nodes[:4], np.array([37 + 24, 9.25, 46.25, 24]) / z)
     assert Enumeration(model.scopes).map_states(model.potentials).states.tolist() == [0, 1, 2]
 
 
-def test_factors_over_one_variable_and_none_and_orders_of_scopes(tmp_path):
+def test_unary_and_constant_factors_and_scope_order(tmp_path):
     text = "BAYES\n2\n2 3\n5\n0\n1 1\n2 1 0\n1 0\n1 1\n1\n 0.5 3 .1 .2 .7 6 1 2 3 4 5 6 2 1 0.25 3 1 1 2\n"
     model = read(tmp_path, text)
     assert model.constant == pytest.approx(math.log(0.5))
     np.testing.assert_allclose(np.exp(model.potentials.nodes), [1, 0.25, 0.1, 0.2, 1.4])
     assert model.scopes.node.tolist() == [1, 0]
-    # The last variable of the scope is the fastest: entry 2 * x1 + x0.
+    # The last variable of the scope varies fastest: entry 2 * x1 + x0.
     weight = [[(1, 0.25)[a] * (0.1, 0.2, 1.4)[b] * (2 * b + a + 1) for b in range(3)] for a in range(2)]
     found = Enumeration(model.scopes).marginals(model.potentials)
     assert found.log_partition == pytest.approx(math.log(np.sum(weight)))
@@ -63,55 +63,55 @@ def test_a_bayesian_network_sums_to_one(tmp_path):
 
 
 @pytest.mark.parametrize("name", [n for n in {**FORESTS, **LOOPS, **CLIQUES} if "1e4" not in n and "300" not in n])
-def test_what_is_written_reads_back(tmp_path, name):
+def test_format_and_read_round_trip(tmp_path, name):
     scopes, potentials = {**FORESTS, **LOOPS, **CLIQUES}[name](np.random.default_rng(3))
-    again = read(tmp_path, format_model(UaiModel(scopes, potentials, 0.25)))
-    assert again.constant == pytest.approx(0.25)
-    full, tables = scopes.full(potentials)
+    restored = read(tmp_path, format_model(UaiModel(scopes, potentials, 0.25)))
+    assert restored.constant == pytest.approx(0.25)
+    full, tables = scopes.expand_agreements(potentials)
     for column in ("cardinality", "start", "node"):
-        assert (getattr(again.scopes, column) == getattr(full, column)).all()
-    np.testing.assert_allclose(again.potentials.nodes, tables.nodes, atol=1e-13)
-    np.testing.assert_allclose(again.potentials.factors, tables.factors, atol=1e-13)
+        assert (getattr(restored.scopes, column) == getattr(full, column)).all()
+    np.testing.assert_allclose(restored.potentials.nodes, tables.nodes, atol=1e-13)
+    np.testing.assert_allclose(restored.potentials.factors, tables.factors, atol=1e-13)
 
 
-def test_what_no_number_can_hold_is_not_written():
+def test_overflowing_potential_raises():
     scopes, potentials = FORESTS["forest with weights of 1e4"](np.random.default_rng(0))
-    with pytest.raises(ValueError, match="without a logarithm"):
+    with pytest.raises(ValueError, match="overflows or underflows"):
         format_model(UaiModel(scopes, potentials, 0.0))
 
 
-def test_comments_and_windows_line_ends(tmp_path):
+def test_comments_and_windows_line_endings(tmp_path):
     model = read(tmp_path, b"\xef\xbb\xbfc made by hand\r\nMARKOV\r\n1\r\n2\r\nc\r\n1\r\n1 0\r\n2\r\n1 3\r\n")
     np.testing.assert_allclose(np.exp(model.potentials.nodes), [1, 3])
 
 
-BAD = {
-    "": ("1:1", "begins with MARKOV or BAYES"),
+INVALID = {
+    "": ("1:1", "expected MARKOV or BAYES at the start"),
     "MARKO 3": ("1:1", "'MARKO'"),
     "MARKOV": ("1:7", "the file ends within the number of variables"),
     "MARKOV 1.5": ("1:8", "not 1.5"),
     "MARKOV -1": ("1:8", "not -1"),
-    "MARKOV\n2\n2": ("3:2", "2 numbers are expected, and 1 are there"),
+    "MARKOV\n2\n2": ("3:2", "expected 2 numbers, found 1"),
     "MARKOV\n1\n0\n0": ("3:1", "from 1 to"),
-    "MARKOV\n2\n2000000000 2000000000\n0": ("3:1", "states together"),
+    "MARKOV\n2\n2000000000 2000000000\n0": ("3:1", "states in total"),
     "MARKOV\n1\n2\n1\n2 0 0": ("5:1", "the number of variables of factor 0"),
-    "MARKOV\n2\n2 2\n1\n2 0 2\n4\n1 1 1 1": ("5:5", "no variable 2"),
-    "MARKOV\n2\n2 2\n1\n2 0 0\n4\n1 1 1 1": ("5:5", "variable 0 stands twice in factor 0"),
-    "MARKOV\n2\n2 2\n1\n2 0 1\n3\n1 1 1": ("6:1", "has 4 entries, and not 3"),
-    "MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 1 1": ("7:6", "of 4 entries 3 are there"),
-    "MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 1 1 1 1": ("7:9", "behind the last table"),
+    "MARKOV\n2\n2 2\n1\n2 0 2\n4\n1 1 1 1": ("5:5", "unknown variable 2"),
+    "MARKOV\n2\n2 2\n1\n2 0 0\n4\n1 1 1 1": ("5:5", "variable 0 occurs twice in factor 0"),
+    "MARKOV\n2\n2 2\n1\n2 0 1\n3\n1 1 1": ("6:1", "must have 4 entries, not 3"),
+    "MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 1 1": ("7:6", "expected 4 entries, found 3"),
+    "MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 1 1 1 1": ("7:9", "after the last table"),
     "MARKOV\n1\n2\n1\n1 0\n2\n1 -0.5": ("7:3", "not -0.5"),
     "MARKOV\n1\n2\n1\n1 0\n2\nnan 1": ("7:1", "not nan"),
     "MARKOV\n1\n2\n1\n1 0\n2\n1 1e999": ("7:3", "not inf"),
-    "MARKOV\n1\n2\n1\n1 0\n2\n1 1,5": ("7:3", "'1,5' is no number"),
-    "MARKOV\n1\n2\n1\n1 0\n2\n1 \u00a02": ("7:3", "is no number"),
-    "MARKOV 1 2 1 1 0 2 1 1" + " 1" * 200: ("1:24", "behind the last table"),
+    "MARKOV\n1\n2\n1\n1 0\n2\n1 1,5": ("7:3", "'1,5' is not a number"),
+    "MARKOV\n1\n2\n1\n1 0\n2\n1 \u00a02": ("7:3", "is not a number"),
+    "MARKOV 1 2 1 1 0 2 1 1" + " 1" * 200: ("1:24", "after the last table"),
 }
 
 
-@pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
-def test_bad_models_are_told_with_their_place(tmp_path, text):
-    place, message = BAD[text]
+@pytest.mark.parametrize("text", INVALID, ids=range(len(INVALID)))
+def test_invalid_models_raise_e240_with_location(tmp_path, text):
+    place, message = INVALID[text]
     with pytest.raises(DataError) as caught:
         read(tmp_path, text)
     (diagnostic,) = caught.value.diagnostics
@@ -121,11 +121,11 @@ def test_bad_models_are_told_with_their_place(tmp_path, text):
     assert max(map(len, diagnostic.render().splitlines())) < 400
 
 
-def test_what_is_no_text_or_not_there(tmp_path):
+def test_unreadable_files_raise_e240(tmp_path):
     for path in (tmp_path, tmp_path / "none.uai"):
         with pytest.raises(DataError, match="E240"):
             read_model(path)
-    with pytest.raises(DataError, match="no text"):
+    with pytest.raises(DataError, match="not a UTF-8 text"):
         read(tmp_path, b"MARKOV \xff\xfe")
 
 
@@ -143,33 +143,33 @@ def test_what_is_no_text_or_not_there(tmp_path):
         ("1\n2\n0 1\n2 2", [1, -1, 2]),
     ],
 )
-def test_both_forms_of_evidence(tmp_path, text, states):
-    assert evidence(tmp_path, text) == states
+def test_evidence_with_and_without_count_line(tmp_path, text, states):
+    assert read_states(tmp_path, text) == states
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 3 0", "no variable 3"),
-        ("1 2 3", "no state 3"),
+        ("1 3 0", "unknown variable 3"),
+        ("1 2 3", "unknown state 3"),
         ("1 -1 0", "not -1"),
         ("1 0 0.5", "not 0.5"),
-        ("2 0 1 0 1", "stands twice"),
-        ("2 0 1", "4 numbers are expected, and 2 are there"),
-        ("1 0", "2 numbers are expected, and 1 are there"),
-        ("1 0 1 1", "behind"),
+        ("2 0 1 0 1", "occurs twice"),
+        ("2 0 1", "expected 4 numbers, found 2"),
+        ("1 0", "expected 2 numbers, found 1"),
+        ("1 0 1 1", "unexpected numbers after"),
         ("2\n1 0 1\n1 0 0", "2 sets of evidence"),
-        ("one 0 1", "'one' is no number"),
+        ("one 0 1", "'one' is not a number"),
     ],
 )
-def test_bad_evidence(tmp_path, text, message):
+def test_invalid_evidence_raises_e241(tmp_path, text, message):
     with pytest.raises(DataError) as caught:
-        evidence(tmp_path, text)
+        read_states(tmp_path, text)
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "E241" and message in diagnostic.message and diagnostic.hint
 
 
-def test_answers_as_the_competition_writes_them():
+def test_results_in_competition_format():
     assert format_partition(-0.2008 * math.log(10)) == "PR\n-0.2008\n"
     assert format_partition(-math.inf) == "PR\n-inf\n"
     nodes = np.array([0.1, 0.9, 0.3, 0.7, 0.2, 0.2, 0.6])
@@ -178,8 +178,8 @@ def test_answers_as_the_competition_writes_them():
     assert format_marginals(np.array([], dtype=int), np.array([])) == "MAR\n0\n"
 
 
-def test_mutated_files_are_read_or_refused(tmp_path):
-    """Nothing but DataError, whatever is broken; what is read is whole."""
+def test_mutated_files_are_read_or_raise(tmp_path):
+    """Mutated files raise DataError or are read completely."""
     rng = np.random.default_rng(0)
     pieces = [
         b" ",
@@ -197,7 +197,7 @@ def test_mutated_files_are_read_or_refused(tmp_path):
         b".",
         b"9999999999",
     ]
-    refused = 0
+    n_errors = 0
     for _ in range(600):
         text = bytearray(THREE.encode())
         for _ in range(int(rng.integers(1, 4))):
@@ -213,16 +213,16 @@ def test_mutated_files_are_read_or_refused(tmp_path):
             model = read(tmp_path, bytes(text))
         except DataError as error:
             assert len(error.diagnostics) == 1
-            refused += 1
+            n_errors += 1
             continue
         assert len(model.potentials.factors) == model.scopes.table_start[-1]
         assert len(model.potentials.nodes) == model.scopes.state_start[-1]
         assert not np.isnan(model.potentials.factors).any() and (model.potentials.factors < np.inf).all()
-    assert 300 < refused < 600
+    assert 300 < n_errors < 600
 
 
-def test_large_files_are_read_by_columns(tmp_path):
-    """A quarter of a million factors in seconds: no loop over the entries."""
+def test_large_files_are_read_without_entry_loops(tmp_path):
+    """A quarter of a million factors are read in seconds, without a loop over entries."""
     n = 250_000
     rng = np.random.default_rng(0)
     second = 1 + np.arange(n)

@@ -1,4 +1,4 @@
-"""Messages divided along paths: the shares add up to them, by whatever path."""
+"""Path attribution of messages: contributions sum to the projection."""
 
 import numpy as np
 import pytest
@@ -8,18 +8,18 @@ from relcrf.inference.attribution import FactorMessage, log_odds_direction
 
 @pytest.mark.parametrize("scale", [0.1, 3.0, 1000.0])
 @pytest.mark.parametrize("is_expected", [False, True])
-def test_shares_and_sources_add_up(scale, is_expected):
+def test_contributions_sum_to_the_projection(scale, is_expected):
     rng = np.random.default_rng(1)
     potential, beliefs = scale * rng.normal(size=(3, 4)), rng.dirichlet(np.ones(4))
     message, direction = FactorMessage(potential, beliefs, is_expected), log_odds_direction(3, 2, 0)
-    whole = message.project(direction)
-    assert (message.cell_contributions(direction) * potential).sum() == pytest.approx(whole, abs=1e-9)
-    start, inner = message.belief_contributions(direction)
-    assert start + inner @ np.log(beliefs) == pytest.approx(whole, abs=1e-9)
-    assert inner.sum() == pytest.approx(0.0, abs=1e-9)
+    projection = message.project(direction)
+    assert (message.cell_contributions(direction) * potential).sum() == pytest.approx(projection, abs=1e-9)
+    uniform_value, contributions = message.belief_contributions(direction)
+    assert uniform_value + contributions @ np.log(beliefs) == pytest.approx(projection, abs=1e-9)
+    assert contributions.sum() == pytest.approx(0.0, abs=1e-9)
 
 
-def test_a_message_is_the_log_of_a_mean():
+def test_message_is_the_log_of_a_mean():
     potential, beliefs = np.log([[1.0, 4.0], [3.0, 2.0]]), np.array([0.25, 0.75])
     found = FactorMessage(potential, beliefs).project(log_odds_direction(2, 0, 1))
     assert found == pytest.approx(np.log((0.25 * 1 + 0.75 * 4) / (0.25 * 3 + 0.75 * 2)))
@@ -27,14 +27,14 @@ def test_a_message_is_the_log_of_a_mean():
     assert mean == pytest.approx(0.25 * np.log(1 / 3) + 0.75 * np.log(4 / 2))
 
 
-def test_equal_factors_have_equal_shares():
+def test_equal_factors_have_equal_contributions():
     rng = np.random.default_rng(2)
     table = rng.normal(size=(2, 3))
-    shares = FactorMessage(2 * table, rng.dirichlet(np.ones(3))).cell_contributions(log_odds_direction(2, 0, 1))
-    assert (shares * table).sum() == pytest.approx((shares * 2 * table).sum() / 2)
+    contributions = FactorMessage(2 * table, rng.dirichlet(np.ones(3))).cell_contributions(log_odds_direction(2, 0, 1))
+    assert (contributions * table).sum() == pytest.approx((contributions * 2 * table).sum() / 2)
 
 
-def test_a_known_neighbour_gives_its_cells():
+def test_observed_neighbour_selects_its_cells():
     table = np.array([[1.0, 5.0, 2.0], [0.5, -1.0, 7.0]])
     message = FactorMessage(table, np.array([0.0, 1.0, 0.0]))
     assert message.project(log_odds_direction(2, 0, 1)) == pytest.approx(6.0)

@@ -1,4 +1,4 @@
-"""What the conformance table does not say of belief propagation: bounds, schedules that agree, verdicts, settings."""
+"""Belief propagation beyond the conformance table: bounds, agreement of schedules, verdicts and settings."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ LOOPY = {**LOOPS, **CLIQUES}
 @pytest.mark.parametrize("name", [*FORESTS, *LOOPS])
 @pytest.mark.parametrize("rounds", [1, 200])
 def test_reweighted_values_are_bounds(name, rounds):
-    """Whether it has converged or not: the log partition is not too small, no state scores more than the bound."""
+    """The log partition and the score are bounded from above, whether or not messages have converged."""
     for seed in range(6):
         scopes, potentials = {**FORESTS, **LOOPS}[name](np.random.default_rng(seed))
         method = BeliefPropagation(scopes, appearance="trees", damping=0.2, max_iterations=rounds, seed=seed)
@@ -29,24 +29,24 @@ def test_reweighted_values_are_bounds(name, rounds):
         assert decoded.score <= decoded.bound + slack
 
 
-def test_reweighted_bound_is_close_on_a_grid():
+def test_reweighted_bound_is_tight_on_a_grid():
     scopes, potentials = network(np.random.default_rng(0), np.full(9, 2), grid_edges(3, 3), 0.5)
     found = BeliefPropagation(scopes, appearance="trees", damping=0.2).marginals(potentials)
     assert found.verdict.is_good
     assert 0.0 < found.log_partition - Enumeration(scopes).marginals(potentials).log_partition < 0.1
 
 
-def test_reweighted_messages_need_pairs():
+def test_reweighted_messages_require_pairs():
     scopes, potentials = CLIQUES["a tree of triples"](np.random.default_rng(0))
     with pytest.raises(ValueError, match="more than two nodes"):
         BeliefPropagation(scopes, appearance="trees").marginals(potentials)
 
 
 @pytest.mark.parametrize("name", LOOPY)
-def test_schedules_come_to_the_same(name):
+def test_schedules_have_the_same_fixed_point(name):
     for seed in range(4):
         scopes, potentials = LOOPY[name](np.random.default_rng(seed))
-        potentials = Potentials(potentials.nodes, 0.5 * potentials.factors)  # weak enough for one fixed point
+        potentials = Potentials(potentials.nodes, 0.5 * potentials.factors)  # weak enough for a unique fixed point
         found = [
             BeliefPropagation(scopes, schedule=s, damping=d, tolerance=1e-12).marginals(potentials)
             for s, d in (
@@ -65,8 +65,8 @@ def test_schedules_come_to_the_same(name):
 
 
 @pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
-def test_numbers_and_logs_come_to_the_same(schedule):
-    """One pair out of range takes the whole graph to logs; the others' messages must not notice."""
+def test_linear_and_log_domain_agree(schedule):
+    """One pair out of the linear range moves the whole graph to the log domain, without effect on the other messages."""
     rng = np.random.default_rng(1)
     scopes, potentials = agreements(rng, [*grid_edges(2, 4), (8, 9)], 10, 3, 0.5)
     weights = potentials.factors.copy()
@@ -84,8 +84,8 @@ def test_numbers_and_logs_come_to_the_same(schedule):
 
 
 @pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
-def test_interrupted(schedule):
-    """Ctrl-C gives what there is."""
+def test_ctrl_c_returns_the_current_state(schedule):
+    """Ctrl-C stops propagation and returns the current marginals."""
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     seen = []
 
@@ -101,45 +101,45 @@ def test_interrupted(schedule):
     np.testing.assert_allclose(np.add.reduceat(found.nodes, scopes.state_start[:-1]), 1.0)
 
 
-def test_not_converged():
+def test_iteration_limit_is_reported():
     scopes, potentials = LOOPS["all pairs"](np.random.default_rng(0))
     verdict = BeliefPropagation(scopes, max_iterations=2).marginals(potentials).verdict
     assert verdict.status == "not converged" and verdict.iterations == 2 and verdict.residual > 1e-6
 
 
 @pytest.mark.parametrize("table", [[-np.inf, 0.0, 0.0, 0.0], [-np.inf] * 4])
-def test_nothing_is_possible(table):
-    """The nodes allow one joint state, and the pair forbids it, or everything."""
+def test_impossible_graph_has_nan_marginals(table):
+    """The nodes allow one joint state, and the pair forbids it, or all states."""
     scopes, _ = network(np.random.default_rng(0), [2, 2], [(0, 1)])
     found = BeliefPropagation(scopes).marginals(Potentials(np.array([0.0, -np.inf, 0.0, -np.inf]), np.array(table)))
     assert found.log_partition == -np.inf and np.isnan(found.nodes).all()
 
 
-def test_a_tie_is_decoded_as_one_state():
-    """Both ends of a chain are as good in either state, but must differ: each belief alone does not say which."""
+def test_tie_is_decoded_consistently():
+    """Neighbours in a chain must differ and all states are tied: single beliefs do not determine a joint state."""
     scopes, _ = network(np.random.default_rng(0), [2, 2, 2], [(0, 1), (1, 2)])
-    apart = np.array([-1.0, 0.0, 0.0, -1.0])
-    best = BeliefPropagation(scopes).map_states(Potentials(np.zeros(6), np.concatenate((apart, apart))))
+    differ = np.array([-1.0, 0.0, 0.0, -1.0])
+    best = BeliefPropagation(scopes).map_states(Potentials(np.zeros(6), np.concatenate((differ, differ))))
     assert best.score == 0.0 == best.bound
 
 
 @pytest.mark.parametrize("setting", [{"schedule": "random"}, {"damping": 1.0}, {"appearance": "stars"}])
-def test_settings(setting):
+def test_invalid_setting_raises(setting):
     scopes, _ = LOOPS["grid"](np.random.default_rng(0))
     with pytest.raises(ValueError, match=next(iter(setting))):
         BeliefPropagation(scopes, **setting)
 
 
-def test_the_page_on_it(capsys):
-    """The example of its page runs."""
+def test_documentation_example_runs(capsys):
+    """The first Python example of the documentation page runs."""
     text = (Path(relcrf.__file__).parent.parent / "docs/explanation/inference/belief_propagation.md").read_text()
     exec(text.split("```python\n")[1].split("```")[0], {})
     assert capsys.readouterr().out.startswith("converged [")
 
 
 @pytest.mark.parametrize(("appearance", "seed"), [(None, 108), (None, 1436), ("trees", 165), ("trees", 221)])
-def test_a_state_that_cannot_be_is_no_good_answer(appearance, seed):
-    """Messages come to rest here, and what they decode is impossible, though another joint state is not."""
+def test_impossible_state_is_not_reported_as_converged(appearance, seed):
+    """Messages converge, but the decoded state is impossible, although a possible joint state exists."""
     rng = np.random.default_rng(seed)
     pairs = network(rng, np.full(4, 4), [(i, j) for i in range(4) for j in range(i)])
     scopes, potentials = hard(rng, pairs, 0.72)

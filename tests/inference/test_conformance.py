@@ -1,7 +1,7 @@
-"""The conformance table: method x small network x evidence, against enumeration, with stated tolerances.
+"""The conformance table: inference methods x small networks x evidence, compared with enumeration within tolerances.
 
-A new method is a row of `METHODS`; a new shape is a network of `tests/support/networks.py`. Every row must be right where it
-says so, and everywhere else it must still answer with probabilities and an honest verdict.
+To add a method, add a row to `METHODS`; to add a network, add it to `tests/support/networks.py`. A method must be accurate on the
+networks listed in its row. On all other networks it must return probabilities and a correct verdict.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Method:
     """A row of the table.
 
     Args:
-        make: the method for given scopes.
-        takes: networks that it accepts at all; on all others it must raise ValueError.
-        marginals: largest error of a marginal, by network; where a network is left out, nothing is promised of it. None
-            where the method has most probable states alone, and must raise ValueError.
-        log_partition: the same, of the log partition, as a share of its size or absolute, whichever is larger.
-        map_states: networks on which the found state must be a best one.
+        make: Creates the method for some scopes.
+        takes: Supported networks; for all others the method must raise ValueError.
+        marginals: Maximum error of a marginal by network; networks without an entry are not checked. None if the method
+            computes only most probable states and must raise ValueError.
+        log_partition: Maximum error of the log partition by network, relative to max(1, |log partition|).
+        map_states: Networks on which the most probable state must be found.
     """
 
     make: Callable[[Scopes], AbstractInference]
@@ -48,18 +48,18 @@ class Method:
     map_states: tuple[str, ...]
 
 
-def everywhere(networks, tolerance):
+def same_tolerance(networks, tolerance):
     return dict.fromkeys(networks, tolerance)
 
 
-APART = ("nodes alone", "one node", "nothing")
+ISOLATED = ("nodes alone", "one node", "nothing")
 MIXING = (*LOOPS, *(name for name in CLIQUES if name != "hard transitivity"))
 
 
 def exact(make, networks):
-    """A row of a method that is exact on all networks that it takes."""
+    """Return the row of a method that is exact on all networks that it supports."""
     names = tuple(networks)
-    return Method(make, names, everywhere(names, 1e-9), everywhere(names, 1e-12), names)
+    return Method(make, names, same_tolerance(names, 1e-9), same_tolerance(names, 1e-12), names)
 
 
 METHODS = {
@@ -70,30 +70,30 @@ METHODS = {
     "mean field": Method(
         MeanField,
         takes=tuple(NETWORKS),
-        marginals=everywhere(APART, 1e-9),
-        log_partition=everywhere(APART, 1e-12),
-        map_states=APART,
+        marginals=same_tolerance(ISOLATED, 1e-9),
+        log_partition=same_tolerance(ISOLATED, 1e-12),
+        map_states=ISOLATED,
     ),
     "mean field, one block": Method(
         lambda scopes: MeanField(scopes, blocks=np.zeros(scopes.n_nodes, dtype=int)),
         takes=tuple(NETWORKS),
-        marginals=everywhere(NETWORKS, 1e-9),
-        log_partition=everywhere(NETWORKS, 1e-12),
+        marginals=same_tolerance(NETWORKS, 1e-9),
+        log_partition=same_tolerance(NETWORKS, 1e-12),
         map_states=tuple(NETWORKS),
     ),
     "Gibbs over trees": Method(
         lambda scopes: Gibbs(scopes, blocks="tree", sweeps=600),
         takes=tuple(NETWORKS),
-        marginals={**everywhere(FORESTS, 1e-9), **everywhere(MIXING, 0.03)},
+        marginals={**same_tolerance(FORESTS, 1e-9), **same_tolerance(MIXING, 0.03)},
         log_partition={},
         map_states=tuple(NETWORKS),
     ),
     "Gibbs node by node": Method(
         Gibbs,
         takes=tuple(NETWORKS),
-        marginals={**everywhere(APART, 1e-9), **everywhere(LOOPS, 0.03)},
+        marginals={**same_tolerance(ISOLATED, 1e-9), **same_tolerance(LOOPS, 0.03)},
         log_partition={},
-        map_states=(*APART, *LOOPS),
+        map_states=(*ISOLATED, *LOOPS),
     ),
     "dual decomposition": Method(
         DualDecomposition,
@@ -112,20 +112,20 @@ LOOPY = {
     "all pairs": 0.1,
     "larger agreements": 0.03,
 }
-"""How far marginals of belief propagation may be from the truth where there are cycles."""
+"""Maximum error of the marginals of belief propagation on graphs with cycles."""
 for schedule in ("flooding", "sequential", "residual"):
     METHODS[f"belief propagation, {schedule}"] = Method(
         lambda scopes, schedule=schedule: BeliefPropagation(scopes, schedule=schedule),
         takes=tuple(NETWORKS),
-        marginals={**everywhere(TREES, 1e-9), **LOOPY},
-        log_partition={**everywhere(TREES, 1e-9), **everywhere(LOOPY, 0.05)},
+        marginals={**same_tolerance(TREES, 1e-9), **LOOPY},
+        log_partition={**same_tolerance(TREES, 1e-9), **same_tolerance(LOOPY, 0.05)},
         map_states=TREES,
     )
 METHODS["belief propagation, damped"] = Method(
     lambda scopes: BeliefPropagation(scopes, damping=0.5, tolerance=1e-12),
     takes=tuple(NETWORKS),
     marginals=LOOPY,
-    log_partition=everywhere(LOOPY, 0.05),
+    log_partition=same_tolerance(LOOPY, 0.05),
     map_states=(),
 )
 METHODS["belief propagation, tree-reweighted"] = Method(
@@ -142,12 +142,12 @@ SEEDS = range(4)
 
 
 def case(name: str, evidence: str, seed: int) -> tuple[Scopes, Potentials]:
-    """A network with evidence: some nodes are clamped, to states that can be."""
+    """Return a network with some nodes clamped to a possible joint state."""
     rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
     scopes, potentials = NETWORKS[name](rng)
     clamped = rng.random(scopes.n_nodes) < EVIDENCE[evidence]
     possible = Enumeration(scopes).map_states(potentials).states
-    return scopes, potentials.given(scopes, np.where(clamped, possible, -1)) if clamped.any() else potentials
+    return scopes, potentials.clamp(scopes, np.where(clamped, possible, -1)) if clamped.any() else potentials
 
 
 ROWS = [
@@ -159,7 +159,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("method", "name", "evidence"), ROWS)
-def test_method(method, name, evidence):
+def test_method_conforms(method, name, evidence):
     row = METHODS[method]
     for seed in SEEDS:
         scopes, potentials = case(name, evidence, seed)
@@ -196,7 +196,7 @@ def require_marginals(row, tolerances, name, scopes, potentials):
 
 
 def require_probabilities(scopes, potentials, found):
-    """Whatever the method promises: it gives distributions, and nothing to what cannot be."""
+    """Check that marginals are distributions without mass on impossible states."""
     assert np.isfinite(found.nodes).all() and np.isfinite(found.factors).all()
     assert found.nodes.min(initial=0.0) >= 0.0 and found.factors.min(initial=0.0) >= 0.0
     if scopes.n_nodes:
@@ -209,8 +209,8 @@ def require_probabilities(scopes, potentials, found):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_cannot_be_is_told(method):
-    """Where no joint state is possible, the log partition is -inf and no number is made up."""
+def test_impossible_evidence_is_reported(method):
+    """If all joint states are impossible, the log partition is -inf, or the verdict is not good."""
     for scopes, potentials in impossible():
         inference = METHODS[method].make(scopes)
         assert inference.map_states(potentials).score == -np.inf
@@ -221,14 +221,14 @@ def test_what_cannot_be_is_told(method):
 
 
 def impossible():
-    """A pair that its one factor forbids altogether; and two nodes whose only joint state evidence rules out."""
+    """Yield a pair whose factor forbids all states, and two nodes whose only possible joint state the evidence excludes."""
     scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
     yield scopes, Potentials(np.zeros(4), np.full(4, -np.inf))
     yield scopes, Potentials(np.array([0.0, -np.inf, 0.0, 0.0]), np.array([-np.inf, -np.inf, 0.0, 0.0]))
 
 
-def test_enumeration_by_the_definition():
-    """The oracle itself: a graph of four joint states by hand, and its limit."""
+def test_enumeration_equals_the_definition():
+    """The reference method equals a hand calculation for four joint states, and raises above its limit."""
     scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([1, 0], dtype=np.int32))
     potentials = Potentials(np.log([1.0, 2.0, 3.0, 4.0]), np.log([1.0, 5.0, 6.0, 7.0]))
     # joint weights of (node 0, node 1): (0, 0): 1*3*1, (0, 1): 1*4*6, (1, 0): 2*3*5, (1, 1): 2*4*7
@@ -244,15 +244,15 @@ def test_enumeration_by_the_definition():
         Enumeration(large).marginals(Potentials(np.zeros(42), np.empty(0)))
 
 
-def test_an_impossible_tree_leaves_no_marginals_of_another():
-    """As every exact method has it: where nothing is possible, nothing is probable."""
+def test_impossible_tree_makes_all_marginals_nan():
+    """As in every exact method, marginals are nan if all joint states are impossible."""
     scopes = Scopes(np.array([2, 2], dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
     potentials = Potentials(np.array([0.0, 1.0, -np.inf, -np.inf]), np.empty(0))
     found = ForestInference(scopes).marginals(potentials)
     assert found.log_partition == -np.inf and np.isnan(found.nodes).all()
 
 
-def test_a_block_of_any_size():
+def test_forest_accepts_any_block_size():
     scopes, potentials = FORESTS["chain"](np.random.default_rng(0))
     one, two = (ForestInference(scopes, block_size=n).marginals(potentials).log_partition for n in (1 << 16, 10**30))
     assert one == two

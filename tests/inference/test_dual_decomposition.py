@@ -1,4 +1,4 @@
-"""The dual bound: it holds, it never rises, and where it meets the score the state is a best one."""
+"""The dual bound is valid and never increases, and a state whose score equals the bound is optimal."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_bound_holds_and_never_rises(name):
+def test_bound_is_valid_and_never_increases(name):
     for seed in range(6):
         rng = np.random.default_rng(seed)
         scopes, potentials = NETWORKS[name](rng)
@@ -35,7 +35,7 @@ def test_the_bound_holds_and_never_rises(name):
                 assert f.score == pytest.approx(best, abs=slack)
 
 
-def test_a_forest_takes_one_round():
+def test_forest_converges_in_one_round():
     rng = np.random.default_rng(0)
     n = 20_000
     edges = np.array([(rng.integers(v), v) for v in range(1, n)], dtype=np.int32)
@@ -46,13 +46,15 @@ def test_a_forest_takes_one_round():
     assert found.bound == pytest.approx(found.score, rel=1e-9)
 
 
-def test_a_gap_that_pairs_cannot_close_is_told():
-    """A triangle whose neighbours want to differ: two of three can, but each pair alone says that all do."""
+def test_relaxation_gap_is_reported():
+    """In a triangle whose neighbours prefer to differ, two of three pairs can, but the relaxation satisfies all three."""
     differ = np.array([0.0, 1.0, 1.0, 0.0])
     scopes = Scopes(np.full(3, 2, dtype=np.int32), 2 * np.arange(4), np.array([0, 1, 1, 2, 2, 0], dtype=np.int32))
     found = DualDecomposition(scopes).map_states(Potentials(np.array([0.1, 0, 0, 0, 0, 0]), np.tile(differ, 3)))
     assert found.score == pytest.approx(2.1)
-    assert found.bound == pytest.approx(3.05, abs=1e-6), "the linear relaxation: each node half of each state"
+    assert found.bound == pytest.approx(3.05, abs=1e-6), (
+        "optimum of the linear relaxation: each node is half in each state"
+    )
     assert found.verdict.status == "converged"
     few = DualDecomposition(scopes, tolerance=-1.0, max_iterations=3)
     assert (
@@ -60,8 +62,8 @@ def test_a_gap_that_pairs_cannot_close_is_told():
     )
 
 
-def test_attractive_pairs_of_two_states_have_no_gap():
-    """There the relaxation is tight (Greig, Porteous & Seheult 1989)."""
+def test_attractive_binary_pairs_have_no_gap():
+    """The relaxation is tight for attractive binary pairs (Greig, Porteous & Seheult 1989)."""
     rng = np.random.default_rng(1)
     edges = grid_edges(4, 4)
     scopes, potentials = network(rng, np.full(16, 2), edges, 1.0, agreement=[True] * len(edges))
@@ -71,7 +73,7 @@ def test_attractive_pairs_of_two_states_have_no_gap():
     assert found.score == pytest.approx(Enumeration(scopes).map_states(potentials).score)
 
 
-def test_ctrl_c_gives_what_there_is():
+def test_ctrl_c_returns_the_best_state():
     scopes, potentials = network(np.random.default_rng(0), np.full(64, 4), grid_edges(8, 8), 3.0)
 
     def stop(verdict):
@@ -82,15 +84,15 @@ def test_ctrl_c_gives_what_there_is():
     assert found.score < found.bound < np.inf
 
 
-def test_it_has_no_marginals():
+def test_marginals_raise():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
-    with pytest.raises(ValueError, match="no marginals"):
+    with pytest.raises(ValueError, match="does not compute marginals"):
         DualDecomposition(scopes).marginals(potentials)
 
 
 @pytest.mark.parametrize("seed", [13, 37, 71, 75, 97, 101])
-def test_no_state_yet_is_not_the_best_state(seed):
-    """Where only states that cannot be are decoded, that is no proof that none can."""
+def test_missing_feasible_state_is_not_reported_as_exact(seed):
+    """Decoding only impossible states does not prove that all joint states are impossible."""
     rng = np.random.default_rng(seed)
     triples = network(rng, [4, 2, 2, 4], [(1, 0, 3, 2), (3, 2, 0), (1, 2, 0), (3, 1)])
     scopes, potentials = hard(rng, triples, 0.6)
@@ -101,8 +103,8 @@ def test_no_state_yet_is_not_the_best_state(seed):
 
 
 @pytest.mark.parametrize("seed", [221, 1085])
-def test_a_state_that_cannot_be_is_no_good_answer(seed):
-    """The bound comes to rest here before a joint state is found that can be."""
+def test_impossible_state_is_not_reported_as_converged(seed):
+    """The bound converges before a possible joint state is found."""
     rng = np.random.default_rng(seed)
     pairs = network(rng, np.full(4, 4), [(i, j) for i in range(4) for j in range(i)])
     scopes, potentials = hard(rng, pairs, 0.72)

@@ -1,4 +1,4 @@
-"""Numbers at the ends of their range, method by method: a right answer, or one that says that it is none."""
+"""Potentials at the limits of their range, for each method: results are correct or their verdict is not good."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def single_states():
     return network(np.random.default_rng(5), [1, 1, 1, 1, 1], TREE, 1e3)
 
 
-def alone():
-    """Variables that no factor joins; one of them without a preference, one certain."""
+def isolated():
+    """Return variables without shared factors, one of them uniform and one with a single possible state."""
     scopes, potentials = network(np.random.default_rng(6), [2, 3, 4], [], 1.0)
     nodes = potentials.nodes.copy()
     nodes[:2], nodes[2:5] = 0.0, (-np.inf, 2.0, -np.inf)
@@ -36,7 +36,7 @@ def alone():
 
 
 def certain():
-    """Hard factors that leave one joint state."""
+    """Return a tree with hard factors that leave one possible joint state."""
     scopes, potentials = tree(1.0)
     factors = np.full(len(potentials.factors), -np.inf)
     factors[scopes.cells(np.array([1, 2, 0, 1, 2]))] = 0.0
@@ -49,14 +49,14 @@ POSSIBLE = {
     "weights of 1e-300": lambda: tree(1e-300),
     "ten thousand states": many_states,
     "single states": single_states,
-    "variables alone": alone,
+    "variables alone": isolated,
     "one joint state": certain,
 }
 
 
 @pytest.mark.parametrize("shape", POSSIBLE)
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in WITHOUT_MARGINALS])
-def test_marginals_are_probabilities_and_right_on_trees(name, shape):
+def test_marginals_are_probabilities_and_exact_on_trees(name, shape):
     scopes, potentials = POSSIBLE[shape]()
     found = create_inference(name, scopes, {}).marginals(potentials)
     assert np.isfinite(found.nodes).all() and (found.nodes >= 0).all()
@@ -70,7 +70,7 @@ def test_marginals_are_probabilities_and_right_on_trees(name, shape):
 
 @pytest.mark.parametrize("shape", POSSIBLE)
 @pytest.mark.parametrize("name", [*EXACT_ON_TREES, *WITHOUT_MARGINALS])
-def test_most_probable_states_on_trees(name, shape):
+def test_most_probable_states_are_exact_on_trees(name, shape):
     scopes, potentials = POSSIBLE[shape]()
     found = create_inference(name, scopes, {}).map_states(potentials)
     truth = Enumeration(scopes).map_states(potentials)
@@ -79,31 +79,34 @@ def test_most_probable_states_on_trees(name, shape):
 
 
 def contradiction():
-    """Two hard rules that no state keeps both: the nodes must agree, and must not."""
+    """Return two contradictory hard rules: the nodes must agree and must differ."""
     scopes, potentials = network(np.random.default_rng(7), [2, 2], [(0, 1), (0, 1)], 0.0)
     same = np.array([0.0, -np.inf, -np.inf, 0.0])
     return scopes, Potentials(potentials.nodes, np.concatenate((same, same[[1, 0, 0, 1]])))
 
 
 def impossible():
-    """A node none of whose states can be, in a tree."""
+    """Return a tree with a node whose states are all impossible."""
     scopes, potentials = tree(1.0)
     nodes = potentials.nodes.copy()
     nodes[scopes.state_start[2] : scopes.state_start[3]] = -np.inf
     return scopes, Potentials(nodes, potentials.factors)
 
 
-BLIND = ("bp", "trw")
-"""Messages around a loop settle though no joint state can be; docs/explanation/inference/belief_propagation.md says so."""
+UNDETECTED = ("bp", "trw")
+"""Methods whose messages around a loop converge although all joint states are impossible.
+
+See docs/explanation/inference/belief_propagation.md.
+"""
 
 
-@pytest.mark.parametrize("made", [contradiction, impossible])
+@pytest.mark.parametrize("make_network", [contradiction, impossible])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_contradiction_has_no_answer_that_looks_good(name, made):
-    scopes, potentials = made()
+def test_contradiction_is_not_reported_as_good(name, make_network):
+    scopes, potentials = make_network()
     try:
         found = create_inference(name, scopes, {}).marginals(potentials)
     except ValueError:
         return
-    is_told = found.log_partition == -np.inf or not found.verdict.is_good
-    assert is_told is not (made is contradiction and name in BLIND)
+    is_reported = found.log_partition == -np.inf or not found.verdict.is_good
+    assert is_reported is not (make_network is contradiction and name in UNDETECTED)

@@ -1,4 +1,4 @@
-"""Gibbs sampling: what its verdict says, and what it must not say."""
+"""Gibbs sampling: accuracy, convergence verdicts, seeds, initial states and interruption."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from relcrf.inference.induced_forests import forest_cover
 
 @pytest.mark.parametrize("blocks", ["tree", "single"])
 @pytest.mark.parametrize("name", ["grid", "grid of agreements", "factors of any size", "larger agreements"])
-def test_more_sweeps_come_nearer(name, blocks):
+def test_error_decreases_with_sweeps(name, blocks):
     scopes, potentials = {**LOOPS, **CLIQUES}[name](np.random.default_rng(3))
     exact = Enumeration(scopes).marginals(potentials)
     errors = []
@@ -22,7 +22,7 @@ def test_more_sweeps_come_nearer(name, blocks):
     assert errors[1] < 0.005 and errors[1] < errors[0] / 4
 
 
-def test_a_forest_is_drawn_as_a_whole():
+def test_forest_is_sampled_jointly():
     scopes, potentials = forest(np.random.default_rng(0), n=9, scale=3.0)
     (sizes,) = np.diff(forest_cover(scopes.kernel_factors, np.random.default_rng(0)).start)
     assert sizes == 9
@@ -31,8 +31,8 @@ def test_a_forest_is_drawn_as_a_whole():
     assert found.verdict.status == "converged" and found.r_hat.max() == 1.0 and found.effective_sample_size.min() == 20
 
 
-def test_trees_mix_where_single_nodes_do_not():
-    """A ring of strong agreements: node by node it takes ages to turn, as trees it does not."""
+def test_tree_blocks_mix_faster_than_single_nodes():
+    """In a ring of strong agreements, single-node sampling mixes slowly, and tree blocks mix fast."""
     edges = [(v, (v + 1) % 12) for v in range(12)]
     scopes, potentials = network(np.random.default_rng(0), np.full(12, 2), edges, 0.2, agreement=[True] * 12)
     potentials = Potentials(potentials.nodes, np.full(12, 2.5))
@@ -46,7 +46,7 @@ def test_trees_mix_where_single_nodes_do_not():
     assert single.verdict.residual == pytest.approx(single.r_hat.max() - 1.0)
 
 
-def test_the_same_seed_gives_the_same_sample():
+def test_same_seed_gives_same_sample():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     for blocks in ("tree", "single"):
         first, second, other = (
@@ -56,28 +56,28 @@ def test_the_same_seed_gives_the_same_sample():
         assert (first != other).any()
 
 
-def test_chains_that_do_not_meet_are_told():
-    """Two nodes that a strong factor ties: node by node no chain crosses from one state to the other."""
+def test_separated_chains_are_not_converged():
+    """With a strong factor between two nodes, single-node chains do not move between the two joint states."""
     scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
     for weight in (60.0, np.inf):
         potentials = Potentials(np.zeros(4), np.array([0.0, -weight, -weight, 0.0]))
         found = [Gibbs(scopes, blocks="single", sweeps=50, seed=s).marginals(potentials) for s in range(8)]
-        apart = [f for f in found if 0.1 < f.nodes[0] < 0.9]
-        assert len(apart) > 3
-        assert all(f.verdict.status == "not converged" and f.verdict.residual > 1.0 for f in apart)
+        separated = [f for f in found if 0.1 < f.nodes[0] < 0.9]
+        assert len(separated) > 3
+        assert all(f.verdict.status == "not converged" and f.verdict.residual > 1.0 for f in separated)
         assert Gibbs(scopes, blocks="tree", sweeps=50).marginals(potentials).verdict.status == "converged"
 
 
-def test_one_possible_state_is_no_disagreement():
+def test_single_possible_state_has_r_hat_one():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(1))
-    clamped = potentials.given(scopes, np.array([0, -1, 1, -1, 0, -1, 1, -1, -1]))
+    clamped = potentials.clamp(scopes, np.array([0, -1, 1, -1, 0, -1, 1, -1, -1]))
     found = Gibbs(scopes, sweeps=600).marginals(clamped)
     assert found.verdict.status == "converged"
     assert found.r_hat[0] == 1.0 and found.effective_sample_size[0] == 4 * 600
 
 
-def test_a_possible_start_is_found():
-    """A colouring of a grid with three colours, and ten nodes that must all differ with nine states: there is none."""
+def test_feasible_initial_state_is_found():
+    """A 3-colouring of a grid is found; a colouring of ten mutually different nodes with nine states does not exist."""
     edges = grid_edges(6, 6)
     differ = np.where(np.eye(3, dtype=bool), -np.inf, 0.0).ravel()
     scopes, _ = network(np.random.default_rng(0), np.full(36, 3), edges)
@@ -96,14 +96,14 @@ def test_a_possible_start_is_found():
     assert best.score == -np.inf and best.verdict.status == "not converged"
 
 
-def test_few_effective_samples_are_told():
+def test_low_effective_sample_size_is_not_converged():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     assert Gibbs(scopes, sweeps=600).marginals(potentials).verdict.status == "converged"
     found = Gibbs(scopes, sweeps=600, min_effective=2300).marginals(potentials)
     assert found.verdict.status == "not converged" and found.effective_sample_size.min() < 2300
 
 
-def test_ctrl_c_gives_what_there_is():
+def test_ctrl_c_returns_the_current_average():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     seen = []
 
@@ -126,14 +126,14 @@ def test_ctrl_c_gives_what_there_is():
     assert (found.r_hat >= 0.99).all()
 
 
-def test_what_is_refused():
+def test_unknown_blocks_raise():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
-    with pytest.raises(ValueError, match="no blocks 'rows'"):
+    with pytest.raises(ValueError, match="unknown blocks 'rows'"):
         Gibbs(scopes, blocks="rows").marginals(potentials)
 
 
 @pytest.mark.parametrize("setting", [{"sweeps": 0}, {"chains": 0}])
-def test_no_sample_is_refused(setting):
+def test_nonpositive_sweeps_or_chains_raise(setting):
     scopes, _ = LOOPS["grid"](np.random.default_rng(0))
-    with pytest.raises(ValueError, match="no sample"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         Gibbs(scopes, **setting)

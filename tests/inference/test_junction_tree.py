@@ -1,4 +1,4 @@
-"""Junction trees: what is refused and when, draws, settings; and `auto`, which puts methods together."""
+"""Junction trees: memory limits, sampling and settings; and `auto`, which combines methods."""
 
 import math
 import tracemalloc
@@ -15,16 +15,16 @@ from relcrf.inference.clique_tree import CliqueTooLargeError
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.junction_tree import JunctionTree
-from relcrf.inference.methods import METHODS, create_inference, setting_names
+from relcrf.inference.methods import METHODS, create_inference, text_setting_names
 
 
-def joined(*networks):
-    """Several networks as one, side by side."""
+def disjoint_union(*networks):
+    """Return the disjoint union of several networks."""
     offset = np.cumsum([0, *(s.n_nodes for s, _ in networks)])
-    places = np.cumsum([0, *(len(s.node) for s, _ in networks)])
+    slots = np.cumsum([0, *(len(s.node) for s, _ in networks)])
     scopes = Scopes(
         np.concatenate([s.cardinality for s, _ in networks]),
-        np.concatenate([[0], *(s.start[1:] + p for (s, _), p in zip(networks, places, strict=False))]),
+        np.concatenate([[0], *(s.start[1:] + p for (s, _), p in zip(networks, slots, strict=False))]),
         np.concatenate([s.node + o for (s, _), o in zip(networks, offset, strict=False)]).astype(np.int32),
     )
     tables = [np.concatenate([getattr(p, name) for _, p in networks]) for name in ("nodes", "factors")]
@@ -35,8 +35,8 @@ def grid(n, k=2, seed=0):
     return network(np.random.default_rng(seed), np.full(n * n, k), grid_edges(n, n), 0.5)
 
 
-def test_a_grid_by_the_transfer_matrix():
-    """A grid of 10 x 10 against sums by rows: 2^10 states a row."""
+def test_grid_equals_transfer_matrix():
+    """A grid of 10 x 10 compared with a transfer matrix over rows of 2^10 states."""
     n = 10
     scopes, potentials = grid(n)
     tables = potentials.factors.reshape(-1, 2, 2)
@@ -62,7 +62,7 @@ def test_a_grid_by_the_transfer_matrix():
         assert found.nodes[2 * (n * (n - 1) + j) + 1] == pytest.approx(last[rows[:, j] == 1].sum(), abs=1e-9)
 
 
-def test_too_large_is_told_before_anything_is_made():
+def test_memory_limit_raises_before_allocation():
     scopes, potentials = grid(60)
     tree = JunctionTree(scopes, memory=1 << 20)
     tracemalloc.start()
@@ -78,8 +78,8 @@ def test_too_large_is_told_before_anything_is_made():
     assert np.isinf(tree.clique_tree.component_bytes[0])
 
 
-def test_a_dense_graph_is_refused_without_elimination():
-    """A bound tells it: a million pairs that min-fill would work on for minutes."""
+def test_dense_graph_raises_without_fill_in():
+    """A lower bound suffices; min-fill would take minutes for a million pairs."""
     n = 1500
     i, j = np.triu_indices(n, 1)
     scopes = Scopes(
@@ -92,22 +92,22 @@ def test_a_dense_graph_is_refused_without_elimination():
     assert caught.value.n_cells == 2**n and "1e451 cells" in str(caught.value)
 
 
-def test_one_factor_may_be_too_large_alone():
+def test_single_large_factor_raises():
     scopes = Scopes(np.full(40, 2, dtype=np.int32), np.array([0, 40]), np.arange(40, dtype=np.int32), np.array([True]))
     with pytest.raises(CliqueTooLargeError) as caught:
         JunctionTree(scopes).marginals(Potentials(np.zeros(80), np.ones(1)))
     assert caught.value.nodes == list(range(40))
 
 
-def test_cliques_may_be_too_many_together():
+def test_total_memory_limit_raises():
     scopes, potentials = network(np.random.default_rng(0), np.full(100, 4), [(v, v + 1) for v in range(99)])
     assert JunctionTree(scopes, memory=99 * 16 * 8).marginals(potentials).verdict.status == "exact"
-    with pytest.raises(CliqueTooLargeError, match="need 12,672 bytes"):
+    with pytest.raises(CliqueTooLargeError, match="need at least 12,672 bytes"):
         JunctionTree(scopes, memory=99 * 16 * 8 - 1).marginals(potentials)
 
 
 @pytest.mark.parametrize("name", ["forest with hard rules", "grid, k = 3", "larger agreements", "hard transitivity"])
-def test_draws_are_exact(name):
+def test_samples_are_exact(name):
     scopes, potentials = {**FORESTS, **LOOPS, **CLIQUES}[name](np.random.default_rng(1))
     n = 40_000
     tree = JunctionTree(scopes)
@@ -117,27 +117,27 @@ def test_draws_are_exact(name):
     for v in range(scopes.n_nodes):
         found = np.bincount(states[:, v], minlength=scopes.cardinality[v]) / n
         np.testing.assert_allclose(found, exact.nodes[scopes.state_start[v] : scopes.state_start[v + 1]], atol=0.012)
-    # Joint states, too: how often the most probable one is drawn.
+    # The frequency of the most probable joint state.
     best = Enumeration(scopes).map_states(potentials)
-    share = (states == best.states).all(axis=1).mean()
-    assert share == pytest.approx(math.exp(best.score - exact.log_partition), abs=0.012)
+    frequency = (states == best.states).all(axis=1).mean()
+    assert frequency == pytest.approx(math.exp(best.score - exact.log_partition), abs=0.012)
     assert all(scopes.score(potentials, some.astype(np.int64)) > -np.inf for some in states[:50])
 
 
-def test_nothing_is_drawn_from_what_cannot_be():
+def test_sampling_impossible_graph_raises():
     scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
-    with pytest.raises(ValueError, match="no joint state"):
+    with pytest.raises(ValueError, match="all joint states are impossible"):
         JunctionTree(scopes).sample(Potentials(np.zeros(4), np.full(4, -np.inf)), 1, seed=0)
 
 
-def test_auto_takes_each_component_by_the_method_that_suits_it():
+def test_auto_chooses_a_method_per_component():
     rng = np.random.default_rng(0)
     tree, loop, large = FORESTS["forest, k = 3"](rng), LOOPS["one loop"](rng), grid(8)
-    scopes, potentials = joined(large, tree, loop)
+    scopes, potentials = disjoint_union(large, tree, loop)
     auto, seen = Auto(scopes, memory=2000, observe=lambda verdict: seen.append(verdict)), []
-    kinds = {type(share.marginal_method): share.subset.nodes.tolist() for share in auto.assignments}
+    nodes_by_method = {type(each.marginal_method): each.subset.nodes.tolist() for each in auto.assignments}
     n = large[0].n_nodes
-    assert kinds == {
+    assert nodes_by_method == {
         BeliefPropagation: list(range(n)),
         ForestInference: list(range(n, n + 7)),
         JunctionTree: list(range(n + 7, n + 12)),
@@ -154,14 +154,14 @@ def test_auto_takes_each_component_by_the_method_that_suits_it():
     assert best.score == pytest.approx(scopes.score(potentials, best.states))
     assert exact.verdict.status == "exact" and best.score <= exact.score + 1e-9 <= best.bound + 1e-8
     assert best.bound < np.inf
-    hurried = Auto(scopes, memory=2000, max_iterations=1).marginals(potentials)
-    assert hurried.verdict.status == "not converged"
+    limited = Auto(scopes, memory=2000, max_iterations=1).marginals(potentials)
+    assert limited.verdict.status == "not converged"
 
 
-def test_auto_keeps_the_memory_in_sum():
-    """Four equal loops of which two fit together."""
+def test_auto_limits_total_memory():
+    """Two of four equal loops fit into the memory limit."""
     one = network(np.random.default_rng(0), np.full(4, 3), [(0, 1), (1, 2), (2, 3), (3, 0)])
-    scopes, _ = joined(one, one, one, one)
+    scopes, _ = disjoint_union(one, one, one, one)
     assert Auto(scopes, memory=2 * 2 * 27 * 8).n_exact_nodes == 8
     assert Auto(scopes, memory=4 * 2 * 27 * 8).n_exact_nodes == 16
 
@@ -169,7 +169,7 @@ def test_auto_keeps_the_memory_in_sum():
 def test_methods_by_name():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     assert set(METHODS) == {"auto", "bp", "dual", "enumeration", "forest", "gibbs", "jt", "mf", "trw"}
-    assert setting_names(JunctionTree) == ["memory"]
+    assert text_setting_names(JunctionTree) == ["memory"]
     method = create_inference("jt", scopes, {"memory": "4096"})
     assert isinstance(method, JunctionTree) and method.memory == 4096
     assert method.marginals(potentials).verdict.status == "exact"

@@ -1,4 +1,4 @@
-"""The pages on methods of inference: their examples, run as a reader would, and their links."""
+"""The documentation pages of inference methods: examples and links."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from command import relcrf_command
 
 import relcrf
 
-PAGES = Path(relcrf.__file__).parent.parent / "docs" / "inference"
+PAGES = Path(relcrf.__file__).parent.parent / "docs" / "explanation" / "inference"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -52,6 +52,6 @@ def test_links(page):
 
 
 @pytest.mark.parametrize("page", ["README.md", "belief_propagation.md", "mean_field.md", "gibbs.md", "map.md"])
-def test_the_example_holds(page):
+def test_example_runs(page):
     (text,) = blocks(page, "python")
     exec(compile(text, page, "exec"), {})

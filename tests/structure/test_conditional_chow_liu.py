@@ -1,4 +1,4 @@
-"""Spanning forests against networkx, information against its definition."""
+"""Spanning forests compared with networkx, and edge information compared with its definition."""
 
 import networkx as nx
 import numpy as np
@@ -29,7 +29,7 @@ def test_maximum_spanning_forest(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_information(seed):
+def test_edge_information_equals_its_definition(seed):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, max_arity=2)
     roles = np.zeros(graph.n_variables, dtype=np.int8)

@@ -1,4 +1,4 @@
-"""Choosing among so many candidates that their numbers are large."""
+"""Feature induction with billions of candidate pairs."""
 
 import numpy as np
 from induction import induced
@@ -11,8 +11,8 @@ from relcrf.graph.weights import WeightLayout
 from relcrf.learning.literal_likelihood import LiteralLikelihood
 
 
-def test_what_is_chosen_is_not_chosen_again_among_billions():
-    """The keys of pairs are int32, and the number of this pair is not."""
+def test_chosen_pair_is_not_proposed_again_among_billions():
+    """Keys are int32, but the code of this pair needs 64 bits."""
     n_keys, n_samples, n_rare = 60_000, 8, 2
     key = np.repeat(np.arange(n_keys - n_rare, n_keys), n_samples)
     sample, variable = np.tile(np.arange(n_samples), n_rare), np.arange(n_rare * n_samples)
@@ -22,8 +22,8 @@ def test_what_is_chosen_is_not_chosen_again_among_billions():
     labels = (sample < 4).astype(np.int32)
     base = blanket_graph(graph, np.full(len(variable), Role.FREE, dtype=np.int8), labels)
     model = LiteralLikelihood.build(base, labels, (space,))
-    first, _ = induced(model, np.empty(0), [1.5], 1, least_error=0.4, least_signal=0.4)
+    first, _ = induced(model, np.empty(0), [1.5], 1, error_threshold=0.4, signal_threshold=0.4)
     assert first.rows.T.tolist() == [[0, 59_998, 59_999]]
-    known = model.with_candidates(first)
-    assert len(induced(known, np.array([0.1]), [1.5], 1, least_error=0.4, least_signal=0.4)[0]) == 0
-    assert len(induced(model, np.empty(0), [1.5], 1, least_error=0.4, least_signal=0.4)[0]) == 1
+    extended = model.with_candidates(first)
+    assert len(induced(extended, np.array([0.1]), [1.5], 1, error_threshold=0.4, signal_threshold=0.4)[0]) == 0
+    assert len(induced(model, np.empty(0), [1.5], 1, error_threshold=0.4, signal_threshold=0.4)[0]) == 1

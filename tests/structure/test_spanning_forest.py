@@ -1,4 +1,4 @@
-"""Spanning forests against Kruskal's algorithm as it stands in books, and against networkx."""
+"""Spanning forests compared with a textbook implementation of Kruskal's algorithm and with networkx."""
 
 import networkx as nx
 import numpy as np
@@ -12,13 +12,13 @@ from relcrf.structure.spanning_forest import maximum_spanning_forest
 
 
 def kruskal(n_nodes, edges, weight):
-    """The twin: a stable sort, and every edge looked at in turn."""
-    tree = list(range(n_nodes))
+    """Reference implementation: examine all edges in the order of a stable sort."""
+    component = list(range(n_nodes))
     chosen = []
     for e in np.argsort(-np.asarray(weight), kind="stable"):
-        a, b = (tree[v] for v in edges[e])
+        a, b = (component[v] for v in edges[e])
         if a != b:
-            tree = [a if t == b else t for t in tree]
+            component = [a if t == b else t for t in component]
             chosen.append(e)
     return sorted(chosen)
 
@@ -40,13 +40,13 @@ def graphs(draw):
 
 @settings(deadline=None)
 @given(graphs())
-def test_the_edges_of_a_stable_sort(graph):
+def test_edges_equal_those_of_a_stable_sort(graph):
     assert maximum_spanning_forest(*graph).tolist() == kruskal(*graph)
 
 
 @settings(deadline=None)
 @given(graphs(), st.lists(st.one_of(weights, st.just(np.nan)), max_size=5))
-def test_thresholds_change_nothing(graph, thresholds):
+def test_thresholds_do_not_change_the_result(graph, thresholds):
     n_nodes, edges, weight = graph
     chosen = np.zeros(len(edges), dtype=np.bool_)
     thresholds = np.array(sorted(thresholds, reverse=True), dtype=float)
@@ -64,15 +64,15 @@ def test_the_sort_is_stable(values):
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(("all equal", "few values", "normal", "rising", "one far above")))
-def test_many_edges(seed, kind):
-    """More edges than are sampled, so that there are thresholds: dense, sparse, and of several components."""
+def test_many_edges_with_thresholds(seed, kind):
+    """Compare graphs with more edges than the threshold sample: dense, sparse, and with several components."""
     rng = np.random.default_rng(seed)
     n_edges = 12_000
     assert n_edges > spanning_forest.THRESHOLD_SAMPLE
     n_nodes = int(rng.choice([3, 50, 400]))
     edges = rng.integers(n_nodes, size=(n_edges, 2)).astype(np.int32)
-    edges[edges[:, 0] % 5 == 0, 1] //= 5  # some ends are met more often than others
-    edges[edges == n_nodes - 1] = 0  # and one never
+    edges[edges[:, 0] % 5 == 0, 1] //= 5  # some nodes have more edges than others
+    edges[edges == n_nodes - 1] = 0  # and one node has none
     weight = {
         "all equal": np.full(n_edges, -2.5),
         "few values": rng.integers(-2, 3, size=n_edges).astype(float),
@@ -86,35 +86,35 @@ def test_many_edges(seed, kind):
 
 @settings(deadline=None)
 @given(graphs())
-def test_the_total_weight_of_networkx(graph):
+def test_total_weight_equals_networkx(graph):
     n_nodes, edges, weight = graph
     weight = np.clip(weight, -1e6, 1e6)
-    rival = nx.MultiGraph()
-    rival.add_nodes_from(range(n_nodes))
-    rival.add_weighted_edges_from((int(i), int(j), w) for (i, j), w in zip(edges, weight, strict=True) if i != j)
-    tree = nx.maximum_spanning_tree(rival)
+    multigraph = nx.MultiGraph()
+    multigraph.add_nodes_from(range(n_nodes))
+    multigraph.add_weighted_edges_from((int(i), int(j), w) for (i, j), w in zip(edges, weight, strict=True) if i != j)
+    tree = nx.maximum_spanning_tree(multigraph)
     chosen = maximum_spanning_forest(n_nodes, edges, weight)
     assert len(chosen) == tree.number_of_edges()
     assert weight[chosen].sum() == pytest.approx(tree.size(weight="weight"), rel=1e-9, abs=1e-9)
 
 
-def test_edges_of_weight_zero_and_below_are_used_and_loops_never():
+def test_nonpositive_edges_are_used_and_loops_are_not():
     edges = np.array([(0, 0), (0, 1), (1, 2), (0, 2), (1, 0)], dtype=np.int32)
     assert maximum_spanning_forest(4, edges, np.array([9.0, 0.0, -1.0, -3.0, 0.0])).tolist() == [1, 2]
 
 
-def test_a_weight_that_is_no_number_is_refused():
+def test_nan_weight_raises():
     for n_edges in (3, 20_000):
         weight = np.ones(n_edges)
         weight[-1] = np.nan
         edges = np.tile(np.array([[0, 1]], dtype=np.int32), (n_edges, 1))
         with pytest.raises(ValueError, match="NaN"):
             maximum_spanning_forest(2, edges, weight)
-    with pytest.raises(ValueError, match="2 weights"):
+    with pytest.raises(ValueError, match="there are 2 weights"):
         maximum_spanning_forest(2, edges, np.ones(2))
 
 
-def test_no_edges_and_no_nodes():
+def test_empty_graphs():
     none = np.empty((0, 2), dtype=np.int32)
     assert maximum_spanning_forest(0, none, np.empty(0)).tolist() == []
     assert maximum_spanning_forest(5, none, np.empty(0)).tolist() == []

@@ -1,4 +1,4 @@
-"""Graphs of small treewidth: forests against Kruskal's algorithm, wider ones against their bound and the best there is."""
+"""Graphs of bounded treewidth: forests compared with Kruskal's algorithm, wider graphs with the bound and the optimum."""
 
 from itertools import combinations
 
@@ -23,14 +23,14 @@ def graphs(draw):
 
 
 def treewidth(n, edges):
-    """By the best of all orders of elimination: dynamic programming over subsets (Bodlaender et al. 2012)."""
+    """Compute the treewidth as the best elimination order, by dynamic programming over subsets (Bodlaender et al. 2012)."""
     neighbours = [0] * n
     for a, b in edges:
         neighbours[a] |= 1 << b
         neighbours[b] |= 1 << a
 
-    def reached(done, v):
-        """The nodes that v meets when those of `done` have been eliminated."""
+    def degree_after(eliminated, v):
+        """Return the degree of v after the nodes of the bit set `eliminated` have been eliminated."""
         seen, stack, out = 1 << v, [v], 0
         while stack:
             for u in range(n):
@@ -40,21 +40,23 @@ def treewidth(n, edges):
                 stack.pop()
                 continue
             seen |= 1 << u
-            if done >> u & 1:
+            if eliminated >> u & 1:
                 stack.append(u)
             else:
                 out |= 1 << u
         return out.bit_count()
 
     best = {0: 0}
-    for done in range(1, 1 << n):
-        best[done] = min(max(best[done & ~(1 << v)], reached(done & ~(1 << v), v)) for v in range(n) if done >> v & 1)
+    for subset in range(1, 1 << n):
+        best[subset] = min(
+            max(best[subset & ~(1 << v)], degree_after(subset & ~(1 << v), v)) for v in range(n) if subset >> v & 1
+        )
     return best[(1 << n) - 1]
 
 
 @settings(deadline=None, max_examples=60)
 @given(graphs(), st.integers(1, 4))
-def test_the_treewidth_is_kept(graph, width):
+def test_treewidth_is_at_most_the_limit(graph, width):
     n, edges, weight = graph
     chosen = thin_graph(n, edges, weight, width)
     assert treewidth(n, edges[chosen].tolist()) <= width
@@ -73,14 +75,14 @@ def test_width_1_is_a_maximum_spanning_forest(graph):
 
 @settings(deadline=None, max_examples=40)
 @given(graphs())
-def test_more_width_is_worth_more_in_total(graph):
+def test_total_weight_increases_with_width(graph):
     n, edges, weight = graph
     one, two = (weight[thin_graph(n, edges, weight, width)].sum() for width in (1, 2))
     assert two >= one
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_it_is_near_the_best_of_width_2(seed):
+def test_result_is_close_to_the_optimum_of_width_2(seed):
     rng = np.random.default_rng(seed)
     n = 6
     edges = np.array(list(combinations(range(n), 2)), dtype=np.int32)
@@ -93,8 +95,8 @@ def test_it_is_near_the_best_of_width_2(seed):
     assert weight[thin_graph(n, edges, weight, 2)].sum() >= 0.8 * best
 
 
-def test_hubs_and_many_nodes():
-    """More bags at a hub than are looked at: still thin, and still spanning."""
+def test_large_graph_with_a_hub():
+    """A hub with more bags than are examined: the result is still connected and of bounded treewidth."""
     rng = np.random.default_rng(0)
     n = 3000
     spokes = np.column_stack((np.zeros(n - 1), np.arange(1, n))).astype(np.int32)

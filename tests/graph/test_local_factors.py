@@ -1,4 +1,4 @@
-"""The factors around a node against the definition of the log potentials."""
+"""Local factors of a node compared with the definition of the log potentials."""
 
 import numpy as np
 import pytest
@@ -9,8 +9,8 @@ from relcrf.graph.reduction import Role, reduce_graph
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_bundles_are_all_that_depends_on_a_node(seed):
-    """What a node's change of state does to the score is what its bundles say, whatever the other states are."""
+def test_bundles_explain_all_score_changes_of_a_node(seed):
+    """A change of a node's state changes the score by the difference of its bundles' log potentials."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, 7)
     weights = rng.normal(size=graph.layout.size)
@@ -19,27 +19,27 @@ def test_bundles_are_all_that_depends_on_a_node(seed):
     roles[seed % 7] = Role.FREE
     reduced = reduce_graph(graph, roles, states)
     for node, variable in enumerate(reduced.variables):
-        told = np.zeros(reduced.cardinality[node])
+        log_potentials = np.zeros(reduced.cardinality[node])
         for bundle in bundle_factors(reduced, node):
             cell = 0
             for other in bundle.others:
                 cell = cell * reduced.cardinality[other] + states[reduced.variables[other]]
             table = bundle.log_potentials(reduced.graph, weights)
             each = [
-                np.einsum("stp,p->st", piece.patterns(graph), _scores(graph, weights, piece))
-                for piece in bundle.factors
+                np.einsum("stp,p->st", factor.patterns(graph), _scores(graph, weights, factor))
+                for factor in bundle.factors
             ]
             np.testing.assert_allclose(table, sum(each), atol=1e-9)
-            told += table[:, cell]
+            log_potentials += table[:, cell]
         scores = []
         for state in range(graph.cardinality[variable]):
             changed = states.copy()
             changed[variable] = state
             scores.append(joint_score(graph, weights, changed))
-        np.testing.assert_allclose(told - told[0], np.array(scores) - scores[0], atol=1e-8)
+        np.testing.assert_allclose(log_potentials - log_potentials[0], np.array(scores) - scores[0], atol=1e-8)
 
 
-def _scores(graph, weights, piece):
-    group = graph.groups[piece.group]
-    (scores,) = group.features.scores(graph.layout.matrix(weights, group.block), np.array([piece.factor]))
+def _scores(graph, weights, factor):
+    group = graph.groups[factor.group]
+    (scores,) = group.features.scores(graph.layout.matrix(weights, group.block), np.array([factor.factor]))
     return scores

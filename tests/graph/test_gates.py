@@ -1,4 +1,4 @@
-"""Features of gates by plain loops; and pairs that are alike under any weights, as few kinds of them as there are."""
+"""Gate features compared with plain loops; classes of pairs with equal tables under any weights."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ FEATURES = {
 }
 SCOPES = {
     "expanded": [np.array([0, 1, 2, 0, 4, 5], dtype=np.int32), np.array([3, 4, 5, 5, 3, 1], dtype=np.int32)],
-    # Two rows of three variables each, all pairs of a row; and from the other end.
+    # Two rows of three variables each, with all pairs of a row.
     "repeated": RepeatedScope(
         np.arange(2, dtype=np.int32),
         (0, 0),
@@ -49,8 +49,8 @@ SCOPES = {
 }
 
 
-def one_group(scope, features, by):
-    """A graph of six variables of three states with one group of six factors, and its gates."""
+def graph_with_one_group(scope, features, by):
+    """Return a graph of six variables with three states, one group of six factors, and its gates."""
     group = FactorGroup(scope, (3, 3), features, None, 0)
     layout = WeightLayout((WeightBlock("t", features.n_features, 9),))
     graph = FactorGraph(np.full(6, 3, dtype=np.int32), (group,), layout)
@@ -60,51 +60,51 @@ def one_group(scope, features, by):
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("by", BY)
-def test_log_odds_are_what_plain_loops_add_up(scope, features, by):
-    graph, gating = one_group(SCOPES[scope], FEATURES[features], BY[by])
+def test_log_odds_equal_plain_loops(scope, features, by):
+    graph, gating = graph_with_one_group(SCOPES[scope], FEATURES[features], BY[by])
     rng = np.random.default_rng(4)
     roles = np.array([Role.FREE, Role.CLAMPED, Role.FREE, Role.FREE, Role.CLAMPED, Role.FREE])
-    states, asked = rng.integers(0, 3, size=6), np.array([True, False, False, True, True, False])
-    status = np.where(roles == Role.FREE, 3 + np.where(asked, QUERY, HIDDEN), states)
-    gates = rng.normal(size=gating.layout.size)
+    states, is_query = rng.integers(0, 3, size=6), np.array([True, False, False, True, True, False])
+    status = np.where(roles == Role.FREE, 3 + np.where(is_query, QUERY, HIDDEN), states)
+    weights = rng.normal(size=gating.layout.size)
     for factors in (np.arange(6), np.array([4, 1, 1]), np.empty(0, dtype=np.int64)):
         rows = gating.gate_features(graph, ((0, factors),), status)
         assert (len(rows), rows.n_weights) == (len(factors), gating.layout.size)
-        expected = [log_odds(graph, gating, 0, int(one), roles, states, asked, gates) for one in factors]
-        np.testing.assert_allclose(rows.log_odds(gates), expected, atol=1e-6)
-        unit = np.array([rows.log_odds(one) for one in np.eye(gating.layout.size)])  # they are linear
+        expected = [log_odds(graph, gating, 0, int(factor), roles, states, is_query, weights) for factor in factors]
+        np.testing.assert_allclose(rows.log_odds(weights), expected, atol=1e-6)
+        unit = np.array([rows.log_odds(factor) for factor in np.eye(gating.layout.size)])  # log odds are linear
         slope = rng.normal(size=len(factors))
         np.testing.assert_allclose(rows.gradient(slope), unit.reshape(gating.layout.size, -1) @ slope, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_rows_of_several_groups_follow_each_other(seed):
+def test_features_of_several_groups_are_concatenated(seed):
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, n_variables=8, max_arity=2)
     gating = random_gating(rng, graph)
     roles = rng.choice([Role.FREE, Role.CLAMPED], size=8)
     states = np.array([rng.integers(k) for k in graph.cardinality])
-    asked = rng.random(8) < 0.5
-    status = np.where(roles == Role.FREE, graph.cardinality + np.where(asked, QUERY, HIDDEN), states)
-    gates = rng.normal(size=gating.layout.size)
+    is_query = rng.random(8) < 0.5
+    status = np.where(roles == Role.FREE, graph.cardinality + np.where(is_query, QUERY, HIDDEN), states)
+    weights = rng.normal(size=gating.layout.size)
     factors = tuple(
         (number, rng.integers(group.n_factors, size=3))
         for number, group in enumerate(graph.groups)
         if len(group.scope) == 2
     )
     expected = [
-        log_odds(graph, gating, number, int(one), roles, states, asked, gates)
+        log_odds(graph, gating, number, int(one), roles, states, is_query, weights)
         for number, some in factors
         for one in some
     ]
-    np.testing.assert_allclose(gating.rows(graph, factors, status).log_odds(gates), expected, atol=1e-6)
+    np.testing.assert_allclose(gating.gate_features(graph, factors, status).log_odds(weights), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("by", BY)
-def test_which_weights_are_of_features_and_which_of_keys(features, by):
-    """With a base alone the log odds do not depend on the evidence, nor on the key without the weights of keys."""
-    graph, gating = one_group(SCOPES["expanded"], FEATURES[features], BY[by])
+def test_masks_of_feature_and_key_weights(features, by):
+    """With the bases only, log odds do not depend on the evidence; without key weights, they do not depend on the key."""
+    graph, gating = graph_with_one_group(SCOPES["expanded"], FEATURES[features], BY[by])
     rng = np.random.default_rng(5)
     gates = rng.normal(size=gating.layout.size)
     feature_weight_mask, of_keys = gating.feature_weight_mask(graph), gating.key_weight_mask(graph)
@@ -120,12 +120,12 @@ def test_which_weights_are_of_features_and_which_of_keys(features, by):
     assert (~feature_weight_mask & ~of_keys).sum() == 1
 
 
-# Pairs that are alike
+# Classes of pairs
 
 
 @st.composite
-def graphs_of_kinds(draw):
-    """Graphs whose pairs have features that may be equal: constants and keys, repeated or not, in patterns or in whole tables."""
+def graphs_with_classes(draw):
+    """Draw graphs whose pairs can have equal features: constants and keys, repeated or not, with patterns or full tables."""
     n, groups, blocks = draw(st.integers(3, 7)), [], []
     for block in range(draw(st.integers(1, 3))):
         pairs = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), min_size=1, max_size=12))
@@ -149,14 +149,14 @@ def tables_of(reduced, weights):
     return [flat[a:b] for a, b in zip(reduced.table_start[:-1], reduced.table_start[1:], strict=True)]
 
 
-def distinct(tables):
-    """How many of them differ, but for rounding."""
+def count_distinct(tables):
+    """Return the number of distinct tables up to rounding."""
     return len({tuple(table.round(8) + 0.0) for table in tables})
 
 
-@given(graphs_of_kinds(), st.integers(0, 1000))
+@given(graphs_with_classes(), st.integers(0, 1000))
 @settings(max_examples=80, deadline=None)
-def test_edges_of_one_class_have_equal_tables_and_classes_are_few(graph, seed):
+def test_edge_classes_have_equal_tables_and_are_few(graph, seed):
     roles = np.zeros(graph.n_variables, dtype=np.int8)
     roles[:] = Role.FREE
     reduced = reduce_graph(graph, roles, np.full(graph.n_variables, -1))
@@ -167,7 +167,7 @@ def test_edges_of_one_class_have_equal_tables_and_classes_are_few(graph, seed):
     tables = tables_of(reduced, rng.normal(size=graph.layout.size))
     for table, k in zip(tables, kind, strict=True):
         np.testing.assert_allclose(table, tables[first[k]], atol=1e-12)
-    # Factors one by one: the same templates and keys, the same way round, in the same order of templates.
+    # Edges with the same templates, keys and orientations of their factors have the same class.
     assert len(first) <= len({signature(graph, edge) for edge in reduced.edges})
 
 
@@ -181,10 +181,10 @@ def signature(graph, edge):
     return tuple(out)
 
 
-@given(graphs_of_kinds(), st.integers(0, 1000))
+@given(graphs_with_classes(), st.integers(0, 1000))
 @settings(max_examples=80, deadline=None)
-def test_single_pairs_are_of_one_kind_where_their_tables_are_equal(graph, seed):
-    """Under random weights of whole tables no two kinds have equal tables by chance."""
+def test_pair_classes_equal_distinct_tables(graph, seed):
+    """With random weights of full tables, tables of different classes differ almost surely."""
     roles = np.full(graph.n_variables, Role.FREE, dtype=np.int8)
     gated = GatedGraph.from_reduced(reduce_graph(graph, roles, np.full(graph.n_variables, -1)))
     weights = np.random.default_rng(seed).normal(size=graph.layout.size)
@@ -192,11 +192,11 @@ def test_single_pairs_are_of_one_kind_where_their_tables_are_equal(graph, seed):
     for table, k in zip(tables, gated.pair_class, strict=True):
         np.testing.assert_allclose(table, kinds[k], atol=1e-12)
     if all(group.patterns is None for group in graph.groups):
-        assert len(kinds) == distinct(tables)
+        assert len(kinds) == count_distinct(tables)
 
 
-def test_features_of_their_own_have_no_classes():
-    graph, _ = one_group(SCOPES["expanded"], FEATURES["keys and numbers"], None)
+def test_individual_features_prevent_classes():
+    graph, _ = graph_with_one_group(SCOPES["expanded"], FEATURES["keys and numbers"], None)
     reduced = reduce_graph(graph, np.full(6, Role.FREE, dtype=np.int8), np.full(6, -1))
     assert reduced.edge_classes() is None
     gated = GatedGraph.from_reduced(reduced)
@@ -204,8 +204,8 @@ def test_features_of_their_own_have_no_classes():
     np.testing.assert_array_equal(gated.pair_class, np.arange(6))
 
 
-def test_repeated_rows_are_as_many_kinds_as_their_patterns():
-    """A table of rows has a kind for each pair of columns, however many rows there are."""
+def test_repeated_rows_share_pair_classes():
+    """The number of classes is the number of column pairs, independent of the number of rows."""
     n_rows, n_columns = 50, 4
     first, second = np.triu_indices(n_columns, 1)
     offsets = (first.astype(np.int32), second.astype(np.int32))

@@ -88,7 +88,7 @@ def test_engines_by_name_and_by_function(web, model):
     with pytest.raises(relcrf.UsageError, match="over the budget"):
         model.ground(data, 5, engine=lambda bound: Watched(bound.cursor))
     assert len(closed) == 2, "closed where grounding fails, too"
-    for name, message in (("postgres", "needs the URL"), ("sparc", "did you mean 'spark'")):
+    for name, message in (("postgres", "requires the URL"), ("sparc", "did you mean 'spark'")):
         with pytest.raises(relcrf.UsageError, match=message):
             model.ground(data, engine=name)
 

@@ -85,12 +85,12 @@ def test_what_the_weights_of_an_edge_speak_of():
     [
         (
             "(r: Row, s: Node, t: Node, u: Node) over value(r, s), value(r, t), value(r, u) per s, t, u",
-            "lists 3 of them",
+            "lists 3 terms",
         ),
         ("(r: Row, s: Node, t: Node) over value(r, s), value(r, t) per s", "no key in 'per'"),
-        ("(r: Row, s: Node, t: Node) where s <= t over value(r, s), value(r, t) per s, t", "ties the keys"),
-        ("(r: Row, s: Node, t: Node) over value(r, s), value(r, t) per s, t by 2", "features in 'by'"),
-        ("(r: Row, s: Node) over value(r, s) per s", "no conjunction"),
+        ("(r: Row, s: Node, t: Node) where s <= t over value(r, s), value(r, t) per s, t", "not a supported condition"),
+        ("(r: Row, s: Node, t: Node) over value(r, s), value(r, t) per s, t by 2", "cannot have features in 'by'"),
+        ("(r: Row, s: Node) over value(r, s) per s", "not a conjunction"),
     ],
 )
 def test_what_is_no_pair_of_terms(line, why):

@@ -83,15 +83,15 @@ def test_pairs_of_one_literal_with_itself_are_none():
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("c(n: Nation, t: Trait) over trait(n, t) per t", "no conjunction"),
-        ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) or trait(n, t) per s, t", "no conjunction"),
+        ("c(n: Nation, t: Trait) over trait(n, t) per t", "not a conjunction"),
+        ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) or trait(n, t) per s, t", "not a conjunction"),
         ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s", "no key in 'per'"),
-        ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s, t by 2", "features in 'by'"),
+        ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s, t by 2", "cannot have features in 'by'"),
         (
             "c(n: Nation, m: Nation, t: Trait, v: Verb) where Near(n, m) over trait(n, t) and n.mood == m.mood per t",
-            "not one random term",
+            "does not consist of one random term",
         ),
-        ("c(n: Nation, s: Trait, t: Trait) where s <= t over trait(n, s) and trait(n, t) per s, t", "ties the keys"),
+        ("c(n: Nation, s: Trait, t: Trait) where s <= t over trait(n, s) and trait(n, t) per s, t", "not a supported condition"),
         ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s, t, n", "'n' is not a name of one"),
     ],
 )
@@ -188,15 +188,15 @@ THREE = "c(n: Nation, m: Nation, s: Trait, t: Trait, u: Trait)"
             "c(n: Nation, s: Trait, t: Trait, v: Verb, w: Verb)"
             " over trait(n, s) and trait(n, t) and verb(n, n, v) and verb(n, n, w) per s, t, v, w",
             "E391",
-            "joins 4 of them",
+            "joins 4 literals",
         ),
         (f"{THREE} over trait(n, s) and trait(n, t) and trait(m, u) per s, t", "E391", "one of the three has no key"),
-        (f"{THREE} where s <= t over trait(n, s) and trait(n, t) and trait(m, u) per s, t, u", "E391", "ties the keys"),
+        (f"{THREE} where s <= t over trait(n, s) and trait(n, t) and trait(m, u) per s, t, u", "E391", "not a supported condition"),
         (
             "c(n: Nation, m: Nation, t: Trait, v: Verb, w: Verb)"
             " where v < w over verb(n, m, v) and verb(m, n, w) and trait(m, t) per v, w, t",
             "E393",
-            r"no two of their literals[\s\S]*such as verb\(n, m, v\) and verb\(m, n, w\)",
+            r"no two literals of the triples[\s\S]*such as verb\(n, m, v\) and verb\(m, n, w\)",
         ),
     ],
 )

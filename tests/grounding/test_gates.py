@@ -231,7 +231,7 @@ def test_other_factors_have_gates_by_statuses():
     grounding = gated(WEB + "gate linked by a.n", TABLES)
     both, linked = grounding.gate_templates
     assert (both.name, linked.name) == ("both", "linked by linked")
-    assert both.features[:5] == ("base", "x, false", "x, true", "x, asked", "x, hidden") and len(both.features) == 17
+    assert both.features[:5] == ("base", "x, false", "x, true", "x, query", "x, hidden") and len(both.features) == 17
 
 
 def test_templates_that_share_weights_have_gates_of_their_own():
@@ -264,14 +264,14 @@ def notes(grounding):
 
 def test_who_learns_gates_is_noted():
     text = WEB + "gate linked by a.n\ngate near by p.n"
-    assert notes(gated(text, TABLES)) == ["gates of linked, near: learned by backend gated alone"]
+    assert notes(gated(text, TABLES)) == ["gates of linked, near: learned by backend gated only"]
     assert notes(gated(WEB, TABLES)) == []
 
 
 def test_candidates_have_no_gates():
     pairs = "candidates pairs(p: P, v: W, w: W) where v < w over p.c == x and p.s per v, w\n"
     grounding = gated(WEB + pairs + "gate pairs by p.n", TABLES)
-    assert notes(grounding) == ["gates of pairs: left out, for candidates have none"]
+    assert notes(grounding) == ["gates of pairs: ignored because candidates have no gates"]
     assert by_template(grounding) == {}
 
 
@@ -540,7 +540,7 @@ def test_gates_of_repeated_structure(monkeypatch, gate, is_repeated):
     bound = bind(relcrf.parse(f"{READINGS}gate {gate}").spec, relcrf.Dataset(ROWS))
     repeated = ground(bound)
     with monkeypatch.context() as patch:
-        patch.setattr(grounding_module, "reduce_to_one_row", lambda bound, facts, lowered: (lowered, None))
+        patch.setattr(grounding_module, "reduce_to_one_row", lambda bound, context, lowered: (lowered, None))
         expanded = ground(bound)
     assert repeated.gate_templates == expanded.gate_templates
     ((group, features, _),) = by_template(repeated)[gate.split()[0]]

@@ -49,7 +49,7 @@ def test_long_chains_and_many_things():
 def test_a_closure_over_the_budget_is_refused():
     ring = [(k, (k + 1) % 400) for k in range(400)]
     bound = bind(relcrf.parse(MODEL).spec, dataset(ring, 400))
-    with pytest.raises(BudgetError, match="'Reach' would ground into"):
+    with pytest.raises(BudgetError, match="'Reach' would have"):
         create_relation_tables(bound, budget=5_000)
 
 

@@ -117,14 +117,14 @@ def test_a_number_with_a_key_takes_twelve_bytes():
 @pytest.mark.parametrize("name", ["cross", "chain", "unary"])
 def test_the_budget_stops_a_template_before_it_is_grounded(name):
     bound = bind(relcrf.parse(f"{DECLARATIONS}\ntemplate {name}{TEMPLATES[name]}").spec, dataset(0))
-    with pytest.raises(BudgetError, match=f"'{name}' would ground into .* over the budget of 5"):
+    with pytest.raises(BudgetError, match=f"'{name}' would have .*more.* than the budget of 5"):
         ground(bound, budget=5)
 
 
 def test_the_budget_stops_a_derived_relation():
     text = DECLARATIONS + "\nderive Any(a: E, b: E) where a.g < b.g\ntemplate t(e: E) where Any(e, e) over e.d"
     bound = bind(relcrf.parse(text).spec, dataset(0))
-    with pytest.raises(BudgetError, match="'Any' would ground into"):
+    with pytest.raises(BudgetError, match="'Any' would have"):
         create_derived_tables(bound, budget=20)
 
 

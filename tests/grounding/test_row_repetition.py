@@ -142,7 +142,7 @@ def log_potentials(grounding, weights):
 def both_ways(monkeypatch, bound):
     repeated = ground(bound)
     with monkeypatch.context() as patch:
-        patch.setattr(grounding_module, "reduce_to_one_row", lambda bound, facts, lowered: (lowered, None))
+        patch.setattr(grounding_module, "reduce_to_one_row", lambda bound, context, lowered: (lowered, None))
         expanded = ground(bound)
     assert all(not isinstance(group.scope, RepeatedScope) for group in expanded.graph.groups)
     return repeated, expanded

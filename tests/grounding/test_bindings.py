@@ -182,12 +182,12 @@ def test_unknown_templates_and_variables(grounding):
         ("E(e33).d", "did you mean 'E(e3).d'?"),
         ("warm(mon, mornin)", "did you mean 'warm(mon, morning)'?"),
         ("warm(mo, morning)", "did you mean 'warm(mon, morning)'?"),
-        ("warm(mon)", "name one like E(e0).d"),
+        ("warm(mon)", "write a name such as E(e0).d"),
         ("E(e1).e", "did you mean 'E.d'?"),
-        ("E(e1)", "name one like E(e0).d"),
-        ("(", "name one like E(e0).d"),
-        ("e1", "name one like E(e0).d"),
-        ("", "name one like E(e0).d"),
+        ("E(e1)", "write a name such as E(e0).d"),
+        ("(", "write a name such as E(e0).d"),
+        ("e1", "write a name such as E(e0).d"),
+        ("", "write a name such as E(e0).d"),
     ]:
         problem = error_of(lambda text=text: grounding.factors(text))
         assert (problem.code, problem.hint) == ("E313", hint), text
@@ -242,5 +242,5 @@ def test_millions_of_factors_are_looked_at_without_a_loop(tmp_path):
     found = grounding.factors("E(77).d")
     assert len(found) == ((pairs == 77).any(axis=1)).sum()
     assert all("E(77).d" in scope for scope in found["scope"])
-    with pytest.raises(relcrf.UsageError, match=r"no variable 'E\(300000\)\.d'"):
+    with pytest.raises(relcrf.UsageError, match=r"unknown variable 'E\(300000\)\.d'"):
         grounding.factors("E(300000).d")

@@ -85,10 +85,10 @@ def test_engines_by_name_and_by_function(web, model):
     data = relcrf.Dataset(web)
     plain, opened = model.ground(data), model.ground(data, engine=lambda bound: Watched(bound.cursor))
     assert len(closed) == 1 and opened.bindings == plain.bindings
-    with pytest.raises(relcrf.UsageError, match="over the budget"):
+    with pytest.raises(relcrf.UsageError, match="than the budget"):
         model.ground(data, 5, engine=lambda bound: Watched(bound.cursor))
     assert len(closed) == 2, "closed where grounding fails, too"
-    for name, message in (("postgres", "needs the URL"), ("sparc", "did you mean 'spark'")):
+    for name, message in (("postgres", "requires the URL"), ("sparc", "did you mean 'spark'")):
         with pytest.raises(relcrf.UsageError, match=message):
             model.ground(data, engine=name)
 

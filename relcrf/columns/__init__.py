@@ -1,1 +1,1 @@
-"""Long columns of numbers: growing in memory or on disk, and sorted without being held whole."""
+"""Long columns of numbers: built in memory or on disk, and sorted out of core."""

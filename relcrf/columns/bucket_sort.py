@@ -1,9 +1,9 @@
-"""Rows that come in any order and are read back in one: dealt to buckets by their first field, each sorted by itself.
+"""Out-of-core bucket sort of rows: rows are distributed to buckets by their first field, and each bucket is sorted separately.
 
-A row's whole numbers and single-precision numbers are packed into one 64-bit key whose order is that of the fields, so
-that a bucket is sorted by one vectorised sort of integers (5 ns a row; DuckDB's ORDER BY takes 120). What the key has
-no room for, and double-precision numbers, stand beside it. Buckets wait in memory or in files, as their storage decides,
-and only one is held whole at a time; no two of them share a value of the first field.
+The integers and single-precision numbers of a row are packed into a 64-bit key with the same order as the fields, so that a
+bucket is sorted by one vectorised sort of integers (5 ns per row; ORDER BY of DuckDB takes 120 ns). Double-precision numbers
+and fields that do not fit into the key are stored separately as the payload. Buckets are stored in memory or in files, as
+their storage decides, and only one is loaded at a time; no two buckets share a value of the first field.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import numpy as np
 from relcrf.columns.storage import Storage
 
 BUCKET_ROWS = 1 << 18
-"""Rows that a bucket should have: some ten megabytes while it is sorted."""
+"""Target number of rows per bucket: about 10 MB while it is sorted."""
 MAX_BUCKETS = 1 << 8
-"""Each may be a file."""
+"""Maximum number of buckets, because each may be a file."""
 BATCH_ROWS = 1 << 18
-"""Rows that are gathered before they are dealt to the buckets."""
+"""Number of rows that are collected before they are distributed to the buckets."""
 KEY_BITS = 64
+"""Number of bits of the sort key."""
 MAX_PAYLOAD_INTEGER = 1 << 53
-"""Beside the key all numbers are of double precision: no field of larger whole numbers can stand there."""
+"""Maximum absolute value of an integer in the payload, which is stored in double precision."""
 
 
 @dataclass(frozen=True)
 class IntegerField:
-    """A field of whole numbers from `low` to `high - 1`, read back as int32 (int64 where they do not fit)."""
+    """A field of integers from `low` to `high - 1`, returned as int32 (int64 if they do not fit)."""
 
     name: str
     low: int
@@ -60,8 +61,8 @@ class FloatField:
     dtype: ClassVar[np.dtype] = np.dtype(np.float32)
 
     def pack(self, values: np.ndarray, low: int) -> np.ndarray:
-        """The bits of the numbers, turned so that they sort as the numbers do; -0.0 is 0.0."""
-        with np.errstate(over="ignore"):  # what is too large becomes infinite
+        """Return the bits of the numbers, transformed so that they sort like the numbers; -0.0 becomes 0.0."""
+        with np.errstate(over="ignore"):  # values beyond the range become infinite
             bits = (values.astype(np.float32, copy=False) + np.float32(0)).view(np.uint32)
         sign = np.uint32(1 << 31)
         return np.where(bits & sign, ~bits, bits | sign).astype(np.uint64)
@@ -83,12 +84,12 @@ Field: TypeAlias = IntegerField | FloatField | DoubleField
 
 
 class BucketSort:
-    """Takes rows and gives them back sorted by all fields, in their order.
+    """An out-of-core sort of rows by all fields in order.
 
     Args:
-        fields: the first is a `IntegerField`.
-        rows: how many will come, about.
-        is_unique: of equal rows one is kept.
+        fields: fields of a row; the first one is an `IntegerField`.
+        n_rows: expected number of rows, approximately.
+        is_unique: remove duplicate rows.
     """
 
     def __init__(self, fields: Sequence[Field], n_rows: int, storage: Storage, *, is_unique: bool = False) -> None:
@@ -96,12 +97,12 @@ class BucketSort:
         assert isinstance(first, IntegerField)
         self._first, self._fields, self._storage, self._is_unique = first, tuple(fields), storage, is_unique
         span = max(first.high - first.low, 1)
-        wanted = min(max(n_rows // BUCKET_ROWS, 1), MAX_BUCKETS, span)
-        total = sum(f.bits for f in fields if not isinstance(f, DoubleField))
-        if total > KEY_BITS:
-            wanted = max(wanted, min(1 << (total - KEY_BITS), MAX_BUCKETS, span))
-        self._bucket_width = -(-span // wanted)
-        """Values of the first field that share a bucket."""
+        n_wanted = min(max(n_rows // BUCKET_ROWS, 1), MAX_BUCKETS, span)
+        n_bits = sum(f.bits for f in fields if not isinstance(f, DoubleField))
+        if n_bits > KEY_BITS:
+            n_wanted = max(n_wanted, min(1 << (n_bits - KEY_BITS), MAX_BUCKETS, span))
+        self._bucket_width = -(-span // n_wanted)
+        """Number of values of the first field per bucket."""
         self._key_fields, self._payload_fields = self._lay_out_fields()
         n_buckets = -(-span // self._bucket_width)
         self._keys = [storage.column(np.uint64) for _ in range(n_buckets)]
@@ -114,36 +115,36 @@ class BucketSort:
         self.n_added = 0
 
     def _lay_out_fields(self) -> tuple[list[tuple[IntegerField | FloatField, int]], list[Field]]:
-        """The fields of the key, each with the place of its lowest bit, and those that stand beside it."""
-        room = KEY_BITS - (self._bucket_width - 1).bit_length()
-        keyed: list[IntegerField | FloatField] = [self._first]
-        beside: list[Field] = []
+        """Return the fields of the key, each with the position of its lowest bit, and the fields of the payload."""
+        free_bits = KEY_BITS - (self._bucket_width - 1).bit_length()
+        key_fields: list[IntegerField | FloatField] = [self._first]
+        payload_fields: list[Field] = []
         for field in self._fields[1:]:
-            if isinstance(field, DoubleField) or beside or field.bits > room:
+            if isinstance(field, DoubleField) or payload_fields or field.bits > free_bits:
                 assert (
                     not isinstance(field, IntegerField)
                     or -MAX_PAYLOAD_INTEGER <= field.low <= field.high <= MAX_PAYLOAD_INTEGER
                 )
-                beside.append(field)
+                payload_fields.append(field)
             else:
-                keyed.append(field)
-                room -= field.bits
+                key_fields.append(field)
+                free_bits -= field.bits
         shift = 0
-        placed: list[tuple[IntegerField | FloatField, int]] = []
-        for field in reversed(keyed):
-            placed.insert(0, (field, shift))
+        placed_fields: list[tuple[IntegerField | FloatField, int]] = []
+        for field in reversed(key_fields):
+            placed_fields.insert(0, (field, shift))
             shift += field.bits
-        return placed, beside
+        return placed_fields, payload_fields
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Adds rows: a column for each field, which is copied."""
+        """Add rows: a column for each field, which is copied."""
         self._pending.append({f.name: np.array(batch[f.name]) for f in self._fields})
         self._n_pending += len(batch[self._first.name])
         if self._n_pending >= BATCH_ROWS:
             self._distribute()
 
     def buckets(self) -> Iterator[dict[str, np.ndarray]]:
-        """The rows, bucket by bucket; each is gone when the next is asked for. Nothing can be added after that."""
+        """Yield the sorted buckets; a bucket is freed when the next one is requested. Nothing can be added afterwards."""
         self._distribute()
         self._keys.reverse()
         self._payloads.reverse()
@@ -156,23 +157,23 @@ class BucketSort:
     def _distribute(self) -> None:
         if not self._n_pending:
             return
-        waiting, self._pending, self._n_pending = self._pending, [], 0
-        if len(waiting) == 1:
-            (batch,) = waiting
+        batches, self._pending, self._n_pending = self._pending, [], 0
+        if len(batches) == 1:
+            (batch,) = batches
         else:
-            batch = {name: np.concatenate([each[name] for each in waiting]) for name in waiting[0]}
-        del waiting
+            batch = {name: np.concatenate([one_batch[name] for one_batch in batches]) for name in batches[0]}
+        del batches
         first = self._first.pack(batch[self._first.name], self._first.low)
         self.n_added += len(first)
         bucket = None
-        if len(self._keys) > 1:  # to divide by a number and multiply is vectorised, divmod is not
+        if len(self._keys) > 1:  # division and multiplication are vectorised, divmod is not
             bucket = first // np.uint64(self._bucket_width)
             first -= bucket * np.uint64(self._bucket_width)
         key = np.zeros(len(first), dtype=np.uint64)
         for field, shift in self._key_fields:
             code = first if field is self._first else field.pack(batch[field.name], field.low)
             key |= code << np.uint64(shift)
-        # To add 0.0 makes 0.0 of -0.0: equal numbers have equal bits, so that rows may come in any order.
+        # Adding 0.0 turns -0.0 into 0.0, so that equal numbers have equal bits whatever the order of the rows.
         payload = np.column_stack([batch[f.name] for f in self._payload_fields]) + 0.0 if self._payload_fields else None
         if bucket is None:
             self._append(0, key, payload)
@@ -182,11 +183,11 @@ class BucketSort:
             order = np.argsort(bucket, kind="stable")
             key, bucket = key[order], bucket[order]
             payload = None if payload is None else payload[order]
-        numbers = np.arange(len(self._keys), dtype=np.uint16)
-        starts = np.append(np.searchsorted(bucket, numbers), len(bucket))
+        bucket_numbers = np.arange(len(self._keys), dtype=np.uint16)
+        starts = np.append(np.searchsorted(bucket, bucket_numbers), len(bucket))
         for number in np.flatnonzero(np.diff(starts)):
-            part = slice(int(starts[number]), int(starts[number + 1]))
-            self._append(int(number), key[part], None if payload is None else payload[part])
+            rows = slice(int(starts[number]), int(starts[number + 1]))
+            self._append(int(number), key[rows], None if payload is None else payload[rows])
 
     def _append(self, number: int, key: np.ndarray, payload: np.ndarray | None) -> None:
         self._keys[number].append(key)
@@ -205,9 +206,9 @@ class BucketSort:
                 order = np.lexsort((*payload.T[::-1], key))
                 key, payload = key[order], payload[order]
             if self._is_unique:
-                kept = _differs_from_previous(key)
-                kept[1:] |= (payload[1:] != payload[:-1]).any(axis=1)
-                key, payload = key[kept], payload[kept]
+                is_kept = _differs_from_previous(key)
+                is_kept[1:] |= (payload[1:] != payload[:-1]).any(axis=1)
+                key, payload = key[is_kept], payload[is_kept]
         out = {}
         for field, shift in self._key_fields:
             is_first = field is self._first
@@ -215,40 +216,42 @@ class BucketSort:
             if not is_first:
                 code &= np.uint64((1 << field.bits) - 1)
             out[field.name] = field.unpack(code, field.low + number * self._bucket_width if is_first else field.low)
-        for k, beside in enumerate(self._payload_fields):
+        for k, payload_field in enumerate(self._payload_fields):
             assert payload is not None
-            out[beside.name] = payload[:, k] if isinstance(beside, DoubleField) else payload[:, k].astype(beside.dtype)
+            out[payload_field.name] = (
+                payload[:, k] if isinstance(payload_field, DoubleField) else payload[:, k].astype(payload_field.dtype)
+            )
         return out
 
 
 def _differs_from_previous(key: np.ndarray) -> np.ndarray:
-    """Where a sorted key differs from the one before."""
-    new = np.ones(len(key), dtype=bool)
-    np.not_equal(key[1:], key[:-1], out=new[1:])
-    return new
+    """Return a mask of the entries of a sorted array that differ from the previous one."""
+    differs = np.ones(len(key), dtype=bool)
+    np.not_equal(key[1:], key[:-1], out=differs[1:])
+    return differs
 
 
 def chunk_sorted_batches(
     batches: Iterable[Mapping[str, np.ndarray]], fields: Sequence[Field]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Rows that come sorted by their first two fields, cut so that no two parts share a value of the first.
+    """Yield rows that are sorted by their first two fields, cut so that no two batches share a value of the first field.
 
     Raises:
-        ValueError: where they are not sorted.
+        ValueError: if the rows are not sorted.
     """
     names = [field.name for field in fields]
-    singles = {field.name for field in fields if isinstance(field, FloatField)}
+    float_names = {field.name for field in fields if isinstance(field, FloatField)}
     rest: dict[str, np.ndarray] = {}
     for batch in batches:
-        columns = {n: batch[n].astype(np.float32) if n in singles else np.asarray(batch[n]) for n in names}
-        part = {n: np.concatenate((rest[n], c)) for n, c in columns.items()} if rest else columns
-        first, second = part[names[0]], part[names[1]]
-        rises = (first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & (second[1:] >= second[:-1]))
-        if not rises.all():
+        columns = {n: batch[n].astype(np.float32) if n in float_names else np.asarray(batch[n]) for n in names}
+        rows = {n: np.concatenate((rest[n], c)) for n, c in columns.items()} if rest else columns
+        first, second = rows[names[0]], rows[names[1]]
+        is_ascending = (first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & (second[1:] >= second[:-1]))
+        if not is_ascending.all():
             raise ValueError("the rows are not sorted")
         cut = int(np.searchsorted(first, first[-1]))
-        rest = {n: np.array(c[cut:]) for n, c in part.items()}
+        rest = {n: np.array(c[cut:]) for n, c in rows.items()}
         if cut:
-            yield {n: c[:cut] for n, c in part.items()}
+            yield {n: c[:cut] for n, c in rows.items()}
     if rest:
         yield rest

@@ -1,4 +1,4 @@
-"""The start offsets of runs that are stored one after another (CSR), and the entries of some runs."""
+"""Start offsets of consecutive runs (CSR), and the entries of some runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def entries_of_runs(start: np.ndarray, runs: np.ndarray) -> np.ndarray:
 
     Args:
         start: Start of each run, and the end of the last one. Shape (n + 1,).
-        runs: Which runs. Shape (m,).
+        runs: Indices of the runs. Shape (m,).
     """
     sizes = start[runs + 1] - start[runs]
     ends = np.cumsum(sizes)

@@ -1,4 +1,4 @@
-"""Columns that grow: in memory while all of them together are small, in `.npy` files beyond that."""
+"""Storage of columns under construction: in memory up to a limit for all columns together, beyond it in `.npy` files."""
 
 from __future__ import annotations
 
@@ -24,32 +24,34 @@ READ_ERRORS = (
     MemoryError,
     TokenError,
 )
-"""What it raises to read files that are not as they were written."""
+"""Exceptions that reading damaged files may raise."""
 
 INITIAL_ROWS = 1 << 12
+"""Minimum capacity of a buffer in memory, in rows."""
 
 
 @dataclass
 class Storage:
-    """Where columns are kept.
+    """A storage of columns in memory or in the files of a folder.
 
     Args:
-        folder: of the files; it exists.
-        max_bytes: bytes that all columns in memory may take together; 0 puts every column in a file at once.
+        folder: an existing folder for the files.
+        max_bytes: maximum size of all columns in memory together; 0 stores every column in a file from the start.
+        used_bytes: current size of all columns in memory.
+        written_bytes: number of bytes written to files.
     """
 
     folder: Path
     max_bytes: int
     used_bytes: int = 0
     written_bytes: int = 0
-    """Bytes that went to files."""
     _names: Counter[str] = field(default_factory=Counter, repr=False)
 
     def column(self, dtype: np.dtype | type, width: int = 0, name: str | None = None) -> ColumnBuilder:
-        """A new column; of shape (n,), or (n, width) where a width is given.
+        """Return a builder of a column of shape (n,), or (n, width) if a width is given.
 
         Args:
-            name: of its file, without the ending; columns of one name are numbered.
+            name: file name without suffix; further columns of the same name get a number.
         """
         name = name or "column"
         number, self._names[name] = self._names[name], self._names[name] + 1
@@ -58,16 +60,16 @@ class Storage:
 
 
 class ColumnBuilder:
-    """One column that is appended to, and then read."""
+    """A builder of a column: values are appended, then the column is read once."""
 
     def __init__(self, storage: Storage, path: Path, dtype: np.dtype, width: int = 0) -> None:
         self._storage, self._path, self._dtype, self._width = storage, path, dtype, width
         self._row_shape = (width,) if width else ()
         self._buffer = np.empty((0, *self._row_shape), dtype=dtype)
         self._has_file = False
-        """Its file is open only while it is written to: there may be more columns than open files."""
+        """True if the column is in a file, which is open only during writes: there may be more columns than file descriptors."""
         self._memory_bytes = 0
-        """Bytes that the storage counts for it."""
+        """Number of bytes that the storage counts for this column."""
         self.size = 0
         if storage.max_bytes == 0:
             self._move_to_file()
@@ -76,13 +78,13 @@ class ColumnBuilder:
         return self.size
 
     def __del__(self) -> None:
-        """Of a column that was neither finished nor taken nothing is left."""
+        """Release the memory and remove the file of a column that was neither finished nor taken."""
         _release_bytes(self._storage, self._memory_bytes)
         if self._has_file:
             self._path.unlink(missing_ok=True)
 
     def append(self, values: np.ndarray) -> None:
-        """Adds values at the end; they are cast to the column's type."""
+        """Append values, cast to the dtype of the column."""
         values = np.ascontiguousarray(values, dtype=self._dtype)
         if not self._has_file and self._storage.used_bytes + values.nbytes > self._storage.max_bytes:
             self._move_to_file()
@@ -96,9 +98,9 @@ class ColumnBuilder:
         self.size += len(values)
 
     def finish(self) -> np.ndarray:
-        """The whole column, read-only: an array, or a map of the file. Nothing can be appended after that.
+        """Return the complete column, read-only: an array or a memory map of the file. Nothing can be appended afterwards.
 
-        An array in memory counts as used for as long as it lives.
+        The storage counts an array in memory as used until it is garbage-collected.
         """
         if not self._has_file:
             self._buffer.resize((self.size, *self._row_shape), refcheck=False)
@@ -115,7 +117,7 @@ class ColumnBuilder:
         return out
 
     def take(self) -> np.ndarray:
-        """The whole column as an array of the caller's own; the column and its file are gone."""
+        """Return the complete column as a writable array that the caller owns; remove the file."""
         if not self._has_file:
             out = self._buffer
             del self._buffer
@@ -132,7 +134,7 @@ class ColumnBuilder:
 
     def _reserve(self, rows: int) -> None:
         if rows > len(self._buffer):
-            # Large buffers are moved by the kernel and not copied, and pages that nobody wrote to take no memory.
+            # The kernel remaps large buffers without copying, and pages that were never written use no memory.
             self._buffer.resize((max(rows, INITIAL_ROWS, len(self._buffer) * 3 // 2), *self._row_shape), refcheck=False)
 
     def _move_to_file(self) -> None:
@@ -151,24 +153,24 @@ class ColumnBuilder:
 
 
 def open_column(path: Path) -> np.ndarray:
-    """A finished column of a file, mapped; an empty one as an array, for nothing cannot be mapped.
+    """Open a finished column of a file as a memory map, or as an array if it is empty and cannot be mapped.
 
     Raises:
-        OSError, ValueError: where the file is missing, or no whole column.
+        OSError, ValueError: if the file is missing, or is not a complete column.
     """
     with path.open("rb") as file:
         is_first = np.lib.format.read_magic(file) == (1, 0)
         read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
         if file.tell() + math.prod(shape) * dtype.itemsize != path.stat().st_size:
-            raise ValueError(f"{path.name} is not as long as it says")
+            raise ValueError(f"the size of {path.name} does not match its header")
     if 0 in shape:
         return np.empty(shape, dtype=dtype)
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def find_mapped_file(column: np.ndarray) -> Path | None:
-    """The file that a column is a map of; None for an array in memory or a part of a map."""
+    """Return the file that a column maps completely; None for an array in memory or a slice of a map."""
     base: object = column
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap):
@@ -178,7 +180,7 @@ def find_mapped_file(column: np.ndarray) -> Path | None:
 
 
 def read_rows(column: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Some rows of a finished column. Of a file they are read and not mapped, so that they take no memory afterwards."""
+    """Return some rows of a finished column; read them from its file instead of the map, so that no pages stay in memory."""
     path = find_mapped_file(column)
     if path is None:
         return column[start:stop]
@@ -194,10 +196,10 @@ def _release_bytes(storage: Storage, n_bytes: int) -> None:
 
 
 def _write_header(file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    """The header of a `.npy` file; it leaves room for the first axis to grow, so that it can be written again in place."""
+    """Write the header of a `.npy` file; NumPy pads it so that it can be overwritten when the first axis has grown."""
     file.seek(0)
-    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_2_0(file, facts)
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(file, header)
 
 
 def _skip_header(file: IO[bytes], dtype: np.dtype, row: tuple[int, ...]) -> None:

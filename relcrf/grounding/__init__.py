@@ -1,1 +1,1 @@
-"""From templates and tables to the ground graph: template -> relational plan -> SQL -> flat arrays."""
+"""Grounding: from templates and tables to a factor graph (template -> relational plan -> SQL -> flat arrays)."""

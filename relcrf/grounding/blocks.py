@@ -1,4 +1,4 @@
-"""Blocks of the ground graph: the templates that share one set of weights, their factors, and what the weights mean."""
+"""Blocks of the ground graph: a weight block, the factors of the templates that share it, and the meaning of its weights."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ from relcrf.model.spec import Template, WeightOptions
 T = TypeVar("T")
 
 HARD_WEIGHT = 1000.0
-"""The price of failing a hard formula, in nats: e to the power -1000 is no probability that a computer can hold."""
+"""Cost of violating a hard formula, in nats; exp(-1000) underflows to 0 in double precision."""
 
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """What the numbers of a weight block mean.
+    """The meaning of the weights of a block.
 
     Args:
-        name: of the weights: the template's, unless templates share them by another name.
-        features: how each `by` feature is spelt; `1` for the constant.
-        patterns: how each pattern is spelt.
-        bindings: of all templates that use the weights.
-        is_extensible: whether other data may have features beyond these.
+        name: name of the weights: the template's name, unless templates share the weights under another name.
+        features: text of each feature of `by`; `1` for the constant.
+        patterns: text of each state pattern.
+        keys: the keys of `per`, or None.
+        bindings: total number of bindings of the templates that use the weights.
+        is_extensible: True if other data may have further features.
     """
 
     name: str
@@ -53,24 +54,24 @@ class TemplateInfo:
     is_extensible: bool = field(default=False, compare=False)
 
     def as_plain(self) -> dict[str, Any]:
-        """Return all but the keys as JSON has it."""
+        """Return all fields except the keys as plain data for JSON."""
         names = {"name": self.name, "features": self.features, "patterns": self.patterns}
         return {**names, "bindings": self.bindings}
 
     def feature_name(self, feature: int) -> tuple[tuple[str, ...], str]:
-        """The key and the spelling of a feature of the group's matrix."""
+        """Return the key and the feature text for a column of the feature matrix."""
         key, d = divmod(feature, len(self.features))
         return (self.keys.values[key] if self.keys else ()), self.features[d]
 
 
 @dataclass(frozen=True)
 class GroundBlock:
-    """A block of weights and the factors that use it.
+    """A weight block and the factors that use it.
 
     Args:
-        groups: their `block` is 0; the graph that takes them says which it is.
-        group_names: the template of each group.
-        bindings: of each template, by name.
+        groups: factor groups; their `block` is 0 until a graph assigns the index of the block.
+        group_names: name of the template of each group.
+        bindings: number of bindings of each template, by name.
     """
 
     weights: WeightBlock
@@ -82,11 +83,12 @@ class GroundBlock:
 
 @dataclass(frozen=True)
 class GroundingTask:
-    """A template that is to be grounded.
+    """A template to be grounded.
 
     Args:
-        repetition: where its factors are the same for every row of a table, that table; `lowered` is then one row of it.
-        max_rows: how many rows its plan has at most, repetitions counted.
+        repetition: the repetition over the rows of a table, if the factors are the same for every row; `lowered` is then
+            restricted to one row. None otherwise.
+        max_rows: upper bound of the number of rows of the plan, including duplicates.
     """
 
     lowered: LoweredTemplate
@@ -96,7 +98,7 @@ class GroundingTask:
 
 @dataclass(frozen=True)
 class BlockGrounder:
-    """Grounds the templates that share weights."""
+    """A grounder of the templates that share weights."""
 
     bound: BoundModel
     engine: AbstractEngine
@@ -104,52 +106,52 @@ class BlockGrounder:
     progress: Callable[[str], None] = lambda text: None
 
     def ground(self, name: str, tasks: Sequence[GroundingTask], storage: Storage) -> GroundBlock:
-        """One block.
+        """Ground the templates of a weight block.
 
         Args:
-            storage: of the columns that stay.
+            storage: storage of the columns of the block.
         """
-        coded = [encode_keys(self.bound, task.lowered) for task in tasks]
-        growing = [
-            _TemplateGrounder(self, task, one, storage, f"{k}")
-            for k, (task, one) in enumerate(zip(tasks, coded, strict=True))
+        coded_keys = [encode_keys(self.bound, task.lowered) for task in tasks]
+        grounders = [
+            _TemplateGrounder(self, task, grounder, storage, f"{k}")
+            for k, (task, grounder) in enumerate(zip(tasks, coded_keys, strict=True))
         ]
-        for one in growing:
-            one.ground()
-        keys, places = build_key_dictionary(coded, [one.seen_keys for one in growing])
+        for grounder in grounders:
+            grounder.ground()
+        keys, key_maps = build_key_dictionary(coded_keys, [grounder.seen_keys for grounder in grounders])
         n_keys = len(keys.values) if keys else 1
         first = tasks[0].lowered
         for task in tasks:
             _check_feature_count(task.lowered, first)
         groups, names = [], []
-        for one, place_of in zip(growing, places, strict=True):
-            for group in one.finish(n_keys, place_of):
+        for grounder, dense_keys in zip(grounders, key_maps, strict=True):
+            for group in grounder.finish(n_keys, dense_keys):
                 groups.append(group)
-                names.append(one.lowered.template.name)
+                names.append(grounder.lowered.template.name)
         patterns = pattern_names(first, self.term_values(first))
         features = first.feature_names or ("1",)
-        bindings = {one.lowered.template.name: one.n_bindings for one in growing}
+        bindings = {grounder.lowered.template.name: grounder.n_bindings for grounder in grounders}
         info = TemplateInfo(name, features, patterns, keys, sum(bindings.values()))
         weights = _make_weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
         return GroundBlock(weights, info, tuple(groups), tuple(names), bindings)
 
     def term_values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
-        """The values of each random term."""
+        """Return the values of each random term."""
         return [domain_values(self.bound, kind) for kind in lowered.term_types]
 
     def variable_ranges(self, lowered: LoweredTemplate) -> list[tuple[int, int]]:
-        """For each random term, the first variable of its block and how many there are."""
+        """Return, for each random term, the first variable of its block and the number of variables."""
         blocks = [find_block(term, lowered.scope, self.variables) for term in lowered.terms]
         return [(block.start, block.count) for block in blocks]
 
 
 class CaseBuilder(Generic[T]):
-    """What grows from the bindings of one template: one for each case of the evidence that does not decide the formula.
+    """The grounding of one template into builders: one for each case of the evidence that leaves the formula undecided.
 
     Args:
-        coded: the keys of `task.lowered`.
-        name: of the files.
-        begin: makes what grows from the bindings of a case, for files of a name.
+        coded_keys: the keys of `task.lowered`.
+        name: prefix of file names.
+        make_builder: function that returns the builder of a case, given a file name.
     """
 
     def __init__(
@@ -160,45 +162,40 @@ class CaseBuilder(Generic[T]):
         name: str,
         make_builder: Callable[[str], T],
     ) -> None:
-        self._grounder, self._task, self._coded_keys, self._name, self._make_builder = (
-            grounder,
-            task,
-            coded_keys,
-            name,
-            make_builder,
-        )
+        self._grounder, self._task, self._coded_keys = grounder, task, coded_keys
+        self._name, self._make_builder = name, make_builder
         self._cases: dict[tuple[int, ...], tuple[T, np.ndarray | None] | None] = {}
-        """With the state patterns; None where every state is the same to the formula: that is no factor."""
+        """Builder and state patterns of each case; None if the formula is constant, which needs no factor."""
         self.n_bindings = 0
 
     def ground(self) -> Iterator[tuple[T, SortedBindings]]:
-        """Ground; yield the bindings in parts, each with what grows from it.
+        """Ground the template; yield batches of bindings, each with its builder.
 
         Raises:
-            UsageError: where there are too many combinations of keys.
+            UsageError: if there are too many combinations of keys.
         """
-        maker, coded, lowered = self._grounder, self._coded_keys, self._coded_keys.lowered
+        grounder, coded_keys, lowered = self._grounder, self._coded_keys, self._coded_keys.lowered
         if not lowered.evidence:
-            self._get_case(())  # so that a template without a binding has a group, too
-        coded.check_combination_count()
-        places = maker.variable_ranges(lowered)
+            self._get_case(())  # so that a template without bindings has a group as well
+        coded_keys.check_combination_count()
+        variable_ranges = grounder.variable_ranges(lowered)
         if self._task.repetition is not None:
-            places = [(0, count) for count in self._task.repetition.offset_limits]
+            variable_ranges = [(0, count) for count in self._task.repetition.offset_limits]
         template = lowered.template.name
-        maker.progress(template)
-        # What is sorted need not stay in memory longer than that: it has the dataset's own storage.
-        found = collect_bindings(
-            maker.engine, maker.bound, coded, places, self._task.max_rows, maker.bound.dataset.storage,
-            lambda rows: maker.progress(f"{template}: {rows:,} rows"),
+        grounder.progress(template)
+        # Rows being sorted are temporary: they use the dataset's storage, not that of the block.
+        batches = collect_bindings(
+            grounder.engine, grounder.bound, coded_keys, variable_ranges, self._task.max_rows, grounder.bound.dataset.storage,
+            lambda rows: grounder.progress(f"{template}: {rows:,} rows"),
         )  # fmt: skip
-        for evidence, rows in (case for part in found for case in split_by_evidence(*part)):
+        for evidence, rows in (case for batch in batches for case in split_by_evidence(*batch)):
             self.n_bindings += len(rows)
             case = self._get_case(evidence)
             if case is not None:
                 yield case[0], rows
 
     def builders(self) -> list[tuple[T, np.ndarray | None]]:
-        """Return what has grown, with the state patterns of each, in the order of the cases."""
+        """Return the builders with their state patterns, in the order of the cases."""
         return [case for _, case in sorted(self._cases.items(), key=lambda item: item[0]) if case is not None]
 
     def _get_case(self, evidence: tuple[int, ...]) -> tuple[T, np.ndarray | None] | None:
@@ -213,7 +210,7 @@ class CaseBuilder(Generic[T]):
 
 
 class _TemplateGrounder:
-    """The groups of one template in the making."""
+    """The grounding of one template into factor groups."""
 
     def __init__(
         self, grounder: BlockGrounder, task: GroundingTask, coded_keys: CodedKeys, storage: Storage, name: str
@@ -222,34 +219,34 @@ class _TemplateGrounder:
         self.lowered = coded_keys.lowered
         self._cases = CaseBuilder(grounder, task, coded_keys, name, partial(_make_group_builder, coded_keys, storage))
         self.seen_keys = np.empty(0, dtype=np.int64)
-        """Distinct combined keys, ascending; only where not all are known before."""
+        """Distinct combined key codes of the bindings, ascending; empty if all keys are known in advance."""
 
     @property
     def n_bindings(self) -> int:
         return self._cases.n_bindings * (1 if self._task.repetition is None else self._task.repetition.n_rows)
 
     def ground(self) -> None:
-        """Ground. For errors see `CaseBuilder.rows`."""
+        """Ground the template. Raises the same errors as `CaseBuilder.ground`."""
         for group, rows in self._cases.ground():
             if rows.key is not None and not self._coded_keys.has_fixed_keys:
                 self.seen_keys = distinct(np.concatenate((self.seen_keys, distinct(rows.key))))
             group.add(rows)
 
     def finish(self, n_keys: int, dense_keys: DenseKeyMap | None) -> list[FactorGroup]:
-        """The groups, in the order of their cases."""
+        """Return the factor groups, in the order of their cases."""
         cardinalities = tuple(len(v) for v in self._grounder.term_values(self.lowered))
-        out = []
+        factor_groups = []
         for group, patterns in self._cases.builders():
             columns, features = group.finish(n_keys, dense_keys)
             scope: Sequence[np.ndarray] = columns
-            repeated = self._task.repetition
-            if repeated is not None:
-                rows = np.arange(repeated.n_rows, dtype=np.int32)
+            repetition = self._task.repetition
+            if repetition is not None:
+                rows = np.arange(repetition.n_rows, dtype=np.int32)
                 starts = tuple(start for start, _ in self._grounder.variable_ranges(self.lowered))
-                scope = RepeatedScope(rows, starts, repeated.strides, columns)
-                features = Tiled(features, repeated.n_rows)
-            out.append(FactorGroup(scope, cardinalities, features, patterns, 0))
-        return out
+                scope = RepeatedScope(rows, starts, repetition.strides, columns)
+                features = Tiled(features, repetition.n_rows)
+            factor_groups.append(FactorGroup(scope, cardinalities, features, patterns, 0))
+        return factor_groups
 
 
 def _make_group_builder(coded_keys: CodedKeys, storage: Storage, name: str) -> GroupBuilder:
@@ -260,14 +257,16 @@ def _make_group_builder(coded_keys: CodedKeys, storage: Storage, name: str) -> G
 
 def _check_feature_count(lowered: LoweredTemplate, first: LoweredTemplate) -> None:
     if max(1, len(lowered.features)) != max(1, len(first.features)):
-        message = f"'{lowered.template.name}' and '{first.template.name}' share weights, but not the number of features"
+        message = f"'{lowered.template.name}' and '{first.template.name}' share weights but have different numbers of features"
         hint = "the vectors in their 'by' have different lengths"
         raise DataError(Diagnostic("E224", message, lowered.template.span, hint))
 
 
-def _make_weight_block(name: str, members: Sequence[LoweredTemplate], n_features: int, n_patterns: int) -> WeightBlock:
-    """The weights that some templates share; only one of them gives the options."""
-    templates: list[Template] = [one.template for one in members]
+def _make_weight_block(
+    name: str, lowered_templates: Sequence[LoweredTemplate], n_features: int, n_patterns: int
+) -> WeightBlock:
+    """Return the weight block that some templates share; only one of them specifies its options."""
+    templates: list[Template] = [lowered.template for lowered in lowered_templates]
     if templates[0].is_hard:
         return WeightBlock(name, n_features, n_patterns, HARD_WEIGHT, fixed=True)
     options = next(

@@ -1,4 +1,4 @@
-"""Declarations of candidates taken apart into their literals or terms, each of which is grounded as a template of its own."""
+"""Splitting of candidate declarations into their literals or terms, each of which is grounded as a separate template."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from relcrf.model.spec import Template
 from relcrf.model.typing import NameScope
 
 MAX_LITERALS = 3
+"""Maximum number of literals of a candidate declaration."""
 
 
 @dataclass(frozen=True)
 class CandidateSplit:
-    """Candidates, taken apart.
+    """A candidate declaration, split into literals.
 
     Args:
-        literal_templates: the two or three literals as templates; their `per` are the own keys, then the names of the sample.
-        n_own_keys: for each side, how many own keys it has.
-        key_locations: for each key of `per`, its side and its place there.
-        key_relations: of each two sides, which keys may stand together.
-        key_type_name: of the keys that relations compare.
-        is_table: the sides are random terms, and each joint state of them has a weight.
+        literal_templates: the two or three literals as templates, with the literal's keys and then the sample's names in `per`.
+        n_own_keys: number of keys of each literal.
+        key_locations: for each key of `per`, the index of its literal and its index among the keys of that literal.
+        key_relations: for each pair of literals, which keys may be paired.
+        key_type_name: name of the type of the keys that `key_relations` compare.
+        is_table: True if the literals are random terms and each of their joint states has a weight.
     """
 
     template: Template
@@ -40,24 +41,26 @@ class CandidateSplit:
     is_table: bool
 
     def canonical_literals(self, indices: Sequence[int]) -> tuple[object, ...]:
-        """Some of the literals, such that what equals this in another declaration has the same literals with the same keys,
-        whatever its names are.
+        """Return some of the literals in a form that is equal for the same literals with the same keys, whatever their names.
+
+        Args:
+            indices: indices of the literals.
         """
         names: dict[str, str] = {}
-        literals = [self.literal_templates[place].over[0] for place in indices]
-        for k, place in enumerate(indices):
-            for number, key in enumerate(self.literal_templates[place].per[: self.n_own_keys[place]]):
+        literals = [self.literal_templates[index].over[0] for index in indices]
+        for k, index in enumerate(indices):
+            for number, key in enumerate(self.literal_templates[index].per[: self.n_own_keys[index]]):
                 assert isinstance(key, e.Name), "keys are names"
                 names[key.name] = f"key {k}.{number}"
         for literal in literals:
             for name in _iter_names(literal):
                 names.setdefault(name, f"name {len(names)}")
-        sorts = {names[p.name]: p.type_name for p in self.template.parameters if p.name in names}
-        return *(e.rename_names(literal, names) for literal in literals), tuple(sorted(sorts.items()))
+        type_names = {names[p.name]: p.type_name for p in self.template.parameters if p.name in names}
+        return *(e.rename_names(literal, names) for literal in literals), tuple(sorted(type_names.items()))
 
 
 def _iter_names(literal: e.Expression) -> Iterator[str]:
-    """The names of a literal, from left to right."""
+    """Yield the names in a literal, from left to right."""
     for node in walk(literal):
         if isinstance(node, e.Name):
             yield node.name
@@ -66,68 +69,74 @@ def _iter_names(literal: e.Expression) -> Iterator[str]:
 
 
 def split_candidates(template: Template, scope: NameScope) -> CandidateSplit:
-    """Candidates as two or three sides.
+    """Split a candidate declaration into its literals or terms.
 
     Raises:
-        UsageError: where they are neither two or three literals nor two random terms, with keys of their own.
+        UsageError: if `over` is neither two or three literals nor two random terms, each with separate keys.
     """
 
-    def refused(why: str) -> UsageError:
-        message = f"candidates '{template.name}' are no pairs of literals or terms: {why}"
-        hint = "write over A and B, or over A, B for a table; one random term in each, per a name of A and a name of B"
+    form = "write 'over A and B', or 'over A, B' for a table, with one random term in each and keys of A and B in 'per'"
+
+    def problem(reason: str, hint: str = form) -> UsageError:
+        message = f"invalid candidates '{template.name}': {reason}"
         return UsageError(Diagnostic("E391", message, template.span, hint))
 
     is_table = len(template.over) > 1
     literals = template.over if is_table else e.conjuncts(template.over[0])
     if len(literals) < 2:
-        raise refused("'over' is no conjunction")
+        raise problem("'over' is not a conjunction or a list of two terms")
     if is_table and len(literals) > 2:
-        raise refused(f"'over' lists {len(literals)} of them, and a table is of two")
+        raise problem(f"'over' lists {len(literals)} terms, a table has two")
     if len(literals) > MAX_LITERALS:
-        raise refused(f"'over' joins {len(literals)} of them, and {MAX_LITERALS} are the most")
+        raise problem(f"'over' joins {len(literals)} literals, the maximum is {MAX_LITERALS}")
     if template.by:
-        raise refused("they have features in 'by'")
+        raise problem("candidates cannot have features in 'by'")
     for literal in literals:
         if len(scope.random_terms(literal)) != 1 or evidence_parts(literal, scope):
-            raise refused(f"'{render_expression(literal)}' is not one random term without evidence")
-    named = [e.names_in(literal) for literal in literals]
-    sides: list[list[e.Expression]] = [[] for _ in literals]
-    places = []
+            raise problem(f"'{render_expression(literal)}' does not consist of one random term without evidence")
+    names_of_literals = [e.names_in(literal) for literal in literals]
+    keys_of_literals: list[list[e.Expression]] = [[] for _ in literals]
+    key_locations = []
     for key in template.per:
-        owners = [k for k, names in enumerate(named) if isinstance(key, e.Name) and key.name in names]
+        owners = [k for k, names in enumerate(names_of_literals) if isinstance(key, e.Name) and key.name in names]
         if len(owners) != 1:
-            raise refused(f"the key '{render_expression(key)}' is not a name of one of {_count_phrase(literals)}")
-        places.append((owners[0], len(sides[owners[0]])))
-        sides[owners[0]].append(key)
-    if not all(sides):
-        raise refused(f"one of {_count_phrase(literals)} has no key in 'per'")
-    keys = [{key.name for key in side if isinstance(key, e.Name)} for side in sides]
-    relations = dict.fromkeys(combinations(range(len(sides)), 2), KeyRelation.ANY)
-    sort, shared = "", []
-    for part in e.conjuncts(template.where):
-        touched = [k for k, own in enumerate(keys) if e.names_in(part) & own]
-        if len(touched) < 2:
-            shared.append((part, touched))
+            raise problem(f"the key '{render_expression(key)}' is not a name of one of {_count_phrase(literals)}")
+        key_locations.append((owners[0], len(keys_of_literals[owners[0]])))
+        keys_of_literals[owners[0]].append(key)
+    if not all(keys_of_literals):
+        raise problem(f"one of {_count_phrase(literals)} has no key in 'per'")
+    key_names = [{key.name for key in literal_keys if isinstance(key, e.Name)} for literal_keys in keys_of_literals]
+    relations = dict.fromkeys(combinations(range(len(keys_of_literals)), 2), KeyRelation.ANY)
+    key_type_name, literal_conditions = "", []
+    for condition in e.conjuncts(template.where):
+        literal_indices = [k for k, own in enumerate(key_names) if e.names_in(condition) & own]
+        if len(literal_indices) < 2:
+            literal_conditions.append((condition, literal_indices))
             continue
-        one, other = touched[:2]
-        relation = _match_key_relation(part, keys[one], keys[other])
-        if relation == KeyRelation.ANY or len(touched) > 2 or len(sides[one]) + len(sides[other]) > 2:
-            raise refused(f"'{render_expression(part)}' ties the keys of {_count_phrase(literals)} to each other")
+        one, other = literal_indices[:2]
+        relation = _match_key_relation(condition, key_names[one], key_names[other])
+        n_keys = len(keys_of_literals[one]) + len(keys_of_literals[other])
+        if relation == KeyRelation.ANY or len(literal_indices) > 2 or n_keys > 2:
+            text = render_expression(condition)
+            reason = f"'{text}' is not a supported condition between keys of {_count_phrase(literals)}"
+            raise problem(reason, "compare the keys with < or !=, if each literal has a single key")
         relations[one, other] = relation
-        sort = next(p.type_name for p in template.parameters if p.name in keys[one])
+        key_type_name = next(p.type_name for p in template.parameters if p.name in key_names[one])
     if all(relations.get(pair) == KeyRelation.ASCENDING for pair in ((0, 1), (1, 2))):
         relations[0, 2] = KeyRelation.ASCENDING
-    made = []
+    literal_templates = []
     for k, literal in enumerate(literals):
-        others = set().union(*keys[:k], *keys[k + 1 :])
+        others = set().union(*key_names[:k], *key_names[k + 1 :])
         own = tuple(p for p in template.parameters if p.name not in others)
-        where = e.optional_conjunction([part for part, touched in shared if touched in ([], [k])])
-        sample = tuple(e.Name(p.name) for p in own if p.name not in keys[k])
+        where = e.optional_conjunction([condition for condition, indices in literal_conditions if indices in ([], [k])])
+        sample = tuple(e.Name(p.name) for p in own if p.name not in key_names[k])
         name = f"{template.name}.{k + 1}"
-        made.append(Template(name, own, (literal,), where, (*sides[k], *sample), span=template.span))
-    return CandidateSplit(
-        template, tuple(made), tuple(len(side) for side in sides), tuple(places), relations, sort, is_table
-    )
+        literal_templates.append(
+            Template(name, own, (literal,), where, (*keys_of_literals[k], *sample), span=template.span)
+        )
+    n_own_keys = tuple(map(len, keys_of_literals))
+    templates = tuple(literal_templates)
+    return CandidateSplit(template, templates, n_own_keys, tuple(key_locations), relations, key_type_name, is_table)
 
 
 def _count_phrase(literals: Sequence[e.Expression]) -> str:
@@ -135,7 +144,7 @@ def _count_phrase(literals: Sequence[e.Expression]) -> str:
 
 
 def _match_key_relation(condition: e.Expression, first: set[str], second: set[str]) -> KeyRelation:
-    """What a condition on a key of each of two sides says; `ANY` where it is another condition."""
+    """Return the key relation that a condition on keys of two literals expresses; `ANY` for other conditions."""
     match condition:
         case e.Comparison("<", e.Name(a), e.Name(b)) if a in first and b in second:
             return KeyRelation.ASCENDING
@@ -147,19 +156,25 @@ def _match_key_relation(condition: e.Expression, first: set[str], second: set[st
 
 
 def find_parents(split: CandidateSplit, splits: Sequence[CandidateSplit]) -> list[tuple[int, tuple[int, int]]]:
-    """The declarations of pairs that two of three literals stand in: their places among all, and which sides the two are.
+    """Return the declarations of pairs that contain two literals of a triple.
+
+    Returns:
+        Index of each declaration in `splits`, and the indices of the two literals in the triple.
 
     Raises:
-        UsageError: where there are none.
+        UsageError: if there is no such declaration.
     """
-    found = []
-    for number, pairs in enumerate(splits):
+    parents = []
+    for index, pairs in enumerate(splits):
         if len(pairs.literal_templates) == 2 and not pairs.is_table:
-            wanted = pairs.canonical_literals((0, 1))
-            found += [(number, at) for at in permutations(range(3), 2) if split.canonical_literals(at) == wanted]
-    if not found:
+            pair_literals = pairs.canonical_literals((0, 1))
+            sides = (pair for pair in permutations(range(3), 2) if split.canonical_literals(pair) == pair_literals)
+            parents += [(index, pair) for pair in sides]
+    if not parents:
         first, second, _ = (render_expression(side.over[0]) for side in split.literal_templates)
-        message = f"candidates '{split.template.name}' are triples, and no two of their literals are declared as pairs"
-        hint = f"triples grow from chosen pairs: declare candidates over two of the three, such as {first} and {second}"
+        message = f"no two literals of the triples '{split.template.name}' are declared as candidate pairs"
+        hint = (
+            f"triples grow from chosen pairs: declare candidates over two of the literals, such as {first} and {second}"
+        )
         raise UsageError(Diagnostic("E393", message, split.template.span, hint))
-    return found
+    return parents

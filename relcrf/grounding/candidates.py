@@ -1,7 +1,7 @@
-"""The candidates of a model on its tables: for each of their literals or terms its cells, and what the keys mean.
+"""Grounding of candidate declarations: the cells of each literal or term, and the meaning of the keys.
 
-A literal or term is grounded as a template of its own, with all names that are no keys of another. So a space costs its sides and
-not its pairs.
+Each literal or term is grounded as a separate template over all names except the keys of the others. The cost of a space is
+therefore that of its literals, not of their pairs.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from relcrf.model.spec import OpenDomain
 from relcrf.model.typing import NameScope
 
 MAX_TABLE_STATES = 4096
-"""Joint states of a table of candidates: 64 of each of two terms."""
+"""Maximum number of joint states of a candidate table: 64 states for each of two terms."""
 
 UnsortedCells = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Of one side: combined codes of the keys, of the samples, the variables, and the literal's truth in each state, which is 1.0 in
-all states of a table's term."""
+"""Cells of one literal: arrays of combined key codes, combined sample codes and variables, and the truth of the literal in each
+state (1.0 in all states for a term of a table)."""
 
 
 @dataclass(frozen=True)
 class CandidateSpace:
-    """A space of pairs, or of triples as pairs of a composite and a literal, with the meaning of its keys.
+    """A space of candidate pairs (or triples, as pairs of a composite and a literal) with the meaning of its keys.
 
     Args:
-        patterns: how each of `pairs.patterns` is spelt.
-        key_codes: for each side the combined codes of its keys, shape (n_keys,).
-        coded_keys: for each side, what the codes of its own keys stand for.
+        patterns: text of each of `pairs.patterns`.
+        key_codes: for each literal, the combined codes of its keys, shape (n_keys,).
+        coded_keys: for each literal, the texts of the codes of its keys.
     """
 
     split: CandidateSplit
@@ -57,45 +57,49 @@ class CandidateSpace:
     coded_keys: tuple[CodedKeys, ...]
 
     def key_texts(self, side: int) -> list[tuple[str, ...]]:
-        """The texts of the keys of a side."""
+        """Return the texts of the keys of a literal."""
         return self.coded_keys[side].decode_combined(self.key_codes[side])
 
     def keys_by_text(self, side: int) -> dict[tuple[str, ...], int]:
-        """The keys of a side by their texts."""
+        """Return the keys of a literal by their texts."""
         return {text: key for key, text in enumerate(self.key_texts(side))}
 
     def pair_texts(self, pairs: np.ndarray) -> tuple[tuple[str, ...], ...]:
-        """The keys of some pairs, shape (n, 2), in the order of `per`."""
-        spelt = [
-            coded.decode_combined(numbers[keys])
-            for coded, numbers, keys in zip(
+        """Return the key texts of some pairs, shape (n, 2), in the order of `per`."""
+        texts_by_side = [
+            coded.decode_combined(key_codes[keys])
+            for coded, key_codes, keys in zip(
                 self.coded_keys, self.key_codes, self.pairs.decode_keys(pairs).T, strict=True
             )
         ]
         return tuple(
-            tuple(sides[side][place] for side, place in self.split.key_locations) for sides in zip(*spelt, strict=True)
+            tuple(texts[side][index] for side, index in self.split.key_locations)
+            for texts in zip(*texts_by_side, strict=True)
         )
 
     def find_pairs(self, texts: Sequence[tuple[str, ...]]) -> tuple[np.ndarray, np.ndarray]:
-        """The pairs of some keys, shape (n, 2), and which of the texts these are, shape (n,); others are not in the data."""
-        where = [self.keys_by_text(side) for side in range(len(self.coded_keys))]
-        keys, kept = [], []
-        for number, text in enumerate(texts):
-            own = [[""] * n_keys for n_keys in self.split.n_own_keys]
-            for (side, place), part in zip(self.split.key_locations, text, strict=True):
-                own[side][place] = part
-            key = [known.get(tuple(part)) for known, part in zip(where, own, strict=True)]
+        """Return the pairs of some key texts, shape (n, 2), and the indices of these texts, shape (n,).
+
+        Keys that are not in the data are skipped.
+        """
+        keys_of_sides = [self.keys_by_text(side) for side in range(len(self.coded_keys))]
+        keys, found_texts = [], []
+        for text_index, text in enumerate(texts):
+            side_texts = [[""] * n_keys for n_keys in self.split.n_own_keys]
+            for (side, index), part in zip(self.split.key_locations, text, strict=True):
+                side_texts[side][index] = part
+            key = [side_keys.get(tuple(part)) for side_keys, part in zip(keys_of_sides, side_texts, strict=True)]
             if None not in key:
                 keys.append(key)
-                kept.append(number)
-        found = np.array(keys, dtype=np.int64).reshape(-1, len(self.coded_keys))
-        return self.pairs.encode_keys(found), np.array(kept, dtype=np.int64)
+                found_texts.append(text_index)
+        key_array = np.array(keys, dtype=np.int64).reshape(-1, len(self.coded_keys))
+        return self.pairs.encode_keys(key_array), np.array(found_texts, dtype=np.int64)
 
     def make_block(self, keys: tuple[tuple[str, ...], ...], block_index: int = 0) -> GroundBlock:
-        """The factors of some keys as a block of the graph."""
-        pairs, kept = self.find_pairs(keys)
-        # The keys that the data does not have keep their places among the weights.
-        group = self.pairs.build_factor_group(pairs, kept, len(keys), block_index)
+        """Return the factors of some keys as a block of the graph."""
+        pairs, key_indices = self.find_pairs(keys)
+        # Keys that are not in the data keep their positions in the weight block.
+        group = self.pairs.build_factor_group(pairs, key_indices, len(keys), block_index)
         name = self.pairs.name
         info = TemplateInfo(name, ("1",), self.patterns, KeyDictionary(None, keys), group.n_factors)
         return GroundBlock(self.pairs.build_weight_block(len(keys)), info, (group,), (name,), {name: group.n_factors})
@@ -105,16 +109,16 @@ class CandidateSpace:
 def ground_candidates(
     bound: BoundModel, variables: Sequence[VariableBlock], budget: int = DEFAULT_BUDGET
 ) -> tuple[CandidateSpace, ...]:
-    """The spaces of all candidates of a model, whose random relations have been made.
+    """Ground the candidate declarations of a model, whose random relations must exist already.
 
     Raises:
-        BudgetError: where a side has more cells than the budget.
-        UsageError: where candidates are neither pairs or triples of literals nor pairs of terms, or triples have no pairs to
-            grow from.
+        BudgetError: if a literal has more cells than the budget.
+        UsageError: if a declaration is neither a pair or triple of literals nor a pair of terms, or if no pairs are declared
+            from which triples can grow.
     """
-    facts = make_lowering_context(bound)
-    templates = [t for t in facts.spec.templates if t.is_candidate]
-    splits = [split_candidates(t, NameScope(facts.spec, t.parameters, t.where)) for t in templates]
+    context = make_lowering_context(bound)
+    templates = [t for t in context.spec.templates if t.is_candidate]
+    splits = [split_candidates(t, NameScope(context.spec, t.parameters, t.where)) for t in templates]
     parents = [find_parents(split, splits) if len(split.literal_templates) == MAX_LITERALS else [] for split in splits]
     spaces = [_ground_space(bound, split, variables, budget) for split in splits]
     return tuple(_attach_parents(space, found, spaces) for space, found in zip(spaces, parents, strict=True))
@@ -123,63 +127,72 @@ def ground_candidates(
 def _attach_parents(
     space: CandidateSpace, parent_slots: Sequence[tuple[int, tuple[int, int]]], spaces: Sequence[CandidateSpace]
 ) -> CandidateSpace:
-    """A space with the spaces of pairs that it grows from, if it does; see `find_parents`."""
+    """Return a space of triples with the spaces of pairs that it grows from (see `find_parents`), other spaces unchanged."""
     if not isinstance(space.pairs, TripleSpace):
         return space
     parents = []
-    for number, places in parent_slots:
+    for space_index, sides in parent_slots:
         first, second = (
-            np.array([numbers.get(text, -1) for text in spaces[number].key_texts(side)], dtype=np.int64)
-            for side, numbers in enumerate(space.keys_by_text(place) for place in places)
+            np.array([triple_keys.get(text, -1) for text in spaces[space_index].key_texts(side)], dtype=np.int64)
+            for side, triple_keys in enumerate(space.keys_by_text(triple_side) for triple_side in sides)
         )
-        parents.append(ParentSpace(number, places, (first, second)))
+        parents.append(ParentSpace(space_index, sides, (first, second)))
     return replace(space, pairs=replace(space.pairs, parents=tuple(parents)))
 
 
 def _ground_space(
     bound: BoundModel, split: CandidateSplit, variables: Sequence[VariableBlock], budget: int
 ) -> CandidateSpace:
-    facts, degrees = make_lowering_context(bound), DegreeCache(bound)
-    maker = BlockGrounder(bound, DuckDbEngine(bound.cursor), variables)
+    context, degrees = make_lowering_context(bound), DegreeCache(bound)
+    grounder = BlockGrounder(bound, DuckDbEngine(bound.cursor), variables)
     cells: list[UnsortedCells] = []
     own_keys = []
     for template, n_keys in zip(split.literal_templates, split.n_own_keys, strict=True):
-        lowered = lower_template(template, facts)
+        lowered = lower_template(template, context)
         size = check_budget(degrees, lowered.plan, budget, split.template.name, template.span)
-        coded = encode_keys(bound, lowered)
-        if coded.n_combinations >= MAX_COMBINED_KEYS:
+        coded_keys = encode_keys(bound, lowered)
+        if coded_keys.n_combinations >= MAX_COMBINED_KEYS:
             raise _too_many_keys_error(split)
-        own = replace(coded, texts=coded.texts[:n_keys])
-        n_samples = coded.n_combinations // max(own.n_combinations, 1)
-        found = list(
+        own_coded = replace(coded_keys, texts=coded_keys.texts[:n_keys])
+        n_samples = coded_keys.n_combinations // max(own_coded.n_combinations, 1)
+        batches = list(
             collect_bindings(
-                maker.engine, bound, coded, maker.variable_ranges(lowered), size.join_rows, bound.dataset.storage
+                grounder.engine,
+                bound,
+                coded_keys,
+                grounder.variable_ranges(lowered),
+                size.join_rows,
+                bound.dataset.storage,
             )
         )
-        number = _concatenate([rows.key for rows, _ in found if rows.key is not None]).astype(np.int64)
-        variable = _concatenate([rows.scope[0] for rows, _ in found])
-        key, sample = np.divmod(number, max(n_samples, 1))
-        cells.append((key, sample, variable, _literal_truth(split, lowered, maker)))
-        own_keys.append(own)
+        combined = _concatenate([rows.key for rows, _ in batches if rows.key is not None]).astype(np.int64)
+        variable = _concatenate([rows.scope[0] for rows, _ in batches])
+        key, sample = np.divmod(combined, max(n_samples, 1))
+        cells.append((key, sample, variable, _literal_truth(split, lowered, grounder)))
+        own_keys.append(own_coded)
     if len(cells) == MAX_LITERALS:
         cells = _filter_common_samples(cells)
     relations = {pair: _infer_key_relation(split, pair, cells) for pair in split.key_relations}
     samples = distinct(np.concatenate([distinct(sample) for _, sample, _, _ in cells]))
-    numbers, sides = [], []
-    for k, ((key, sample, variable, truth), own) in enumerate(zip(cells, own_keys, strict=True)):
-        tied = any(k in pair for pair, relation in relations.items() if relation != KeyRelation.ANY)
-        # Sides that are tied have all values of the sort, in its order.
-        codes = _order_codes(own, split.key_type_name, bound) if tied and len(own.texts) == 1 else distinct(key)
+    key_codes, sides = [], []
+    for k, ((key, sample, variable, truth), own_coded) in enumerate(zip(cells, own_keys, strict=True)):
+        is_compared = any(k in pair for pair, relation in relations.items() if relation != KeyRelation.ANY)
+        # Literals whose keys are compared have all values of the type as keys, in the order of `<`.
+        codes = (
+            _order_codes(own_coded, split.key_type_name, bound)
+            if is_compared and len(own_coded.texts) == 1
+            else distinct(key)
+        )
         order = np.argsort(codes)
-        place = order[np.searchsorted(codes, key, sorter=order)] if len(codes) else key
-        sides.append(CandidateSide.from_cells(len(codes), place, np.searchsorted(samples, sample), variable, truth))
-        numbers.append(codes)
+        key_index = order[np.searchsorted(codes, key, sorter=order)] if len(codes) else key
+        sides.append(CandidateSide.from_cells(len(codes), key_index, np.searchsorted(samples, sample), variable, truth))
+        key_codes.append(codes)
     if math.prod(side.n_keys for side in sides) >= MAX_COMBINED_KEYS:
         raise _too_many_keys_error(split)
     name, l1, l2 = split.template.name, split.template.options.l1, split.template.options.l2
-    whole = lower_template(split.template, facts)
-    values = maker.term_values(whole)
-    patterns = pattern_names(whole, values)
+    lowered_table = lower_template(split.template, context)
+    values = grounder.term_values(lowered_table)
+    patterns = pattern_names(lowered_table, values)
     space: PairOrTripleSpace
     if len(sides) == MAX_LITERALS:
         first, second, third = sides
@@ -188,26 +201,28 @@ def _ground_space(
         first, second = sides
         space = PairSpace(name, first, second, relations[0, 1], len(samples), l1, l2)
         if split.is_table:
-            space = TableSpace(**vars(space), table=_table_patterns(whole, values))
-    return CandidateSpace(split, space, patterns, tuple(numbers), tuple(own_keys))
+            space = TableSpace(**vars(space), table=_table_patterns(lowered_table, values))
+    return CandidateSpace(split, space, patterns, tuple(key_codes), tuple(own_keys))
 
 
 def _table_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> np.ndarray:
-    """The patterns of a table, shape (n_joint_states, n_weights).
+    """Return the patterns of a table, shape (n_joint_states, n_weights).
 
     Raises:
-        UsageError: where it has more states than an edge can have.
+        UsageError: if the table has more states than an edge may have.
     """
     states = math.prod(map(len, values))
     if states > MAX_TABLE_STATES:
-        message = f"the tables of candidates '{lowered.template.name}' have {states:,} states, and {MAX_TABLE_STATES:,} are the most"
-        raise UsageError(Diagnostic("E321", message, lowered.template.span, "use literals, such as a.x == b.x and ..."))
-    tied = state_patterns(lowered, values, {})
-    return np.eye(states) if tied is None else tied
+        name = lowered.template.name
+        message = f"the tables of candidates '{name}' have {states:,} states, the maximum is {MAX_TABLE_STATES:,}"
+        hint = "use literals in 'over' instead, such as a.x == b.x and ..."
+        raise UsageError(Diagnostic("E321", message, lowered.template.span, hint))
+    patterns = state_patterns(lowered, values, {})
+    return np.eye(states) if patterns is None else patterns
 
 
 def _literal_truth(split: CandidateSplit, lowered: LoweredTemplate, grounder: BlockGrounder) -> np.ndarray:
-    """Of a literal in each state, shape (n_states,)."""
+    """Return the truth of a literal in each state, shape (n_states,); all 1.0 for a term of a table."""
     values = grounder.term_values(lowered)
     if split.is_table:
         return np.ones(len(values[0]))
@@ -217,22 +232,26 @@ def _literal_truth(split: CandidateSplit, lowered: LoweredTemplate, grounder: Bl
 
 
 def _filter_common_samples(cells: Sequence[UnsortedCells]) -> list[UnsortedCells]:
-    """The cells whose samples all sides have: what two literals say where the third is never asked for does not matter."""
-    met = reduce(_intersect_sorted, [distinct(sample) for _, sample, _, _ in cells])
-    kept = [np.isin(sample, met) for _, sample, _, _ in cells]
+    """Return the cells of the samples that all literals have; a triple requires a cell of each literal in the same sample."""
+    common = reduce(_intersect_sorted, [distinct(sample) for _, sample, _, _ in cells])
+    masks = [np.isin(sample, common) for _, sample, _, _ in cells]
     return [
-        (key[at], sample[at], variable[at], truth)
-        for (key, sample, variable, truth), at in zip(cells, kept, strict=True)
+        (key[mask], sample[mask], variable[mask], truth)
+        for (key, sample, variable, truth), mask in zip(cells, masks, strict=True)
     ]
 
 
 def _too_many_keys_error(split: CandidateSplit) -> UsageError:
-    message = f"candidates '{split.template.name}' have more keys and samples than can be numbered"
-    return UsageError(Diagnostic("E391", message, split.template.span, "give them fewer names"))
+    message = f"candidates '{split.template.name}' have too many combinations of keys and samples"
+    return UsageError(Diagnostic("E391", message, split.template.span, "reduce the number of names in the declaration"))
 
 
 def _infer_key_relation(split: CandidateSplit, pair: tuple[int, int], cells: Sequence[UnsortedCells]) -> KeyRelation:
-    """A pair of keys whose literals speak of one variable is no pair: such keys must be of one sort, and distinct."""
+    """Return the key relation of two literals: DISTINCT instead of ANY if they have the same variables for the same keys.
+
+    Raises:
+        UsageError: if two different keys may refer to the same variable.
+    """
     if split.key_relations[pair] != KeyRelation.ANY:
         return split.key_relations[pair]
     both = [cells[side] for side in pair]
@@ -242,17 +261,17 @@ def _infer_key_relation(split: CandidateSplit, pair: tuple[int, int], cells: Seq
         return KeyRelation.ANY
     if all(np.array_equal(a, b) for a, b in zip(*both, strict=True)):
         return KeyRelation.DISTINCT
-    message = f"candidates '{split.template.name}' pair literals that may speak of the same variable"
-    raise UsageError(Diagnostic("E391", message, split.template.span, "tie the keys with < or != in 'where'"))
+    message = f"candidates '{split.template.name}' pair literals that may refer to the same variable"
+    raise UsageError(Diagnostic("E391", message, split.template.span, "compare the keys with < or != in 'where'"))
 
 
 def _intersect_sorted(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The numbers that are in both of two ascending arrays without repeats."""
+    """Return the intersection of two ascending arrays without duplicates."""
     return np.intersect1d(first, second, assume_unique=True)
 
 
 def _order_codes(coded_keys: CodedKeys, type_name: str, bound: BoundModel) -> np.ndarray:
-    """The codes of a sort in the order of `<`: texts of open domains are compared as such, all else as it is listed."""
+    """Return the codes of a type in the order of `<`: values of open domains compare as texts, others in their listed order."""
     (texts,) = coded_keys.texts
     if isinstance(bound.spec.domain(type_name), OpenDomain):
         return np.array(sorted(range(len(texts)), key=lambda code: texts[code]), dtype=np.int64)

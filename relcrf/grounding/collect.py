@@ -1,4 +1,4 @@
-"""The bindings of a template: run by an engine, sorted, and read back bucket by bucket."""
+"""Collection of the bindings of a template: an engine runs the plan, and the rows are sorted bucket by bucket."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from relcrf.grounding.variables import domain_values
 from relcrf.model.types import Bool
 
 MAX_REPEATED_ROWS = 300_000_000
-"""Rows with repetitions that are sorted here and made distinct; beyond, the engine makes them distinct before."""
+"""Maximum number of rows with duplicates that are deduplicated here by sorting; beyond it, the engine runs DISTINCT."""
 
 CHUNK_ROWS = 1 << 18
-"""Rows of a column that are read at a time."""
+"""Number of rows of a column that are read at a time."""
 
 
 def split_by_evidence(
     rows: SortedBindings, evidence: Sequence[np.ndarray]
 ) -> Iterator[tuple[tuple[int, ...], SortedBindings]]:
-    """Yield the combinations of evidence that there are, and the bindings of each, in order."""
+    """Yield each combination of evidence values that occurs, with its bindings, in ascending order."""
     if not evidence:
         yield (), rows
         return
-    distinct, inverse = np.unique(np.column_stack(evidence), axis=0, return_inverse=True)
+    cases, inverse = np.unique(np.column_stack(evidence), axis=0, return_inverse=True)
     inverse = inverse.reshape(-1)
-    for k, case in enumerate(distinct):
+    for k, case in enumerate(cases):
         yield tuple(int(v) for v in case), rows.take(np.flatnonzero(inverse == k))
 
 
@@ -48,36 +48,38 @@ def collect_bindings(
     storage: Storage,
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> Iterator[tuple[SortedBindings, list[np.ndarray]]]:
-    """Yield all bindings of a template, each once and sorted, in parts, in an order that depends on nothing but what they are.
+    """Yield all bindings of a template, without duplicates, in sorted batches; the order depends on the bindings only.
 
-    With each part come the truths and codes of the formula's evidence: a column for each part of it, -1 where missing.
+    Each batch comes with the truth values and codes of the formula's evidence: one column per subexpression, -1 if missing.
 
-    A template that was lowered with its gate has the same bindings in the same order, with the gate's features in place of its
-    own.
+    A template that was lowered with its gate has the same bindings in the same order, with the features of the gate instead of
+    its own.
 
     Args:
-        variable_ranges: for each place of the scope, the first variable and the number of those that can stand there.
-        max_rows: how many there are at most, repetitions counted.
-        on_progress: told how many rows have come.
+        variable_ranges: for each slot of the scope, the first variable and the number of variables.
+        max_rows: upper bound of the number of rows, including duplicates.
+        on_progress: function that receives the number of rows read so far.
 
     Raises:
-        DataError: where a feature is not finite.
+        DataError: if a feature is not finite.
     """
     lowered, plan = coded_keys.lowered, coded_keys.lowered.plan
-    hidden = _hidden_binders(lowered) if plan.is_distinct else []
+    hidden_binders = _hidden_binders(lowered) if plan.is_distinct else []
     if plan.is_distinct:
-        extra = tuple((f"b{k}", column, "integer") for k, (_, column) in enumerate(hidden))
+        extra = tuple((f"b{k}", column, "integer") for k, (_, column) in enumerate(hidden_binders))
         plan = replace(plan, outputs=(*plan.outputs, *extra), is_distinct=max_rows > MAX_REPEATED_ROWS)
-    fields = _make_fields(bound, coded_keys, [count for _, count in variable_ranges], [sort for sort, _ in hidden])
+    fields = _make_fields(
+        bound, coded_keys, [count for _, count in variable_ranges], [type_name for type_name, _ in hidden_binders]
+    )
     bag = _read_bag_columns(bound, lowered.plan)
     if bag is not None:
         buckets = chunk_sorted_batches(_iter_chunks(bag), fields)
     else:
-        sorted_rows = BucketSort(fields, max_rows, storage, is_unique=lowered.plan.is_distinct)
+        sorter = BucketSort(fields, max_rows, storage, is_unique=lowered.plan.is_distinct)
         for batch in engine.rows(plan):
-            sorted_rows.add(batch)
-            on_progress(sorted_rows.n_added)
-        buckets = sorted_rows.buckets()
+            sorter.add(batch)
+            on_progress(sorter.n_added)
+        buckets = sorter.buckets()
     for bucket in buckets:
         scope = [
             bucket[name] + np.int32(start) if start else bucket[name]
@@ -94,7 +96,7 @@ def collect_bindings(
 
 
 def is_bag_scan(plan: Plan) -> bool:
-    """Return True if the rows of a plan are those of one bag, which are sorted."""
+    """Return True if a plan only reads the rows of one bag, which are sorted already."""
     if len(plan.scans) != 1 or plan.filters or plan.equalities or plan.is_distinct:
         return False
     names = [term.name if isinstance(term, Column) else "" for _, term, _ in plan.outputs]
@@ -102,7 +104,7 @@ def is_bag_scan(plan: Plan) -> bool:
 
 
 def _read_bag_columns(bound: BoundModel, plan: Plan) -> dict[str, np.ndarray] | None:
-    """Return the outputs of a plan that reads one bag and nothing else: the bag's own columns."""
+    """Return the outputs of a plan that only reads one bag, which are columns of the bag; None for other plans."""
     if not is_bag_scan(plan) or plan.scans[0].table not in bound.external_tables:
         return None
     columns = bound.external_tables[plan.scans[0].table]
@@ -116,11 +118,11 @@ def _iter_chunks(columns: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.nda
 
 
 def _hidden_binders(lowered: LoweredTemplate) -> list[tuple[str, Column]]:
-    """The binders that no output tells apart: their sorts and columns. On one row of a table its binder is none."""
-    gates = () if lowered.gate is None else lowered.gate.outputs
-    shown = {term for name, term, _ in lowered.plan.outputs if name not in gates}
-    sorts = {p.name: p.type_name for p in lowered.template.parameters}
-    return [(sorts[name], column) for name, column in lowered.plan.bindings if column not in shown]
+    """Return the type names and columns of the binders that no output contains; outputs of the gate do not count."""
+    gate_outputs = () if lowered.gate is None else lowered.gate.outputs
+    output_terms = {term for name, term, _ in lowered.plan.outputs if name not in gate_outputs}
+    type_names = {p.name: p.type_name for p in lowered.template.parameters}
+    return [(type_names[name], column) for name, column in lowered.plan.bindings if column not in output_terms]
 
 
 def _make_fields(bound: BoundModel, coded_keys: CodedKeys, counts: Sequence[int], hidden: Sequence[str]) -> list[Field]:
@@ -129,12 +131,12 @@ def _make_fields(bound: BoundModel, coded_keys: CodedKeys, counts: Sequence[int]
     fields += [
         IntegerField(key.output, 0, len(texts)) for key, texts in zip(lowered.keys, coded_keys.texts, strict=True)
     ]
-    for part, name in lowered.evidence:
-        kind = lowered.scope.type_of(part)
+    for subexpression, name in lowered.evidence:
+        kind = lowered.scope.type_of(subexpression)
         fields.append(IntegerField(name, -1, 2 if isinstance(kind, Bool) else len(domain_values(bound, kind))))
     fields += [FloatField(name) if lowered.keys else DoubleField(name) for name in lowered.features]
-    fields += [IntegerField(f"b{k}", 0, bound.size(sort)) for k, sort in enumerate(hidden)]
-    # The gate's are the last, so that the factors have the same order without them.
+    fields += [IntegerField(f"b{k}", 0, bound.size(type_name)) for k, type_name in enumerate(hidden)]
+    # The gate's fields come last, so that the factors have the same order without them.
     if lowered.gate is not None and lowered.gate.bag is not None:
         size = bound.sizes[lowered.scope.type_names[lowered.gate.bag.binder]]
         fields += [IntegerField(name, 0, size) for name in lowered.gate.outputs]
@@ -147,5 +149,5 @@ def _check_finite(names: Sequence[str], features: Sequence[np.ndarray], owner: s
     for name, column in zip(names, features, strict=True):
         if not np.isfinite(column).all():
             message = f"the feature '{name}' of {owner} is not finite for some bindings"
-            hint = "guard the expression, for instance with log1p or least"
+            hint = "bound the expression, for instance with log1p or least"
             raise DataError(Diagnostic("E222", message, hint=hint))

@@ -1,4 +1,4 @@
-"""What is suspicious about a model on its tables: values that never come, and how large a cross product is."""
+"""Warnings that need the data: values that never occur, and the sizes of cross products."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from relcrf.model.types import Bag, DomainType
 def add_data_warnings(
     bound: BoundModel, warnings: Iterable[Diagnostic], budget: int = DEFAULT_BUDGET
 ) -> list[Diagnostic]:
-    """The warnings of a model with what its data adds. Derived and random relations must be there (`prepare`).
+    """Return the warnings of a model and those of its data; `create_relation_tables` must have run.
 
     Args:
-        warnings: of the model alone; a cross product is told with its number of bindings.
+        warnings: warnings of the model alone; those about a cross product get a note with its number of bindings.
     """
     warnings = list(warnings)
     spans = {id(w.location) for w in warnings if w.code == "W201"}
-    crossed = {t.name: t.span for t in all_templates(bound.spec) if id(t.span) in spans}
-    sizes = {t.name: t for t in plan_templates(bound, budget)} if crossed else {}
+    cross_products = {t.name: t.span for t in all_templates(bound.spec) if id(t.span) in spans}
+    sizes = {t.name: t for t in plan_templates(bound, budget)} if cross_products else {}
     notes = {
         id(span): f"{'' if sizes[name].is_exact else 'up to '}{sizes[name].bindings:,} bindings on this data"
-        for name, span in crossed.items()
+        for name, span in cross_products.items()
     }
-    counted = [replace(w, notes=(*w.notes, notes[id(w.location)])) if id(w.location) in notes else w for w in warnings]
-    return [*counted, *_unused_value_warnings(bound)]
+    annotated = [
+        replace(w, notes=(*w.notes, notes[id(w.location)])) if id(w.location) in notes else w for w in warnings
+    ]
+    return [*annotated, *_unused_value_warnings(bound)]
 
 
 def _unused_value_warnings(bound: BoundModel) -> Iterator[Diagnostic]:
@@ -43,18 +45,18 @@ def _unused_value_warnings(bound: BoundModel) -> Iterator[Diagnostic]:
         if not columns:
             continue
         union = " UNION ".join(f"SELECT {column} AS code FROM {table}" for table, column in columns)
-        found = {row[0] for row in bound.connection.execute(union).fetchall()}
-        missing = [value for code, value in enumerate(bound.domains[domain.name]) if code not in found]
-        if missing:
-            values = f"value{'s' * (len(missing) > 1)} {listing(repr(v) for v in missing)}"
-            message = f"the data never has the {values} of {domain.name}"
-            hint = "a slip of the pen, or a value that nothing can be learned of"
+        codes = {row[0] for row in bound.connection.execute(union).fetchall()}
+        unused = [value for code, value in enumerate(bound.domains[domain.name]) if code not in codes]
+        if unused:
+            values = f"value{'s' * (len(unused) > 1)} {listing(repr(v) for v in unused)}"
+            message = f"{values} of domain {domain.name} never occur{'s' * (len(unused) == 1)} in the data"
+            hint = "check the spelling; nothing can be learned about a value without data"
             span = domain.span if isinstance(domain.span, Span) else None
             yield Diagnostic("W203", message, span, hint)
 
 
 def _domain_columns(bound: BoundModel, domain: str) -> Iterator[tuple[str, str]]:
-    """The coded columns that hold values of a domain: table and column, quoted."""
+    """Yield the coded columns that hold values of a domain, as quoted table and column names."""
     spec = bound.spec
     for entity in spec.entities:
         for attribute in entity.attributes:

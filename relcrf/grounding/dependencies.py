@@ -1,4 +1,4 @@
-"""The declarations that a template reads: entities, relations, bags and domains, also of what it is derived from."""
+"""Dependencies of templates on declarations: entities, relations, bags and domains, including indirect ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relcrf.model.types import Bag, DomainType
 
 
 def template_dependencies(spec: ModelSpec, templates: Iterable[Template]) -> set[str]:
-    """Return the names of all declarations that some templates depend on; bags as `Entity.attribute`."""
+    """Return the names of all declarations that some templates depend on; bags are named `Entity.attribute`."""
     templates = list(templates)
     sorts = {parameter.type_name for template in templates for parameter in template.parameters}
     return sorts | _expression_dependencies(
@@ -28,7 +28,7 @@ def template_dependencies(spec: ModelSpec, templates: Iterable[Template]) -> set
 
 
 def model_dependencies(spec: ModelSpec) -> set[str]:
-    """Return the names that `template_dependencies` returns for the whole model: templates, gates and random relations."""
+    """Return the names of all declarations that expressions of templates, gates and random relations depend on."""
     read = [part for template in spec.templates for part in _template_expressions(template)]
     read += [feature for gate in spec.gates for feature in gate.by]
     return _expression_dependencies(spec, [*read, *(r.where for r in spec.random_relations if r.where is not None)])
@@ -40,9 +40,9 @@ def _template_expressions(template: Template) -> list[Expression]:
 
 
 def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression]) -> set[str]:
-    """Return the names of the declarations behind some expressions.
+    """Return the names of the declarations that some expressions depend on.
 
-    An attribute is taken for that of every entity that has one of its name, so nothing is left out.
+    An attribute counts as one of every entity that has an attribute of this name, so that no dependency is missed.
     """
     found: set[str] = set()
     waiting = list(expressions)
@@ -72,7 +72,7 @@ def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression])
 
 
 def _attribute_dependencies(owner: str, attribute: AttributeDeclaration) -> set[str]:
-    """Return the names that an attribute adds: its owner, its bag and its domain."""
+    """Return the names that an attribute depends on: its owner, its bag and its domain."""
     match attribute.type:
         case Bag(domain):
             return {owner, f"{owner}.{attribute.name}", domain}

@@ -1,4 +1,4 @@
-"""Derived relations as tables: joins, nearest neighbours, and recursion to its fixed point."""
+"""Materialisation of derived relations: joins, nearest neighbours, and recursion to its fixed point."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ Progress = Callable[[str], None]
 
 
 def make_lowering_context(bound: BoundModel) -> LoweringContext:
-    """What lowering must know of the model and the data."""
+    """Return the inputs of lowering for a bound model."""
     return LoweringContext(extract_disjunctions(bound.spec), bound.domains, bound.vector_lengths)
 
 
 def create_derived_tables(
     bound: BoundModel, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None
 ) -> None:
-    """Makes the tables of the derived relations that something uses, each after those that it reads.
+    """Create the tables of the derived relations that the model uses, each after those it depends on.
 
     Raises:
-        BudgetError: where one has more tuples than the budget.
+        BudgetError: if a relation has more tuples than the budget.
     """
-    facts = make_lowering_context(bound)
-    used = model_dependencies(facts.spec)
-    for layer in dependency_layers(facts.spec):
+    context = make_lowering_context(bound)
+    used = model_dependencies(context.spec)
+    for layer in dependency_layers(context.spec):
         if not used & {d.name for d in layer}:
             continue
         progress(layer[0].name)
         if isinstance(layer[0].definition, NearestNeighbours):
             _create_neighbour_table(bound, layer[0], layer[0].definition)
         elif is_recursive(layer):
-            _compute_fixed_point(bound, layer, facts, budget)
+            _compute_fixed_point(bound, layer, context, budget)
         else:
             (derived,) = layer
-            plans = lower_derived(derived, facts)
+            plans = lower_derived(derived, context)
             for plan in plans:
                 check_budget(DegreeCache(bound), plan, budget, derived.name, derived.span)
             bound.connection.execute(sql.create_union(plans, relation_table(derived.name)))
@@ -71,15 +71,18 @@ def _create_neighbour_table(bound: BoundModel, derived: DerivedRelation, nearest
 def _compute_fixed_point(
     bound: BoundModel, layer: list[DerivedRelation], context: LoweringContext, budget: int
 ) -> None:
-    """The smallest relations that fulfil their conditions: what follows from the newest tuples is added until none is new.
+    """Create the tables of mutually recursive relations: the least fixed point of their definitions.
 
-    Semi-naive evaluation (Bancilhon & Ramakrishnan 1986): a case reads the newest tuples at one of its recursive places at
-    a time, and all tuples at the others. A case whose recursion hides in EXISTS is evaluated anew each time.
+    Semi-naive evaluation: each iteration derives tuples from those that the previous iteration added, until none are added.
+    A plan with several recursive scans is evaluated once per scan, which reads only the newest tuples while the others
+    read all tuples. A plan with a recursive scan in a subplan is evaluated in full in every iteration.
+
+    Source: Bancilhon & Ramakrishnan 1986.
     """
     connection = bound.connection
     tables = {d.name: relation_table(d.name) for d in layer}
     newest = {name: f"new.{name}" for name in tables}
-    found = {name: f"add.{name}" for name in tables}
+    added_tables = {name: f"add.{name}" for name in tables}
     for derived in layer:
         columns = ", ".join(f"a{k} INTEGER" for k in range(len(derived.parameters)))
         for table in (tables[derived.name], newest[derived.name]):
@@ -87,48 +90,50 @@ def _compute_fixed_point(
     plans = {d.name: lower_derived(d, context) for d in layer}
     is_first = True
     while True:
-        grown = False
+        has_grown = False
         for derived in layer:
-            steps = [s for plan in plans[derived.name] for s in _delta_plans(plan, tables, newest, is_first=is_first)]
-            empty = (
-                f"CREATE OR REPLACE TABLE {quoted(found[derived.name])} AS FROM {quoted(newest[derived.name])} LIMIT 0"
-            )
-            connection.execute(sql.create_union(steps, found[derived.name]) if steps else empty)
+            delta_plans = [
+                s for plan in plans[derived.name] for s in _delta_plans(plan, tables, newest, is_first=is_first)
+            ]
+            empty = f"CREATE OR REPLACE TABLE {quoted(added_tables[derived.name])} AS FROM {quoted(newest[derived.name])} LIMIT 0"
+            connection.execute(sql.create_union(delta_plans, added_tables[derived.name]) if delta_plans else empty)
         for derived in layer:
             table, new = quoted(tables[derived.name]), quoted(newest[derived.name])
             connection.execute(
-                f"CREATE OR REPLACE TABLE {new} AS FROM {quoted(found[derived.name])} EXCEPT FROM {table}"
+                f"CREATE OR REPLACE TABLE {new} AS FROM {quoted(added_tables[derived.name])} EXCEPT FROM {table}"
             )
             connection.execute(f"INSERT INTO {table} FROM {new}")
-            ((added, total),) = connection.execute(
+            ((n_added, n_total),) = connection.execute(
                 f"SELECT (SELECT count(*) FROM {new}), (SELECT count(*) FROM {table})"
             ).fetchall()
-            if total > budget:
-                size = PlanSize(int(total), True, int(total))
+            if n_total > budget:
+                size = PlanSize(int(n_total), True, int(n_total))
                 plan = plans[derived.name][0]
                 raise BudgetError(budget_diagnostic(DegreeCache(bound), plan, size, budget, derived.name, derived.span))
-            grown = grown or added > 0
+            has_grown = has_grown or n_added > 0
         is_first = False
-        if not grown:
+        if not has_grown:
             break
     for derived in layer:
-        connection.execute(f"DROP TABLE {quoted(newest[derived.name])}; DROP TABLE {quoted(found[derived.name])}")
-        # The order in which tuples were found must not show.
+        connection.execute(
+            f"DROP TABLE {quoted(newest[derived.name])}; DROP TABLE {quoted(added_tables[derived.name])}"
+        )
+        # The result must not depend on the order in which tuples were derived.
         order = ", ".join(f"a{k}" for k in range(len(derived.parameters)))
         table = quoted(tables[derived.name])
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM {table} ORDER BY {order}")
 
 
 def _delta_plans(plan: Plan, tables: dict[str, str], newest: dict[str, str], *, is_first: bool) -> list[Plan]:
-    """A case as it stands at first, and then once for each recursive place, which reads the newest tuples."""
+    """Return the plan itself in the first iteration, later one copy per recursive scan that reads only the newest tuples."""
     new_of = {tables[name]: newest[name] for name in tables}
     if is_first or _has_nested_recursion(plan, set(new_of)):
         return [plan]
-    newer = [(k, replace(s, table=new_of[s.table])) for k, s in enumerate(plan.scans) if s.table in new_of]
-    return [replace(plan, scans=(*plan.scans[:k], scan, *plan.scans[k + 1 :])) for k, scan in newer]
+    delta_scans = [(k, replace(s, table=new_of[s.table])) for k, s in enumerate(plan.scans) if s.table in new_of]
+    return [replace(plan, scans=(*plan.scans[:k], scan, *plan.scans[k + 1 :])) for k, scan in delta_scans]
 
 
 def _has_nested_recursion(plan: Plan, tables: set[str]) -> bool:
-    """Return True if a plan inside the filters reads one of these tables."""
-    inner = [node.plan for node in walk(plan.filters) if isinstance(node, Exists | AggregateTerm)]
-    return any(scan.table in tables for each in inner for scan in each.scans)
+    """Return True if a subplan in the filters reads one of these tables."""
+    subplans = [node.plan for node in walk(plan.filters) if isinstance(node, Exists | AggregateTerm)]
+    return any(scan.table in tables for subplan in subplans for scan in subplan.scans)

@@ -1,8 +1,8 @@
-"""The gates of a ground graph: the evidence features that the model gives them, and what their weights mean.
+"""Grounding of gates: their evidence features, and the meaning of their weights.
 
-The features are grounded when a backend first reads them. The query of the template runs once more with the gate's features as
-its last columns, so that they come in the order of the factors. They are a block like those of templates: features and a weight
-block of one pattern, that the gate is open, in groups over no variables.
+The features are grounded when a backend first reads them. The plan of the template runs again with the gate's features as its
+last columns, so that they come in the order of the factors. They form a block like those of templates: features and a weight
+block with a single pattern (the gate is open), in groups over no variables.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from relcrf.grounding.variables import VariableBlock
 from relcrf.model.spec import Gate, Template
 
 OPEN_PATTERN = "open"
-"""The pattern of a gate's weights."""
+"""Text of the only pattern of a gate's weights: the gate is open."""
 
-UNOBSERVED_STATUSES = ("asked", "hidden")
-"""Statuses of variables that are not evidence."""
+UNOBSERVED_STATUSES = ("query", "hidden")
+"""Statuses of variables that are not observed."""
 
 SHARED_KEY = "all keys"
-"""The key of the weights that all keys share."""
+"""Text of the key of the weights that all keys share."""
 
 
 @dataclass(frozen=True)
 class GateGrounder:
-    """Grounds the gates of one ground graph.
+    """A grounder of the gates of one ground graph.
 
     Args:
-        variables: the blocks of the graph's variables.
+        variables: blocks of the graph's variables.
         cache: cached blocks, to read from and to add to.
         lowered_model: see `ground`.
     """
@@ -61,40 +61,47 @@ class GateGrounder:
     def ground(
         self, graph: FactorGraph, templates: Sequence[TemplateInfo], group_names: Sequence[str]
     ) -> tuple[Gates, tuple[TemplateInfo, ...]]:
-        """Return gates on all factors over two variables, and what their weights mean, by the blocks of their layout.
+        """Return the gates of all factors over two variables, and the meaning of each block of gate weights.
 
-        Gates have the features that the model gives them, or else the statuses of the two variables.
+        The features of a gate are those that the model declares, or otherwise the statuses of the two variables.
 
         Args:
-            templates: one for each block of weights. group_names: the template of each group.
+            templates: description of each block of template weights.
+            group_names: name of the template of each group.
 
         Raises:
-            DataError: where a feature is not finite, or a cached block is damaged.
+            DataError: if a feature is not finite, or a cached block is damaged.
         """
-        by: dict[int, tuple[str, AbstractFeatures]] = {}
+        gate_features: dict[int, tuple[str, AbstractFeatures]] = {}
         infos: dict[str, TemplateInfo] = {}
-        facts = self.lowered_model.context if self.lowered_model else make_lowering_context(self.bound)
-        declared = {template.name: template for template in facts.spec.templates if not template.is_candidate}
+        context = self.lowered_model.context if self.lowered_model else make_lowering_context(self.bound)
+        declared = {template.name: template for template in context.spec.templates if not template.is_candidate}
         for gate in self.bound.spec.gates:
-            pairs = {k: group for k, group in enumerate(graph.groups) if group_names[k] == gate.template}
-            if gate.template in declared and pairs and all(len(group.scope) == 2 for group in pairs.values()):
-                block = _ground_gate(self.bound, self, facts, declared[gate.template], gate, list(pairs.values()))
+            template_groups = {k: group for k, group in enumerate(graph.groups) if group_names[k] == gate.template}
+            if (
+                gate.template in declared
+                and template_groups
+                and all(len(group.scope) == 2 for group in template_groups.values())
+            ):
+                block = _ground_gate(
+                    self.bound, self, context, declared[gate.template], gate, list(template_groups.values())
+                )
                 infos[gate.template] = block.info
-                for (k, group), own in zip(pairs.items(), block.groups, strict=True):
-                    by[k] = gate.template, _reorder_features(own.features, group)
-        gates = build_gates(graph, by)
-        meanings = []
-        for place, weights in enumerate(gates.layout.blocks):
-            k = next(number for number, own in gates.groups.items() if own.block == place)
-            info = infos[by[k][0]] if k in by else None
+                for (k, group), gate_group in zip(template_groups.items(), block.groups, strict=True):
+                    gate_features[k] = gate.template, _reorder_features(gate_group.features, group)
+        gates = build_gates(graph, gate_features)
+        gate_infos = []
+        for block_index, weights in enumerate(gates.layout.blocks):
+            k = next(group_index for group_index, gate_group in gates.groups.items() if gate_group.block == block_index)
+            info = infos[gate_features[k][0]] if k in gate_features else None
             template = templates[graph.groups[k].block]
             names = _status_names(self.variables, graph.groups[k]) if info is None else _feature_names(info)
             keys = _gate_keys(template) if has_keys(graph.groups[k]) else None
-            grows = info is not None and info.keys is not None
-            meanings.append(
-                TemplateInfo(weights.name, ("base", *names), (OPEN_PATTERN,), keys, template.bindings, grows)
+            is_extensible = info is not None and info.keys is not None
+            gate_infos.append(
+                TemplateInfo(weights.name, ("base", *names), (OPEN_PATTERN,), keys, template.bindings, is_extensible)
             )
-        return gates, tuple(meanings)
+        return gates, tuple(gate_infos)
 
 
 @reraises_plugin_errors
@@ -106,53 +113,56 @@ def _ground_gate(
     gate: Gate,
     groups: Sequence[FactorGroup],
 ) -> GroundBlock:
-    """Return the features of one gate, from the cache where it has them.
+    """Return the block with the features of one gate, from the cache if possible.
 
     Args:
-        groups: those of the template.
+        groups: factor groups of the template.
     """
-    saved = grounder.cache
-    if saved is not None:
+    cache = grounder.cache
+    if cache is not None:
         name = compute_cache_key(bound, context.spec, [template], grounder.variables, gate)
-        saved = None if bound.dataset.changed_files() else saved
-    if saved is not None and (cached := saved.load(name, partial(_matches_groups, groups=groups))):
+        cache = None if bound.dataset.changed_files() else cache
+    if cache is not None and (cached := cache.load(name, partial(_matches_groups, groups=groups))):
         return cached
-    recipe = grounder.lowered_model
-    task = recipe.gates[template.name] if recipe else _make_task(bound, context, template, gate, groups)
-    make = partial(_ground_features, BlockGrounder(bound, DuckDbEngine(bound.cursor), grounder.variables), task)
-    return make(bound.dataset.storage) if saved is None else saved.ground(name, make)
+    lowered_model = grounder.lowered_model
+    task = lowered_model.gates[template.name] if lowered_model else _make_task(bound, context, template, gate, groups)
+    ground_block = partial(_ground_features, BlockGrounder(bound, DuckDbEngine(bound.cursor), grounder.variables), task)
+    return ground_block(bound.dataset.storage) if cache is None else cache.ground(name, ground_block)
 
 
 def _make_task(
     bound: BoundModel, context: LoweringContext, template: Template, gate: Gate, groups: Sequence[FactorGroup]
 ) -> GroundingTask:
-    """Return a template with its gate, on one row of a table where its groups repeat for these rows."""
-    lowered, repeated, scope = lower_template(template, context, gate), None, groups[0].scope
+    """Return the task of grounding a template with its gate, on one row of a table if its groups repeat for these rows."""
+    lowered, repetition, scope = lower_template(template, context, gate), None, groups[0].scope
     if isinstance(scope, RepeatedScope):
-        on_row, found = reduce_to_one_row(bound, context, lowered)
-        if found is not None and (found.n_rows, found.strides) == (len(scope.rows), scope.strides):
-            lowered, repeated = on_row, found
-    return GroundingTask(lowered, repeated, estimate_size(DegreeCache(bound), lowered.plan).join_rows)
+        row_lowered, row_repetition = reduce_to_one_row(bound, context, lowered)
+        if row_repetition is not None and (row_repetition.n_rows, row_repetition.strides) == (
+            len(scope.rows),
+            scope.strides,
+        ):
+            lowered, repetition = row_lowered, row_repetition
+    return GroundingTask(lowered, repetition, estimate_size(DegreeCache(bound), lowered.plan).join_rows)
 
 
 def _ground_features(grounder: BlockGrounder, task: GroundingTask, storage: Storage) -> GroundBlock:
-    """Ground a gate's features, a group for each case of the evidence that is a factor."""
+    """Ground a gate's features, one group for each case of the evidence that has factors."""
     lowered, gate = task.lowered, task.lowered.gate
-    assert gate is not None, "a template without a gate"
-    begin = partial(_GateFeatureBuilder, gate, _read_bag(grounder.bound, lowered, gate), storage)
-    cases = CaseBuilder(grounder, task, encode_keys(grounder.bound, lowered), "gate", begin)
-    for growing, rows in cases.ground():
-        growing.add(rows.features, len(rows))
-    features = [growing.finish() for growing, _ in cases.builders()]
+    assert gate is not None, "the template has no gate"
+    make_builder = partial(_GateFeatureBuilder, gate, _read_bag(grounder.bound, lowered, gate), storage)
+    case_builder = CaseBuilder(grounder, task, encode_keys(grounder.bound, lowered), "gate", make_builder)
+    for builder, rows in case_builder.ground():
+        builder.add(rows.features, len(rows))
+    features = [builder.finish() for builder, _ in case_builder.builders()]
     names, keys = gate.feature_names or ("1",), None
     if gate.bag is not None:
         keys = KeyDictionary(gate.domain, tuple((value,) for value in grounder.bound.domains[gate.domain]))
     name = lowered.template.name
     weights = WeightBlock(name, len(keys.values) if keys else len(names), 1)
-    groups = tuple(FactorGroup((), (), one, None, 0) for one in features)
+    groups = tuple(FactorGroup((), (), block_features, None, 0) for block_features in features)
     return GroundBlock(
         weights,
-        TemplateInfo(f"gate {name}", names, (OPEN_PATTERN,), keys, cases.n_bindings),
+        TemplateInfo(f"gate {name}", names, (OPEN_PATTERN,), keys, case_builder.n_bindings),
         groups,
         (name,) * len(groups),
         {},
@@ -160,7 +170,7 @@ def _ground_features(grounder: BlockGrounder, task: GroundingTask, storage: Stor
 
 
 class _GateFeatureBuilder:
-    """The features of the gates of one group in the making: columns of numbers, or the owners of bags."""
+    """A builder of the gate features of one group: columns of numbers, or the entities that own the bags."""
 
     def __init__(self, gate: LoweredGate, bag: Sparse | None, storage: Storage, name: str) -> None:
         self._bag, self._n_rows = bag, 0
@@ -168,7 +178,7 @@ class _GateFeatureBuilder:
         self._values = storage.column(kind, len(gate.outputs), name) if gate.outputs else None
 
     def add(self, columns: Sequence[np.ndarray], n_rows: int) -> None:
-        """Add the gates of some bindings."""
+        """Add the gate features of some bindings."""
         self._n_rows += n_rows
         if self._values is not None:
             self._values.append(np.column_stack(columns))
@@ -181,7 +191,7 @@ class _GateFeatureBuilder:
 
 
 def _read_bag(bound: BoundModel, lowered: LoweredTemplate, gate: LoweredGate) -> Sparse | None:
-    """Return the bag that is a gate's only feature, a row for each of its owners; None where the features are numbers."""
+    """Return the bag that is a gate's only feature, a row for each entity; None if the features are numbers."""
     if gate.bag is None:
         return None
     owner = lowered.scope.type_names[gate.bag.binder]
@@ -191,32 +201,32 @@ def _read_bag(bound: BoundModel, lowered: LoweredTemplate, gate: LoweredGate) ->
 
 
 def _matches_groups(block: GroundBlock, groups: Sequence[FactorGroup]) -> bool:
-    """Return True if a block has a row of features for each factor of some groups, or for each of one row that they repeat."""
+    """Return True if a block has features for each factor of some groups, or for each factor of one row if rows repeat."""
     if len(block.groups) != len(groups):
         return False
-    for own, group in zip(block.groups, groups, strict=True):
+    for gate_group, group in zip(block.groups, groups, strict=True):
         n_patterns = len(group.scope.offsets[0]) if isinstance(group.scope, RepeatedScope) else group.n_factors
-        if own.features.n_rows not in (n_patterns, group.n_factors):
+        if gate_group.features.n_rows not in (n_patterns, group.n_factors):
             return False
     return True
 
 
 def _reorder_features(features: AbstractFeatures, group: FactorGroup) -> AbstractFeatures:
-    """Return features in the order of a group's factors: those of one row repeat, those of all rows come sorted by variables."""
+    """Return features in the order of a group's factors: repeat those of one row, or reorder those sorted by variables."""
     if not isinstance(group.scope, RepeatedScope):
         return features
     if features.n_rows == len(group.scope.offsets[0]):
         return Tiled(features, len(group.scope.rows))
     first, second = group.scope
-    place = np.empty(group.n_factors, dtype=np.int64)
-    place[np.lexsort((second, first))] = np.arange(group.n_factors)
-    return features.take(place)
+    inverse = np.empty(group.n_factors, dtype=np.int64)
+    inverse[np.lexsort((second, first))] = np.arange(group.n_factors)
+    return features.take(inverse)
 
 
 def _gate_keys(template: TemplateInfo) -> KeyDictionary:
-    """Return the keys of a template and the one that stands for all of them."""
-    assert template.keys is not None, "factors with keys have a template with keys"
-    # Its length is no key's, so that it can be none.
+    """Return the keys of a template and the key of the weights that all keys share."""
+    assert template.keys is not None, "the template of factors with keys has keys"
+    # Its length differs from that of the keys, so that it cannot equal one of them.
     is_single = bool(template.keys.values) and len(template.keys.values[0]) == 1
     return KeyDictionary(None, (*template.keys.values, (SHARED_KEY, "") if is_single else (SHARED_KEY,)))
 
@@ -228,11 +238,11 @@ def _feature_names(info: TemplateInfo) -> tuple[str, ...]:
 
 
 def _status_names(variables: Sequence[VariableBlock], group: FactorGroup) -> tuple[str, ...]:
-    """Return the names of all pairs of statuses."""
+    """Return the names of all pairs of statuses of the two variables."""
     names: list[tuple[str, ...]] = []
-    for place, k in zip(group.scope, group.cardinalities, strict=True):
+    for variables_of_slot, k in zip(group.scope, group.cardinalities, strict=True):
         values = tuple(str(state) for state in range(k))
-        if len(place):
-            values = next(b.values for b in variables if b.start <= place[0] < b.start + b.count)
+        if len(variables_of_slot):
+            values = next(b.values for b in variables if b.start <= variables_of_slot[0] < b.start + b.count)
         names.append((*values, *UNOBSERVED_STATUSES))
     return tuple(f"{a}, {b}" for a in names[0] for b in names[1])

@@ -1,4 +1,4 @@
-"""Grounds a model on its bound tables: the mega-sample, one factor graph of everything."""
+"""Grounding of a model on its bound tables into one factor graph of all variables (the mega-sample)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from relcrf.model.spec import Template
 def create_relation_tables(
     bound: BoundModel, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None
 ) -> None:
-    """Makes the tables of the derived and random relations.
+    """Create the tables of the derived and random relations.
 
     Raises:
-        BudgetError: where one has more tuples than the budget.
+        BudgetError: if a relation has more tuples than the budget.
     """
     create_derived_tables(bound, budget, progress)
     create_random_tables(bound, make_lowering_context(bound), budget)
@@ -55,23 +55,23 @@ def ground(
     max_factors: int | None = None,
     lowered_model: LoweredModel | None = None,
 ) -> Grounding:
-    """Grounds every template, but no candidates nor gates. Derived and random relations are made first.
+    """Create the derived and random relations and ground all templates; candidates and gates are grounded on demand.
 
     Args:
-        engine: who joins; by default DuckDB, where the tables are.
-        cache: blocks of before, to take from and to add to.
-        max_factors: that all templates together may have; None is any number.
-        lowered_model: the lowered model; nothing is estimated, and the budget is not applied to templates.
+        engine: engine that runs the joins; DuckDB, where the tables are, by default.
+        cache: cached blocks, to read from and to add to.
+        max_factors: maximum number of factors of all templates together; None is unlimited.
+        lowered_model: lowered model; with it nothing is estimated, and the budget does not apply to templates.
 
     Raises:
-        BudgetError: before anything large is made, where a template has more bindings than the budget; and after the template
-            with which there are too many factors.
-        DataError: where a feature is not finite, or a random attribute has no values.
+        BudgetError: if a template has more bindings than the budget, before anything large is built; or if there are more
+            than `max_factors` factors, after the template that exceeds the limit.
+        DataError: if a feature is not finite, or a random attribute has no values.
     """
-    others = sorted(name for name in bound.spec.functions if external_function(name))
-    if others and cache is not None:
+    plugins = sorted(name for name in bound.spec.functions if external_function(name))
+    if plugins and cache is not None:
         cache = None
-        bound.notes.append(f"groundings are not kept: what {listing(others)} computes may change with its package")
+        bound.notes.append(f"groundings are not cached: results of {listing(plugins)} may change with the plugins")
     if lowered_model is None:
         create_relation_tables(bound, budget, progress)
     else:
@@ -82,22 +82,22 @@ def ground(
     states = [read_states(bound, block) for block in variables]
     if engine is None:
         engine = DuckDbEngine(bound.cursor)
-    maker = BlockGrounder(bound, engine, variables, progress)
-    made = (
-        lowered_model.ground_blocks(maker)
+    grounder = BlockGrounder(bound, engine, variables, progress)
+    blocks = (
+        lowered_model.ground_blocks(grounder)
         if lowered_model
-        else _ground_blocks(maker, budget, cache, cardinality, max_factors)
+        else _ground_blocks(grounder, budget, cache, cardinality, max_factors)
     )
-    groups = [replace(group, block=k) for k, block in enumerate(made) for group in block.groups]
+    groups = [replace(group, block=k) for k, block in enumerate(blocks) for group in block.groups]
     return Grounding(
         bound.spec,
         bound,
-        FactorGraph(cardinality, tuple(groups), WeightLayout(tuple(block.weights for block in made))),
+        FactorGraph(cardinality, tuple(groups), WeightLayout(tuple(block.weights for block in blocks))),
         tuple(variables),
         np.concatenate(states) if states else np.empty(0, dtype=np.int32),
-        tuple(block.info for block in made),
-        tuple(name for block in made for name in block.group_names),
-        {name: count for block in made for name, count in block.bindings.items()},
+        tuple(block.info for block in blocks),
+        tuple(name for block in blocks for name in block.group_names),
+        {name: count for block in blocks for name, count in block.bindings.items()},
         dict(bound.domains),
         GateGrounder(bound, variables, cache, lowered_model),
     )
@@ -110,78 +110,78 @@ def _ground_blocks(
     cardinality: np.ndarray,
     max_factors: int | None,
 ) -> list[GroundBlock]:
-    """The blocks of a model, from the store where it has them. All that must be made is measured before any is."""
-    bound, facts, degrees = grounder.bound, make_lowering_context(grounder.bound), DegreeCache(grounder.bound)
-    sharing: dict[str, list[Template]] = {}
-    for template in facts.spec.templates:
+    """Return the ground blocks of a model, from the cache if possible; check all budgets before grounding the first block."""
+    bound, context, degrees = grounder.bound, make_lowering_context(grounder.bound), DegreeCache(grounder.bound)
+    weight_groups: dict[str, list[Template]] = {}
+    for template in context.spec.templates:
         if not template.is_candidate:
-            sharing.setdefault(template.weights, []).append(template)
-    found: dict[str, GroundBlock] = {}
+            weight_groups.setdefault(template.weights, []).append(template)
+    blocks: dict[str, GroundBlock] = {}
     tasks: dict[str, list[GroundingTask]] = {}
-    identities = {}
+    cache_keys = {}
     if cache is not None:
-        identities = {name: compute_cache_key(bound, facts.spec, m, grounder.variables) for name, m in sharing.items()}
-        # What was hashed may not be what was bound.
+        cache_keys = {
+            name: compute_cache_key(bound, context.spec, templates, grounder.variables)
+            for name, templates in weight_groups.items()
+        }
+        # If a file changed meanwhile, the hashed tables may differ from the bound ones.
         if changed := bound.dataset.changed_files():
-            bound.notes.append(f"groundings are not kept: {listing(changed)} changed after the dataset was opened")
+            bound.notes.append(f"groundings are not cached: {listing(changed)} changed after the dataset was opened")
             cache = None
-    for name, members in sharing.items():
+    for name, templates in weight_groups.items():
         if cache is not None:
-            kept = cache.load(identities[name], partial(_has_cardinalities, cardinality=cardinality))
-            if kept is not None:
-                found[name] = kept
+            cached = cache.load(cache_keys[name], partial(_has_cardinalities, cardinality=cardinality))
+            if cached is not None:
+                blocks[name] = cached
                 continue
-        tasks[name] = [_make_task(degrees, facts, template, budget) for template in members]
-    for name, work in tasks.items():
+        tasks[name] = [_make_task(degrees, context, template, budget) for template in templates]
+    for name, block_tasks in tasks.items():
         if cache is None:
-            found[name] = grounder.ground(name, work, bound.dataset.storage)
+            blocks[name] = grounder.ground(name, block_tasks, bound.dataset.storage)
         else:
-            found[name] = cache.ground(identities[name], partial(grounder.ground, name, work))
-        _check_factor_limit(found, max_factors)
-    _check_factor_limit(found, max_factors)
-    return [found[name] for name in sharing]
+            blocks[name] = cache.ground(cache_keys[name], partial(grounder.ground, name, block_tasks))
+        _check_factor_limit(blocks, max_factors)
+    _check_factor_limit(blocks, max_factors)
+    return [blocks[name] for name in weight_groups]
 
 
 def _check_factor_limit(blocks: Mapping[str, GroundBlock], max_factors: int | None) -> None:
-    """
-    Raises:
-        BudgetError: where blocks have more factors than they may.
-    """
+    """Raise BudgetError if the blocks have more than `max_factors` factors in total."""
     factors = {name: sum(group.n_factors for group in block.groups) for name, block in blocks.items()}
     total = sum(factors.values())
     if max_factors is None or total <= max_factors:
         return
     largest = sorted(factors.items(), key=lambda item: -item[1])[:3]
     notes = tuple(f"'{name}' has {count:,}" for name, count in largest)
-    message = f"the model has {total:,} factors or more, over the {max_factors:,} that it may have"
-    hint = "narrow the largest template's 'where', or raise --max-factors"
+    message = f"the model has at least {total:,} factors, more than the limit of {max_factors:,}"
+    hint = "restrict the 'where' of the largest template, or raise --max-factors"
     raise BudgetError(Diagnostic("E433", message, hint=hint, notes=notes))
 
 
 def _has_cardinalities(block: GroundBlock, cardinality: np.ndarray) -> bool:
-    """Return True if the factors of a block are over variables of these cardinalities, shape (n_variables,)."""
+    """Return True if the factors of a block fit variables with these cardinalities, shape (n_variables,)."""
     return all(matches_cardinality(group, cardinality) for group in block.groups)
 
 
 def _make_task(degrees: DegreeCache, context: LoweringContext, template: Template, budget: int) -> GroundingTask:
-    """A template, lowered and within the budget."""
-    lowered, repeated = reduce_to_one_row(degrees.bound, context, lower_template(template, context))
+    """Return the task of grounding a template; raise BudgetError if it exceeds the budget."""
+    lowered, repetition = reduce_to_one_row(degrees.bound, context, lower_template(template, context))
     size = check_budget(degrees, lowered.plan, budget, template.name, template.span)
-    return GroundingTask(lowered, repeated, size.join_rows)
+    return GroundingTask(lowered, repetition, size.join_rows)
 
 
 def _note_exclusions(bound: BoundModel) -> None:
-    """Tells what the model says and the graph does not hold."""
+    """Add a note for each part of the model that is not in the ground graph."""
     candidates = [t.name for t in bound.spec.templates if t.is_candidate]
     gates = [g.template for g in bound.spec.gates]
-    lasso = [t.name for t in all_templates(bound.spec) if t.options.l1]
+    l1_templates = [t.name for t in all_templates(bound.spec) if t.options.l1]
     reasons = (
-        (candidates, "candidates", "no part of the graph; backends trmrf and grafting choose among them"),
-        ([name for name in gates if name not in candidates], "gates of", "learned by backend gated alone"),
-        ([name for name in gates if name in candidates], "gates of", "left out, for candidates have none"),
-        (lasso, "l1 of", "applied by backends trmrf and grafting alone"),
+        (candidates, "candidates", "not in the graph; only backends trmrf and grafting choose among them"),
+        ([name for name in gates if name not in candidates], "gates of", "learned by backend gated only"),
+        ([name for name in gates if name in candidates], "gates of", "ignored because candidates have no gates"),
+        (l1_templates, "l1 of", "applied by backends trmrf and grafting only"),
     )
-    for names, what, why in reasons:
-        text = f"{what} {listing(names)}: {why}"
+    for names, prefix, reason in reasons:
+        text = f"{prefix} {listing(names)}: {reason}"
         if names and text not in bound.notes:
             bound.notes.append(text)

@@ -1,4 +1,4 @@
-"""A ground graph with its way back: from factors to templates and keys, and from a variable to its factors."""
+"""A ground graph with the inverse mapping: from factors to templates and keys, and from a variable to its factors."""
 
 from __future__ import annotations
 
@@ -37,20 +37,21 @@ from relcrf.model.spec import ModelSpec
 from relcrf.text.html_table import html_table
 
 MAX_CACHED_NAMES = 10_000
-"""So many names are looked up at once and kept: one by one, each would be a query."""
+"""Maximum number of variables whose names are all looked up at once and cached; looking up a single name takes a query."""
 
 
 @dataclass(frozen=True, repr=False)
 class Grounding:
-    """A ground graph with its way back.
+    """A ground graph with the inverse mapping to the model and the data.
 
     Args:
-        states: of each variable in the data, shape (n_variables,), int32; -1 where missing.
-        templates: one for each block of weights.
-        group_names: the template of each group of the graph. One whose formula looks at evidence has a group for each
-            case of the evidence that does not decide the formula, so perhaps none.
-        bindings: of each template, by name.
-        domains: the values of every domain, in the order of the codes.
+        blocks: blocks of variables, one for each random attribute or relation.
+        states: state of each variable in the data, shape (n_variables,), int32; -1 if unknown.
+        templates: description of each block of weights.
+        group_names: name of the template of each group of the graph. A template whose formula depends on evidence has one
+            group for each case of the evidence that leaves the formula undecided, possibly none.
+        bindings: number of bindings of each template, by name.
+        domains: values of every domain, in the order of the codes.
         gate_grounder: grounds the gates when they are first read.
     """
 
@@ -75,25 +76,25 @@ class Grounding:
             sizes[name] += group.n_factors
         variables = [(b.name, b.count, int((self.states[b.start : b.start + b.count] >= 0).sum())) for b in self.blocks]
         templates = [(name, count, sizes[name]) for name, count in self.bindings.items()]
-        first = html_table(("predicted", "variables", "known"), variables, caption=repr(self))
+        first = html_table(("predicted", "variables", "observed"), variables, caption=repr(self))
         return first + html_table(("template", "bindings", "factors"), templates)
 
     def find_block(self, variable: int) -> VariableBlock:
-        """The block that a variable belongs to."""
+        """Return the block of a variable."""
         return next(b for b in self.blocks if b.start <= variable < b.start + b.count)
 
     @cached_property
     def latent(self) -> np.ndarray:
-        """Which variables are never observed, shape (n_variables,), bool."""
+        """Mask of the latent variables, which are never observed; shape (n_variables,), bool."""
         return np.repeat([b.is_latent for b in self.blocks], [b.count for b in self.blocks]).astype(bool)
 
     @cached_property
     def candidates(self) -> tuple[CandidateSpace, ...]:
-        """The spaces that the model's candidates are from; what is chosen of them, `with_candidates` makes factors of.
+        """The spaces of candidate factors of the model; `with_candidates` adds chosen candidates to the graph.
 
         Raises:
-            BudgetError: where one side of a space is beyond the usual budget.
-            UsageError: where candidates are no pairs of literals.
+            BudgetError: if a literal of a candidate declaration has more cells than the default budget.
+            UsageError: if a candidate declaration does not consist of two or three literals, or two terms.
         """
         return ground_candidates(self.bound, self.blocks)
 
@@ -103,40 +104,45 @@ class Grounding:
 
     @property
     def gates(self) -> Gates:
-        """The gates on its factors over two variables, grounded when they are first read.
+        """The gates of the factors over two variables, grounded when they are first read.
 
         Raises:
-            DataError: where a feature of theirs is not finite.
+            DataError: if a gate feature is not finite.
         """
         return self._gates[0]
 
     @property
     def gate_templates(self) -> tuple[TemplateInfo, ...]:
-        """What the weights of the gates mean, one for each block of their layout. For errors see `gates`."""
+        """Description of each block of gate weights. Raises the same errors as `gates`."""
         return self._gates[1]
 
     @cached_property
     def lazy_gates(self) -> LazyGates:
-        """The gates for who may not need them."""
+        """The gates, grounded only if they are used."""
         return LazyGates(lambda: self.gates)
 
     @cached_property
     def component(self) -> np.ndarray:
-        """The lowest variable of each one's component where nothing is known, shape (n_variables,), int32: of what factors join,
-        or candidates may join. For errors see `candidates`.
+        """The lowest variable in the connected component of each variable if nothing is observed, shape (n_variables,), int32.
+
+        Factors and candidates both connect variables. Raises the same errors as `candidates`.
         """
         return unconditional_components(self.graph, [space.pairs for space in self.candidates])
 
     def with_candidates(self, chosen_keys: Mapping[str, tuple[tuple[str, ...], ...]]) -> Grounding:
-        """The same with some candidates as templates: for each name of candidates the keys, in the order of `per`."""
+        """Return a copy with some candidates as templates.
+
+        Args:
+            chosen_keys: chosen keys for each candidate declaration by name, in the order of `per`.
+        """
         graph, templates, names, bindings = self.graph, self.templates, self.group_names, dict(self.bindings)
         for space in self.candidates:
             if space.pairs.name not in chosen_keys:
                 continue
-            made = space.make_block(chosen_keys[space.pairs.name], len(graph.layout.blocks))
-            graph = graph.with_groups(made.groups, made.weights)
-            templates, names = (*templates, made.info), (*names, *made.group_names)
-            bindings.update(made.bindings)
+            block = space.make_block(chosen_keys[space.pairs.name], len(graph.layout.blocks))
+            graph = graph.with_groups(block.groups, block.weights)
+            templates, names = (*templates, block.info), (*names, *block.group_names)
+            bindings.update(block.bindings)
         return replace(self, graph=graph, templates=templates, group_names=names, bindings=bindings)
 
     @cached_property
@@ -144,13 +150,13 @@ class Grounding:
         return {}
 
     def argument_texts(self, block: VariableBlock) -> list[np.ndarray]:
-        """The keys and values that tell a block's variables apart, as text: a column for each of `block.sorts`."""
+        """Return the arguments of a block's variables as text: one column for each of `block.argument_types`."""
         if block.name not in self._argument_cache:
             self._argument_cache[block.name] = read_argument_texts(self.bound, block)
         return self._argument_cache[block.name]
 
     def variable_name(self, variable: int) -> str:
-        """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
+        """Return the name of a variable, such as `Page(12).category` or `Smokes(anna)`."""
         if self.graph.n_variables <= MAX_CACHED_NAMES:
             return str(self._variable_names[variable])
         return str(self.variable_names(np.array([variable]))[0])
@@ -160,53 +166,53 @@ class Grounding:
         return self.variable_names(np.arange(self.graph.n_variables))
 
     def variable_names(self, variables: np.ndarray) -> np.ndarray:
-        """The names of some variables, shape (n,), object."""
+        """Return the names of some variables, shape (n,), object."""
         return format_variables(self.bound, self.blocks, variables)
 
     def find_variable(self, text: str) -> int:
-        """The variable that people name so. A key may stand in quotes.
+        """Return the variable with a name. Keys may be quoted.
 
         Raises:
-            UsageError: where there is none, or where several could be meant.
+            UsageError: if no variable has this name, or the name is ambiguous.
         """
         return find_variable(self.bound, self.blocks, text)
 
     def groups(self, template: str) -> list[FactorGroup]:
-        """The groups of the graph that a template has grounded into.
+        """Return the factor groups of a template.
 
         Raises:
-            UsageError: where no template of that name was grounded.
+            UsageError: if no template of that name was grounded.
         """
         if template not in self.bindings:
-            message = f"there is no template '{template}'"
+            message = f"unknown template '{template}'"
             if any(t.name == template for t in self.spec.templates if t.is_candidate):
-                message = f"'{template}' are candidates, which are not grounded"
+                message = f"'{template}' is a candidate declaration, which is not grounded"
             hint = suggestion(template, self.bindings) or f"the templates are {listing(self.bindings)}"
             raise UsageError(Diagnostic("E316", message, hint=hint))
         return [g for name, g in zip(self.group_names, self.graph.groups, strict=True) if name == template]
 
     def count_instances(self, template: str) -> int:
-        """How many rows `instances` has of a template.
+        """Return the number of rows that `instances` has for a template.
 
         Raises:
-            UsageError: where no template of that name was grounded.
+            UsageError: if no template of that name was grounded.
         """
         groups = self.groups(template)
         width = max(1, len(self._lowered[template].features))
         return sum(count_bindings(group.features, width) for group in groups)
 
     def instances(self, template: str, start: int = 0, limit: int | None = None) -> Frame:
-        """What a template has grounded into: a row for each binding; over one variable and without keys, for each variable.
+        """Return the bindings of a template, one row each; without keys, bindings over one variable are summed per variable.
 
-        Columns are, each under its spelling in the model: the keys of the things in `over`; the states of its variables in
-        the data, None where missing; the keys of `per`; and the values of the features, `1` being the constant.
+        The columns are named as in the model: the keys of the entities in `over`; the states of its variables in the data,
+        None if unknown; the keys of `per`; and the values of the features, where `1` is the constant.
 
         Args:
-            start: the first row to give, from 0.
-            limit: the most rows to give; None gives all that follow.
+            start: index of the first row to return.
+            limit: maximum number of rows; None returns all that follow.
 
         Raises:
-            UsageError: where no template of that name was grounded.
+            UsageError: if no template of that name was grounded.
         """
         groups, lowered = self.groups(template), self._lowered[template]
         names = lowered.feature_names or ("1",)
@@ -219,13 +225,13 @@ class Grounding:
             limit = None if limit is None else limit - len(parts[-1])
         rows = concatenate_rows(parts, len(lowered.terms), len(names))
         columns: dict[str, np.ndarray] = {}
-        places = list(zip(self._scope_arguments(lowered), lowered.terms, rows.scope, strict=True))
-        for (block, arguments), _, variables in places:
+        slots = list(zip(self._scope_arguments(lowered), lowered.terms, rows.scope, strict=True))
+        for (block, arguments), _, variables in slots:
             for name, texts in zip(arguments, read_arguments(self.bound, block, variables), strict=True):
                 columns.setdefault(name, texts)
-        for (block, _), term, variables in places:
+        for (block, _), term, variables in slots:
             columns[render_expression(term)] = np.asarray([*block.values, None], dtype=object)[self.states[variables]]
-        # What stands in `over` and is a key or a feature as well stands here once.
+        # A column that is in `over` and is also a key or a feature is included once.
         for name, texts in zip(_key_names(lowered), self._key_texts(lowered, rows.keys), strict=True):
             columns.setdefault(name, texts)
         for name, values in zip(names, rows.values.T, strict=True):
@@ -233,74 +239,78 @@ class Grounding:
         return Frame(columns)
 
     def factors(self, variable: int | str) -> Frame:
-        """All factors that touch a variable: a row for each binding and each of its features.
+        """Return all factors whose scope contains a variable: a row for each binding and each of its features.
 
-        Columns: `template`; `scope`, the variables of the factor; `key` of `per`; `feature`, `1` being the constant; `value`.
+        Columns: `template`; `scope`, the variables of the factor; `key` of `per`; `feature`, `1` for the constant; `value`.
 
         Args:
-            variable: its number, or as people name it.
+            variable: its index or its name.
 
         Raises:
-            UsageError: where there is no such variable.
+            UsageError: if there is no such variable.
         """
         index = self.find_variable(variable) if isinstance(variable, str) else variable
         if not 0 <= index < self.graph.n_variables:
-            hint = f"they are numbered from 0 to {self.graph.n_variables - 1}"
-            raise UsageError(Diagnostic("E313", f"there is no variable {index}", hint=hint))
-        found = [(name, rows) for name, rows in self._iter_bindings(index) if len(rows)]
-        seen = distinct(np.concatenate([[index], *(variables for _, rows in found for variables in rows.scope)]))
-        names = format_variables(self.bound, self.blocks, seen)
+            hint = f"variables have indices from 0 to {self.graph.n_variables - 1}"
+            raise UsageError(Diagnostic("E313", f"unknown variable {index}", hint=hint))
+        bindings = [(name, rows) for name, rows in self._iter_bindings(index) if len(rows)]
+        variables_seen = distinct(
+            np.concatenate([[index], *(variables for _, rows in bindings for variables in rows.scope)])
+        )
+        names = format_variables(self.bound, self.blocks, variables_seen)
         texts: dict[str, list[np.ndarray]] = {name: [] for name in ("template", "scope", "key", "feature")}
-        for template, rows in found:
+        for template, rows in bindings:
             lowered = self._lowered[template]
             features = np.asarray(lowered.feature_names or ("1",), dtype=object)
-            scope = [names[np.searchsorted(seen, variables)] for variables in rows.scope]
+            scope = [names[np.searchsorted(variables_seen, variables)] for variables in rows.scope]
             texts["template"].append(np.full(rows.values.size, template, dtype=object))
             texts["scope"].append(np.repeat(_join_texts(scope, len(rows)), len(features)))
             texts["key"].append(np.repeat(_join_texts(self._key_texts(lowered, rows.keys), len(rows)), len(features)))
             texts["feature"].append(np.tile(features, len(rows)))
         columns = {name: np.concatenate([np.empty(0, dtype=object), *parts]) for name, parts in texts.items()}
-        return Frame({**columns, "value": np.concatenate([np.empty(0), *(rows.values.ravel() for _, rows in found)])})
+        return Frame(
+            {**columns, "value": np.concatenate([np.empty(0), *(rows.values.ravel() for _, rows in bindings)])}
+        )
 
     def _iter_bindings(self, variable: int) -> Iterator[tuple[str, BindingRows]]:
-        """For each group its template and the bindings whose factors touch a variable."""
-        own = self.find_block(variable)
+        """Yield, for each factor group, its template and the bindings whose factors contain a variable."""
+        variable_block = self.find_block(variable)
         for template, group in zip(self.group_names, self.graph.groups, strict=True):
             lowered = self._lowered[template]
             width = max(1, len(lowered.features))
-            places = [k for k, (block, _) in enumerate(self._scope_arguments(lowered)) if block == own]
-            factors = distinct(np.concatenate([EMPTY, *(find_factors(group.scope, k, variable) for k in places)]))
+            slots = [k for k, (block, _) in enumerate(self._scope_arguments(lowered)) if block == variable_block]
+            factors = distinct(np.concatenate([EMPTY, *(find_factors(group.scope, k, variable) for k in slots)]))
             yield template, read_bindings(group, bindings_of_factors(group.features, factors, width), width)
 
     @cached_property
     def _lowered(self) -> dict[str, LoweredTemplate]:
-        facts = make_lowering_context(self.bound)
-        return {t.name: lower_template(t, facts) for t in facts.spec.templates if t.name in self.bindings}
+        context = make_lowering_context(self.bound)
+        return {t.name: lower_template(t, context) for t in context.spec.templates if t.name in self.bindings}
 
     def _key_texts(self, lowered: LoweredTemplate, keys: np.ndarray) -> list[np.ndarray]:
-        """What some codes of `per` stand for: for each of its keys a column, shape (n,), object."""
+        """Return the texts of some key codes of `per`: a column for each key, shape (n,), object."""
         info = next(info for info in self.templates if info.name == lowered.template.weights)
         if info.keys is None:
             return []
-        distinct, place = np.unique(keys, return_inverse=True)
+        distinct, inverse = np.unique(keys, return_inverse=True)
         texts = np.array([info.keys.values[key] for key in distinct.tolist()], dtype=object)
-        return [column[place] for column in texts.reshape(len(distinct), len(lowered.keys)).T]
+        return [column[inverse] for column in texts.reshape(len(distinct), len(lowered.keys)).T]
 
     def _scope_arguments(self, lowered: LoweredTemplate) -> list[tuple[VariableBlock, tuple[str, ...]]]:
-        """For each place of a template's scope the block of its variables, and how its arguments are spelt."""
-        found: list[tuple[VariableBlock, tuple[str, ...]]] = []
+        """Return the block of variables and the texts of the arguments for each slot of a template's scope."""
+        slots: list[tuple[VariableBlock, tuple[str, ...]]] = []
         for term in lowered.terms:
             arguments = (term.binder,) if isinstance(term, Attribute) else tuple(map(render_expression, term.arguments))
-            found.append((find_block(term, lowered.scope, self.blocks), arguments))
-        return found
+            slots.append((find_block(term, lowered.scope, self.blocks), arguments))
+        return slots
 
 
 def _key_names(lowered: LoweredTemplate) -> list[str]:
-    """How the keys of a template are spelt; the value of a bag in `by` is called by its domain."""
+    """Return the texts of the keys of a template in the model; a bag in `by` is named by its domain."""
     return [render_expression(key) for key in lowered.template.per] or [str(key.value_type) for key in lowered.keys]
 
 
 def _join_texts(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
-    """The texts of each row as one, shape (count,), object; empty where there are no columns."""
+    """Join the texts of each row, shape (count,), object; without columns, the texts are empty."""
     rows = zip(*columns, strict=True) if columns else [()] * count
     return np.fromiter((", ".join(row) for row in rows), dtype=object, count=count)

@@ -1,4 +1,4 @@
-"""Groups of factors in the making: sorted bindings come in bucket by bucket, columns of scopes and features go out."""
+"""Builders of factor groups: from sorted batches of bindings to columns of scopes and features."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from relcrf.columns.storage import ColumnBuilder, Storage
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse
 
 CHUNK_ROWS = 1 << 20
+"""Number of keys that are made dense at a time."""
 
 
 @dataclass(frozen=True)
 class SortedBindings:
-    """Some bindings, ascending by the first variable; no other rows of the group have the same first variables.
+    """A batch of bindings, ascending by the first variable; no other batch of the group has the same first variables.
 
     Args:
-        scope: variables, a column for each place.
-        key: of each binding; None without `per`.
-        features: columns; none is the constant 1.
+        scope: a column of variables for each slot.
+        key: combined key code of each binding; None without `per`.
+        features: feature columns; empty for the constant 1.
     """
 
     scope: Sequence[np.ndarray]
@@ -31,29 +32,30 @@ class SortedBindings:
         return len(self.scope[0])
 
     def take(self, rows: np.ndarray) -> SortedBindings:
-        """Some of the rows."""
+        """Return some of the bindings."""
         key = None if self.key is None else self.key[rows]
         scope, features = ([c[rows] for c in columns] for columns in (self.scope, self.features))
         return SortedBindings(scope, key, features)
 
 
 def find_run_starts(variable: np.ndarray) -> np.ndarray:
-    """Where each new variable begins in a column of ascending ones."""
+    """Return the index of the first entry of each variable in an ascending column."""
     is_first = np.ones(len(variable), dtype=bool)
     is_first[1:] = variable[1:] != variable[:-1]
     return np.flatnonzero(is_first)
 
 
 class GroupBuilder:
-    """The factors of one group.
+    """A builder of the factors of one group.
 
-    Bindings over one variable add up to one factor, for log potentials are linear in the features: a bag of words is one
-    sparse row a page. Features are held in single precision where there are keys (12 bytes a binding), else in double.
+    Bindings over a single variable are summed into one factor, because log potentials are linear in the features: a bag of
+    words is one sparse row per page. Features are stored in single precision if there are keys (12 bytes per binding), else in
+    double precision.
 
     Args:
-        name: of the files.
-        width: number of features; 0 is the constant 1.
-        key_type: int64 where keys are made dense at the end.
+        name: prefix of file names.
+        width: number of features; 0 for the constant 1.
+        key_type: dtype of the combined key codes; int64 if they may exceed int32, until `finish` makes them dense.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class GroupBuilder:
         self.n_rows = 0
 
     def add(self, rows: SortedBindings) -> None:
-        """Adds bindings."""
+        """Add a batch of bindings."""
         self.n_rows += len(rows)
         if self._key is not None and rows.key is not None:
             self._key.append(rows.key)
@@ -83,45 +85,45 @@ class GroupBuilder:
                 self._values.append(np.column_stack(rows.features))
             return
         (variable,) = rows.scope
-        first = find_run_starts(variable)
-        self._scope[0].append(variable[first])
+        starts = find_run_starts(variable)
+        self._scope[0].append(variable[starts])
         if self._row_start is not None:
-            self._row_start.append(np.append(first[1:], len(variable)) + self.n_rows - len(variable))
+            self._row_start.append(np.append(starts[1:], len(variable)) + self.n_rows - len(variable))
         if self._values is not None:
             values = np.column_stack(rows.features) if self._width else np.ones((len(variable), 1))
-            self._values.append(values if self._has_key else np.add.reduceat(values, first, axis=0))
+            self._values.append(values if self._has_key else np.add.reduceat(values, starts, axis=0))
 
     def finish(
         self, n_keys: int, dense_keys: DenseKeyMap | None = None
     ) -> tuple[tuple[np.ndarray, ...], AbstractFeatures]:
-        """The scope and the features.
+        """Return the scope and the features of the group.
 
         Args:
-            n_keys: of the block of weights, 1 without keys.
-            dense_keys: the dense keys of the keys that came; None where they are dense.
+            n_keys: number of keys of the weight block; 1 without keys.
+            dense_keys: mapping from combined key codes to dense keys; None if the codes are dense already.
         """
         scope = tuple(column.finish() for column in self._scope)
         n_factors = len(scope[0])
-        is_one_each = self.n_rows == n_factors
+        is_one_per_factor = self.n_rows == n_factors
         if self._key is None:
             values = self._values.finish() if self._values is not None else None
-            if values is None or (not self._width and is_one_each):
+            if values is None or (not self._width and is_one_per_factor):
                 return scope, Ones(n_factors)
             return scope, Dense(values)
-        is_sparse = not is_one_each
+        is_sparse = not is_one_per_factor
         key = self._finish_keys(dense_keys, max(self._width, 1) if is_sparse else 1)
         values = self._values.finish() if self._values is not None else None
         row_start = self._row_start.finish() if self._row_start is not None else None
         if not is_sparse:
-            implicit = np.empty((0, 1), dtype=np.float32)
-            return scope, Keyed(key, implicit if values is None else values, n_keys)
+            no_values = np.empty((0, 1), dtype=np.float32)
+            return scope, Keyed(key, no_values if values is None else values, n_keys)
         assert row_start is not None
         width = max(self._width, 1)
-        flat = np.empty(0, dtype=np.float32) if values is None else values.reshape(-1)
-        return scope, Sparse(row_start if width == 1 else row_start * width, key, flat, n_keys * width)
+        flat_values = np.empty(0, dtype=np.float32) if values is None else values.reshape(-1)
+        return scope, Sparse(row_start if width == 1 else row_start * width, key, flat_values, n_keys * width)
 
     def _finish_keys(self, dense_keys: DenseKeyMap | None, width: int) -> np.ndarray:
-        """The column of keys, made dense; with several features a key, the column of features."""
+        """Return the column of dense keys; with several features per key (`width` > 1), the column of feature indices."""
         assert self._key is not None
         key = self._key.finish()
         if dense_keys is None and width == 1:
@@ -135,10 +137,11 @@ class GroupBuilder:
 
 @dataclass(frozen=True)
 class DenseKeyMap:
-    """Finds the dense keys of the keys that came.
+    """A mapping from combined key codes to dense keys.
 
     Args:
-        keys: distinct, ascending, shape (n,), int64. places: the dense key of each.
+        keys: distinct combined key codes, ascending, shape (n,), int64.
+        dense_keys: the dense key of each.
     """
 
     keys: np.ndarray
@@ -154,11 +157,12 @@ def _iter_chunks(column: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def count_group_bytes(n_bindings: int, n_variables: int, arity: int, width: int, *, has_keys: bool) -> int:
-    """Return the bytes of a group of n bindings.
+    """Return the size in bytes of a factor group.
 
     Args:
-        n_variables: number of variables over which a unary group has factors.
-        arity: length of the scope. width: number of features, 0 for the constant 1.
+        n_variables: number of variables that have a factor, if the group is unary.
+        arity: length of the scope.
+        width: number of features; 0 for the constant 1.
     """
     if arity > 1:
         return (4 * arity + (4 + 4 * width if has_keys else 8 * width)) * n_bindings

@@ -1,4 +1,4 @@
-"""Hubs: values that a join meets so often that they make it large."""
+"""Hubs: values with so many rows that they dominate the size of a join."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from relcrf.model.types import Bag, DomainType
 
 
 def describe_worst_hub(degrees: DegreeCache, plan: Plan) -> str:
-    """Return the value that a join meets most often, as `Page 'p17', 4,711 x 4,711 rows`; empty without any.
+    """Describe the worst hub of a join, such as `Page 'p17', 4,711 x 4,711 rows`; return an empty text if there is none.
 
-    It is the one whose rows make the most combinations, over all coded columns on which scans are joined.
+    The worst hub is the value whose rows form the most combinations, over all coded columns that join scans.
     """
     bound, tables = degrees.bound, {scan.alias: scan.table for scan in scans_affecting_count(plan)}
     column, code, counts = None, 0, [0]
@@ -26,39 +26,39 @@ def describe_worst_hub(degrees: DegreeCache, plan: Plan) -> str:
         if len(columns) < 2 or not all(degrees.is_coded(tables[c.alias], c.name) for c in columns):
             continue
         vectors = [degrees.count_degrees(tables[c.alias], c.name) for c in columns]
-        combined = reduce(multiply_vectors, vectors)
-        if not len(combined) or not combined.any():
+        combinations = reduce(multiply_vectors, vectors)
+        if not len(combinations) or not combinations.any():
             continue
-        most = int(combined.argmax())
-        found = [int(vector[most]) for vector in vectors]
-        if math.prod(found) > math.prod(counts):
-            column, code, counts = columns[0], most, found
+        largest = int(combinations.argmax())
+        row_counts = [int(vector[largest]) for vector in vectors]
+        if math.prod(row_counts) > math.prod(counts):
+            column, code, counts = columns[0], largest, row_counts
     if column is None:
         return ""
-    what, sort = _describe_column(bound.spec, tables[column.alias], column.name)
+    description, type_name = _describe_column(bound.spec, tables[column.alias], column.name)
     value: object = code
-    if sort is not None:
-        table, number, text = sort_table(bound.spec, sort)
-        query = f"SELECT CAST({text} AS VARCHAR) FROM {quoted(table)} WHERE {number} = ?"
+    if type_name is not None:
+        table, code_column, text_column = sort_table(bound.spec, type_name)
+        query = f"SELECT CAST({text_column} AS VARCHAR) FROM {quoted(table)} WHERE {code_column} = ?"
         ((value,),) = bound.connection.execute(query, [code]).fetchall()
-    return f"{what} '{value}', {' x '.join(f'{count:,}' for count in counts)} rows"
+    return f"{description} '{value}', {' x '.join(f'{count:,}' for count in counts)} rows"
 
 
 def _describe_column(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:
-    """Return what a column of a coded table is of, for messages, and the entity or domain whose vids or codes it holds."""
+    """Return a description of a coded column, and the entity type or domain whose vids or codes it holds, or None."""
     kind, _, name = table.partition(".")
     owner, _, bag = name.rpartition(".")
     if kind == "bag":
         declared = spec.attribute(owner, bag)
         assert declared is not None and isinstance(declared.type, Bag)
-        sort = declared.type.domain if column == "code" else owner
-        return sort, sort
+        type_name = declared.type.domain if column == "code" else owner
+        return type_name, type_name
     if column in ("vid", "code"):
         return name, name if kind in ("ent", "dom") else None
     relation = spec.relation(name)
     if relation is not None and ARGUMENT_COLUMN.fullmatch(column):
-        sort = relation.parameters[int(column[1:])].type_name
-        return sort, sort
+        type_name = relation.parameters[int(column[1:])].type_name
+        return type_name, type_name
     declared = spec.attribute(name, column.removeprefix(attribute_column("")))
     if declared is None:
         return name, None

@@ -1,4 +1,4 @@
-"""The keys of `per` as whole numbers, and what they stand for."""
+"""Encoding of the keys of `per` as integers, and the dictionary that decodes them."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from relcrf.model.types import Bool, DomainType, EntityType
 
 @dataclass(frozen=True)
 class KeyDictionary:
-    """What the keys of a template's `per` stand for.
+    """A dictionary of the keys of a weight block.
 
     Args:
-        domain: where the only key is a value of a domain, that domain; its codes are the keys.
-        values: texts of the keys, one tuple for each; as many columns as `per` has keys.
+        domain: the domain, if the only key of `per` is a value of a domain; its codes are then the keys. None otherwise.
+        values: texts of each key, one for each item of `per`.
     """
 
     domain: str | None
     values: tuple[tuple[str, ...], ...]
 
     def as_plain(self) -> dict[str, Any]:
-        """Return the keys as JSON has them."""
+        """Return the keys as plain data for JSON."""
         return {"domain": self.domain, "values": self.values}
 
 
 @dataclass(frozen=True)
 class CodedKeys:
-    """The keys of one template as codes.
+    """The keys of one template as integer codes.
 
     Args:
-        lowered: the template, all outputs for its keys being codes.
-        texts: for each key, what its codes stand for.
-        has_fixed_keys: the only key is a domain's value, a thing or a truth value: every code is a key, whether a binding has it
-            or not. Of other keys only those that come are.
+        lowered: the template; its outputs for keys are codes.
+        texts: for each item of `per`, the texts of its codes.
+        has_fixed_keys: True if the only item of `per` is a domain value, an entity or a truth value: every code is then a key,
+            even without a binding. Otherwise only combinations that occur are keys.
     """
 
     lowered: LoweredTemplate
@@ -54,23 +54,20 @@ class CodedKeys:
 
     @property
     def n_combinations(self) -> int:
-        """More than any code of `combined`."""
+        """The number of combinations of codes, an exclusive upper bound of the results of `combine_codes`."""
         return int(np.prod([float(len(text)) for text in self.texts]))
 
     def check_combination_count(self) -> None:
-        """
-        Raises:
-            UsageError: where a number cannot tell all combinations of keys apart.
-        """
+        """Raise UsageError if the number of combinations exceeds `MAX_COMBINED_KEYS`."""
         if self.n_combinations >= MAX_COMBINED_KEYS:
             template = self.lowered.template
-            message = f"'per' of '{template.name}' has too many keys at once: {self.n_combinations:.1e} combinations cannot be numbered"
-            hint = "leave a name out of 'per', or put two into one column of the data"
+            message = f"the keys in 'per' of '{template.name}' have too many combinations: {self.n_combinations:.1e}"
+            hint = "remove a name from 'per', or combine two of them into one column of the data"
             notes = (f"the keys have {' x '.join(f'{len(text):,}' for text in self.texts)} values",)
             raise UsageError(Diagnostic("E420", message, template.span, hint, notes))
 
     def combine_codes(self, codes: Sequence[np.ndarray]) -> np.ndarray | None:
-        """One number for each combination of codes, shape (n,); None without keys."""
+        """Combine the codes of several keys into one integer, shape (n,); return None without keys."""
         if not codes:
             return None
         out = codes[0]
@@ -79,17 +76,17 @@ class CodedKeys:
         return out
 
     def decode_combined(self, combined: np.ndarray) -> list[tuple[str, ...]]:
-        """The texts of combined codes."""
+        """Return the texts of combined codes."""
         columns: list[list[str]] = []
-        left = combined.astype(np.int64)
+        remainder = combined.astype(np.int64)
         for text in reversed(self.texts):
-            left, code = np.divmod(left, max(len(text), 1))
+            remainder, code = np.divmod(remainder, max(len(text), 1))
             columns.insert(0, [text[c] for c in code])
         return list(zip(*columns, strict=True))
 
 
 def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | None:
-    """The texts of a key's codes, where codes are known before the data is read."""
+    """Return the texts of a key's codes if they are known before grounding (domains, entities, truth values), else None."""
     if isinstance(key.value_type, DomainType):
         return bound.domains[key.value_type.domain]
     if isinstance(key.value_type, EntityType):
@@ -100,41 +97,44 @@ def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | Non
 
 
 def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
-    """A template whose keys are all codes; plain values get a dictionary of their own, a table of `code` and `value`."""
+    """Return a template with all keys replaced by codes; plain values get a separate table of `code` and `value`."""
     texts, outputs = [], list(lowered.plan.outputs)
     for key in lowered.keys:
-        known = fixed_key_values(bound, key)
-        if known is None:
-            place = next(k for k, (name, _, _) in enumerate(outputs) if name == key.output)
-            column = outputs[place][1]
+        key_texts = fixed_key_values(bound, key)
+        if key_texts is None:
+            index = next(k for k, (name, _, _) in enumerate(outputs) if name == key.output)
+            column = outputs[index][1]
             assert isinstance(column, Column), "a key is a name or an attribute"
             table = f"key.{lowered.template.name}.{key.output}"
-            known = _create_code_table(bound, lowered.plan, column, table)
-            outputs[place] = (key.output, Lookup(table, "code", "value", column), "integer")
-        texts.append(known)
+            key_texts = _create_code_table(bound, lowered.plan, column, table)
+            outputs[index] = (key.output, Lookup(table, "code", "value", column), "integer")
+        texts.append(key_texts)
     plan = replace(lowered.plan, outputs=tuple(outputs))
-    is_known = len(lowered.keys) == 1 and fixed_key_values(bound, lowered.keys[0]) is not None
-    return CodedKeys(replace(lowered, plan=plan), tuple(texts), is_known)
+    has_fixed_keys = len(lowered.keys) == 1 and fixed_key_values(bound, lowered.keys[0]) is not None
+    return CodedKeys(replace(lowered, plan=plan), tuple(texts), has_fixed_keys)
 
 
 def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str) -> tuple[str, ...]:
-    """A table of the values of a column, each with a code in the order of the values' texts."""
+    """Create a table that assigns a code to each value of a column, in the order of the texts; return the texts."""
     scan = next(s for s in plan.scans if s.alias == column.alias)
     values = Plan((scan,), filters=(IsNotNull(column),), bindings=(("value", column),))
     bound.connection.execute(sql.create(values, table))
-    coded = "(row_number() OVER (ORDER BY CAST(a0 AS VARCHAR)) - 1)::INTEGER AS code, a0 AS value"
-    bound.connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {coded} FROM {quoted(table)}")
-    found = bound.connection.execute(f"SELECT CAST(value AS VARCHAR) FROM {quoted(table)} ORDER BY code").fetchall()
-    return tuple(str(text) for (text,) in found)
+    columns = "(row_number() OVER (ORDER BY CAST(a0 AS VARCHAR)) - 1)::INTEGER AS code, a0 AS value"
+    bound.connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {columns} FROM {quoted(table)}")
+    rows = bound.connection.execute(f"SELECT CAST(value AS VARCHAR) FROM {quoted(table)} ORDER BY code").fetchall()
+    return tuple(str(text) for (text,) in rows)
 
 
 def build_key_dictionary(
     coded_keys: Sequence[CodedKeys], seen_keys: Sequence[np.ndarray]
 ) -> tuple[KeyDictionary | None, list[DenseKeyMap | None]]:
-    """One dictionary for the templates that share weights, and how the keys of each become dense; None: they are.
+    """Build the key dictionary of templates that share weights, and for each the mapping from its key codes to dense keys.
 
     Args:
-        seen_keys: for each template the distinct combined keys of its bindings, ascending; not read where all are known.
+        seen_keys: for each template, the distinct combined key codes of its bindings, ascending; unused if keys are fixed.
+
+    Returns:
+        The dictionary (None without keys), and the mappings (None if the codes are dense already).
     """
     first = coded_keys[0]
     if not first.texts:
@@ -143,28 +143,31 @@ def build_key_dictionary(
         kind = first.lowered.keys[0].value_type
         domain = kind.domain if isinstance(kind, DomainType) else None
         return KeyDictionary(domain, tuple((text,) for text in first.texts[0])), [None] * len(coded_keys)
-    place: dict[tuple[str, ...], int] = {}
-    places: list[DenseKeyMap | None] = []
+    dense_of_text: dict[tuple[str, ...], int] = {}
+    key_maps: list[DenseKeyMap | None] = []
     for member, keys in zip(coded_keys, seen_keys, strict=True):
-        # A template whose keys are known brings all of them, seen or not.
+        # A template with fixed keys contributes all of them, even those without a binding.
         keys = np.arange(len(member.texts[0])) if member.has_fixed_keys else keys
-        dense = np.array([place.setdefault(text, len(place)) for text in member.decode_combined(keys)], dtype=np.int32)
-        places.append(DenseKeyMap(keys, dense))
-    return KeyDictionary(None, tuple(place)), places
+        dense = np.array(
+            [dense_of_text.setdefault(text, len(dense_of_text)) for text in member.decode_combined(keys)],
+            dtype=np.int32,
+        )
+        key_maps.append(DenseKeyMap(keys, dense))
+    return KeyDictionary(None, tuple(dense_of_text)), key_maps
 
 
 def count_keys(bound: BoundModel, lowered: Sequence[LoweredTemplate]) -> int:
-    """How many keys the weights have that some templates share."""
+    """Return the number of keys of the weights that some templates share."""
     if not lowered[0].keys:
         return 1
-    known = [fixed_key_values(bound, key) for key in lowered[0].keys]
-    if len(known) == 1 and known[0] is not None:
-        return len(known[0])
-    distinct: set[tuple[object, ...]] = set()
-    for one in lowered:
-        names = [key.output for key in one.keys]
+    key_values = [fixed_key_values(bound, key) for key in lowered[0].keys]
+    if len(key_values) == 1 and key_values[0] is not None:
+        return len(key_values[0])
+    keys_seen: set[tuple[object, ...]] = set()
+    for template in lowered:
+        names = [key.output for key in template.keys]
         if len(lowered) == 1:
-            ((n,),) = bound.connection.execute(sql.count_distinct(one.plan, names)).fetchall()
+            ((n,),) = bound.connection.execute(sql.count_distinct(template.plan, names)).fetchall()
             return int(n)
-        distinct.update(bound.connection.execute(sql.distinct(one.plan, names)).fetchall())
-    return len(distinct)
+        keys_seen.update(bound.connection.execute(sql.distinct(template.plan, names)).fetchall())
+    return len(keys_seen)

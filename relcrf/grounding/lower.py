@@ -1,4 +1,4 @@
-"""From a checked template, derived or random relation to its relational plan."""
+"""Lowering of checked templates, derived relations and random relations to relational plans."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from relcrf.model.typing import NameScope
 
 @dataclass(frozen=True)
 class LoweringContext:
-    """What lowering must know of the data: the values of domains, and the lengths of vectors."""
+    """The inputs of lowering: the model, and the values of domains and lengths of vectors in the data."""
 
     spec: ModelSpec
     domains: Mapping[str, tuple[str, ...]]
@@ -45,7 +45,7 @@ class LoweringContext:
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """One key of `per`: the output's name, and what its codes are of: a domain, an entity, or plain values."""
+    """A key of `per`: the name of its output and its type (a domain, an entity, or plain values)."""
 
     output: str
     value_type: ValueType
@@ -53,12 +53,14 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class LoweredGate:
-    """The outputs of a template's plan that its gate has features from.
+    """The outputs of a template's plan that hold the features of its gate.
 
     Args:
-        outputs: of its numbers, none is the constant 1; or, where the feature is a bag, the vid of the entity that has it.
-        feature_names: how the features are spelt.
-        bag: the only feature, in place of numbers. domain: of its values.
+        outputs: names of the outputs with numeric features (empty: the constant 1); or, if the feature is a bag, the single
+            output with the vid of the entity that owns the bag.
+        feature_names: texts of the features in the model.
+        bag: the bag that is the only feature, or None.
+        domain: domain of the bag's values.
     """
 
     outputs: tuple[str, ...]
@@ -69,16 +71,16 @@ class LoweredGate:
 
 @dataclass(frozen=True)
 class LoweredTemplate:
-    """A template's plan and what its outputs are.
+    """A template with its relational plan and the meaning of the plan's outputs.
 
     Args:
-        variables: for each place of the scope, the output with the vid of the thing or tuple.
-        terms: the random attribute or atom at each place.
-        evidence: the parts of the formula that speak of evidence, and for each the output with its truth or code.
-        keys: of `per`, or the bag's value of `by thing.bag`.
-        features: outputs with the real-valued features; none is the constant 1.
-        feature_names: how each feature is spelt.
-        gate: None where no gate was lowered with it.
+        variables: for each slot of the scope, the output with the vid of the entity or tuple.
+        terms: the random attribute or atom of each slot.
+        evidence: the subexpressions of the formula that depend on evidence, each with the output of its truth value or code.
+        keys: the keys of `per`, or the value of the bag in `by entity.bag`.
+        features: outputs with the real-valued features; empty for the constant 1.
+        feature_names: text of each feature in the model.
+        gate: the gate that was lowered with the template, or None.
     """
 
     template: Template
@@ -94,7 +96,7 @@ class LoweredTemplate:
 
     @cached_property
     def is_table(self) -> bool:
-        """Whether each joint state is a pattern."""
+        """True if each joint state is a pattern, i.e. `over` lists terms and is not a formula."""
         return is_table(self.template.over, self.scope)
 
     @cached_property
@@ -104,7 +106,7 @@ class LoweredTemplate:
 
 
 def lower_derived(derived: DerivedRelation, context: LoweringContext) -> list[p.Plan]:
-    """The plans of a derived relation, one for each case of an `or`; it is the union of their distinct bindings."""
+    """Return the plans whose distinct bindings together are a derived relation: one plan for each operand of an `or`."""
     assert not isinstance(derived.definition, NearestNeighbours)
     scope = NameScope(context.spec, derived.parameters, derived.definition)
     return [
@@ -114,61 +116,65 @@ def lower_derived(derived: DerivedRelation, context: LoweringContext) -> list[p.
 
 
 def lower_random_relation(relation: RandomRelation, context: LoweringContext) -> p.Plan:
-    """The plan of the tuples that a random relation admits."""
+    """Return the plan of the tuples that the `where` of a random relation admits."""
     scope = NameScope(context.spec, relation.parameters, relation.where)
-    lowering = _PlanBuilder(context, relation.parameters, relation.where, scope)
-    return lowering.finish((), is_distinct=lowering.has_existentials)
+    builder = _PlanBuilder(context, relation.parameters, relation.where, scope)
+    return builder.finish((), is_distinct=builder.has_existentials)
 
 
 def lower_template(template: Template, context: LoweringContext, gate: Gate | None = None) -> LoweredTemplate:
-    """The plan of a template: one row for each binding; with bags in `by`, for each value of the bag.
+    """Lower a template to a plan with one row per binding, or one row per value of the bag if `by` is a bag.
 
     Args:
-        gate: on its factors, whose features the rows then have, too.
+        gate: gate on the template's factors; its features become further outputs.
     """
     scope = NameScope(context.spec, template.parameters, template.where)
     terms = scope_terms(template.over, scope)
     atoms = tuple(term for term in terms if isinstance(term, e.Atom))
-    lowering = _PlanBuilder(context, template.parameters, template.where, scope, required_atoms=atoms)
+    builder = _PlanBuilder(context, template.parameters, template.where, scope, required_atoms=atoms)
     outputs: list[tuple[str, p.Term, str]] = []
     variables = []
-    for place, item in enumerate(terms):
-        variables.append(f"v{place}")
+    for slot, random_term in enumerate(terms):
+        variables.append(f"v{slot}")
         column = (
-            p.Column(lowering.scan_atom(item), "vid")
-            if isinstance(item, e.Atom)
-            else lowering.column_for_name(item.binder)
+            p.Column(builder.scan_atom(random_term), "vid")
+            if isinstance(random_term, e.Atom)
+            else builder.column_for_name(random_term.binder)
         )
-        outputs.append((f"v{place}", column, "integer"))
+        outputs.append((f"v{slot}", column, "integer"))
     evidence = []
-    for k, part in enumerate(() if is_table(template.over, scope) else evidence_parts(template.over[0], scope)):
-        evidence.append((part, f"e{k}"))
-        is_truth = isinstance(scope.type_of(part), Bool) and not isinstance(part, e.Attribute | e.TupleAttribute)
-        outputs.append((f"e{k}", p.Indicator(lowering.condition(part)) if is_truth else lowering.term(part), "integer"))
+    subexpressions = () if is_table(template.over, scope) else evidence_parts(template.over[0], scope)
+    for k, subexpression in enumerate(subexpressions):
+        evidence.append((subexpression, f"e{k}"))
+        is_stored = isinstance(subexpression, e.Attribute | e.TupleAttribute)
+        if isinstance(scope.type_of(subexpression), Bool) and not is_stored:
+            outputs.append((f"e{k}", p.Indicator(builder.condition(subexpression)), "integer"))
+        else:
+            outputs.append((f"e{k}", builder.term(subexpression), "integer"))
     keys = []
     bag = _single_bag(template.by, scope)
     for k, key in enumerate(template.per):
         kind = scope.type_of(key)
         keys.append(KeyColumn(f"k{k}", kind))
         is_coded = isinstance(kind, EntityType | DomainType | Bool)
-        term = lowering.term(key)
+        term = builder.term(key)
         outputs.append((f"k{k}", term, "integer" if is_coded else "bigint" if isinstance(kind, Integer) else "text"))
         if isinstance(key, e.Attribute | e.TupleAttribute):
-            # A binding whose key is missing has no weight, and so no factor.
-            lowering.filters.append(p.IsNotNull(term))
-    features, names, values = _lower_features(lowering, () if bag is not None else template.by, "f")
+            # A binding without a key value has no weight and therefore no factor.
+            builder.filters.append(p.IsNotNull(term))
+    features, names, values = _lower_features(builder, () if bag is not None else template.by, "f")
     outputs += values
     if bag is not None:
-        alias = lowering.scan_bag(bag)
-        keys.append(KeyColumn("k0", DomainType(lowering.bag_domain(bag))))
+        alias = builder.scan_bag(bag)
+        keys.append(KeyColumn("k0", DomainType(builder.bag_domain(bag))))
         outputs.append(("k0", p.Column(alias, "code"), "integer"))
         outputs.append(("f0", p.Column(alias, "count"), "double"))
         features, names = ("f0",), (render_expression(bag),)
     lowered_gate = None
     if gate is not None:
-        lowered_gate, values = _lower_gate(lowering, gate)
+        lowered_gate, values = _lower_gate(builder, gate)
         outputs += values
-    plan = lowering.finish(tuple(outputs), is_distinct=lowering.has_existentials)
+    plan = builder.finish(tuple(outputs), is_distinct=builder.has_existentials)
     return LoweredTemplate(
         template,
         scope,
@@ -184,7 +190,7 @@ def lower_template(template: Template, context: LoweringContext, gate: Gate | No
 
 
 def _single_bag(by: tuple[e.Expression, ...], scope: NameScope) -> e.Attribute | None:
-    """The bag that features are, if they are one: it stands alone."""
+    """Return the bag in `by` if it is the only feature, else None."""
     if len(by) == 1 and isinstance(by[0], e.Attribute) and isinstance(scope.type_of(by[0]), Bag):
         return by[0]
     return None
@@ -193,14 +199,14 @@ def _single_bag(by: tuple[e.Expression, ...], scope: NameScope) -> e.Attribute |
 def _lower_features(
     builder: _PlanBuilder, by: tuple[e.Expression, ...], prefix: str
 ) -> tuple[tuple[str, ...], tuple[str, ...], list[tuple[str, p.Term, str]]]:
-    """The numbers in `by`: their outputs, none for the constant 1; how each is spelt; and the outputs with their terms."""
-    found = [] if _is_constant_one(by) else [part for feature in by for part in builder.feature_terms(feature)]
-    outputs = [(f"{prefix}{k}", value, "double") for k, (_, value) in enumerate(found)]
-    return tuple(name for name, _, _ in outputs), tuple(spelt for spelt, _ in found), outputs
+    """Lower the numeric features of `by`: return output names (empty for the constant 1), feature names and outputs."""
+    terms = [] if _is_constant_one(by) else [part for feature in by for part in builder.feature_terms(feature)]
+    outputs = [(f"{prefix}{k}", value, "double") for k, (_, value) in enumerate(terms)]
+    return tuple(name for name, _, _ in outputs), tuple(text for text, _ in terms), outputs
 
 
 def _lower_gate(builder: _PlanBuilder, gate: Gate) -> tuple[LoweredGate, list[tuple[str, p.Term, str]]]:
-    """Return a gate and the outputs with their terms."""
+    """Lower a gate: return it and its outputs."""
     bag = _single_bag(gate.by, builder.scope)
     if bag is not None:
         lowered = LoweredGate(("owner",), (render_expression(bag),), bag, builder.bag_domain(bag))
@@ -214,7 +220,7 @@ def _is_constant_one(by: tuple[e.Expression, ...]) -> bool:
 
 
 def _positive_names(node: e.Expression) -> set[str]:
-    """The names of atoms and bags under nothing but `and` and `or`."""
+    """Return the names in atoms and bag memberships that only `and` and `or` enclose."""
     if isinstance(node, e.Connective) and node.operator in ("and", "or"):
         return _positive_names(node.left) | _positive_names(node.right)
     return e.names_in(node) if isinstance(node, e.Atom | e.Membership) else set()
@@ -222,10 +228,13 @@ def _positive_names(node: e.Expression) -> set[str]:
 
 @dataclass
 class _PlanBuilder:
-    """One declaration's plan in the making.
+    """A builder of the plan of one declaration.
 
     Args:
-        required_atoms: atoms that hold in every row besides those of `where`.
+        parameters: the binders.
+        required_atoms: atoms that hold in every row, in addition to those of `where`.
+        outer: the builder of the outer plan, if this one builds a subplan.
+        prefix: prefix of the aliases, unique in the outermost plan.
     """
 
     context: LoweringContext
@@ -237,64 +246,66 @@ class _PlanBuilder:
     equalities: list[tuple[p.Column, p.Column]] = field(default_factory=list)
     filters: list[p.Condition] = field(default_factory=list)
     columns: dict[str, p.Column] = field(default_factory=dict)
-    """Where each name's vid or code stands."""
+    """The column with the vid or code of each name."""
     lookup_aliases: dict[str, str] = field(default_factory=dict)
-    """The alias of the entity table of each name whose attributes are read."""
+    """The alias of the entity or domain table of each name whose attributes are read."""
     atom_aliases: dict[e.Atom, str] = field(default_factory=dict)
     """The alias of the scan of each atom that holds in every row."""
     outer: _PlanBuilder | None = None
     prefix: str = ""
 
     def __post_init__(self) -> None:
-        parts = e.conjuncts(self.where)
+        conjuncts = e.conjuncts(self.where)
         for atom in self.required_atoms:
             self.scan_atom(atom)
-        for part in parts:
-            if isinstance(part, e.Atom):
-                self.scan_atom(part)
-            elif isinstance(part, e.Membership):
-                self._scan_member(part)
+        for conjunct in conjuncts:
+            if isinstance(conjunct, e.Atom):
+                self.scan_atom(conjunct)
+            elif isinstance(conjunct, e.Membership):
+                self._scan_member(conjunct)
         for parameter in self.parameters:
             self.column_for_name(parameter.name)
-        # A name of several conjuncts is one thing in all of them, in whatever order they stand.
-        plain = [e.names_in(part) for part in parts if not isinstance(part, e.Not | e.Aggregate)]
+        # A name in several conjuncts refers to the same entity in all of them, whatever their order.
+        names_of_conjuncts = [
+            e.names_in(conjunct) for conjunct in conjuncts if not isinstance(conjunct, e.Not | e.Aggregate)
+        ]
         for name in self.scope.existential_types:
-            if self._bound_column(name) is None and sum(name in names for names in plain) > 1:
+            if self._bound_column(name) is None and sum(name in names for names in names_of_conjuncts) > 1:
                 self.column_for_name(name)
-        for part in parts:
-            if not isinstance(part, e.Atom | e.Membership):
-                self._add_condition(part)
+        for conjunct in conjuncts:
+            if not isinstance(conjunct, e.Atom | e.Membership):
+                self._add_condition(conjunct)
 
     @property
     def has_existentials(self) -> bool:
         return len(self.scope.type_names) > len(self.scope.binders)
 
     def finish(self, outputs: tuple[tuple[str, p.Term, str], ...], *, is_distinct: bool) -> p.Plan:
-        bindings = tuple((each.name, self.column_for_name(each.name)) for each in self.parameters)
+        bindings = tuple((parameter.name, self.column_for_name(parameter.name)) for parameter in self.parameters)
         plan = p.Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters), bindings, is_distinct, outputs)
         return simplify_plan(plan)
 
     # Names and scans
 
     def _bound_column(self, name: str) -> p.Column | None:
-        """Where a name stands already, here or in a plan around this one."""
+        """Return the column that a name is bound to in this plan or an outer one, or None."""
         if name in self.columns:
             return self.columns[name]
         return self.outer._bound_column(name) if self.outer else None
 
     def column_for_name(self, name: str) -> p.Column:
-        """Where a name's vid or code stands; one that nothing has bound yet is any thing or value."""
-        known = self._bound_column(name)
-        if known is None:
+        """Return the column with a name's vid or code; a name that is not bound yet ranges over all entities or values."""
+        bound = self._bound_column(name)
+        if bound is None:
             self._scan_lookup(name)
-        return known or self.columns[name]
+        return bound or self.columns[name]
 
     def _bind(self, name: str, column: p.Column) -> None:
-        known = self._bound_column(name)
-        if known is None:
+        bound = self._bound_column(name)
+        if bound is None:
             self.columns[name] = column
         else:
-            self.equalities.append((known, column))
+            self.equalities.append((bound, column))
 
     def _scan(self, table: str, *, is_lookup: bool = False) -> str:
         alias = f"{self.prefix}t{len(self.scans)}"
@@ -302,17 +313,17 @@ class _PlanBuilder:
         return alias
 
     def _scan_lookup(self, name: str) -> str:
-        """The alias of the table of all things or values that a name can be, with their attributes."""
+        """Scan the entity or domain table of a name, once; return the alias."""
         if name in self.lookup_aliases:
             return self.lookup_aliases[name]
-        table, number, _ = sort_table(self.context.spec, self.scope.type_names[name])
+        table, key_column, _ = sort_table(self.context.spec, self.scope.type_names[name])
         alias = self._scan(table, is_lookup=self._bound_column(name) is not None)
         self.lookup_aliases[name] = alias
-        self._bind(name, p.Column(alias, number))
+        self._bind(name, p.Column(alias, key_column))
         return alias
 
     def scan_atom(self, atom: e.Atom) -> str:
-        """Joins a relation, so that the atom holds in every row."""
+        """Join the table of a relation, so that the atom holds in every row; return the alias."""
         if atom in self.atom_aliases:
             return self.atom_aliases[atom]
         alias = self.atom_aliases[atom] = self._scan(relation_table(atom.relation))
@@ -323,7 +334,7 @@ class _PlanBuilder:
         return alias
 
     def _join_argument(self, argument: e.Expression, type_name: str, column: p.Column) -> None:
-        """An argument is the same as a column: a name is bound to it, a constant compared."""
+        """Require that an argument equals a column: bind a name to it, compare a constant or attribute with it."""
         if isinstance(argument, e.Name) and argument.name in self.scope.type_names:
             self._bind(argument.name, column)
         elif isinstance(argument, e.Attribute | e.TupleAttribute):
@@ -335,13 +346,13 @@ class _PlanBuilder:
         self._join_argument(member.element, self.bag_domain(member.bag), p.Column(self.scan_bag(member.bag), "code"))
 
     def bag_domain(self, bag: e.Attribute) -> str:
-        """Return the domain of a bag's values."""
+        """Return the name of the domain of a bag's values."""
         kind = self.scope.type_of(bag)
         assert isinstance(kind, Bag)
         return kind.domain
 
     def scan_bag(self, bag: e.Attribute) -> str:
-        """Joins a bag: one row for each of its values."""
+        """Join the table of a bag, one row for each of its values; return the alias."""
         alias = self._scan(bag_table(self.scope.type_names[bag.binder], bag.attribute))
         self._bind(bag.binder, p.Column(alias, "vid"))
         return alias
@@ -349,19 +360,19 @@ class _PlanBuilder:
     def _constant_code(self, constant: e.Expression, domain: str) -> p.Constant:
         value = self.scope.constant_value(constant, domain)
         values = self.context.domains[domain]
-        # A value that the data does not have equals nothing; no code is negative.
+        # A value that is not in the data equals nothing: no code is negative.
         return p.Constant(values.index(value) if value in values else -1)
 
     def _are_joined(self, columns: tuple[p.Column, ...]) -> bool:
-        """Whether the scans of some columns are joined to each other, so that their combinations are few."""
-        reached = {columns[0].alias}
+        """Return True if the scans of some columns are connected by equalities, so that they have few combinations."""
+        connected = {columns[0].alias}
         size = 0
-        while size != len(reached):
-            size = len(reached)
+        while size != len(connected):
+            size = len(connected)
             for a, b in self.equalities:
-                if {a.alias, b.alias} & reached:
-                    reached |= {a.alias, b.alias}
-        return all(column.alias in reached for column in columns)
+                if {a.alias, b.alias} & connected:
+                    connected |= {a.alias, b.alias}
+        return all(column.alias in connected for column in columns)
 
     # Conditions
 
@@ -374,7 +385,7 @@ class _PlanBuilder:
         self.filters.append(self.condition(part))
 
     def condition(self, node: e.Expression) -> p.Condition:
-        """A condition; atoms that may or may not hold become EXISTS."""
+        """Lower a condition; atoms and bag memberships become EXISTS."""
         match node:
             case e.Connective("=>", left, right):
                 return p.LogicalCondition(
@@ -383,7 +394,7 @@ class _PlanBuilder:
             case e.Connective("<=>", left, right):
                 return self._equivalence(left, right)
             case e.Connective("and") if self._unbound_names(node):
-                # One thing must fulfil the whole conjunction, so that it becomes one EXISTS and not several.
+                # One entity must satisfy the whole conjunction, so that it becomes one EXISTS instead of several.
                 return self._exists(node)
             case e.Connective(operator, left, right):
                 return p.LogicalCondition(operator, (self.condition(left), self.condition(right)))
@@ -408,45 +419,49 @@ class _PlanBuilder:
         return p.LogicalCondition("or", (both, neither))
 
     def _open_domain(self, node: e.Comparison) -> str | None:
-        """The open domain whose values a comparison orders."""
+        """Return the name of the open domain whose values a comparison orders, or None."""
         for kind in self.scope.operand_types(node):
             if isinstance(kind, DomainType) and isinstance(self.context.spec.domain(kind.domain), OpenDomain):
                 return kind.domain
         return None
 
     def _value_text(self, node: e.Expression, domain: str) -> p.Term:
-        """A value of an open domain as text: its codes grow with the data, and are no order."""
+        """Return a value of an open domain as text; its codes depend on the data and are not ordered."""
         constant = self.scope.constant_value(node, domain) if not isinstance(node, e.Name) else None
         if constant is not None:
             return p.Constant(constant)
         return p.Lookup(domain_table(domain), "value", "code", self.term(node))
 
     def _aggregate_builder(self, node: e.Aggregate) -> _PlanBuilder:
-        """The plan inside an aggregate, on the rows of this one."""
+        """Return a builder of the subplan of an aggregate, correlated with this plan."""
         inner = self.scope.aggregate_scope(node)
         for name in sorted(e.names_in(node) & set(self.scope.type_names)):
             self.column_for_name(name)
-        counted = tuple(Parameter(n, sort) for n, sort in inner.binders.items() if n not in self.scope.type_names)
+        parameters = tuple(
+            Parameter(n, type_name) for n, type_name in inner.binders.items() if n not in self.scope.type_names
+        )
         if node.function != "exists":
             names = set().union(_positive_names(node.where), *(e.names_in(t) for t in node.terms))
-            counted += tuple(Parameter(n, sort) for n, sort in inner.existential_types.items() if n in names)
-        return _PlanBuilder(self.context, counted, node.where, inner, outer=self, prefix=self._prefix())
+            parameters += tuple(
+                Parameter(n, type_name) for n, type_name in inner.existential_types.items() if n in names
+            )
+        return _PlanBuilder(self.context, parameters, node.where, inner, outer=self, prefix=self._prefix())
 
     def _prefix(self) -> str:
         return f"{self.prefix}e{len(self.filters)}_{len(self.scans)}_"
 
     def subplan(self) -> p.Plan:
-        """What is inside an EXISTS or a figure."""
+        """Return the plan of an EXISTS or an aggregate, without bindings and outputs."""
         return p.Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters))
 
     def _is_equivalence(self, node: e.Comparison) -> bool:
-        """Whether a comparison is of truth values, one of which has to be computed by a condition."""
+        """Return True if a comparison is between truth values of which at least one is a condition, not a stored value."""
         stored = e.Attribute | e.Boolean | e.TupleAttribute
         is_bool = isinstance(self.scope.operand_types(node)[0], Bool)
         return is_bool and not (isinstance(node.left, stored) and isinstance(node.right, stored))
 
     def _unbound_names(self, node: e.Expression) -> set[str]:
-        """The existential names of a condition that nothing outside it has bound."""
+        """Return the existential names of a condition that are not bound outside it."""
         names = (e.names_in(node) & set(self.scope.type_names)) - set(self.scope.binders)
         return {name for name in names if self._bound_column(name) is None}
 
@@ -457,7 +472,7 @@ class _PlanBuilder:
         return p.Exists(inner.subplan())
 
     def operand(self, node: e.Expression, other: e.Expression) -> p.Term:
-        """A side of a comparison; a constant is read as a value of the other side's type."""
+        """Lower one side of a comparison; interpret a constant as a value of the other side's type."""
         is_binder = isinstance(node, e.Name) and node.name in self.scope.type_names
         if not is_binder and isinstance(node, e.Name | e.Number | e.Text | e.UnaryMinus):
             kind = self.scope.type_of(other) if not isinstance(other, e.Number | e.Text) else None
@@ -466,7 +481,7 @@ class _PlanBuilder:
             if isinstance(kind, Date):
                 return p.Call("date", (self.term(node),))
         term, kind = self.term(node), self.scope.type_of(node)
-        # A range's code is its distance from the lowest value: against other numbers it becomes the value itself.
+        # The code of a range value is its offset from the lowest value; compared with other numbers, use the value itself.
         is_code = isinstance(kind, DomainType) and self.scope.type_of(other, kind) == kind
         return term if is_code else self._range_value(term, kind)
 
@@ -478,7 +493,7 @@ class _PlanBuilder:
     # Terms
 
     def term(self, node: e.Expression) -> p.Term:
-        """A term as stored: things as vids, values of domains as codes."""
+        """Lower a term to its stored form: entities as vids, domain values as codes."""
         match node:
             case e.Name(name):
                 return self.column_for_name(name)
@@ -493,25 +508,25 @@ class _PlanBuilder:
             case e.Arithmetic(operator, left, right):
                 return p.Call(operator, (self.numeric_term(left), self.numeric_term(right)))
             case e.FunctionCall(name, arguments):
-                called = plugin_function_name(name) if external_function(name) else name
-                return p.Call(called, tuple(self.numeric_term(a) for a in arguments))
+                function_name = plugin_function_name(name) if external_function(name) else name
+                return p.Call(function_name, tuple(self.numeric_term(a) for a in arguments))
             case e.Aggregate(function, terms, _):
                 inner = self._aggregate_builder(node)
                 bound = (inner.columns[name] for name in inner.scope.existential_types if name in inner.columns)
-                figures = tuple(inner.numeric_term(t) for t in terms) or tuple(bound)
+                aggregate_terms = tuple(inner.numeric_term(t) for t in terms) or tuple(bound)
                 keys = tuple(dict.fromkeys(self.columns[n] for n in sorted(e.names_in(node)) if n in self.columns))
                 if len(keys) > 1 and self.outer is None and self._are_joined(keys):
-                    base = p.Plan(tuple(self.scans), tuple(self.equalities))
-                    return p.AggregateTerm(function, figures, inner.subplan(), keys, base)
-                return p.AggregateTerm(function, figures, inner.subplan())
-        raise AssertionError(f"the checker lets no {type(node).__name__} stand as a term")
+                    outer_plan = p.Plan(tuple(self.scans), tuple(self.equalities))
+                    return p.AggregateTerm(function, aggregate_terms, inner.subplan(), keys, outer_plan)
+                return p.AggregateTerm(function, aggregate_terms, inner.subplan())
+        raise AssertionError(f"{type(node).__name__} is not a term; the checker rejects it")
 
     def numeric_term(self, node: e.Expression) -> p.Term:
-        """A term as a number: ranges by value, all else as stored."""
+        """Lower a term to a number: the value of a range, otherwise the stored form."""
         return self._range_value(self.term(node), self.scope.type_of(node))
 
     def feature_terms(self, node: e.Expression) -> list[tuple[str, p.Term]]:
-        """The columns of one item of `by`, each with its name."""
+        """Return the feature names and terms of one item of `by`; a vector has one feature per component."""
         kind = self.scope.type_of(node)
         if isinstance(kind, Vector) and isinstance(node, e.Attribute):
             length = self.context.vector_lengths[self.scope.type_names[node.binder], node.attribute]

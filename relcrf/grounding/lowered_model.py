@@ -1,6 +1,6 @@
-"""The lowering of a model, cached for a server that grounds small tables again and again.
+"""Lowered models, cached by servers that ground small tables repeatedly.
 
-Lowering, rendering SQL and estimating joins take ten times longer than the joins of a dozen rows.
+Lowering, rendering SQL and estimating joins take ten times as long as the joins of a dozen rows.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from relcrf.model.spec import NearestNeighbours
 
 @dataclass(frozen=True)
 class LoweredModel:
-    """A lowered model, for all tables in which the model's constants have the same codes.
+    """A lowered model, valid for all tables in which the constants of the model have the same codes.
 
     Args:
-        tasks: the templates that share weights, by the weights' name.
-        gates: by the template's name, templates with their gates.
-        derived: the plans of each derived relation, each after those that it reads; None where one is recursive or holds
-            nearest neighbours, which plans alone do not make.
-        statements: parsed statements of the plans, filled as they run.
+        tasks: templates that share weights, by the name of the weights.
+        gates: templates with their gates, by the name of the template.
+        derived: plans of each derived relation, each after those it depends on; None if a relation is recursive or consists
+            of nearest neighbours, which plans alone do not define.
+        plans: all plans of the model.
+        statements: cache of the parsed statements of the plans, filled as they run.
     """
 
     context: LoweringContext
@@ -49,45 +50,47 @@ class LoweredModel:
 
     @classmethod
     def from_context(cls, context: LoweringContext) -> LoweredModel:
-        """Lower a model."""
+        """Lower all declarations of a model."""
         spec = context.spec
         tasks: dict[str, tuple[GroundingTask, ...]] = {}
         for template in spec.templates:
             if not template.is_candidate:
                 lowered = lower_template(template, context)
                 tasks[template.weights] = (*tasks.get(template.weights, ()), GroundingTask(lowered, None, 0))
-        named = {template.name: template for template in spec.templates if not template.is_candidate}
-        pairs = [gate for gate in spec.gates if gate.template in named]
-        gates = {g.template: GroundingTask(lower_template(named[g.template], context, g), None, 0) for g in pairs}
+        declared = {template.name: template for template in spec.templates if not template.is_candidate}
+        known_gates = [gate for gate in spec.gates if gate.template in declared]
+        gates = {
+            g.template: GroundingTask(lower_template(declared[g.template], context, g), None, 0) for g in known_gates
+        }
         used = model_dependencies(spec)
-        steps = [layer for layer in dependency_layers(spec) if used & {d.name for d in layer}]
+        used_layers = [layer for layer in dependency_layers(spec) if used & {d.name for d in layer}]
         derived: dict[str, tuple[Plan, ...]] = {}
-        for each in (d for layer in steps for d in layer):
-            if not isinstance(each.definition, NearestNeighbours):
-                derived[relation_table(each.name)] = tuple(lower_derived(each, context))
-        plans = [task.lowered.plan for members in (*tasks.values(), gates.values()) for task in members]
-        plans += [plan for made in derived.values() for plan in made]
+        for derived_relation in (d for layer in used_layers for d in layer):
+            if not isinstance(derived_relation.definition, NearestNeighbours):
+                derived[relation_table(derived_relation.name)] = tuple(lower_derived(derived_relation, context))
+        plans = [task.lowered.plan for group in (*tasks.values(), gates.values()) for task in group]
+        plans += [plan for relation_plans in derived.values() for plan in relation_plans]
         plans += [lower_random_relation(relation, context) for relation in spec.random_relations]
         are_views = not any(
-            is_recursive(layer) or isinstance(layer[0].definition, NearestNeighbours) for layer in steps
+            is_recursive(layer) or isinstance(layer[0].definition, NearestNeighbours) for layer in used_layers
         )
         return cls(context, tasks, gates, derived if are_views else None, tuple(plans))
 
     @cached_property
     def tables(self) -> frozenset[str]:
-        """The tables that the plans read in the database; a plan that is one bag reads its columns where they are."""
+        """The tables that the plans read in the database; a plan that only scans a bag reads its columns directly."""
         return frozenset(name for plan in self.plans if not is_bag_scan(plan) for name in find_tables(plan))
 
     @cached_property
     def _joined_tables(self) -> list[list[str]]:
-        """The tables that each plan joins."""
+        """The tables that each plan joins, without lookups."""
         return [[n.table for n in walk(p) if isinstance(n, Scan) and not n.is_lookup] for p in self.plans]
 
     def max_join_rows(self, sizes: Mapping[str, int]) -> int:
-        """Return an upper bound of the rows of any join of any plan: all combinations of the rows of its tables.
+        """Return an upper bound of the number of rows of every join: the largest product of the sizes of the joined tables.
 
         Args:
-            sizes: rows of each table.
+            sizes: number of rows of each table.
         """
         return max((math.prod(max(sizes[table], 1) for table in tables) for tables in self._joined_tables), default=0)
 

@@ -1,15 +1,15 @@
-"""The K nearest neighbours of every thing by a measure of one vector attribute: exact, in blocks of a matrix product."""
+"""Exact K nearest neighbours of every entity by a vector attribute, computed by blocked matrix products."""
 
 from __future__ import annotations
 
 import numpy as np
 
 BLOCK_CELLS = 1 << 24
-"""Similarities that are held at a time: 128 megabytes."""
+"""Number of similarities in memory at a time: 128 MB."""
 
 
 def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs (a, b), b among the `count` others nearest to a; of equals the lower index comes first.
+    """Return the pairs (a, b) with b among the `count` nearest neighbours of a; ties go to the lower index.
 
     Args:
         vectors: shape (n, d).
@@ -27,7 +27,7 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         points = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
     elif measure == "distance":
-        points = vectors - vectors[0]  # far from the origin the squares would lose the differences
+        points = vectors - vectors[0]  # avoids cancellation in the squares of points far from the origin
     squared = (points**2).sum(axis=1)
     neighbours = np.empty((n, count), dtype=np.int32)
     step = max(1, BLOCK_CELLS // n)
@@ -35,7 +35,7 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
         stop = min(start + step, n)
         closeness = points[start:stop] @ points.T
         if measure == "distance":
-            # Half the negated squared distance up to a constant of the row: the same order, without a root.
+            # Half the negated squared distance, up to a constant per row: the same order without the square root.
             closeness -= 0.5 * squared
         closeness[np.arange(stop - start), np.arange(start, stop)] = -np.inf
         neighbours[start:stop] = _largest_indices(closeness, count)
@@ -43,8 +43,8 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
 
 
 def _largest_indices(values: np.ndarray, count: int) -> np.ndarray:
-    """Indices of the `count` largest values of each row, largest first, ties to the lower index."""
-    # The count-th largest value, and then all that reach it: a partition alone would cut ties anywhere.
+    """Return the indices of the `count` largest values of each row, largest first, ties by the lower index."""
+    # Take all values that reach the count-th largest one: argpartition alone would break ties arbitrarily.
     threshold = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]
     row, column = np.nonzero(values >= threshold)
     order = np.lexsort((column, -values[row, column], row))

@@ -1,4 +1,4 @@
-"""The state patterns of an `over` clause: which joint states of its random terms each weight speaks of."""
+"""State patterns of an `over` clause: the joint states of its random terms that each weight applies to."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from relcrf.model.expressions import Atom, Attribute, Boolean, Comparison, Conne
 from relcrf.model.types import Bool, DomainType
 
 MAX_PATTERNS = 1_000_000
+"""Maximum number of patterns of a table."""
 
 _COMPARE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "==": np.equal,
@@ -26,10 +27,10 @@ _COMPARE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def count_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> int:
-    """How many patterns a template has.
+    """Return the number of patterns of a template.
 
     Args:
-        values: the values of each random term's domain, in the order of `lowered.terms`.
+        values: values of each random term's domain, in the order of `lowered.terms`.
     """
     if not lowered.is_table:
         return 1
@@ -38,16 +39,16 @@ def count_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> i
 
 
 def pattern_names(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """How each pattern is spelt: a formula as in the model, a joint state by its values.
+    """Return the text of each pattern: a formula as in the model, a joint state by its values.
 
     Raises:
-        UsageError: where a table has more states than can be listed.
+        UsageError: if a table has more than `MAX_PATTERNS` states.
     """
     if not lowered.is_table:
         return (render_expression(lowered.template.over[0]),)
     if count_patterns(lowered, values) > MAX_PATTERNS:
         message = f"the table of template '{lowered.template.name}' has more than a million states"
-        raise UsageError(Diagnostic("E321", message, hint="use a formula in 'over', such as a.x == b.x"))
+        raise UsageError(Diagnostic("E321", message, hint="use a formula in 'over' instead, such as a.x == b.x"))
     if lowered.template.symmetric:
         (known, _) = values
         return tuple(f"{a}, {b}" for k, a in enumerate(known) for b in known[k:])
@@ -57,13 +58,13 @@ def pattern_names(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> tu
 def state_patterns(
     lowered: LoweredTemplate, values: list[tuple[str, ...]], evidence: Mapping[Expression, int]
 ) -> np.ndarray | None:
-    """The patterns, shape (n_joint_states, n_patterns); None for a table, whose patterns are the identity.
+    """Return the patterns, shape (n_joint_states, n_patterns); None for a table, whose patterns are the identity matrix.
 
-    A hard formula has 0 where it holds and -1 where it fails, so that its weight is the price of failing.
+    A hard formula has 0 in states where it is true and -1 where it is false, so that its weight is the cost of violating it.
 
     Args:
-        values: the values of each random term's domain, in the order of `lowered.terms`.
-        evidence: truth (0 or 1) or code (-1 where missing) of each part of the formula that speaks of evidence.
+        values: values of each random term's domain, in the order of `lowered.terms`.
+        evidence: truth value (0 or 1) or code (-1 if missing) of each subexpression that depends on evidence.
     """
     if lowered.is_table:
         return _symmetric_patterns(len(values[0])) if lowered.template.symmetric else None
@@ -73,7 +74,7 @@ def state_patterns(
 
 
 def _symmetric_patterns(size: int) -> np.ndarray:
-    """Of a table and its transpose, one pattern for each unordered pair of states."""
+    """Return the patterns of a symmetric table: one for each unordered pair of states."""
     row, column = np.triu_indices(size)
     patterns = np.zeros((size, size, len(row)))
     patterns[row, column, np.arange(len(row))] = 1.0
@@ -82,7 +83,7 @@ def _symmetric_patterns(size: int) -> np.ndarray:
 
 
 class _FormulaEvaluator:
-    """Evaluates a formula at every joint state at once."""
+    """An evaluator of formulas, vectorised over all joint states."""
 
     def __init__(
         self,
@@ -95,6 +96,7 @@ class _FormulaEvaluator:
         self.states, self.values, self.evidence = states, values, evidence
 
     def evaluate(self, node: Expression) -> np.ndarray:
+        """Return the truth value of a formula in each joint state, shape (n_joint_states,)."""
         if node in self.evidence:
             return np.full(self.states.shape[1], self.evidence[node] == 1)
         match node:
@@ -109,33 +111,34 @@ class _FormulaEvaluator:
                 return np.asarray({"and": a & b, "or": a | b, "=>": ~a | b, "<=>": a == b}[operator])
             case Comparison(operator, left, right):
                 return self._evaluate_comparison(operator, left, right)
-        raise AssertionError(f"the checker lets no {type(node).__name__} into a formula")
+        raise AssertionError(f"{type(node).__name__} is not part of a formula; the checker rejects it")
 
     def _evaluate_comparison(self, operator: str, left: Expression, right: Expression) -> np.ndarray:
-        kinds = self.scope.operand_types(Comparison(operator, left, right))
-        domain = next((kind.domain for kind in kinds if isinstance(kind, DomainType)), None)
+        operand_types = self.scope.operand_types(Comparison(operator, left, right))
+        domain = next((kind.domain for kind in operand_types if isinstance(kind, DomainType)), None)
         if domain is None:
-            assert isinstance(kinds[0], Bool)
-            if any(self.evidence.get(side, 0) < 0 for side in (left, right)):
-                return np.zeros(self.states.shape[1], dtype=bool)  # missing evidence makes a comparison not hold
+            assert isinstance(operand_types[0], Bool)
+            if any(self.evidence.get(operand, 0) < 0 for operand in (left, right)):
+                return np.zeros(self.states.shape[1], dtype=bool)  # a comparison with missing evidence is false
             return np.asarray(_COMPARE[operator](self.evaluate(left), self.evaluate(right)))
-        sides = [self._state_numbers(node, domain) for node in (left, right)]
-        # Missing evidence makes a comparison not hold; a value that the data does not have is another than all it has.
-        known = np.logical_and(*(side != _MISSING for side in sides))
-        return np.asarray(_COMPARE[operator](*sides) & known)
+        operands = [self._state_numbers(node, domain) for node in (left, right)]
+        # A comparison with missing evidence is false; a constant that is not in the data differs from all values in it.
+        is_known = np.logical_and(*(operand != _MISSING for operand in operands))
+        return np.asarray(_COMPARE[operator](*operands) & is_known)
 
     def _state_numbers(self, node: Expression, domain: str) -> np.ndarray:
-        """A side of a comparison as state numbers."""
+        """Return one side of a comparison as state numbers."""
         if node in self.evidence:
             code = self.evidence[node]
             return np.asarray(_MISSING if code < 0 else code)
         if node in self.terms:
             return np.asarray(self.states[self.terms.index(node)])
         constant = self.scope.constant_value(node, domain)
-        known = next(
+        domain_values = next(
             v for t, v in zip(self.terms, self.values, strict=True) if self.scope.type_of(t) == DomainType(domain)
         )
-        return np.asarray(known.index(constant) if constant in known else _UNKNOWN)
+        return np.asarray(domain_values.index(constant) if constant in domain_values else _UNKNOWN)
 
 
 _UNKNOWN, _MISSING = -1, -2
+"""State numbers of constants that are not in the data, and of missing evidence."""

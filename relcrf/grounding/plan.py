@@ -1,7 +1,7 @@
-"""The relational plan of a template or a derived relation: scans, equalities, filters, outputs. Data only.
+"""The relational plan of a template or a derived relation: scans, equalities, filters and outputs.
 
-A closed set of nodes, so that every plan prints in every dialect (`dialects`) and its size can be told before it
-runs (`estimate.py`).
+The set of node types is closed, so that every plan can be rendered in every SQL dialect (`dialects/`) and its size can be
+estimated before it runs (`estimate.py`). Nodes are data without behaviour.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Constant:
-    """A number, text or truth value."""
+    """A constant: a number, text or truth value."""
 
     value: int | float | str | bool
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function of the language on terms; `dialects` know how each prints, and what it does outside its domain."""
+    """A call of a function of the modelling language.
+
+    `dialects/` define how each function is rendered and that it is null outside its domain.
+    """
 
     name: str
     arguments: tuple[Term, ...]
@@ -38,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True)
 class VectorComponent:
-    """One number of a vector, counted from 0."""
+    """A component of a vector; indices start at 0."""
 
     vector: Term
     index: int
@@ -46,7 +49,7 @@ class VectorComponent:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A column of the row of a table in which another column has a value; missing where there is none."""
+    """A column of the row of `table` whose `key_column` equals `key`; null if there is no such row."""
 
     table: str
     column: str
@@ -56,20 +59,23 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Indicator:
-    """1 where a condition holds, else 0."""
+    """An indicator term: 1 if a condition is true, else 0."""
 
     condition: Condition
 
 
 @dataclass(frozen=True)
 class AggregateTerm:
-    """`count`, `sum`, `min`, `max` or `mean` over the rows of a plan, whose equalities may name columns around it.
+    """An aggregate over the rows of a subplan, which may refer to columns of the outer plan (a correlated subquery).
 
     Args:
-        terms: what is counted, each distinct combination once (none: the rows); or the one term of the others.
-        outer_keys: the columns around it that it names, where there are several and `outer_plan` is the plan that has them. Then the
-            figure is a grouped join beside that plan and no subquery for each of its rows, whose joins DuckDB would order
-            without regard to the keys (800,000 links, words in common of both ends: 0.3 s and not 150).
+        function: `count`, `sum`, `min`, `max` or `mean`.
+        terms: for `count`, the terms whose distinct combinations are counted (empty: count the rows); for the other
+            functions, a single term.
+        outer_keys: the outer columns that the subplan refers to, if there are several and `outer_plan` provides them. The
+            aggregate is then a grouped join instead of a correlated subquery per row, because DuckDB orders the joins of
+            such a subquery without regard to the keys (words shared by both ends of 800,000 links: 0.3 s instead of 150 s).
+        outer_plan: the plan that provides `outer_keys`.
     """
 
     function: str
@@ -84,7 +90,7 @@ Term: TypeAlias = Column | Constant | Call | VectorComponent | Lookup | Indicato
 
 @dataclass(frozen=True)
 class Compare:
-    """`left OP right`, OP one of `== != < <= > >=`; a missing side makes it not hold."""
+    """A comparison `left OP right`, OP one of `== != < <= > >=`; false if either side is null."""
 
     operator: str
     left: Term
@@ -93,21 +99,21 @@ class Compare:
 
 @dataclass(frozen=True)
 class IsTrue:
-    """A truth-valued term holds; a missing one does not."""
+    """A condition that a Boolean term is true; false if it is null."""
 
     term: Term
 
 
 @dataclass(frozen=True)
 class IsNotNull:
-    """A term is not missing."""
+    """A condition that a term is not null."""
 
     term: Term
 
 
 @dataclass(frozen=True)
 class LogicalCondition:
-    """`and`, `or`, or `not` of conditions."""
+    """A conjunction (`and`), disjunction (`or`) or negation (`not`) of conditions."""
 
     operator: str
     operands: tuple[Condition, ...]
@@ -115,7 +121,7 @@ class LogicalCondition:
 
 @dataclass(frozen=True)
 class Exists:
-    """The plan has a row; its equalities may name columns of the plan around it."""
+    """A condition that a subplan has a row; the subplan may refer to columns of the outer plan."""
 
     plan: Plan
 
@@ -125,7 +131,11 @@ Condition: TypeAlias = Compare | IsTrue | IsNotNull | LogicalCondition | Exists
 
 @dataclass(frozen=True)
 class Scan:
-    """A table under an alias. `is_lookup`: joined by its dense `vid` only to read attributes, one row for each."""
+    """A scan of a table under an alias.
+
+    Args:
+        is_lookup: the table is joined on its dense vid or code only to read attributes: one row for each row of the rest.
+    """
 
     table: str
     alias: str
@@ -134,14 +144,14 @@ class Scan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Rows of the joined scans that fulfil everything.
+    """A query for the rows of the joined scans that satisfy all equalities and filters.
 
     Args:
-        equalities: pairs of columns that are equal; the join.
+        equalities: pairs of equal columns: the join conditions.
         filters: further conditions.
-        bindings: the columns that tell bindings apart, one a binder.
-        is_distinct: several rows may give one binding, which counts once (`where` has existential names).
-        outputs: what is fetched, by name.
+        bindings: the columns that identify a binding, with the name of each binder.
+        is_distinct: several rows may belong to one binding, which counts once (`where` has existential names).
+        outputs: the selected terms.
     """
 
     scans: tuple[Scan, ...]
@@ -150,45 +160,48 @@ class Plan:
     bindings: tuple[tuple[str, Column], ...] = ()
     is_distinct: bool = False
     outputs: tuple[tuple[str, Term, str], ...] = ()
-    """Name, term, and type: `integer`, `bigint`, `double` or `text`."""
+    """Name, term and type of each output; the types are `integer`, `bigint`, `double` and `text`."""
 
 
 def find_columns(node: Any) -> set[Column]:
-    """Return all columns that a plan, condition or term names, also inside the plans in it."""
+    """Return all columns that a plan, condition or term refers to, including those in its subplans."""
     return {part for part in walk(node) if isinstance(part, Column)}
 
 
 def find_outer_columns(node: Any) -> set[Column]:
-    """Return the columns that a plan, condition or term names and that no plan inside it scans."""
+    """Return the columns that a plan, condition or term refers to but that none of its subplans scans."""
     match node:
         case Column():
             return {node}
         case AggregateTerm(_, terms, plan):
             return find_outer_columns(replace(plan, outputs=tuple(("", term, "") for term in terms)))
-    found = set[Column]().union(*map(find_outer_columns, children(node)))
-    own = {scan.alias for scan in node.scans} if isinstance(node, Plan) else set()
-    return {column for column in found if column.alias not in own}
+    columns = set[Column]().union(*map(find_outer_columns, children(node)))
+    scanned = {scan.alias for scan in node.scans} if isinstance(node, Plan) else set()
+    return {column for column in columns if column.alias not in scanned}
 
 
 def substitute_columns(node: Any, terms: Mapping[Column, Term]) -> Any:
-    """Return a plan, condition or term with other terms in the places of some columns."""
+    """Return a copy of a plan, condition or term with some columns replaced by other terms."""
     if isinstance(node, Column):
         return terms.get(node, node)
     return map_children(node, lambda part: substitute_columns(part, terms))
 
 
 def scans_affecting_count(plan: Plan) -> list[Scan]:
-    """Return scans that multiply rows or filter them: a lookup has exactly one row for each, unless it is filtered."""
+    """Return the scans that may change the number of rows.
+
+    A lookup without further conditions adds exactly one row for each row of the rest, so it is excluded.
+    """
     used = {c.alias for pair in plan.equalities for c in pair if c.name != "vid"}
     used |= {c.alias for c in find_columns(plan.filters)}
     return [scan for scan in plan.scans if not scan.is_lookup or scan.alias in used]
 
 
 def equivalence_classes(plan: Plan) -> list[set[Column]]:
-    """The columns that the equalities of a plan make equal, class by class."""
+    """Return the equivalence classes of columns that the equalities of a plan imply."""
     classes: list[set[Column]] = []
     for a, b in plan.equalities:
-        touching = [c for c in classes if a in c or b in c]
-        classes = [c for c in classes if c not in touching]
-        classes.append({a, b}.union(*touching))
+        merged = [c for c in classes if a in c or b in c]
+        classes = [c for c in classes if c not in merged]
+        classes.append({a, b}.union(*merged))
     return classes

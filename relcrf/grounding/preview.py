@@ -1,4 +1,4 @@
-"""What each template will ground into, counted and not grounded."""
+"""Sizes of templates, computed without grounding them."""
 
 from __future__ import annotations
 
@@ -31,20 +31,23 @@ from relcrf.model.spec import Template
 from relcrf.model.typing import NameScope
 
 MAX_COUNTED_BINDINGS = 10_000_000
-"""Joins of at most so many rows are counted by running them, which takes a second; larger ones only where asked."""
+"""Maximum size of a join that is counted by running it, which takes about a second; larger ones only with `exact`."""
 
 
 @dataclass(frozen=True)
 class TemplatePlan:
-    """What a template will ground into; see `relcrf plan`.
+    """The size of a ground template; see `relcrf plan`.
 
     Args:
-        weights: how many it uses; templates may share them.
-        is_exact: whether the figures are exact, or bounds from above.
-        hub: the value that its joins meet most often, as people read it; empty without a join.
-        is_candidate: not a part of the model until a structure learner chooses from it.
-        cells: of candidates, the literals that are held in the place of the factors: one for each key and sample.
-        rows: where the factors are the same for every row of a table, its number of rows; `bytes` are those of one row.
+        bindings: number of bindings.
+        factors: number of factors.
+        weights: number of weights that the template uses; templates may share them.
+        bytes: memory of the factors.
+        is_exact: False if the numbers are upper bounds.
+        hub: description of the value with the most combinations in the joins; empty without a join.
+        is_candidate: True for candidates, which are not in the graph until a structure learner chooses them.
+        cells: for candidates, the number of cells that are stored instead of factors: one for each key and sample.
+        rows: number of rows of the table for whose rows the factors repeat, else 1; `bytes` is the memory for one row.
     """
 
     name: str
@@ -60,45 +63,44 @@ class TemplatePlan:
 
     @property
     def stored_bindings(self) -> int:
-        """The bindings that are held: those of one row where all rows are the same."""
+        """The number of bindings that are stored: those of a single row if factors repeat for every row."""
         return self.bindings // self.rows
 
 
 @reraises_plugin_errors
 def plan_templates(bound: BoundModel, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
-    """What each template will ground into, without grounding it. Derived and random relations must be there (`prepare`).
+    """Return the size of each template without grounding it; `create_relation_tables` must have run.
 
-    Templates over the budget are told with what is known, and not refused.
+    Templates over the budget are included with upper bounds and are not rejected.
 
     Args:
         exact: count every join that may be within the budget, however long that takes.
     """
-    facts, degrees = make_lowering_context(bound), DegreeCache(bound)
-    lowered = [reduce_to_one_row(bound, facts, lower_template(template, facts)) for template in facts.spec.templates]
-    sharing: dict[str, list[LoweredTemplate]] = {}
-    for one, _ in lowered:
-        sharing.setdefault(one.template.weights, []).append(one)
+    context, degrees = make_lowering_context(bound), DegreeCache(bound)
+    reduced = [reduce_to_one_row(bound, context, lower_template(t, context)) for t in context.spec.templates]
+    weight_groups: dict[str, list[LoweredTemplate]] = {}
+    for lowered, _ in reduced:
+        weight_groups.setdefault(lowered.template.weights, []).append(lowered)
+    sizes = [_estimate_template(degrees, lowered, budget, exact=exact) for lowered, _ in reduced]
     return [
-        _plan_template(
-            degrees, one, repeated, _estimate_template(degrees, one, budget, exact=exact), sharing[one.template.weights]
-        )
-        for one, repeated in lowered
+        _plan_template(degrees, lowered, repetition, size, weight_groups[lowered.template.weights])
+        for (lowered, repetition), size in zip(reduced, sizes, strict=True)
     ]
 
 
 @reraises_plugin_errors
 def budget_errors(bound: BoundModel, plans: Sequence[TemplatePlan], budget: int) -> list[Diagnostic]:
-    """Return the error of each template that grounding would reject; candidates are not grounded and may be larger."""
-    facts, degrees = make_lowering_context(bound), DegreeCache(bound)
-    over = {row.name: row for row in plans if row.stored_bindings > budget and not row.is_candidate}
-    found = []
-    for template in facts.spec.templates:
-        if template.name in over:
-            row = over[template.name]
-            lowered, _ = reduce_to_one_row(bound, facts, lower_template(template, facts))
+    """Return an error for each template that exceeds the budget, except candidates, which are not grounded."""
+    context, degrees = make_lowering_context(bound), DegreeCache(bound)
+    rejected = {row.name: row for row in plans if row.stored_bindings > budget and not row.is_candidate}
+    diagnostics = []
+    for template in context.spec.templates:
+        if template.name in rejected:
+            row = rejected[template.name]
+            lowered, _ = reduce_to_one_row(bound, context, lower_template(template, context))
             size = PlanSize(row.stored_bindings, row.is_exact, row.stored_bindings)
-            found.append(budget_diagnostic(degrees, lowered.plan, size, budget, row.name, template.span))
-    return found
+            diagnostics.append(budget_diagnostic(degrees, lowered.plan, size, budget, row.name, template.span))
+    return diagnostics
 
 
 def _estimate_template(degrees: DegreeCache, lowered: LoweredTemplate, budget: int, *, exact: bool) -> PlanSize:
@@ -121,14 +123,16 @@ def _plan_template(
     is_small = size.is_exact and size.bindings <= MAX_COUNTED_BINDINGS
     n_keys = count_keys(bound, weight_group) if is_small else _max_keys(bound, lowered, size.bindings)
     weights = n_keys * max(1, len(lowered.features)) * count_patterns(lowered, values)
-    parts = _count_groups(bound, lowered, size.bindings, values) if size.is_exact else [(size.bindings, size.bindings)]
+    groups = _count_groups(bound, lowered, size.bindings, values) if size.is_exact else [(size.bindings, size.bindings)]
     arity, width, has_keys = len(lowered.variables), len(lowered.features), bool(lowered.keys)
-    n_bytes = sum(count_group_bytes(n, variables, arity, width, has_keys=has_keys) for variables, n in parts)
+    n_bytes = sum(
+        count_group_bytes(n_bindings, n_factors, arity, width, has_keys=has_keys) for n_factors, n_bindings in groups
+    )
     rows = repetition.n_rows if repetition else 1
     return TemplatePlan(
         lowered.template.name,
         size.bindings * rows,
-        sum(variables for variables, _ in parts) * rows,
+        sum(n_factors for n_factors, _ in groups) * rows,
         weights,
         n_bytes + (4 * rows if repetition else 0),
         size.is_exact,
@@ -140,27 +144,29 @@ def _plan_template(
 
 
 def _count_cells(degrees: DegreeCache, template: Template) -> int:
-    """The cells of the sides of candidates, or a bound from above; 0 where no backend could choose from them (E391)."""
-    facts = make_lowering_context(degrees.bound)
+    """Count the cells of the literals of candidates, or return an upper bound; 0 if the declaration is invalid (E391)."""
+    context = make_lowering_context(degrees.bound)
     try:
-        sides = split_candidates(template, NameScope(facts.spec, template.parameters, template.where)).literal_templates
+        literals = split_candidates(
+            template, NameScope(context.spec, template.parameters, template.where)
+        ).literal_templates
     except UsageError:
         return 0
-    return sum(estimate_size(degrees, lower_template(side, facts).plan).bindings for side in sides)
+    return sum(estimate_size(degrees, lower_template(literal, context).plan).bindings for literal in literals)
 
 
 def _max_keys(bound: BoundModel, lowered: LoweredTemplate, bindings: int) -> int:
-    """No fewer than the keys that there will be."""
-    known = [fixed_key_values(bound, key) for key in lowered.keys]
-    most = math.prod(bindings if texts is None else len(texts) for texts in known)
-    is_known = len(known) == 1 and known[0] is not None
-    return most if is_known else min(most, max(bindings, 1))
+    """Return an upper bound of the number of keys."""
+    key_values = [fixed_key_values(bound, key) for key in lowered.keys]
+    n_combinations = math.prod(bindings if texts is None else len(texts) for texts in key_values)
+    is_fixed = len(key_values) == 1 and key_values[0] is not None
+    return n_combinations if is_fixed else min(n_combinations, max(bindings, 1))
 
 
 def _count_groups(
     bound: BoundModel, lowered: LoweredTemplate, bindings: int, values: list[tuple[str, ...]]
 ) -> list[tuple[int, int]]:
-    """The groups that a template grounds into: factors and bindings of each."""
+    """Return the numbers of factors and bindings of each group of a template."""
     is_unary = len(lowered.variables) == 1
     if not lowered.evidence:
         patterns = None if lowered.is_table else state_patterns(lowered, values, {})
@@ -170,15 +176,13 @@ def _count_groups(
             return [(bindings, bindings)]
         ((n,),) = bound.connection.execute(sql.count_distinct(lowered.plan, ["v0"])).fetchall() if bindings else ((0,),)
         return [(int(n), bindings)]
-    found = bound.connection.execute(
-        sql.count_by(lowered.plan, [name for _, name in lowered.evidence], "v0")
-    ).fetchall()
-    parts = []
-    for *codes, variables, n in found:
-        assignment = {
+    rows = bound.connection.execute(sql.count_by(lowered.plan, [name for _, name in lowered.evidence], "v0")).fetchall()
+    groups = []
+    for *codes, variables, n in rows:
+        evidence = {
             node: -1 if code is None else int(code) for (node, _), code in zip(lowered.evidence, codes, strict=True)
         }
-        patterns = state_patterns(lowered, values, assignment)
+        patterns = state_patterns(lowered, values, evidence)
         if patterns is not None and patterns.min() < patterns.max():
-            parts.append((int(variables) if is_unary else int(n), int(n)))
-    return parts
+            groups.append((int(variables) if is_unary else int(n), int(n)))
+    return groups

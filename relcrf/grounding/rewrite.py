@@ -1,4 +1,4 @@
-"""Plans made simpler without a change of their rows, before they are counted or run."""
+"""Simplification of plans before they are counted or run; the rows stay the same."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from relcrf.model.nodes import map_children
 
 
 def simplify_plan(plan: Plan) -> Plan:
-    """The plan without scans that only say again what another scan says: that a vid is a thing, or a code a value.
+    """Return the plan without scans of entities and domains that only repeat a foreign key of another scan.
 
-    A scan of an entity or a domain of which nothing but its vid or code is asked has one row for each row of the rest,
-    where that is equal to an argument of a relation or to a column of a bag: these are never missing and name what is there.
+    A scan of an entity or domain table that only uses its vid or code is redundant if an equality joins it to an argument of
+    a relation or to a column of a bag: those are never null and always refer to an existing row, so the join keeps every row.
     """
     for scan in plan.scans:
         name = {"ent": "vid", "dom": "code"}.get(scan.table.partition(".")[0])
         if name is None or len(plan.scans) == 1:
             continue
-        own = Column(scan.alias, name)
-        if {c for c in find_columns(plan) if c.alias == scan.alias} - {own}:
+        key = Column(scan.alias, name)
+        if {c for c in find_columns(plan) if c.alias == scan.alias} - {key}:
             continue
-        members = next((m for m in equivalence_classes(plan) if own in m), set())
+        members = next((m for m in equivalence_classes(plan) if key in m), set())
         others = sorted((c for c in members if c.alias != scan.alias and _is_never_missing(plan, c)), key=str)
         if others:
-            return simplify_plan(_remove_scan(plan, scan, own, others[0]))
+            return simplify_plan(_remove_scan(plan, scan, key, others[0]))
     return plan
 
 
 def _is_never_missing(plan: Plan, column: Column) -> bool:
-    """Whether a column is never missing and always names a thing or value."""
+    """Return True if a column is never null and always refers to an existing entity or value."""
     table = next((s.table for s in plan.scans if s.alias == column.alias), "")
     if table.startswith("rel."):
         return ARGUMENT_COLUMN.fullmatch(column.name) is not None
@@ -39,7 +39,7 @@ def _is_never_missing(plan: Plan, column: Column) -> bool:
 
 
 def _remove_scan(node: Any, scan: Scan, column: Column, replacement: Column) -> Any:
-    """Return a plan, and all plans inside it, with another column in the place of a scan's only one."""
+    """Remove a scan from a plan and its subplans, and replace the only column that they use of it."""
     if node == column:
         return replacement
     changed = map_children(node, lambda part: _remove_scan(part, scan, column, replacement))

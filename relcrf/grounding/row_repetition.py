@@ -1,8 +1,8 @@
-"""Structure that is the same for every row of a table: found in a plan, so that one row is grounded and not all.
+"""Detection of structure that repeats for every row of a table, so that only one row is grounded.
 
-In propositional data (sensors, ratings, recipes) a relation `R(row, item)` has a variable for every pair of a row and an
-item, and a template joins variables of one row whatever row it is. Its factors are rows x patterns: the patterns come
-from the plan without the row, and variable `(row, item)` is `row * n_items + item`.
+In propositional data (sensors, ratings, recipes), a relation `R(row, item)` has a variable for every pair of a row and an
+item, and a template joins variables of the same row in the same way for every row. Its factors are rows x patterns: the
+patterns come from the plan without the row, and variable `(row, item)` has the index `row * n_items + item`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from relcrf.model.spec import ModelSpec, Parameter
 
 @dataclass(frozen=True)
 class RowRepetition:
-    """A table whose rows all have the same factors.
+    """A table for whose rows the factors of a template repeat.
 
     Args:
-        strides: for each place of the scope, how many variables lie between those of two rows.
-        offset_limits: for each place, more than any offset from the first variable of the row.
+        strides: for each slot of the scope, the distance between the variables of adjacent rows.
+        offset_limits: for each slot, an exclusive upper bound of the offsets from the first variable of the row.
     """
 
     n_rows: int
@@ -45,27 +45,28 @@ class RowRepetition:
 def reduce_to_one_row(
     bound: BoundModel, context: LoweringContext, lowered: LoweredTemplate
 ) -> tuple[LoweredTemplate, RowRepetition | None]:
-    """Return a template on one row of a table whose rows all have the same factors; as it is where there is no such table."""
-    atoms: dict[str, str] = {}
+    """Restrict a template to one row of a table for whose rows its factors repeat; return it unchanged if there is none."""
+    relations: dict[str, str] = {}
     columns = {name: term for name, term, _ in lowered.plan.outputs}
     for name, term in zip(lowered.variables, lowered.terms, strict=True):
         column = columns[name]
         if not isinstance(term, Atom) or term.relation not in bound.product_relations or not isinstance(column, Column):
             return lowered, None
-        atoms[column.alias] = term.relation
-    for sort in sorted((*bound.sizes, *bound.domains), key=lambda sort: -bound.size(sort)):
-        rows = _find_row_arguments(lowered.plan, atoms, context.spec, sort)
-        if rows is not None:
-            return _rewrite_for_one_row(bound, lowered, atoms, rows, bound.size(sort))
+        relations[column.alias] = term.relation
+    for type_name in sorted((*bound.sizes, *bound.domains), key=lambda type_name: -bound.size(type_name)):
+        row_arguments = _find_row_arguments(lowered.plan, relations, context.spec, type_name)
+        if row_arguments is not None:
+            return _rewrite_for_one_row(bound, lowered, relations, row_arguments, bound.size(type_name))
     return lowered, None
 
 
 def _find_row_arguments(
     plan: Plan, relations: Mapping[str, str], spec: ModelSpec, type_name: str
 ) -> dict[str, int] | None:
-    """For each scan of a random relation, which of its arguments is the row; None where there is none that fits.
+    """Return, for each scan of a random relation, the index of the argument that is the row, or None.
 
-    The row is one argument of each scan, all equal to each other and to nothing else, of which nothing else speaks.
+    The row is one argument of each scan. These arguments are equal to each other and to no other column, and neither filters
+    nor outputs refer to them.
     """
     arguments = {
         Column(alias, f"a{k}")
@@ -98,32 +99,32 @@ def _rewrite_for_one_row(
 ) -> tuple[LoweredTemplate, RowRepetition]:
     plan = lowered.plan
     scans = [s for s in plan.scans if s.alias not in relations]
-    terms_of: dict[Column, Term] = {}
-    strides, counts = [], []
+    replacements: dict[Column, Term] = {}
+    strides, offset_limits = [], []
     for alias, relation in relations.items():
         offset: Term | None = None
-        radix, count = 1, 1
+        radix, limit = 1, 1
         for k, parameter in reversed([*enumerate(_relation_parameters(bound.spec, relation))]):
             if k == row_arguments[alias]:
                 strides.append(radix)
             else:
-                table, number, _ = sort_table(bound.spec, parameter.type_name)
-                item = Column(f"{alias}_{k}", number)
+                table, key_column, _ = sort_table(bound.spec, parameter.type_name)
+                item = Column(f"{alias}_{k}", key_column)
                 scans.append(Scan(table, item.alias))
-                terms_of[Column(alias, f"a{k}")] = item
+                replacements[Column(alias, f"a{k}")] = item
                 term = item if radix == 1 else Call("*", (item, Constant(radix)))
                 offset = term if offset is None else Call("+", (offset, term))
-                count += (bound.size(parameter.type_name) - 1) * radix
+                limit += (bound.size(parameter.type_name) - 1) * radix
             radix *= bound.size(parameter.type_name)
-        terms_of[Column(alias, "vid")] = Constant(0) if offset is None else offset
-        counts.append(count)
+        replacements[Column(alias, "vid")] = Constant(0) if offset is None else offset
+        offset_limits.append(limit)
     row_columns = {Column(alias, f"a{k}") for alias, k in row_arguments.items()}
-    on_row = Plan(
+    row_plan = Plan(
         tuple(scans),
-        substitute_columns(tuple(pair for pair in plan.equalities if row_columns.isdisjoint(pair)), terms_of),
-        substitute_columns(plan.filters, terms_of),
-        substitute_columns(tuple(binding for binding in plan.bindings if binding[1] not in row_columns), terms_of),
+        substitute_columns(tuple(pair for pair in plan.equalities if row_columns.isdisjoint(pair)), replacements),
+        substitute_columns(plan.filters, replacements),
+        substitute_columns(tuple(binding for binding in plan.bindings if binding[1] not in row_columns), replacements),
         plan.is_distinct,
-        substitute_columns(plan.outputs, terms_of),
+        substitute_columns(plan.outputs, replacements),
     )
-    return replace(lowered, plan=on_row), RowRepetition(n_rows, tuple(strides), tuple(counts))
+    return replace(lowered, plan=row_plan), RowRepetition(n_rows, tuple(strides), tuple(offset_limits))

@@ -1,4 +1,4 @@
-"""The statements that grounding runs on DuckDB, where the tables are made."""
+"""SQL statements of grounding for DuckDB, where the tables are."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DUCKDB = DuckDbDialect()
 
 
 def create(plan: Plan, table: str) -> str:
-    """Makes a table of the distinct bindings, its columns a0, a1, ..."""
+    """Return SQL that creates a table of the distinct bindings with columns a0, a1, ..."""
     return create_union([plan], table)
 
 
 def create_union(plans: Sequence[Plan], table: str, *, kind: str = "TABLE") -> str:
-    """Makes a table or a view of the distinct bindings of several plans, its columns a0, a1, ..."""
+    """Return SQL that creates a table or view of the distinct bindings of several plans with columns a0, a1, ..."""
     texts = []
     for plan in plans:
         columns = [column(c).as_(f"a{k}", quoted=True) for k, (_, c) in enumerate(plan.bindings)]
@@ -29,42 +29,42 @@ def create_union(plans: Sequence[Plan], table: str, *, kind: str = "TABLE") -> s
 
 
 def count(plan: Plan, limit: int | None = None) -> str:
-    """The number of bindings, as `n`; counted no further than a limit."""
-    block = DUCKDB.select_builder(plan)
+    """Return SQL of the number of bindings as `n`, counted up to a limit."""
+    builder = DUCKDB.select_builder(plan)
     if not plan.is_distinct and limit is None:
-        return DUCKDB.render(block.select([_row_count()]))
-    inner = block.select(block.binding_columns() or [exp.Literal.number(1).as_("one")])
-    inner = inner.distinct() if plan.is_distinct else inner
-    inner = inner.limit(limit) if limit is not None else inner
-    return DUCKDB.render(exp.select(_row_count()).from_(inner.subquery("bindings")))
+        return DUCKDB.render(builder.select([_row_count()]))
+    select = builder.select(builder.binding_columns() or [exp.Literal.number(1).as_("one")])
+    select = select.distinct() if plan.is_distinct else select
+    select = select.limit(limit) if limit is not None else select
+    return DUCKDB.render(exp.select(_row_count()).from_(select.subquery("bindings")))
 
 
 def distinct(plan: Plan, names: Sequence[str]) -> str:
-    """The distinct combinations of some outputs."""
-    block = DUCKDB.select_builder(plan)
-    return DUCKDB.render(block.select(_select_outputs(block, names)).distinct())
+    """Return SQL of the distinct combinations of some outputs."""
+    builder = DUCKDB.select_builder(plan)
+    return DUCKDB.render(builder.select(_select_outputs(builder, names)).distinct())
 
 
 def count_distinct(plan: Plan, names: Sequence[str]) -> str:
-    """The number of distinct combinations of some outputs, as `n`."""
-    block = DUCKDB.select_builder(plan)
-    select = block.select(_select_outputs(block, names)).distinct()
+    """Return SQL of the number of distinct combinations of some outputs as `n`."""
+    builder = DUCKDB.select_builder(plan)
+    select = builder.select(_select_outputs(builder, names)).distinct()
     return DUCKDB.render(exp.select(_row_count()).from_(select.subquery("bindings")))
 
 
 def count_by(plan: Plan, names: Sequence[str], output: str) -> str:
-    """For each combination of some outputs: the number of distinct values of another output, and of bindings."""
-    block = DUCKDB.select_builder(plan)
-    inner = block.select([*_select_outputs(block, [*names, output]), *block.binding_columns()])
-    inner = inner.distinct() if plan.is_distinct else inner
+    """Return SQL of the number of distinct values of an output and of bindings, for each combination of other outputs."""
+    builder = DUCKDB.select_builder(plan)
+    bindings = builder.select([*_select_outputs(builder, [*names, output]), *builder.binding_columns()])
+    bindings = bindings.distinct() if plan.is_distinct else bindings
     by = [exp.column(name, quoted=True) for name in names]
-    counted = exp.Count(this=exp.Distinct(expressions=[exp.column(output, quoted=True)])).as_("variables")
-    select = exp.select(*by, counted, _row_count()).from_(inner.subquery("bindings"))
+    n_variables = exp.Count(this=exp.Distinct(expressions=[exp.column(output, quoted=True)])).as_("variables")
+    select = exp.select(*by, n_variables, _row_count()).from_(bindings.subquery("bindings"))
     return DUCKDB.render(select.group_by(*(column.copy() for column in by)))
 
 
 def condition_text(node: Condition) -> str:
-    """A condition on the aliases of its columns."""
+    """Return SQL of a condition; its columns keep their aliases."""
     return DUCKDB.render(DUCKDB.select_builder(Plan(())).condition(node))
 
 
@@ -72,6 +72,6 @@ def _row_count() -> exp.Expr:
     return exp.Count(this=exp.Star()).as_("n")
 
 
-def _select_outputs(block: SelectBuilder, names: Sequence[str]) -> list[exp.Expr]:
-    terms = {name: (t, kind) for name, t, kind in block.plan.outputs}
-    return [exp.cast(block.term(terms[n][0]), TYPES[terms[n][1]]).as_(n, quoted=True) for n in names]
+def _select_outputs(builder: SelectBuilder, names: Sequence[str]) -> list[exp.Expr]:
+    terms = {name: (t, kind) for name, t, kind in builder.plan.outputs}
+    return [exp.cast(builder.term(terms[n][0]), TYPES[terms[n][1]]).as_(n, quoted=True) for n in names]

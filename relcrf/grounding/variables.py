@@ -1,4 +1,4 @@
-"""The random variables of a model on its tables: one a thing and random attribute, one a tuple of a random relation."""
+"""Random variables of a bound model: one per entity and random attribute, one per tuple of a random relation."""
 
 from __future__ import annotations
 
@@ -23,18 +23,23 @@ from relcrf.model.types import Bool, ValueType
 from relcrf.model.typing import NameScope
 
 BOOL_VALUES = ("false", "true")
+"""Values of a Boolean variable, in the order of its states."""
 
 
 @dataclass(frozen=True)
 class VariableBlock:
-    """The variables of one random attribute or relation: variable `start + vid` is the thing's or the tuple's.
+    """The variables of one random attribute or relation; `start + vid` is the variable of an entity or tuple.
 
     Args:
-        owner: the entity, or the relation.
-        attribute: None for a relation.
-        argument_types: the sorts of what tells the variables apart: the entity, or the relation's arguments.
-        argument_names: what these are called: the entity's key column, or the arguments.
-        is_latent: never observed.
+        owner: name of the entity type or relation.
+        attribute: name of the attribute; None for a relation.
+        start: index of the first variable.
+        count: number of variables.
+        values: values of the states.
+        argument_types: type names of the arguments that identify a variable: the entity type, or the types of the relation's
+            parameters.
+        argument_names: names of the arguments: the key column of the entity type, or the parameters of the relation.
+        is_latent: True if the variables are never observed.
     """
 
     owner: str
@@ -48,15 +53,15 @@ class VariableBlock:
 
     @property
     def name(self) -> str:
-        """`Page.category`, or the relation's name."""
+        """The name of the block: `Page.category`, or that of the relation."""
         return self.owner if self.attribute is None else f"{self.owner}.{self.attribute}"
 
     def index_slice(self, variables: np.ndarray) -> slice:
-        """Return where the variables of the block are among some variables, ascending."""
+        """Return the slice of an ascending array of variables that belongs to the block."""
         return slice(*np.searchsorted(variables, (self.start, self.start + self.count)))
 
     def format_name(self, arguments: tuple[str, ...]) -> str:
-        """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
+        """Return the name of a variable, such as `Page(12).category` or `Smokes(anna)`."""
         name = f"{self.owner}({', '.join(arguments)})"
         return name if self.attribute is None else f"{name}.{self.attribute}"
 
@@ -68,15 +73,15 @@ def find_block(term: Attribute | Atom, scope: NameScope, blocks: Sequence[Variab
 
 
 def domain_values(bound: BoundModel, value_type: ValueType) -> tuple[str, ...]:
-    """The values of a random term's type, in the order of its states."""
+    """Return the values of a random term's type, in the order of its states."""
     return BOOL_VALUES if isinstance(value_type, Bool) else bound.domains[getattr(value_type, "domain", "")]
 
 
 def create_random_tables(bound: BoundModel, context: LoweringContext, budget: int) -> None:
-    """Makes the tables of the random relations: their admitted tuples, numbered, each with its state.
+    """Create the tables of the random relations: the tuples that `where` admits, with their vids and states.
 
     Raises:
-        BudgetError: where one admits more tuples than the budget.
+        BudgetError: if a relation admits more tuples than the budget.
     """
     for relation in bound.spec.random_relations:
         plan = lower_random_relation(relation, context)
@@ -84,24 +89,26 @@ def create_random_tables(bound: BoundModel, context: LoweringContext, budget: in
         table, listed = quoted(relation_table(relation.name)), quoted(listed_table(relation.name))
         bound.connection.execute(sql.create(plan, relation_table(relation.name)))
         names = [f"a{k}" for k in range(len(relation.parameters))]
-        same = " AND ".join(f"l.{a} = r.{a}" for a in names)
+        same_arguments = " AND ".join(f"l.{a} = r.{a}" for a in names)
         unlisted = 0 if relation.name in bound.closed_world else -1
-        numbered = f"(row_number() OVER (ORDER BY {', '.join(f'r.{a}' for a in names)}) - 1)::INTEGER AS vid"
+        vid = f"(row_number() OVER (ORDER BY {', '.join(f'r.{a}' for a in names)}) - 1)::INTEGER AS vid"
         state = f"CASE WHEN l.a0 IS NULL THEN {unlisted} ELSE coalesce(l.state, -1) END::INTEGER AS state"
         bound.connection.execute(
-            f"CREATE OR REPLACE TABLE {table} AS SELECT {numbered}, {', '.join(f'r.{a}' for a in names)}, {state} "
-            f"FROM {table} AS r LEFT JOIN {listed} AS l ON {same}"
+            f"CREATE OR REPLACE TABLE {table} AS SELECT {vid}, {', '.join(f'r.{a}' for a in names)}, {state} "
+            f"FROM {table} AS r LEFT JOIN {listed} AS l ON {same_arguments}"
         )
         n_possible = math.prod(bound.size(parameter.type_name) for parameter in relation.parameters)
         if bound.count_rows(relation_table(relation.name)) == n_possible:
             bound.product_relations.add(relation.name)
-        _note_rejected_tuples(bound, relation, table, listed, same)
+        _note_rejected_tuples(bound, relation, table, listed, same_arguments)
 
 
-def _note_rejected_tuples(bound: BoundModel, relation: RandomRelation, table: str, listed: str, same: str) -> None:
-    refused = f"SELECT count(*) FROM {listed} AS l WHERE NOT EXISTS (SELECT 1 FROM {table} AS r WHERE {same})"
-    ((count,),) = bound.connection.execute(refused).fetchall()
-    text = f"{count:,} tuples of {relation.name} are not what its 'where' admits, and are left out"
+def _note_rejected_tuples(
+    bound: BoundModel, relation: RandomRelation, table: str, listed: str, same_arguments: str
+) -> None:
+    query = f"SELECT count(*) FROM {listed} AS l WHERE NOT EXISTS (SELECT 1 FROM {table} AS r WHERE {same_arguments})"
+    ((count,),) = bound.connection.execute(query).fetchall()
+    text = f"{count:,} tuples of {relation.name} do not satisfy its 'where' and are ignored"
     if count and text not in bound.notes:
         bound.notes.append(text)
 
@@ -110,28 +117,34 @@ def build_variable_blocks(bound: BoundModel) -> list[VariableBlock]:
     """Return the blocks of all random attributes, entity by entity, and then of all random relations.
 
     Raises:
-        DataError: where a random attribute or relation has no value.
+        DataError: if the domain of a random attribute or relation has no values.
     """
-    found = []
+    blocks = []
     for entity in bound.spec.entities:
         for declared in filter(lambda attribute: attribute.is_random, entity.attributes):
-            values, count, own = domain_values(bound, declared.type), bound.sizes[entity.name], (entity.name,)
-            block = VariableBlock(entity.name, declared.name, 0, count, values, own, (entity.key,), declared.latent)
-            found.append(block)
+            values, count, argument_types = (
+                domain_values(bound, declared.type),
+                bound.sizes[entity.name],
+                (entity.name,),
+            )
+            block = VariableBlock(
+                entity.name, declared.name, 0, count, values, argument_types, (entity.key,), declared.latent
+            )
+            blocks.append(block)
     for relation in bound.spec.random_relations:
-        sorts, names = (tuple(getattr(p, what) for p in relation.parameters) for what in ("type_name", "name"))
+        type_names, names = (tuple(getattr(p, field) for p in relation.parameters) for field in ("type_name", "name"))
         count, values = bound.count_rows(relation_table(relation.name)), domain_values(bound, relation.type)
-        found.append(VariableBlock(relation.name, None, 0, count, values, sorts, names))
-    for block in found:
+        blocks.append(VariableBlock(relation.name, None, 0, count, values, type_names, names))
+    for block in blocks:
         if not block.values:
-            hint = "label some things, or give the domain's values in the model"
-            raise DataError(Diagnostic("E221", f"the domain of {block.name} has no value in the data", hint=hint))
-    starts = offsets([block.count for block in found])
-    return [replace(block, start=int(start)) for block, start in zip(found, starts[:-1], strict=True)]
+            hint = "label some entities, or list the values of the domain in the model"
+            raise DataError(Diagnostic("E221", f"the domain of {block.name} has no values in the data", hint=hint))
+    starts = offsets([block.count for block in blocks])
+    return [replace(block, start=int(start)) for block, start in zip(blocks, starts[:-1], strict=True)]
 
 
 def read_states(bound: BoundModel, block: VariableBlock) -> np.ndarray:
-    """The states of a block's variables in the data, shape (count,), int32; -1 where missing."""
+    """Return the states of a block's variables in the data, shape (count,), int32; -1 if unknown."""
     if block.attribute is not None:
         return bound.codes(block.owner, block.attribute)
     query = f"SELECT state FROM {quoted(relation_table(block.owner))} ORDER BY vid"
@@ -139,18 +152,19 @@ def read_states(bound: BoundModel, block: VariableBlock) -> np.ndarray:
 
 
 def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
-    """For each argument, the vid or code that each of a block's variables has there, shape (count,)."""
+    """Return, for each argument of a block, the vid or code of each variable, shape (count,)."""
     if block.attribute is not None:
         return [np.arange(block.count, dtype=np.int32)]
     names = ", ".join(f"a{k}" for k in range(len(block.argument_types)))
     query = f"SELECT {names} FROM {quoted(relation_table(block.owner))} ORDER BY vid"
-    found = bound.connection.execute(query).fetchnumpy()
-    return [np.asarray(found[f"a{k}"], dtype=np.int32) for k in range(len(block.argument_types))]
+    columns = bound.connection.execute(query).fetchnumpy()
+    return [np.asarray(columns[f"a{k}"], dtype=np.int32) for k in range(len(block.argument_types))]
 
 
 def read_argument_texts(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
-    """For each argument, its key or value as text for each of a block's variables, shape (count,)."""
-    known = {sort: bound.texts(sort) for sort in set(block.argument_types)}
+    """Return, for each argument of a block, the key or value of each variable as text, shape (count,)."""
+    texts = {type_name: bound.texts(type_name) for type_name in set(block.argument_types)}
     return [
-        known[sort][codes] for sort, codes in zip(block.argument_types, read_argument_codes(bound, block), strict=True)
+        texts[type_name][codes]
+        for type_name, codes in zip(block.argument_types, read_argument_codes(bound, block), strict=True)
     ]

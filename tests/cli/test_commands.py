@@ -209,7 +209,7 @@ def test_a_cross_product_is_stopped_by_the_budget(relcrf_, web, tmp_path):
     code, out, err = relcrf_("plan", model, "--data", web, "--budget", "2000")
     assert code == 2
     assert "warning[W201]" in err
-    assert "error[E320]: 'every' would ground into 3,600 bindings, over the budget of 2,000" in err
+    assert "error[E320]: 'every' would have 3,600 bindings, more than the budget of 2,000" in err
     assert "3,600" in out
     assert relcrf_("train", model, "--data", web, "--budget", "2000", "--out", tmp_path / "run")[0] == 2
 
@@ -288,7 +288,7 @@ def test_held_out_labels_do_not_leak_into_training(relcrf_, web, tmp_path):
         (("ground", MODEL, "--data", "WEB", "--show", "linked", "--out", "x.txt"), 2, "E312"),
         (("ground", MODEL, "--data", "WEB", "--out", "x.csv"), 2, "E300"),
         (("ground", MODEL, "--data", "WEB", "--show", "linked", "--limit", "-1"), 2, "E300"),
-        (("ground", MODEL, "--data", "nowhere", "--engine", "postgres"), 2, "needs the URL"),
+        (("ground", MODEL, "--data", "nowhere", "--engine", "postgres"), 2, "requires the URL"),
         (("ground", MODEL, "--data", "WEB", "--engine", "postgrs"), 2, "did you mean 'postgres'?"),
         (("ground", MODEL, "--data", "WEB", "--url", "postgresql://a@b/c"), 2, "--engine postgres"),
         (("ground", MODEL, "--data", "WEB", "--engine", "postgres", "--master", "local[2]"), 2, "E372"),

@@ -55,7 +55,7 @@ def test_value_column_is_found_by_domain_name_or_as_only_column():
 def test_tuples_rejected_by_where_are_left_out_with_note():
     found = ground(p=pd.DataFrame({"x": ["a", "a"], "y": ["b", "a"]}))
     assert list(states(found).values())[:3] == [1, 0, 0]
-    assert "1 tuples of P are not what its 'where' admits, and are left out" in found.bound.notes
+    assert "1 tuples of P do not satisfy its 'where' and are ignored" in found.bound.notes
 
 
 @pytest.mark.parametrize(
@@ -115,5 +115,5 @@ def test_warnings_that_need_data():
     warnings, notes = relcrf.parse(text).check(data)
     assert [w.code for w in warnings] == ["W201", "W203"]
     assert warnings[0].notes == ("6 bindings on this data",)
-    assert warnings[1].message == "the data never has the value 'blue' of D"
+    assert warnings[1].message == "value 'blue' of domain D never occurs in the data"
     assert notes

@@ -302,7 +302,7 @@ def test_predicted_relations_and_cliques():
         ("Page/1.topi", "E313", "Page("),
         ("Page(1).topi", "E313", "Page.topic"),
         ("nothing", "E313", "nothing"),
-        ("", "E313", "no variable"),
+        ("", "E313", "unknown variable"),
     ],
 )
 def test_unknown_variables_are_one_diagnostic(asked, code, said):

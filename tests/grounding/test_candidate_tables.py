@@ -1,4 +1,4 @@
-"""Candidates with a table of weights: an edge has the factors of the template that is written for its keys, and no other."""
+"""Candidates with weight tables: an edge has exactly the factors of the template written for its keys."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ TABLES = [
 
 @generated(40)
 @given(tables(), st.sampled_from(TABLES), st.data())
-def test_an_edge_is_the_template_for_its_keys(data, text, draw):
+def test_edge_has_factors_of_template_for_its_keys(data, text, draw):
     model = relcrf.parse(f"{DECLARATIONS}candidates c{text}\n")
     naive = naive_model(model.spec, *data)
     if not naive.domains["W"]:
@@ -38,20 +38,20 @@ def test_an_edge_is_the_template_for_its_keys(data, text, draw):
     grounding = ground(bind(model.spec, relcrf.Dataset(frames(*data))))
     (space,) = grounding.candidates
     assert isinstance(space.pairs, TableSpace)
-    every = space.pair_texts(space.pairs.all_pairs())
-    assert len(set(every)) == len(every) == space.pairs.n_pairs
-    chosen = draw.draw(st.lists(st.sampled_from(every), unique=True)) if every else []
-    keys = (*chosen, tuple("stranger" for _ in model.spec.templates[-1].per))
-    placed = grounding.with_candidates({"c": keys})
+    all_texts = space.pair_texts(space.pairs.all_pairs())
+    assert len(set(all_texts)) == len(all_texts) == space.pairs.n_pairs
+    chosen = draw.draw(st.lists(st.sampled_from(all_texts), unique=True)) if all_texts else []
+    keys = (*chosen, tuple("unknown" for _ in model.spec.templates[-1].per))
+    extended = grounding.with_candidates({"c": keys})
     (template,) = (t for t in model.spec.templates if t.is_candidate)
     expected = sorted((key[0], scope) for scope, _, *key, _ in naive.factors(template) if key[0] in chosen)
-    info, found = placed.templates[-1], []
+    info, found = extended.templates[-1], []
     assert info.keys.values == keys
-    for group in placed.groups("c"):
+    for group in extended.groups("c"):
         assert group.n_patterns == len(info.patterns)
         for n in range(group.n_factors):
             ((key, _),) = engine_features(group.features, info, n)
-            found.append((key, tuple(variable(placed, int(place[n])) for place in group.scope)))
+            found.append((key, tuple(variable(extended, int(slot[n])) for slot in group.scope)))
     assert sorted(found) == expected
 
 
@@ -66,7 +66,7 @@ WORLD = {
 }
 
 
-def test_what_the_weights_of_an_edge_speak_of():
+def test_patterns_of_edge_weights():
     over = "(r: Row, s: Node, t: Node) where s < t over {} value(r, s), value(r, t) per s, t l1 2.0"
     (full,) = grounded(over.format(""), ROWS, **WORLD)
     np.testing.assert_array_equal(full.pairs.patterns, np.eye(9))
@@ -74,10 +74,10 @@ def test_what_the_weights_of_an_edge_speak_of():
     assert full.pairs.relation == KeyRelation.ASCENDING and full.pairs.l1 == 2.0
     assert [side.truth.shape for side in full.pairs.sides] == [(3,), (3,)]
     assert full.pair_texts(full.pairs.all_pairs()) == (("n1", "n10"), ("n1", "n2"), ("n10", "n2"))
-    (tied,) = grounded(over.format("symmetric"), ROWS, **WORLD)
-    assert tied.patterns == ("1, 1", "1, 2", "1, 3", "2, 2", "2, 3", "3, 3")
-    assert tied.pairs.patterns.shape == (9, 6) and (tied.pairs.patterns.sum(axis=1) == 1).all()
-    assert tied.make_block((("n1", "n2"),)).weights.size == 6
+    (symmetric,) = grounded(over.format("symmetric"), ROWS, **WORLD)
+    assert symmetric.patterns == ("1, 1", "1, 2", "1, 3", "2, 2", "2, 3", "3, 3")
+    assert symmetric.pairs.patterns.shape == (9, 6) and (symmetric.pairs.patterns.sum(axis=1) == 1).all()
+    assert symmetric.make_block((("n1", "n2"),)).weights.size == 6
 
 
 @pytest.mark.parametrize(
@@ -85,26 +85,26 @@ def test_what_the_weights_of_an_edge_speak_of():
     [
         (
             "(r: Row, s: Node, t: Node, u: Node) over value(r, s), value(r, t), value(r, u) per s, t, u",
-            "lists 3 of them",
+            "lists 3 terms",
         ),
         ("(r: Row, s: Node, t: Node) over value(r, s), value(r, t) per s", "no key in 'per'"),
-        ("(r: Row, s: Node, t: Node) where s <= t over value(r, s), value(r, t) per s, t", "ties the keys"),
-        ("(r: Row, s: Node, t: Node) over value(r, s), value(r, t) per s, t by 2", "features in 'by'"),
-        ("(r: Row, s: Node) over value(r, s) per s", "no conjunction"),
+        ("(r: Row, s: Node, t: Node) where s <= t over value(r, s), value(r, t) per s, t", "not a supported condition"),
+        ("(r: Row, s: Node, t: Node) over value(r, s), value(r, t) per s, t by 2", "cannot have features in 'by'"),
+        ("(r: Row, s: Node) over value(r, s) per s", "not a conjunction"),
     ],
 )
-def test_what_is_no_pair_of_terms(line, why):
+def test_invalid_pairs_of_terms_raise_e391(line, why):
     with pytest.raises(UsageError, match=rf"E391[\s\S]*{why}"):
         grounded(line, ROWS, **WORLD)
 
 
-def test_tables_that_are_too_large():
+def test_too_large_tables_raise_e321():
     text = "domain Wide = 1..65\nentity A { predict x : Wide }\n"
     with pytest.raises(UsageError, match=r"E321[\s\S]*4,225 states"):
         grounded("(a: A, b: A) where a < b over a.x, b.x per a, b", text, a={"id": ["p", "q"], "x": [1, 2]})
 
 
-def test_triples_do_not_grow_from_tables():
+def test_triples_with_table_pairs_raise_e393():
     text = (
         "t(r: Row, s: Node, t: Node, u: Node)"
         " over value(r, s) == 1 and value(r, t) == 1 and value(r, u) == 1 per s, t, u\n"
@@ -114,14 +114,14 @@ def test_triples_do_not_grow_from_tables():
         grounded(text, ROWS, **WORLD)
 
 
-def test_where_the_weights_of_a_table_start():
+def test_initial_weights_of_tables():
     text = ROWS + 'template pair(r: Row) over value(r, "n1"), value(r, "n2") init 1, 2, 3, 4, 5, 6, 7, 8, 9\n'
     text += "template prior(r: Row, n: Node) over value(r, n) per n init 0.5, -0.5, 0\n"
     layout = relcrf.parse(text).ground(relcrf.Dataset(WORLD)).graph.layout
     np.testing.assert_array_equal(layout.initial(), [*range(1, 10), *[0.5, -0.5, 0.0] * 3])
 
 
-def test_an_open_domain_tells_on_the_data_how_many_states_there_are():
+def test_wrong_number_of_initial_weights_for_open_domain_raises_e145():
     text = "domain Colour = open\nentity A { predict x : Colour }\ntemplate t(a: A) over a.x init 1, 2, 3\n"
     model = relcrf.parse(text)
     layout = model.ground(relcrf.Dataset({"a": {"id": [1, 2, 3], "x": ["u", "v", "w"]}})).graph.layout

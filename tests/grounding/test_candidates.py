@@ -1,4 +1,4 @@
-"""Spaces of candidates: the factors of what is chosen are those that the same text grounds into as a template."""
+"""Candidate spaces: chosen candidates have the factors of the same declaration as a template."""
 
 from itertools import product
 
@@ -23,56 +23,56 @@ def ground():
 
 
 def factors(grounding, name):
-    """For each key of a template its factors: pairs of variables, and the literals' truth in each joint state."""
+    """Return the factors of a template by key: variables, and the truth of the literals in each joint state."""
     info = next(t for t in grounding.templates if t.name == name)
-    out = {}
+    factors_by_key = {}
     for group in grounding.groups(name):
         key = group.features.block_of(slice(0, group.n_factors))
-        scope = [np.asarray(place) for place in group.scope]
-        for k, *variables in zip(key.tolist(), *(place.tolist() for place in scope), strict=True):
+        scope = [np.asarray(slot) for slot in group.scope]
+        for k, *variables in zip(key.tolist(), *(slot.tolist() for slot in scope), strict=True):
             table = group.patterns[:, 0].reshape(group.cardinalities)
-            # A template numbers its places as its formula mentions them; so do the sides.
-            out.setdefault(info.keys.values[k], []).append((*variables, table.tobytes()))
-    return {key: sorted(found) for key, found in out.items() if found}
+            # The slots of a template are in the order of its formula, like the sides of a candidate.
+            factors_by_key.setdefault(info.keys.values[k], []).append((*variables, table.tobytes()))
+    return {key: sorted(found) for key, found in factors_by_key.items() if found}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_pair_is_what_the_template_grounds_into(ground, name):
+def test_every_pair_has_factors_of_template(ground, name):
     grounding, expanded = ground
     space = next(s for s in grounding.candidates if s.pairs.name == name)
     pairs = space.pairs.all_pairs()
     assert len(pairs) == space.pairs.n_pairs
-    texts = space.texts(pairs)
+    texts = space.pair_texts(pairs)
     assert len(set(texts)) == len(texts)
     assert factors(grounding.with_candidates({name: texts}), name) == factors(expanded, name)
 
 
-def test_the_plan_tells_the_cells(ground):
+def test_plan_counts_cells(ground):
     grounding, _ = ground
-    told = {row.name: row.cells for row in relcrf.parse(TEXT).plan(relcrf.Dataset(traits_world()))}
-    held = {space.pairs.name: sum(len(side.sample) for side in space.pairs.sides) for space in grounding.candidates}
-    assert all(told[name] >= cells > 0 for name, cells in held.items())
-    assert told["traits"] == held["traits"] and not told["trait_prior"]
+    planned = {row.name: row.cells for row in relcrf.parse(TEXT).plan(relcrf.Dataset(traits_world()))}
+    stored = {space.pairs.name: sum(len(side.sample) for side in space.pairs.sides) for space in grounding.candidates}
+    assert all(planned[name] >= cells > 0 for name, cells in stored.items())
+    assert planned["traits"] == stored["traits"] and not planned["trait_prior"]
 
 
-def test_some_pairs_keep_their_order_and_strangers_their_place(ground):
+def test_chosen_pairs_keep_order_and_unknown_keys_keep_weights(ground):
     grounding, expanded = ground
-    keys = (("rich", "aids"), ("nowhere", "trades"), ("big", "visits"))
-    placed = grounding.with_candidates({"subject": keys})
-    assert placed.templates[-1].keys.values == keys and placed.graph.layout.blocks[-1].size == 3
-    everything = factors(expanded, "subject")
-    assert factors(placed, "subject") == {k: everything[k] for k in keys if k in everything}
-    assert placed.instances("subject", 0, 2).columns["v"][0] in ("aids", "visits")
+    keys = (("rich", "aids"), ("unknown", "trades"), ("big", "visits"))
+    extended = grounding.with_candidates({"subject": keys})
+    assert extended.templates[-1].keys.values == keys and extended.graph.layout.blocks[-1].size == 3
+    all_factors = factors(expanded, "subject")
+    assert factors(extended, "subject") == {k: all_factors[k] for k in keys if k in all_factors}
+    assert extended.instances("subject", 0, 2).columns["v"][0] in ("aids", "visits")
 
 
-def test_nothing_is_expanded(ground):
+def test_sides_store_at_most_one_cell_per_key_and_sample(ground):
     grounding, _ = ground
     for space in grounding.candidates:
         for side in (space.pairs.first, space.pairs.second):
             assert len(side.sample) <= side.n_keys * space.pairs.n_samples
 
 
-def test_pairs_of_one_literal_with_itself_are_none():
+def test_literal_is_not_paired_with_itself():
     text = TEXT + "candidates loose(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s, t\n"
     grounding = relcrf.parse(text).ground(relcrf.Dataset(traits_world()))
     space = grounding.candidates[-1]
@@ -83,19 +83,25 @@ def test_pairs_of_one_literal_with_itself_are_none():
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("c(n: Nation, t: Trait) over trait(n, t) per t", "no conjunction"),
-        ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) or trait(n, t) per s, t", "no conjunction"),
+        ("c(n: Nation, t: Trait) over trait(n, t) per t", "not a conjunction"),
+        ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) or trait(n, t) per s, t", "not a conjunction"),
         ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s", "no key in 'per'"),
-        ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s, t by 2", "features in 'by'"),
+        (
+            "c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s, t by 2",
+            "cannot have features in 'by'",
+        ),
         (
             "c(n: Nation, m: Nation, t: Trait, v: Verb) where Near(n, m) over trait(n, t) and n.mood == m.mood per t",
-            "not one random term",
+            "does not consist of one random term",
         ),
-        ("c(n: Nation, s: Trait, t: Trait) where s <= t over trait(n, s) and trait(n, t) per s, t", "ties the keys"),
+        (
+            "c(n: Nation, s: Trait, t: Trait) where s <= t over trait(n, s) and trait(n, t) per s, t",
+            "not a supported condition",
+        ),
         ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s, t, n", "'n' is not a name of one"),
     ],
 )
-def test_what_is_no_pair_of_literals(line, why):
+def test_invalid_pairs_of_literals_raise_e391(line, why):
     grounding = relcrf.parse(TEXT + f"candidates {line}\n").ground(relcrf.Dataset(traits_world()))
     with pytest.raises(UsageError, match=rf"E391[\s\S]*{why}"):
         _ = grounding.candidates
@@ -108,74 +114,74 @@ def triples():
     return relcrf.parse(WITH_TRIPLES).ground(data), relcrf.parse(expanded).ground(data)
 
 
-def space_of(grounding, name):
+def find_space(grounding, name):
     return next(s for s in grounding.candidates if s.pairs.name == name)
 
 
-def every_triple(space):
-    """All keys that the relations of a space allow, shape (n, 3)."""
+def all_triples(space):
+    """Return all keys that the relations of a space allow, shape (n, 3)."""
     keys = np.array(list(product(*(range(side.n_keys) for side in space.sides))))
-    kept = [relation.allows(keys[:, i], keys[:, j]) for (i, j), relation in space.relations.items()]
-    return keys[np.all(kept, axis=0)]
+    allowed = [relation.allows(keys[:, i], keys[:, j]) for (i, j), relation in space.relations.items()]
+    return keys[np.all(allowed, axis=0)]
 
 
 @pytest.mark.parametrize("name", TRIPLES)
-def test_every_triple_is_what_the_template_grounds_into(triples, name):
+def test_every_triple_has_factors_of_template(triples, name):
     grounding, expanded = triples
-    space = space_of(grounding, name)
-    keys = every_triple(space.pairs)
-    pairs = space.pairs.numbered(keys)
-    np.testing.assert_array_equal(space.pairs.keys(pairs), keys)
-    texts = space.texts(pairs)
+    space = find_space(grounding, name)
+    keys = all_triples(space.pairs)
+    pairs = space.pairs.encode_keys(keys)
+    np.testing.assert_array_equal(space.pairs.decode_keys(pairs), keys)
+    texts = space.pair_texts(pairs)
     assert len(set(texts)) == len(texts) and len(texts[0]) == 3
-    again, kept = space.found(texts)
-    np.testing.assert_array_equal(again, pairs)
-    assert len(kept) == len(texts)
-    wanted = factors(expanded, name)
-    if name == "loose":  # a template may speak of one variable twice; that is no candidate
-        wanted = {key: found for key, found in wanted.items() if len(set(key)) == 3}
-    assert factors(grounding.with_candidates({name: texts}), name) == wanted and len(wanted) > 3
+    found_pairs, indices = space.find_pairs(texts)
+    np.testing.assert_array_equal(found_pairs, pairs)
+    assert len(indices) == len(texts)
+    expected = factors(expanded, name)
+    if name == "loose":  # a template may contain a variable twice, a candidate may not
+        expected = {key: found for key, found in expected.items() if len(set(key)) == 3}
+    assert factors(grounding.with_candidates({name: texts}), name) == expected and len(expected) > 3
 
 
-def test_a_relation_follows_from_two(triples):
-    relations = {name: list(space_of(triples[0], name).pairs.relations.values()) for name in TRIPLES}
+def test_key_relations_of_triples(triples):
+    relations = {name: list(find_space(triples[0], name).pairs.relations.values()) for name in TRIPLES}
     a, any_, d = KeyRelation.ASCENDING, KeyRelation.ANY, KeyRelation.DISTINCT
     assert relations == {"three": [a, a, a], "through": [any_] * 3, "mixed": [d, any_, any_], "loose": [d, a, d]}
 
 
-def test_triples_grow_from_pairs_of_the_same_literals(triples):
-    """In whatever order and under whatever names these are declared, and from no others."""
+def test_triples_grow_from_pairs_with_same_literals(triples):
+    """The order and the names of the declarations do not matter."""
     grounding, _ = triples
     names = [s.pairs.name for s in grounding.candidates]
     for name, wanted in {
-        # `near` pairs traits of two nations; it is symmetric but for which of the two comes first.
+        # `near` pairs traits of two nations; it is symmetric except for the order of the two.
         "three": {("traits", at) for at in ((0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1))},
         "through": {("subject", (0, 1)), ("near", (1, 2)), ("near", (2, 1)), ("cross", (2, 0))},
         "mixed": {("unlike", (0, 1)), ("near", (0, 2)), ("near", (2, 0))},
     }.items():
-        parents = space_of(grounding, name).pairs.parents
-        assert {(names[p.space], p.places) for p in parents} == wanted
+        parents = find_space(grounding, name).pairs.parents
+        assert {(names[p.space], p.positions) for p in parents} == wanted
         assert len(parents) == len(wanted)
 
 
-def test_chosen_pairs_become_composites_of_the_same_keys(triples):
+def test_chosen_pairs_become_composites_with_same_keys(triples):
     grounding, _ = triples
-    three, pairs = space_of(grounding, "three"), space_of(grounding, "traits")
+    three, pairs = find_space(grounding, "three"), find_space(grounding, "traits")
     chosen = [np.empty((0, 2), dtype=np.int64) for _ in grounding.candidates]
-    number = [s.pairs.name for s in grounding.candidates].index("traits")
-    chosen[number], _ = pairs.found([("big", "wet"), ("old", "wet")])
-    for left_out in range(3):
-        one, other = (three.spelt(k) for k in range(3) if k != left_out)
-        grown = three.pairs.grown(left_out, chosen)
-        texts = [(*one[a], *other[b]) for a, b in grown]
+    index = [s.pairs.name for s in grounding.candidates].index("traits")
+    chosen[index], _ = pairs.find_pairs([("big", "wet"), ("old", "wet")])
+    for excluded in range(3):
+        one, other = (three.key_texts(k) for k in range(3) if k != excluded)
+        new_pairs = three.pairs.candidate_pairs(excluded, chosen)
+        texts = [(*one[a], *other[b]) for a, b in new_pairs]
         assert sorted(texts) == [("big", "wet"), ("old", "wet")]
-        third = [text for (text,) in three.spelt(left_out)]
-        for (a, b), (after, before, *skipped) in zip(texts, three.pairs.limits(left_out, grown), strict=True):
-            left = [t for k, t in enumerate(third) if after < k < before and k not in skipped]
+        third = [text for (text,) in three.key_texts(excluded)]
+        for (a, b), (after, before, *skipped) in zip(texts, three.pairs.key_limits(excluded, new_pairs), strict=True):
+            remaining = [t for k, t in enumerate(third) if after < k < before and k not in skipped]
             triples = [sorted((a, b, t)) for t in third]
-            places = {0: (1, 2), 1: (0, 2), 2: (0, 1)}[left_out]
-            wanted = [t for t, u in zip(third, triples, strict=True) if (u[places[0]], u[places[1]]) == (a, b)]
-            assert left == [t for t in wanted if t not in (a, b)]
+            places = {0: (1, 2), 1: (0, 2), 2: (0, 1)}[excluded]
+            expected = [t for t, u in zip(third, triples, strict=True) if (u[places[0]], u[places[1]]) == (a, b)]
+            assert remaining == [t for t in expected if t not in (a, b)]
 
 
 THREE = "c(n: Nation, m: Nation, s: Trait, t: Trait, u: Trait)"
@@ -188,19 +194,23 @@ THREE = "c(n: Nation, m: Nation, s: Trait, t: Trait, u: Trait)"
             "c(n: Nation, s: Trait, t: Trait, v: Verb, w: Verb)"
             " over trait(n, s) and trait(n, t) and verb(n, n, v) and verb(n, n, w) per s, t, v, w",
             "E391",
-            "joins 4 of them",
+            "joins 4 literals",
         ),
         (f"{THREE} over trait(n, s) and trait(n, t) and trait(m, u) per s, t", "E391", "one of the three has no key"),
-        (f"{THREE} where s <= t over trait(n, s) and trait(n, t) and trait(m, u) per s, t, u", "E391", "ties the keys"),
+        (
+            f"{THREE} where s <= t over trait(n, s) and trait(n, t) and trait(m, u) per s, t, u",
+            "E391",
+            "not a supported condition",
+        ),
         (
             "c(n: Nation, m: Nation, t: Trait, v: Verb, w: Verb)"
             " where v < w over verb(n, m, v) and verb(m, n, w) and trait(m, t) per v, w, t",
             "E393",
-            r"no two of their literals[\s\S]*such as verb\(n, m, v\) and verb\(m, n, w\)",
+            r"no two literals of the triples[\s\S]*such as verb\(n, m, v\) and verb\(m, n, w\)",
         ),
     ],
 )
-def test_what_are_no_triples(line, code, why):
+def test_invalid_triples_raise_error(line, code, why):
     text = (
         TEXT.split("candidates ")[0]
         + "candidates only(n: Nation, m: Nation, s: Trait, t: Trait) over trait(n, s) and trait(m, t) per s, t\n"

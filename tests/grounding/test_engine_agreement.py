@@ -1,4 +1,4 @@
-"""DuckDB, PostgreSQL and Spark give the same rows for the same plan."""
+"""DuckDB, PostgreSQL and Spark return the same rows for the same plan."""
 
 from contextlib import closing
 
@@ -45,11 +45,11 @@ template lonely(a: P) where not exists { L(q, a) and q.n == a.n } over a.c
 template formula(a: P, b: P) where L(a, b) over a.c == b.c and (a.n > b.n or exists { Cocited(a, b) }) => b.c == x
 template same(a: P, b: P) over Same(a, b), a.c by 1, a.r
 """
-"""A template of each kind."""
+"""Templates of every kind."""
 
 
 def web(pages, links, seed=0):
-    """Random tables for the model above."""
+    """Return random tables for the model above."""
     rng = np.random.default_rng(seed)
     ids = np.arange(pages)
     words = rng.integers(60, size=(pages, 8))
@@ -64,14 +64,14 @@ def web(pages, links, seed=0):
 
 
 def plans(text, data):
-    """The bound tables of a model, and the plan of each of its templates."""
+    """Return a bound model and the plan of each of its templates."""
     bound = bind(relcrf.parse(text).spec, relcrf.Dataset(data))
     create_relation_tables(bound)
-    facts = make_lowering_context(bound)
-    return bound, {t.name: lower_template(t, facts).plan for t in facts.spec.templates}
+    context = make_lowering_context(bound)
+    return bound, {t.name: lower_template(t, context).plan for t in context.spec.templates}
 
 
-def agree(first, second, plan):
+def assert_agree(first, second, plan):
     expected = checksum(first.rows(plan), plan.outputs)
     assert checksum(second.rows(plan), plan.outputs) == expected
     return expected
@@ -79,49 +79,49 @@ def agree(first, second, plan):
 
 @pytest.fixture(scope="session")
 def server(postgres):
-    """The URL of a database."""
+    """Return the URL of an empty database."""
     return postgres.new_database()
 
 
 @pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
 @pytest.mark.parametrize("part", PARTS)
-def test_every_part_of_the_language_on_postgres(server, data, part):
+def test_language_on_postgres(server, data, part):
     bound, found = plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*data))
     here = DuckDbEngine(bound.cursor)
     with closing(PostgresEngine(server, bound.cursor)) as there:
         for plan in found.values():
-            agree(here, there, plan)
+            assert_agree(here, there, plan)
 
 
-def all_agree(bound, found, there, least):
-    """Every plan has so many rows at least, and the same ones on both engines."""
+def assert_all_agree(bound, found, there, min_rows):
+    """Assert that every plan has the same rows on both engines, and at least `min_rows`."""
     here = DuckDbEngine(bound.cursor)
     with closing(there):
         for name, plan in found.items():
-            assert agree(here, there, plan)[0] >= least, name
+            assert assert_agree(here, there, plan)[0] >= min_rows, name
 
 
 def test_large_tables_on_postgres(server):
     bound, found = plans(WEB, web(2000, 8000))
-    all_agree(bound, found, PostgresEngine(server, bound.cursor), 100)
+    assert_all_agree(bound, found, PostgresEngine(server, bound.cursor), 100)
 
 
 @pytest.mark.slow
 def test_large_tables_on_spark(spark):
     bound, found = plans(WEB, web(2000, 8000))
-    all_agree(bound, found, SparkEngine(spark, bound.cursor), 100)
+    assert_all_agree(bound, found, SparkEngine(spark, bound.cursor), 100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
-def test_every_part_of_the_language_on_spark(spark, part):
-    """A third of what the others are asked, for a plan takes Spark a second."""
+def test_language_on_spark(spark, part):
+    """Run only every third plan, because each takes Spark a second."""
     bound, found = plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*DATA[1]))
     here = DuckDbEngine(bound.cursor)
     with closing(SparkEngine(spark, bound.cursor)) as there:
         for plan in list(found.values())[::3]:
-            agree(here, there, plan)
-    assert not list(bound.dataset.store.new_folder().parent.glob("spark-*")), "nothing is left"
+            assert_agree(here, there, plan)
+    assert not list(bound.dataset.store.new_folder().parent.glob("spark-*")), "the exchange folder is removed"
 
 
 @generated(20)
@@ -132,4 +132,4 @@ def test_random_models_on_postgres(server, data, bodies):
     here = DuckDbEngine(bound.cursor)
     with closing(PostgresEngine(server, bound.cursor)) as there:
         for plan in found.values():
-            agree(here, there, plan)
+            assert_agree(here, there, plan)

@@ -1,4 +1,4 @@
-"""Every function of the language has the same values on every engine, at the edges too."""
+"""Functions of the modelling language have the same values on every engine, including edge cases."""
 
 import datetime
 import itertools
@@ -7,8 +7,8 @@ import math
 import duckdb
 import numpy as np
 import pytest
-from evaluator import edits
-from tables import beside
+from evaluator import edit_distance
+from tables import cursor_factory
 
 import relcrf
 from relcrf.errors import UsageError
@@ -50,7 +50,7 @@ CONDITIONS = (
 
 @pytest.fixture(scope="module")
 def source():
-    """The coded table that binding would make, with values that no file can hold."""
+    """Return a connection with the coded table that binding would create, with values that files cannot contain."""
     connection = duckdb.connect()
     connection.execute(
         'CREATE TABLE "ent.E" (vid INTEGER, key BIGINT, "x.d" INTEGER, "x.s" VARCHAR, "x.t" VARCHAR, "x.x" DOUBLE, "x.y" DOUBLE, '
@@ -65,21 +65,21 @@ def source():
     return connection
 
 
-def plan_of(body):
+def make_plan(body):
     spec = relcrf.parse(f"{MODEL}\ntemplate t(a: E) {body}").spec
     return lower_template(spec.templates[0], LoweringContext(spec, {}, {("E", "v"): 3, ("E", "u"): 3})).plan
 
 
 def values(engine, plan):
-    """A plan's rows in order, a column for each output."""
+    """Return the rows of a plan in order, as a column for each output."""
     batches = list(engine.rows(plan))
     found = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
     order = np.argsort(found["v0"])
     return {name: column[order] for name, column in found.items()}
 
 
-def in_english(postgres):
-    """The URL of a database in which "b" comes before "B", and E with accent before F."""
+def create_english_database(postgres):
+    """Create a database whose collation sorts "b" before "B" and accented E before F; return its URL."""
     psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
         connection.execute("CREATE DATABASE english TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'")
@@ -89,16 +89,16 @@ def in_english(postgres):
 @pytest.fixture(scope="module", params=["postgres", pytest.param("spark", marks=pytest.mark.slow)])
 def engine(request, source):
     if request.param == "postgres":
-        engine = PostgresEngine(in_english(request.getfixturevalue("postgres")), beside(source))
+        engine = PostgresEngine(create_english_database(request.getfixturevalue("postgres")), cursor_factory(source))
     else:
-        engine = SparkEngine(request.getfixturevalue("spark"), beside(source))
+        engine = SparkEngine(request.getfixturevalue("spark"), cursor_factory(source))
     yield engine
     engine.close()
 
 
 def test_numbers(engine, source):
-    plan = plan_of(f"over a.d by {', '.join(FEATURES)}")
-    here, there = values(DuckDbEngine(beside(source)), plan), values(engine, plan)
+    plan = make_plan(f"over a.d by {', '.join(FEATURES)}")
+    here, there = values(DuckDbEngine(cursor_factory(source)), plan), values(engine, plan)
     assert len(here["v0"]) == ROWS and np.array_equal(here["v0"], there["v0"])
     names = [name for name, _, _ in plan.outputs if name.startswith("f")]
     assert len(names) == len(FEATURES) + 2
@@ -107,18 +107,18 @@ def test_numbers(engine, source):
 
 
 def test_conditions(engine, source):
-    plan = plan_of(f"over {' or '.join(f'a.d and ({c})' for c in CONDITIONS)}")
-    here, there = values(DuckDbEngine(beside(source)), plan), values(engine, plan)
+    plan = make_plan(f"over {' or '.join(f'a.d and ({c})' for c in CONDITIONS)}")
+    here, there = values(DuckDbEngine(cursor_factory(source)), plan), values(engine, plan)
     names = [name for name, _, _ in plan.outputs if name.startswith("e")]
     assert len(names) >= len(CONDITIONS)
     for name in names:
-        assert 0 < np.count_nonzero(here[name] == 1) < ROWS, f"{name} of {CONDITIONS} decides nothing"
+        assert 0 < np.count_nonzero(here[name] == 1) < ROWS, f"{name} of {CONDITIONS} is constant"
         assert np.array_equal(there[name], here[name]), f"{name} of {CONDITIONS}"
 
 
 def test_keys(engine, source):
-    plan = plan_of("where a.x > 0 and a.x == a.y over a.d per a.s, a.n, a.b")
-    here, there = values(DuckDbEngine(beside(source)), plan), values(engine, plan)
+    plan = make_plan("where a.x > 0 and a.x == a.y over a.d per a.s, a.n, a.b")
+    here, there = values(DuckDbEngine(cursor_factory(source)), plan), values(engine, plan)
     assert len(here["v0"]) >= 5
     for name, column in here.items():
         assert column.dtype == there[name].dtype and column.tolist() == there[name].tolist()
@@ -126,12 +126,12 @@ def test_keys(engine, source):
 
 def test_no_rows(engine):
     for body in ("where a.x > 1 and a.x < 1 over a.d", "where a.x > 1 and a.x < 1 over a.d per a.s"):
-        assert list(engine.rows(plan_of(body))) == []
+        assert list(engine.rows(make_plan(body))) == []
 
 
-def test_texts_are_letters_and_not_bytes(source):
+def test_text_functions_compare_letters_not_bytes(source):
     measures = "levenshtein(a.s, a.t), jaccard(a.s, a.t), length(a.s), jaro_winkler(a.s, a.t)"
-    found = values(DuckDbEngine(beside(source)), plan_of(f"over a.d by {measures}"))
+    found = values(DuckDbEngine(cursor_factory(source)), make_plan(f"over a.d by {measures}"))
     for r, (s, t) in enumerate(itertools.product(TEXTS, TEXTS)):
         if s is None or t is None:
             assert [found[f"f{k}"][r] for k in (0, 1, 3)] == [0.0, 0.0, 0.0]
@@ -139,15 +139,15 @@ def test_texts_are_letters_and_not_bytes(source):
         jaccard = len(set(s) & set(t)) / len(set(s) | set(t)) if s and t else 0.0
         assert (found["f1"][r], found["f2"][r]) == (pytest.approx(jaccard), len(s))
         if len(s + t) < 100:
-            assert found["f0"][r] == edits(s, t), (s, t)
+            assert found["f0"][r] == edit_distance(s, t), (s, t)
     pair = list(itertools.product(TEXTS, TEXTS)).index(("🦆a", "🦅a"))
     assert found["f3"][pair] == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
 
 
 @pytest.mark.parametrize("name", ["jaro_winkler"])
-def test_what_an_engine_lacks_is_refused(engine, name):
+def test_unsupported_function_raises_e370(engine, name):
     with pytest.raises(UsageError) as caught:
-        list(engine.rows(plan_of(f"over a.d by {name}(a.s, a.t)")))
+        list(engine.rows(make_plan(f"over a.d by {name}(a.s, a.t)")))
     (problem,) = caught.value.diagnostics
     assert problem.code == "E370" and engine.name in problem.message and name in problem.message
-    assert list(engine.rows(plan_of("over a.d"))), "the engine goes on"
+    assert list(engine.rows(make_plan("over a.d"))), "the engine remains usable"

@@ -1,4 +1,4 @@
-"""Engines give the rows of a plan, all of them, in the promised types."""
+"""Engines return all rows of a plan in the documented types, and report errors as diagnostics."""
 
 import tempfile
 from contextlib import closing
@@ -6,7 +6,7 @@ from contextlib import closing
 import duckdb
 import numpy as np
 import pytest
-from tables import beside
+from tables import cursor_factory
 
 from relcrf.errors import DataError
 from relcrf.grounding.engines.duckdb import DuckDbEngine
@@ -27,7 +27,7 @@ def connection():
     return connection
 
 
-def plan_of(*outputs, filters=(), distinct=False):
+def make_plan(*outputs, filters=(), distinct=False):
     column = Column("t0", "vid")
     return Plan((Scan("ent.E", "t0"),), (), filters, (("a", column),), distinct, outputs)
 
@@ -42,9 +42,9 @@ OUTPUTS = (
 
 
 @pytest.mark.parametrize("distinct", [False, True])
-def test_types_missing_values_and_batches(connection, distinct):
-    batches = list(DuckDbEngine(beside(connection)).rows(plan_of(*OUTPUTS, distinct=distinct)))
-    if duckdb.__version__ >= "2":  # before it a batch may have a million rows
+def test_types_missing_values_and_batch_sizes(connection, distinct):
+    batches = list(DuckDbEngine(cursor_factory(connection)).rows(make_plan(*OUTPUTS, distinct=distinct)))
+    if duckdb.__version__ >= "2":  # batches of earlier versions may have a million rows
         assert len(batches) > 1 and max(len(b["v0"]) for b in batches) < 200_000
     assert [(n, c.dtype) for n, c in batches[0].items()] == [
         ("v0", np.int32), ("e0", np.int32), ("f0", np.float64), ("k0", np.int64), ("k1", object),
@@ -62,51 +62,51 @@ def test_types_missing_values_and_batches(connection, distinct):
 
 def test_no_rows(connection):
     nothing = Compare("<", Column("t0", "vid"), Constant(0))
-    assert list(DuckDbEngine(beside(connection)).rows(plan_of(*OUTPUTS, filters=(nothing,)))) == []
+    assert list(DuckDbEngine(cursor_factory(connection)).rows(make_plan(*OUTPUTS, filters=(nothing,)))) == []
 
 
-def test_the_connection_is_free_while_rows_are_read(connection):
-    rows = DuckDbEngine(beside(connection)).rows(plan_of(*OUTPUTS))
+def test_connection_is_usable_while_rows_are_read(connection):
+    rows = DuckDbEngine(cursor_factory(connection)).rows(make_plan(*OUTPUTS))
     first = next(rows)
-    kept = first["v0"].copy()
+    copy = first["v0"].copy()
     assert connection.execute('SELECT count(*) FROM "ent.E"').fetchall() == [(300_000,)]
     rest = list(rows)
-    assert np.array_equal(first["v0"], kept), "a later batch overwrites no earlier one"
-    assert len(kept) + sum(len(b["v0"]) for b in rest) == 300_000
+    assert np.array_equal(first["v0"], copy), "later batches do not overwrite earlier ones"
+    assert len(copy) + sum(len(b["v0"]) for b in rest) == 300_000
 
 
-def test_rows_can_be_left_unread(connection):
-    rows = DuckDbEngine(beside(connection)).rows(plan_of(*OUTPUTS))
+def test_unread_rows_can_be_closed(connection):
+    rows = DuckDbEngine(cursor_factory(connection)).rows(make_plan(*OUTPUTS))
     next(rows)
     rows.close()
     connection.execute('DROP TABLE "ent.E"')
 
 
-def test_postgres_gives_the_same_batches(connection, postgres):
-    """By columns of one width, and row by row where there is text."""
+def test_postgres_returns_same_batches(connection, postgres):
+    """Rows are read in binary at fixed width, or one by one if there are text columns."""
     for outputs in (OUTPUTS, OUTPUTS[:4]):
-        plan = plan_of(*outputs)
-        with closing(PostgresEngine(postgres.new_database(), beside(connection))) as engine:
+        plan = make_plan(*outputs)
+        with closing(PostgresEngine(postgres.new_database(), cursor_factory(connection))) as engine:
             batches = list(engine.rows(plan))
-        expected = list(DuckDbEngine(beside(connection)).rows(plan))
+        expected = list(DuckDbEngine(cursor_factory(connection)).rows(plan))
         assert len(batches) == 3 and all(batch["v0"].dtype == np.int32 for batch in batches)
         for name, _, _ in outputs:
-            column, wanted = (np.concatenate([b[name] for b in found]) for found in (batches, expected))
-            assert column.dtype == wanted.dtype and np.array_equal(column, wanted)
+            column, expected_column = (np.concatenate([b[name] for b in found]) for found in (batches, expected))
+            assert column.dtype == expected_column.dtype and np.array_equal(column, expected_column)
 
 
-def test_postgres_goes_on_after_rows_left_unread_and_leaves_nothing(connection, postgres):
+def test_postgres_is_usable_after_unread_rows_and_leaves_no_tables(connection, postgres):
     url = postgres.new_database()
-    with closing(PostgresEngine(url, beside(connection))) as engine:
+    with closing(PostgresEngine(url, cursor_factory(connection))) as engine:
         for _ in range(2):
-            rows = engine.rows(plan_of(*OUTPUTS))
+            rows = engine.rows(make_plan(*OUTPUTS))
             next(rows)
             rows.close()
-        assert sum(len(batch["v0"]) for batch in engine.rows(plan_of(*OUTPUTS))) == 300_000
+        assert sum(len(batch["v0"]) for batch in engine.rows(make_plan(*OUTPUTS))) == 300_000
     psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(url) as other:
-        kept = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace OR relname ~ '^t[0-9]+$'"
-        assert other.execute(kept).fetchone() == (0,)
+        query = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace OR relname ~ '^t[0-9]+$'"
+        assert other.execute(query).fetchone() == (0,)
 
 
 def find_problem(call):
@@ -117,30 +117,30 @@ def find_problem(call):
     return problem
 
 
-def test_a_server_that_does_not_answer_is_a_diagnostic(connection):
-    problem = find_problem(lambda: PostgresEngine("postgresql://nobody@127.0.0.1:1/none", beside(connection)))
+def test_unreachable_server_raises_e371(connection):
+    problem = find_problem(lambda: PostgresEngine("postgresql://nobody@127.0.0.1:1/none", cursor_factory(connection)))
     assert "postgres" in problem.message and "refused" in problem.notes[0]
 
 
-def test_a_database_that_is_not_utf8_is_a_diagnostic(connection, postgres):
+def test_non_utf8_database_raises_e371(connection, postgres):
     psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(postgres.url(), autocommit=True) as other:
         other.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
-    assert "LATIN1" in find_problem(lambda: PostgresEngine(postgres.url("latin"), beside(connection))).message
+    assert "LATIN1" in find_problem(lambda: PostgresEngine(postgres.url("latin"), cursor_factory(connection))).message
 
 
-def test_what_the_server_refuses_is_a_diagnostic(connection, postgres):
+def test_postgres_error_raises_e371(connection, postgres):
     connection.execute("""UPDATE "ent.E" SET "x.s" = chr(0)""")
-    with closing(PostgresEngine(postgres.new_database(), beside(connection))) as engine:
-        assert "0x00" in find_problem(lambda: list(engine.rows(plan_of(*OUTPUTS)))).notes[0]
+    with closing(PostgresEngine(postgres.new_database(), cursor_factory(connection))) as engine:
+        assert "0x00" in find_problem(lambda: list(engine.rows(make_plan(*OUTPUTS)))).notes[0]
 
 
 @pytest.mark.slow
-def test_what_spark_refuses_is_a_diagnostic(connection, spark, tmp_path, monkeypatch):
+def test_spark_error_raises_e371(connection, spark, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with closing(SparkEngine(spark, beside(connection))) as engine:
-        wrong = Compare("==", Column("t0", "vid"), Call("date", (Constant("no date"),)))
-        problem = find_problem(lambda: list(engine.rows(plan_of(*OUTPUTS, filters=(wrong,)))))
+    with closing(SparkEngine(spark, cursor_factory(connection))) as engine:
+        wrong = Compare("==", Column("t0", "vid"), Call("date", (Constant("not a date"),)))
+        problem = find_problem(lambda: list(engine.rows(make_plan(*OUTPUTS, filters=(wrong,)))))
         assert "spark" in problem.message and problem.notes
-        assert sum(len(batch["v0"]) for batch in engine.rows(plan_of(*OUTPUTS))) == 300_000
-    assert list(tmp_path.iterdir()) == [], "nothing is left"
+        assert sum(len(batch["v0"]) for batch in engine.rows(make_plan(*OUTPUTS))) == 300_000
+    assert list(tmp_path.iterdir()) == [], "the exchange folder is removed"

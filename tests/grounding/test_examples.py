@@ -1,4 +1,4 @@
-"""Small models whose ground graphs were worked out by hand."""
+"""Small models with ground graphs computed by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ relation Link(source: Page, target: Page)
 TABLES = {
     "page": pd.DataFrame(
         {
-            "id": [10, 2, 30, 4],  # as numbers: 2, 4, 10, 30 are variables 0, 1, 2, 3
+            "id": [10, 2, 30, 4],  # sorted as numbers: 2, 4, 10, 30 are variables 0, 1, 2, 3
             "category": ["course", None, "student", "faculty"],
             "length": [1.0, math.e, None, -1.0],
             "school": ["mit", "cmu", "mit", None],
@@ -55,7 +55,7 @@ def scopes(grounding, template=0):
 
 
 def rows(grounding, template=0):
-    """Each factor's non-zero features by the keys of `per` and the spelling in `by`."""
+    """Return the non-zero features of each factor by key of `per` and text in `by`."""
     group, info = grounding.graph.groups[template], grounding.templates[template]
     return {
         tuple(int(v[k]) for v in group.scope): {info.feature_name(f): x for f, x in group.features.row(k)}
@@ -63,7 +63,7 @@ def rows(grounding, template=0):
     }
 
 
-def test_labels_are_states_in_the_order_of_the_keys():
+def test_states_are_in_order_of_keys():
     found = ground("template prior(p: Page) over p.category")
     assert [found.variable_name(k) for k in range(4)] == [f"Page({k}).category" for k in (2, 4, 10, 30)]
     assert found.states.tolist() == [-1, 1, 0, 2]
@@ -72,7 +72,7 @@ def test_labels_are_states_in_the_order_of_the_keys():
     assert found.graph.layout.size == 3
 
 
-def test_words_are_weights_for_each_word():
+def test_keyed_bag_has_weights_for_each_word():
     text = "template word(p: Page, w: Word) where w in p.words over p.category per w"
     one = ("1",)
     assert rows(ground(text)) == {
@@ -84,7 +84,7 @@ def test_words_are_weights_for_each_word():
     assert ground(text).templates[0].bindings == 4
 
 
-def test_a_bag_as_features_counts():
+def test_bag_feature_has_counts():
     found = ground("template word(p: Page) over p.category by p.words")
     group, info = found.graph.groups[0], found.templates[0]
     counted = {int(v): sorted(x for _, x in group.features.row(k)) for k, v in enumerate(group.scope[0])}
@@ -93,18 +93,18 @@ def test_a_bag_as_features_counts():
     assert found.graph.layout.size == 9
 
 
-def test_links_are_a_set_and_a_link_to_itself_counts():
+def test_duplicate_links_count_once_and_self_links_are_included():
     found = ground("template linked(a: Page, b: Page) where Link(a, b) over a.category, b.category")
     assert scopes(found) == [(2, 0), (2, 1), (2, 2), (3, 0)]
     assert found.graph.layout.size == 9
 
 
-def test_distinct_binders_must_be_asked_for():
+def test_distinct_binders_need_a_condition():
     found = ground("template linked(a: Page, b: Page) where Link(a, b) and a != b over a.category, b.category")
     assert scopes(found) == [(2, 0), (2, 1), (3, 0)]
 
 
-def test_pages_cited_by_the_same_page_are_one_pair():
+def test_pages_cited_by_same_pages_are_one_pair():
     schema = PAGES + "derive Cocited(a: Page, b: Page) where Link(p, a) and Link(p, b) and a < b\n"
     text = "template cocited(a: Page, b: Page) where Cocited(a, b) over a.category == b.category by 1, a.length"
     found = ground(text, schema)
@@ -118,7 +118,7 @@ def test_pages_cited_by_the_same_page_are_one_pair():
     assert found.graph.layout.size == 2
 
 
-def test_an_existential_name_adds_no_factor():
+def test_existential_name_does_not_multiply_factors():
     text = "template twice(a: Page) where Link(p, a) over a.category"
     assert scopes(ground(text)) == [(0,), (1,), (2,)]  # 2 is cited by two pages
     assert ground(text).templates[0].bindings == 3
@@ -127,25 +127,25 @@ def test_an_existential_name_adds_no_factor():
     assert rows(ground(bound)) == {(0,): {((), "1"): 2.0}, (1,): {((), "1"): 1.0}, (2,): {((), "1"): 1.0}}
 
 
-def test_weights_for_each_school_and_none_where_it_is_missing():
+def test_binding_with_missing_key_has_no_factor():
     found = ground("template school(p: Page) over p.category per p.school")
     assert rows(found) == {(0,): {(("cmu",), "1"): 1.0}, (2,): {(("mit",), "1"): 1.0}, (3,): {(("mit",), "1"): 1.0}}
     assert found.graph.layout.size == 6
 
 
 def test_missing_evidence():
-    def kept(condition):
+    def satisfying(condition):
         return [v for (v,) in scopes(ground(f"template t(p: Page) where {condition} over p.category"))]
 
     # lengths of the variables: e, -1, 1, missing
-    assert kept("p.length > 0") == [0, 2]
-    assert kept("not p.length > 0") == [1, 3]
-    assert kept("p.length != 7") == [0, 1, 2]
-    assert kept("log(p.length) <= 1") == [0, 2]  # the logarithm of -1 is missing
-    assert kept("not log(p.length) <= 5") == [1, 3]
-    assert kept('p.length > 0 => p.school == "mit"') == [1, 2, 3]
-    assert kept("1 / (p.length - 1) < 100") == [0, 1]
-    assert kept("p.length == p.length") == [0, 1, 2]
+    assert satisfying("p.length > 0") == [0, 2]
+    assert satisfying("not p.length > 0") == [1, 3]
+    assert satisfying("p.length != 7") == [0, 1, 2]
+    assert satisfying("log(p.length) <= 1") == [0, 2]  # the logarithm of -1 is missing
+    assert satisfying("not log(p.length) <= 5") == [1, 3]
+    assert satisfying('p.length > 0 => p.school == "mit"') == [1, 2, 3]
+    assert satisfying("1 / (p.length - 1) < 100") == [0, 1]
+    assert satisfying("p.length == p.length") == [0, 1, 2]
 
 
 def test_missing_features_are_zero():
@@ -162,7 +162,7 @@ def test_missing_features_are_zero():
     }
 
 
-def test_a_vector_is_a_feature_for_each_component():
+def test_vector_has_a_feature_for_each_component():
     found = ground("template t(a: Page, b: Page) where Link(a, b) and a != b over a.category, b.category by b.v, 1")
     group = found.graph.groups[0]
     by_scope = {tuple(int(v[k]) for v in group.scope): dict(group.features.row(k)) for k in range(3)}
@@ -173,10 +173,10 @@ def test_a_vector_is_a_feature_for_each_component():
 @pytest.mark.parametrize(
     ("nearest", "pairs"),
     [
-        # places on a line: a 0, b 1, c -1, d 3; both b and c are 1 from a
+        # points on a line: a 0, b 1, c -1, d 3; the distance of a to b and to c is 1
         ("nearest 1 by distance", [("a", "b"), ("b", "a"), ("c", "a"), ("d", "b")]),
         ("nearest 1 by dot", [("a", "b"), ("b", "d"), ("c", "a"), ("d", "b")]),
-        # a has length 0: its cosine with any is 0
+        # a has norm 0: its cosine with any vector is 0
         ("nearest 1 by cosine", [("a", "b"), ("b", "d"), ("c", "a"), ("d", "b")]),
         (
             "nearest 2 by distance",
@@ -185,7 +185,7 @@ def test_a_vector_is_a_feature_for_each_component():
         ("nearest 9 by distance", [(x, y) for x in "abcd" for y in "abcd" if x != y]),
     ],
 )
-def test_nearest_takes_the_lower_key_of_two_that_are_equally_near(nearest, pairs):
+def test_nearest_breaks_ties_by_lower_key(nearest, pairs):
     schema = f"""
     entity Thing {{ predict red : bool  v : vector }}
     derive Near(x: Thing, y: Thing) = {nearest}(x.v, y.v)
@@ -198,7 +198,7 @@ def test_nearest_takes_the_lower_key_of_two_that_are_equally_near(nearest, pairs
     assert found.states.tolist() == [-1, -1, 0, 1]
 
 
-def test_a_formula_is_one_pattern():
+def test_formula_has_one_pattern():
     schema = "domain Level = 1..3\nentity Page { predict level : Level  predict spam : bool }\n"
     table = {"page": pd.DataFrame({"id": ["x", "y"], "level": [3, None], "spam": [None, False]})}
     found = ground("template t(p: Page) over p.spam => p.level <= 2", schema, table)
@@ -209,7 +209,7 @@ def test_a_formula_is_one_pattern():
     assert np.array(found.graph.cardinality).tolist() == [3, 3, 2, 2]
 
 
-def test_the_order_of_conjuncts_does_not_matter():
+def test_order_of_conjuncts_does_not_matter():
     model = """
     entity E { predict s : bool  length : real }
     relation Link(a: E, b: E)

@@ -1,4 +1,4 @@
-"""Gates: their features are what plain loops say, in the order of the factors, from every engine and after every detour."""
+"""Gates: features equal those of the reference implementation, in the order of the factors, for every engine, cache and file."""
 
 import json
 import re
@@ -34,38 +34,38 @@ def gated(text, source, **options):
 
 
 def by_template(grounding):
-    """For each template with features of its own gates, its groups with these."""
+    """Return, for each template with declared gate features, its groups with these features."""
     found = {}
     for number, gates in grounding.gates.groups.items():
         group, info = grounding.graph.groups[number], grounding.gate_templates[gates.block]
         weights = grounding.gates.layout.blocks[gates.block]
         assert info.name == weights.name and weights.size % len(info.features) == 0
-        if gates.by is not None:
-            assert (gates.by.n_rows, 1 + gates.by.n_features) == (group.n_factors, len(info.features))
-            found.setdefault(grounding.group_names[number], []).append((group, gates.by, info))
+        if gates.features is not None:
+            assert (gates.features.n_rows, 1 + gates.features.n_features) == (group.n_factors, len(info.features))
+            found.setdefault(grounding.group_names[number], []).append((group, gates.features, info))
     return found
 
 
 def entries(features, info, factor):
-    """The features of one gate that are not 0, by the value of a bag, or by their place."""
+    """Return the non-zero features of one gate, by the value of a bag or by index."""
     names = info.features[1:]
     return {
-        ((names[k].split(" in ")[0],), 0) if info.grows else ((), k): value
+        ((names[k].split(" in ")[0],), 0) if info.is_extensible else ((), k): value
         for k, value in features.row(factor)
         if value
     }
 
 
-# What plain loops say
+# Comparison with the reference implementation
 
 
 def names(text):
-    """The names of one letter in a text, attributes left out."""
+    """Return the one-letter names in a text, without attributes."""
     return set(re.findall(r"(?<![.\w])[a-z]\b", text))
 
 
 def choices(declaration):
-    """What a gate on one of the random templates and rules may look at."""
+    """Return possible features of a gate on a random template or rule."""
     header = re.match(r"template \w+\((.*?)\)", declaration)
     if header is None:
         return ["1", "x.r", "-x.n", "count { q where R(x, q) }"] if re.search(r"\bx\b", declaration) else ["1"]
@@ -74,7 +74,7 @@ def choices(declaration):
         return ["1", "f.r"]
     others = [f"{name}.r" for name, sort in binders.items() if sort == "F"]
     numbers = ["1", *OF_A, *others, *(NUMBERS if binders.get("b") == "E" else [])]
-    # A figure binds names of its own: none that the template has bound.
+    # An aggregate binds further names, which must differ from those of the template.
     taken = names(declaration) - {"a", "b"}
     numbers = [number for number in numbers if "{" not in number or not names(number) & taken]
     return [*numbers, "a.w", "a.w"] if len(binders) == 1 else numbers
@@ -82,7 +82,7 @@ def choices(declaration):
 
 @st.composite
 def gated_templates(draw):
-    """Random templates and rules, each with a gate."""
+    """Generate random templates and rules, each with a gate."""
     found = []
     for k in range(draw(st.integers(1, 3))):
         for text in draw(templates()):
@@ -100,7 +100,7 @@ def rounded(features):
 
 
 def compare(data, declarations):
-    """A ground graph and its gates with what plain loops say of each binding."""
+    """Compare a ground graph and its gates with the reference implementation, binding by binding."""
     spec = relcrf.parse(DECLARATIONS + "\n".join(dict.fromkeys(declarations))).spec
     naive = naive_model(spec, *data)
     if not naive.domains["W"]:
@@ -111,7 +111,7 @@ def compare(data, declarations):
         declared = next(d for d in (*spec.templates, *spec.rules) if d.name == gate.template)
         expected = list(naive.bound_factors(declared))
         if not expected or len(expected[0][1][0]) != 2:
-            assert not expected or gate.template not in found, "only factors over two variables have gates"
+            assert not expected or gate.template not in found, "factors with gates have two variables"
             continue
         assert joint(grounding, found[gate.template]) == Counter(
             (scope, pattern, rounded({(keys, d): value for d, value in enumerate(features)}),
@@ -121,7 +121,7 @@ def compare(data, declarations):
 
 
 def joint(grounding, groups):
-    """Every factor with its features and those of its gate."""
+    """Count every factor with its features and those of its gate."""
     found = Counter()
     for group, features, info in groups:
         factors = engine_factors(grounding, group, grounding.templates[group.block])
@@ -132,12 +132,12 @@ def joint(grounding, groups):
 
 @generated(20)
 @given(tables(), gated_templates())
-def test_gates_are_what_the_model_means(data, declarations):
+def test_random_gates_equal_reference(data, declarations):
     compare(data, declarations)
 
 
 @pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
-def test_a_gate_looks_at_all_that_features_look_at(data):
+def test_gates_accept_all_numeric_features(data):
     shapes = [
         "R(a, b) over a.d, b.d",
         "R(a, b) over a.d == a.o by a.r",
@@ -149,7 +149,7 @@ def test_a_gate_looks_at_all_that_features_look_at(data):
 
 @pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
 @pytest.mark.parametrize("part", PARTS)
-def test_every_kind_of_factor_has_gates(data, part):
+def test_gates_on_every_kind_of_factor(data, part):
     texts = [re.sub(r"^(rule(?: hard)?):", rf"\1 r{k}:", text) for k, text in enumerate(PARTS[part])]
     gates = []
     for text in texts:
@@ -160,7 +160,7 @@ def test_every_kind_of_factor_has_gates(data, part):
 
 
 @pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
-def test_gates_leave_the_graph_as_it_is(data):
+def test_reading_gates_does_not_change_graph(data):
     texts = [*PARTS["singles"][:9], *(text for part in ("overs", "ties", "numbers") for text in PARTS[part])]
     texts = [re.sub(r"\bt(\d+)", rf"t{k}_\1", text, count=1) for k, text in enumerate(texts)]
     gates = [f"gate {re.match('template (.*?)[(]', t)[1]} by {choices(t)[-1]}" for t in texts]
@@ -170,7 +170,7 @@ def test_gates_leave_the_graph_as_it_is(data):
     assert_equal_groundings(read, unread)
 
 
-# By hand
+# Examples computed by hand
 
 WEB = """
 domain C = { x, y }
@@ -192,14 +192,14 @@ TABLES = {
 }  # fmt: skip
 
 
-def of(gate, tables=TABLES):
-    """The features of the only gate that has any, and what its weights mean."""
+def ground_gate(gate, tables=TABLES):
+    """Return the features of the only gate with declared features, and the description of its weights."""
     ((found,),) = by_template(gated(WEB + gate, tables)).values()
     return found[1:]
 
 
-def test_numbers_stand_as_columns():
-    features, info = of("gate linked by 1, L(a, b).score, -a.n, b.v, count { q where L(q, b) }")
+def test_numeric_features_are_columns():
+    features, info = ground_gate("gate linked by 1, L(a, b).score, -a.n, b.v, count { q where L(q, b) }")
     assert info.features == ("base", "1", "L(a, b).score", "-a.n", "b.v[0]", "b.v[1]", "count { q where L(q, b) }")
     assert (info.name, info.patterns, info.keys, info.bindings) == ("linked by linked", ("open",), None, 3)
     expected = [[1, 1.5, -1, 0, 1, 1], [1, 0, -1, 3, 4, 2], [1, 4, -2, 3, 4, 2]]
@@ -207,34 +207,34 @@ def test_numbers_stand_as_columns():
     assert features.values.tolist() == expected
 
 
-def test_nothing_is_stored_of_the_constant():
-    features, info = of("gate linked by 1")
+def test_constant_feature_is_not_stored():
+    features, info = ground_gate("gate linked by 1")
     assert features == Ones(3)
     assert info.features == ("base", "1")
 
 
-def test_a_bag_has_a_weight_for_each_value():
-    features, info = of("gate both by p.w")
+def test_bag_feature_has_weight_for_each_value():
+    features, info = ground_gate("gate both by p.w")
     assert isinstance(features, Sparse)
-    assert info.features == ("base", "u in p.w", "v in p.w", "z in p.w") and info.grows
+    assert info.features == ("base", "u in p.w", "v in p.w", "z in p.w") and info.is_extensible
     assert [features.row(n) for n in range(3)] == [[(0, 2), (1, 1)], [], [(0, 1), (2, 1)]]
 
 
-def test_factors_over_one_variable_have_no_gates():
+def test_unary_factors_have_no_gates():
     for gate in ("near by 1, q.n", "words by 1, p.n", "words by p.w", "prior by p.w"):
         grounding = gated(f"{WEB}gate {gate}", TABLES)
         assert by_template(grounding) == {}
         assert {grounding.group_names[number] for number in grounding.gates.groups} == {"both", "linked"}
 
 
-def test_other_factors_have_gates_by_statuses():
+def test_other_factors_have_status_gates():
     grounding = gated(WEB + "gate linked by a.n", TABLES)
     both, linked = grounding.gate_templates
     assert (both.name, linked.name) == ("both", "linked by linked")
-    assert both.features[:5] == ("base", "x, false", "x, true", "x, asked", "x, hidden") and len(both.features) == 17
+    assert both.features[:5] == ("base", "x, false", "x, true", "x, query", "x, hidden") and len(both.features) == 17
 
 
-def test_templates_that_share_weights_have_gates_of_their_own():
+def test_templates_that_share_weights_have_separate_gates():
     text = (
         WEB
         + "template back(a: P, b: P) where L(b, a) over a.c, b.c weights linked\ngate back by a.n\ngate linked by b.n, 1"
@@ -246,32 +246,32 @@ def test_templates_that_share_weights_have_gates_of_their_own():
     assert [info.name for info in grounding.gate_templates] == ["both", "linked by linked", "linked by back"]
 
 
-def test_of_an_empty_table():
+def test_gates_of_empty_tables():
     tables = {**TABLES, "l": TABLES["l"].iloc[:0]}
-    assert of("gate linked by 1, a.n", tables)[0].values.shape == (0, 2)
-    assert of("gate linked by 1", tables)[0] == Ones(0)
+    assert ground_gate("gate linked by 1, a.n", tables)[0].values.shape == (0, 2)
+    assert ground_gate("gate linked by 1", tables)[0] == Ones(0)
     tables = {**TABLES, "p": TABLES["p"].iloc[1:2], "l": tables["l"]}
-    features, info = of("gate both by p.w", tables)
+    features, info = ground_gate("gate both by p.w", tables)
     assert (features.n_rows, features.n_features, info.features) == (1, 0, ("base",))
 
 
-# What is not grounded
+# Notes and errors
 
 
 def notes(grounding):
     return [note for note in grounding.bound.notes if "gates of" in note]
 
 
-def test_who_learns_gates_is_noted():
+def test_note_names_backend_that_learns_gates():
     text = WEB + "gate linked by a.n\ngate near by p.n"
-    assert notes(gated(text, TABLES)) == ["gates of linked, near: learned by backend gated alone"]
+    assert notes(gated(text, TABLES)) == ["gates of linked, near: learned by backend gated only"]
     assert notes(gated(WEB, TABLES)) == []
 
 
 def test_candidates_have_no_gates():
     pairs = "candidates pairs(p: P, v: W, w: W) where v < w over p.c == x and p.s per v, w\n"
     grounding = gated(WEB + pairs + "gate pairs by p.n", TABLES)
-    assert notes(grounding) == ["gates of pairs: left out, for candidates have none"]
+    assert notes(grounding) == ["gates of pairs: ignored because candidates have no gates"]
     assert by_template(grounding) == {}
 
 
@@ -287,14 +287,14 @@ def test_candidates_have_no_gates():
         ("gate linked by a.n > 1", "E130"),
     ],
 )
-def test_what_a_gate_cannot_look_at(gate, code):
+def test_invalid_gate_features_raise_error(gate, code):
     with pytest.raises(ModelError) as raised:
         relcrf.parse(WEB + gate)
     assert [d.code for d in raised.value.diagnostics if d.is_error] == [code]
 
 
 @pytest.mark.parametrize("own", ["per p.n by 1, p.r", "by p.w"])
-def test_a_gate_may_be_a_bag_whatever_its_template_has(own):
+def test_bag_gate_on_templates_with_other_features(own):
     text = WEB + f"template keyed(p: P) over p.s, p.c {own}\ngate keyed by p.w"
     ((_, features, _),) = by_template(gated(text, TABLES))["keyed"]
     rows = [[(0, 2), (1, 1)], [], [(0, 1), (2, 1)]]
@@ -302,16 +302,16 @@ def test_a_gate_may_be_a_bag_whatever_its_template_has(own):
     assert [features.row(n) for n in range(features.n_rows)] == expected
 
 
-def test_an_infinite_feature_of_a_gate():
+def test_infinite_gate_feature_raises_e222():
     tables = {**TABLES, "p": TABLES["p"].assign(n=[1, 2, 1000])}
     with pytest.raises(DataError) as raised:
-        of("gate linked by exp(b.n)", tables)
+        ground_gate("gate linked by exp(b.n)", tables)
     (diagnostic,) = raised.value.diagnostics
     assert diagnostic.code == "E222"
     assert "the feature 'exp(b.n)' of the gate of 'linked'" in diagnostic.message
 
 
-# Detours
+# Cached gates
 
 
 def assert_equal_gates(found, expected, same=same_array):
@@ -320,13 +320,13 @@ def assert_equal_gates(found, expected, same=same_array):
     assert found.gates.groups.keys() == expected.gates.groups.keys()
     for number, one in found.gates.groups.items():
         other = expected.gates.groups[number]
-        assert (one.block, type(one.by)) == (other.block, type(other.by))
+        assert (one.block, type(one.features)) == (other.block, type(other.features))
         for a, b in zip(arrays(one), arrays(other), strict=True):
             same(a, b)
 
 
 def arrays(gates):
-    return () if gates.by is None else gates.by.arrays()
+    return () if gates.features is None else gates.features.arrays()
 
 
 TIED = WEB + "template tied(p: P) over p.c, p.s\n"
@@ -338,40 +338,40 @@ gate linked by 1, L(a, b).score, count { w where w in a.w and w in b.w }
 """
 
 
-def test_kept_gates_are_those_that_were_made(tmp_path):
+def test_cached_gates_equal_grounded_ones(tmp_path):
     text = TIED + GATED
     expected = gated(text, TABLES)
-    made, found = BlockCache(tmp_path), BlockCache(tmp_path)
-    for store in (made, found):
-        grounding = gated(text, TABLES, saved=store)
+    first, second = BlockCache(tmp_path), BlockCache(tmp_path)
+    for cache in (first, second):
+        grounding = gated(text, TABLES, cache=cache)
         assert_equal_groundings(grounding, expected)
         assert_equal_gates(grounding, expected)
     templates, gates = ["prior", "words", "both", "linked", "near", "tied"], ["gate tied", "gate both", "gate linked"]
-    assert made.misses == found.hits == [*templates, *gates]
-    assert made.hits == found.misses == []
+    assert first.misses == second.hits == [*templates, *gates]
+    assert first.hits == second.misses == []
 
 
-def again(folder, text, tables=TABLES):
-    """The blocks that are made although others were cached."""
-    store = BlockCache(folder)
-    assert gated(text, tables, saved=store).gates.groups
-    return store.misses
+def cache_misses(folder, text, tables=TABLES):
+    """Return the names of the blocks that are not in the cache."""
+    cache = BlockCache(folder)
+    assert gated(text, tables, cache=cache).gates.groups
+    return cache.misses
 
 
-def test_the_features_of_a_gate_are_made_anew_where_it_is_another(tmp_path):
+def test_changed_gate_invalidates_its_block_only(tmp_path):
     text = TIED + GATED
-    assert len(again(tmp_path, text)) == 9
-    assert again(tmp_path, text.replace("by 1, L(a, b).score", "by L(a, b).score")) == ["gate linked"]
-    assert again(tmp_path, text.replace("by p.v", "by p.v, 1")) == ["gate both"]
-    assert again(tmp_path, text.replace("tied(p: P) over p.c, p.s", "tied(p: P) over p.s, p.c")) == [
+    assert len(cache_misses(tmp_path, text)) == 9
+    assert cache_misses(tmp_path, text.replace("by 1, L(a, b).score", "by L(a, b).score")) == ["gate linked"]
+    assert cache_misses(tmp_path, text.replace("by p.v", "by p.v, 1")) == ["gate both"]
+    assert cache_misses(tmp_path, text.replace("tied(p: P) over p.c, p.s", "tied(p: P) over p.s, p.c")) == [
         "tied",
         "gate tied",
     ]
-    assert again(tmp_path, TIED) == []
+    assert cache_misses(tmp_path, TIED) == []
 
 
 @pytest.mark.parametrize(
-    ("table", "rows", "made"),
+    ("table", "rows", "misses"),
     [
         (
             "p",
@@ -381,26 +381,26 @@ def test_the_features_of_a_gate_are_made_anew_where_it_is_another(tmp_path):
         ("l", {"score": [1.5, 0.5, 4.0]}, ["linked", "near", "gate linked"]),
     ],
 )
-def test_a_cached_block_is_made_anew_where_what_it_reads_has_changed(tmp_path, table, rows, made):
-    again(tmp_path, TIED + GATED)
-    assert again(tmp_path, TIED + GATED, {**TABLES, table: TABLES[table].assign(**rows)}) == made
+def test_changed_table_invalidates_dependent_blocks(tmp_path, table, rows, misses):
+    cache_misses(tmp_path, TIED + GATED)
+    assert cache_misses(tmp_path, TIED + GATED, {**TABLES, table: TABLES[table].assign(**rows)}) == misses
 
 
-def test_a_gate_alone_may_read_a_table(tmp_path):
+def test_table_read_only_by_gate_invalidates_gate(tmp_path):
     text = WEB.replace(
         "template", "relation K(a: P, b: P)\nderive Two(a: P, b: P) where K(a, m) and K(m, b)\ntemplate", 1
     )
     text += "gate both by count { m where Two(p, m) }"
     tables = {**TABLES, "k": pd.DataFrame({"a": [1, 2], "b": [2, 3]})}
-    again(tmp_path, text, tables)
-    assert again(tmp_path, text, tables) == []
-    assert again(tmp_path, text, {**tables, "k": tables["k"].iloc[:1]}) == ["gate both"]
+    cache_misses(tmp_path, text, tables)
+    assert cache_misses(tmp_path, text, tables) == []
+    assert cache_misses(tmp_path, text, {**tables, "k": tables["k"].iloc[:1]}) == ["gate both"]
 
 
 @pytest.mark.parametrize("harm", ["short", "wide", "gone", "fewer"])
-def test_damaged_gates_are_refused(tmp_path, harm):
+def test_damaged_gates_raise_e227(tmp_path, harm):
     text = WEB + "gate linked by a.n, b.n"
-    assert gated(text, TABLES, saved=BlockCache(tmp_path)).gates.groups
+    assert gated(text, TABLES, cache=BlockCache(tmp_path)).gates.groups
     found = {path: json.loads(path.read_text()) for path in tmp_path.glob("*/block.json")}
     ((path, facts),) = ((path, facts) for path, facts in found.items() if facts["info"]["name"] == "gate linked")
     (group,) = facts["groups"]
@@ -414,13 +414,13 @@ def test_damaged_gates_are_refused(tmp_path, harm):
     else:
         facts["groups"] = []
         path.write_text(json.dumps(facts))
-    grounding = gated(text, TABLES, saved=BlockCache(tmp_path))
+    grounding = gated(text, TABLES, cache=BlockCache(tmp_path))
     with pytest.raises(DataError) as raised:
         _ = grounding.gates
     assert [d.code for d in raised.value.diagnostics] == ["E227"]
 
 
-def test_chosen_candidates_leave_the_gates_where_they_are():
+def test_chosen_candidates_do_not_change_gates():
     pairs = "candidates pairs(p: P, v: W, w: W) where v < w over trait(p, v) and trait(p, w) per v, w"
     text = TIED + "predict relation trait(p: P, w: W)\n" + pairs + GATED
     grounding = gated(text, TABLES)
@@ -430,7 +430,7 @@ def test_chosen_candidates_leave_the_gates_where_they_are():
     assert chosen.gates.layout.blocks[:-1] == grounding.gates.layout.blocks
 
 
-# At size: many buckets, files, and the other engines
+# Larger data: many buckets, files, and the other engines
 
 SIZED = """
 domain C = { x, y }
@@ -460,7 +460,7 @@ def sized(pages, links):
     return {"P": pd.DataFrame(page), "L": pd.DataFrame(link)}
 
 
-def test_many_rows_in_files_keep_their_gates():
+def test_gates_of_many_rows_in_files():
     tables = sized(3000, 30_000)
     spec = relcrf.parse(SIZED).spec
     plain = ground(bind(spec, relcrf.Dataset(tables)))
@@ -468,7 +468,7 @@ def test_many_rows_in_files_keep_their_gates():
     assert_equal_groundings(small, plain)
     assert_equal_gates(small, plain)
     assert any(find_mapped_file(column) for gates in small.gates.groups.values() for column in gates.features.arrays())
-    # The keys of pages are their variables: so the tables tell what each gate looks at.
+    # The keys of pages equal their variables, so that the tables give the expected features.
     r, n, link = tables["P"]["r"].to_numpy(), tables["P"]["n"].to_numpy(), tables["L"]
     gates = {number: one.features for number, one in plain.gates.groups.items()}
     for k, name in enumerate(plain.group_names):
@@ -477,7 +477,7 @@ def test_many_rows_in_files_keep_their_gates():
             score = link.set_index(["a", "b"])["score"]
             expected = np.column_stack((np.ones(len(link)), r[scope[0]], score[list(zip(*scope, strict=True))]))
             np.testing.assert_array_equal(gates[k].values, expected)
-        elif name == "meeting":  # two pages that several link to have a factor for each, and their gates differ
+        elif name == "meeting":  # a pair of pages has a factor for each page that links to both
             assert len(scope[0]) > 1 << 17
             met = link.merge(link, on="a").query("b_x < b_y").assign(r=lambda rows: r[rows["a"]])
             met = met.sort_values(["b_x", "b_y", "r"])
@@ -493,7 +493,7 @@ def test_many_rows_in_files_keep_their_gates():
 
 
 @pytest.mark.parametrize("name", ["postgres", pytest.param("spark", marks=pytest.mark.slow)])
-def test_another_engine_gives_the_same_gates(request, name):
+def test_other_engines_return_same_gates(request, name):
     bound = bind(relcrf.parse(SIZED).spec, relcrf.Dataset(sized(300, 1500)))
     expected = ground(bound)
     started = request.getfixturevalue(name)
@@ -505,7 +505,7 @@ def test_another_engine_gives_the_same_gates(request, name):
     assert_equal_gates(found, expected)
 
 
-# Structure that repeats
+# Repetition over rows
 
 READINGS = """
 domain W = open
@@ -535,12 +535,12 @@ ROWS = {
         ("across by s.n + m.h, t.n", False),
     ],
 )
-def test_gates_of_repeated_structure(monkeypatch, gate, is_repeated):
-    """Where a gate looks at the row its features are expanded, and the structure is repeated all the same."""
+def test_gates_of_repeated_scopes(monkeypatch, gate, is_repeated):
+    """If a gate depends on the row, its features are expanded although the scope is repeated."""
     bound = bind(relcrf.parse(f"{READINGS}gate {gate}").spec, relcrf.Dataset(ROWS))
     repeated = ground(bound)
     with monkeypatch.context() as patch:
-        patch.setattr(grounding_module, "reduce_to_one_row", lambda bound, facts, lowered: (lowered, None))
+        patch.setattr(grounding_module, "reduce_to_one_row", lambda bound, context, lowered: (lowered, None))
         expanded = ground(bound)
     assert repeated.gate_templates == expanded.gate_templates
     ((group, features, _),) = by_template(repeated)[gate.split()[0]]
@@ -555,7 +555,7 @@ def factors_with_gates(grounding):
     return Counter((scope, tuple(features.row(n))) for n, scope in enumerate(scopes))
 
 
-def test_a_repeated_gate_holds_one_row_of_the_table():
+def test_repeated_gate_stores_one_row():
     ((_, features, _),) = by_template(gated(READINGS + "gate pair by s.n, t.n", ROWS))["pair"]
     assert features.nbytes == 6 * 2 * 8
     assert features.n_rows == 3 * 6

@@ -1,4 +1,4 @@
-"""Nearest neighbours against a sort of all pairs."""
+"""Nearest neighbours compared with a sort of all pairs."""
 
 import numpy as np
 import pytest
@@ -25,10 +25,10 @@ def naive(vectors, count, measure):
 
 @pytest.mark.parametrize("measure", ["cosine", "dot", "distance"])
 @pytest.mark.parametrize("block", [1 << 24, 40])
-def test_neighbours(measure, block, monkeypatch):
+def test_neighbours_equal_naive_sort(measure, block, monkeypatch):
     monkeypatch.setattr(nearest, "BLOCK_CELLS", block)
     rng = np.random.default_rng(0)
-    vectors = rng.integers(-3, 4, size=(30, 4)).astype(float)  # small whole numbers: many ties
+    vectors = rng.integers(-3, 4, size=(30, 4)).astype(float)  # small integers: many ties
     vectors[3] = 0.0
     if measure == "cosine":
         vectors = rng.normal(size=(30, 4))  # cosines of equal directions differ by rounding
@@ -38,11 +38,11 @@ def test_neighbours(measure, block, monkeypatch):
         assert list(zip(a.tolist(), b.tolist(), strict=True)) == naive(vectors, count, measure)
 
 
-def test_one_thing_has_no_neighbour():
+def test_single_entity_has_no_neighbour():
     assert len(find_nearest_neighbours(np.ones((1, 3)), 4, "dot")[0]) == 0
 
 
-def test_distances_far_from_the_origin():
+def test_distances_far_from_origin_do_not_cancel():
     vectors = np.random.default_rng(1).integers(-3, 4, size=(30, 4)).astype(float)
     near, far = find_nearest_neighbours(vectors, 5, "distance"), find_nearest_neighbours(vectors + 1e9, 5, "distance")
     np.testing.assert_array_equal(near, far)

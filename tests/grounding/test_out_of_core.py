@@ -1,4 +1,4 @@
-"""Groundings whose columns are files: bit for bit those of memory, and learnt from alike."""
+"""Groundings with columns in files: bitwise equal to those in memory, with the same learned weights."""
 
 import numpy as np
 import pandas as pd
@@ -22,15 +22,15 @@ from relcrf.resources import resource_path
 LITTLE, MUCH = "160MB", "4GB"
 
 
-def in_files(source):
-    """A dataset whose columns are all files, however short."""
+def dataset_in_files(source):
+    """Return a dataset that stores all columns in files, even short ones."""
     dataset = relcrf.Dataset(source, memory=LITTLE)
     dataset.storage.max_bytes = 0
     return dataset
 
 
 def columns_of(grounding):
-    """The columns of a graph that are long: scopes, and features."""
+    """Yield the long columns of a graph: scopes and features."""
     for group in grounding.graph.groups:
         scope = group.scope
         yield from scope.offsets if isinstance(scope, RepeatedScope) else scope
@@ -39,7 +39,7 @@ def columns_of(grounding):
 
 def compare(text, source):
     spec = relcrf.parse(text).spec
-    dataset = in_files(source)
+    dataset = dataset_in_files(source)
     found = ground(bind(spec, dataset), 10**7)
     expected = ground(bind(spec, relcrf.Dataset(source, memory=MUCH)), 10**7)
     assert_equal_groundings(found, expected)
@@ -54,18 +54,18 @@ def compare(text, source):
     st.sampled_from([1, 1 << 18]),
     st.sampled_from([1, 1 << 18]),
 )
-def test_files_hold_what_memory_holds(data, bodies, bucket, deal):
+def test_random_groundings_in_files_equal_memory(data, bodies, bucket, batch):
     texts = dict.fromkeys(text.replace("NAME", f"t{k}") for k, one in enumerate(bodies) for text in one)
     if not any(row["w"] or row["q"] for row in data[0]["E"].values()) and not data[-1]["U"]:
-        return  # the open domain has no value
+        return  # the open domain has no values
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bucket_sort, "BUCKET_ROWS", bucket)
-        patch.setattr(bucket_sort, "BATCH_ROWS", deal)
+        patch.setattr(bucket_sort, "BATCH_ROWS", batch)
         compare(DECLARATIONS + "\n".join(texts), frames(*data))
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_every_part_of_the_language_does(part):
+def test_language_constructs_in_files_equal_memory(part):
     compare(DECLARATIONS + "\n".join(PARTS[part]), frames(*DATA[0]))
 
 
@@ -83,7 +83,7 @@ template path(a: E, b: E) where R(a, p) and R(p, b) and a < b over a.d == b.d
 """
 
 
-def test_large_columns_go_to_files_by_themselves():
+def test_large_columns_move_to_files():
     rng = np.random.default_rng(0)
     n, m = 20_000, 300_000
     source = {
@@ -110,9 +110,9 @@ def test_large_columns_go_to_files_by_themselves():
     assert not any(find_mapped_file(column) is not None for column in columns_of(expected))
 
 
-def test_two_groundings_of_one_dataset_do_not_meet_in_files():
+def test_groundings_of_one_dataset_use_separate_files():
     data = DATA[0]
-    dataset = in_files(frames(*data))
+    dataset = dataset_in_files(frames(*data))
     texts = [DECLARATIONS + "\n".join(PARTS[part]) for part in ("singles", "overs")]
     found = [ground(bind(relcrf.parse(text).spec, dataset)) for text in (*texts, texts[0])]
     for text, grounding in zip((*texts, texts[0]), found, strict=True):
@@ -120,14 +120,14 @@ def test_two_groundings_of_one_dataset_do_not_meet_in_files():
 
 
 @pytest.mark.parametrize("backend", ["ess", "local", "pseudo"])
-def test_what_is_learnt_from_files_is_what_is_learnt_from_memory(tmp_path, backend):
+def test_weights_learned_from_files_equal_memory(tmp_path, backend):
     folder, model = small_web(tmp_path), relcrf.load(resource_path("models", "webkb.rcrf"))
-    mapped, held = model.ground(in_files(folder)), model.ground(relcrf.Dataset(folder))
+    mapped, in_memory = model.ground(dataset_in_files(folder)), model.ground(relcrf.Dataset(folder))
     assert all(find_mapped_file(column) is not None for column in columns_of(mapped) if column.size)
-    fits = [api.fit(model, grounding, backend) for grounding in (mapped, held)]
+    fits = [api.fit(model, grounding, backend) for grounding in (mapped, in_memory)]
     first, second = (fit.learned.vectors for fit in fits)
     assert first.keys() == second.keys()
     for name, vector in first.items():
         np.testing.assert_array_equal(vector, second[name])
-    found, expected = (api.predict(fit, g).probabilities() for fit, g in zip(fits, (mapped, held), strict=True))
+    found, expected = (api.predict(fit, g).probabilities() for fit, g in zip(fits, (mapped, in_memory), strict=True))
     np.testing.assert_array_equal(found, expected)

@@ -1,9 +1,9 @@
-"""Random models on random tiny tables: the engine's ground graph is what plain loops over all bindings say."""
+"""Random models on random small tables: the ground graph equals that of the reference implementation."""
 
 from collections import Counter, defaultdict
 
 import pytest
-from evaluator import spelt
+from evaluator import format_value
 from generated import generated
 from ground_graphs import engine_factors, variable
 from hypothesis import given
@@ -18,17 +18,17 @@ from relcrf.grounding.preview import plan_templates
 
 
 def summed(factors):
-    """Features by scope and pattern, added up; what a group's log potentials depend on."""
+    """Return the sums of features by scope and pattern, which determine the log potentials of a group."""
     out = defaultdict(lambda: defaultdict(float))
     for scope, pattern, entries in factors:
-        for place, value in entries.items():
-            out[scope, pattern][place] += value
+        for index, value in entries.items():
+            out[scope, pattern][index] += value
     found = {s: {k: round(v, 4) for k, v in f.items() if abs(v) > 1e-9} for s, f in out.items()}
     return {s: f for s, f in found.items() if f}
 
 
 def expected_state(listed, block, arguments, things):
-    """What the tables say of a variable; None where nothing."""
+    """Return the value of a variable in the tables, or None."""
     if block.attribute is not None:
         row = next(row for key, row in things[block.owner].items() if str(key) == arguments[0])
         return None if block.is_latent else row[block.attribute]
@@ -41,7 +41,7 @@ def expected_state(listed, block, arguments, things):
 
 @generated(30)
 @given(tables(), st.lists(templates(), min_size=1, max_size=3))
-def test_the_ground_graph_is_what_the_model_means(data, bodies):
+def test_random_ground_graph_equals_reference(data, bodies):
     compare(data, [text.replace("NAME", f"t{k}") for k, texts in enumerate(bodies) for text in texts])
 
 
@@ -57,13 +57,15 @@ def compare(data, declarations):
     grounding = ground(bound)
     for block in grounding.blocks:
         if block.attribute is None:
-            admitted = {tuple(map(spelt, t)) for t in naive.tuples[block.owner]}
+            admitted = {tuple(map(format_value, t)) for t in naive.tuples[block.owner]}
             assert {variable(grounding, v)[1] for v in range(block.start, block.start + block.count)} == admitted
         for v in range(block.start, block.start + block.count):
-            truth = expected_state(listed, block, variable(grounding, v)[1], things)
+            expected_value = expected_state(listed, block, variable(grounding, v)[1], things)
             state = grounding.states[v]
-            assert (block.values[state] if state >= 0 else None) == (None if truth is None else spelt(truth))
-    told = {t.name: t for t in plan_templates(bound)}
+            assert (block.values[state] if state >= 0 else None) == (
+                None if expected_value is None else format_value(expected_value)
+            )
+    planned = {t.name: t for t in plan_templates(bound)}
     unnamed = iter(range(1, 99))
     for declared in (d for d in spec.declarations if d in spec.templates or d in spec.rules):
         name = declared.name or f"rule {next(unnamed)}"
@@ -79,11 +81,11 @@ def compare(data, declarations):
             assert (block.initial, block.fixed) == weight(declared)
             found += engine_factors(grounding, group, info)
         assert summed(found) == summed(expected)
-        assert grounding.bindings[name] == told[name].bindings
-        assert sum(g.nbytes for g in groups) == told[name].bytes
-        assert sum(g.n_factors for g in groups) == told[name].factors
+        assert grounding.bindings[name] == planned[name].bindings
+        assert sum(g.nbytes for g in groups) == planned[name].bytes
+        assert sum(g.n_factors for g in groups) == planned[name].factors
         for group in groups:
-            assert told[name].weights == grounding.graph.layout.blocks[group.block].size
+            assert planned[name].weights == grounding.graph.layout.blocks[group.block].size
         if groups and len(groups[0].scope) > 1:
             assert Counter(scope for scope, _, _ in found) == Counter(scope for scope, _, _ in expected)
 
@@ -97,5 +99,5 @@ def weight(declared):
 
 @pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
 @pytest.mark.parametrize("part", PARTS)
-def test_every_part_of_the_language_means_what_it_says(data, part):
+def test_language_constructs_equal_reference(data, part):
     compare(data, PARTS[part])

@@ -1,4 +1,4 @@
-"""Recursive relations at a size where every pair would be too many, and refusals that come in time."""
+"""Recursive relations on data with too many pairs to enumerate, and their budget."""
 
 import networkx as nx
 import numpy as np
@@ -25,7 +25,7 @@ def dataset(edges, n):
     return relcrf.Dataset({"e": page, "r": pd.DataFrame(edges, columns=["a", "b"])})
 
 
-def test_transitive_closure_is_networkx_s():
+def test_transitive_closure_equals_networkx():
     graph = nx.gnp_random_graph(60, 0.03, seed=1, directed=True)
     bound = bind(relcrf.parse(MODEL).spec, dataset(list(graph.edges), 60))
     create_relation_tables(bound)
@@ -36,7 +36,7 @@ def test_transitive_closure_is_networkx_s():
     }
 
 
-def test_long_chains_and_many_things():
+def test_long_chains_and_many_entities():
     chains = [(100 * k + j, 100 * k + j + 1) for k in range(300) for j in range(20)]
     bound = bind(relcrf.parse(MODEL).spec, dataset(chains, 30_000))
     create_relation_tables(bound)
@@ -46,16 +46,16 @@ def test_long_chains_and_many_things():
     assert n == 2 * 300 * 20
 
 
-def test_a_closure_over_the_budget_is_refused():
+def test_closure_over_budget_raises_budget_error():
     ring = [(k, (k + 1) % 400) for k in range(400)]
     bound = bind(relcrf.parse(MODEL).spec, dataset(ring, 400))
-    with pytest.raises(BudgetError, match="'Reach' would ground into"):
+    with pytest.raises(BudgetError, match="'Reach' would have"):
         create_relation_tables(bound, budget=5_000)
 
 
-def test_an_or_of_links_costs_its_links():
-    """As a filter it would try every one of 900 million pairs."""
+def test_disjunction_of_links_is_a_union():
+    """As a filter, it would test each of 900 million pairs."""
     text = MODEL.replace("where Reach(a, b) over", "where (R(a, b) or R(b, a)) and a < b over")
-    assert "Reach" in text  # and nothing uses it, so that its 450 million pairs are not made
+    assert "Reach" in text  # unused, so that its 450 million pairs are not materialised
     grounding = relcrf.parse(text).ground(dataset([(k, k + 1) for k in range(29_999)], 30_000))
     assert grounding.bindings["t"] == 29_999

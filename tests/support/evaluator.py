@@ -1,7 +1,7 @@
-"""What a model means, as plain loops over all bindings: written apart from the engine, for tiny tables.
+"""A reference implementation of grounding by plain loops over all bindings, independent of the engines, for tiny tables.
 
-Tables are dicts; things by key, `None` is missing. Names and values stay texts and numbers; no codes, no SQL. Values of ranges
-are integers. Rules are taken as they are written: for all values of their names, the truth of the formula.
+Tables are dicts: entities by key, with `None` for missing values. Names and values remain texts and numbers, without codes or
+SQL. Values of ranges are integers. Rules are evaluated as written: the truth of the formula for all values of their names.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from relcrf.model.types import Bag, Bool, DomainType
 
 
 class Evaluator:
-    """Grounds a checked specification.
+    """A reference grounder of a checked specification.
 
     Args:
-        things: entity -> key -> attributes; bags are dicts of counts.
+        things: entity type -> key -> attributes; bags are dicts of counts.
         tuples: observed relation -> set of argument tuples.
         scores: (relation, arguments) -> attributes.
-        domains: the values of every domain, in order.
+        domains: values of every domain, in order.
     """
 
     def __init__(self, spec, things, tuples, scores, domains):
         self.spec, self.things, self.scores, self.domains = spec, things, scores, domains
-        self.tuples = dict(tuples) | {d.name: set() for d in spec.derived}
+        self.tuples = dict(tuples) | {d.name: set() for d in spec.derived_relations}
         for stratum in self.strata():
             grows = True
             while grows:
@@ -40,73 +40,73 @@ class Evaluator:
             self.tuples[relation.name] = set(self.bindings(relation.parameters, relation.where))
 
     def strata(self):
-        """Derived relations, those that others look at by `not` or by counting before these."""
-        level = {d.name: 0 for d in self.spec.derived}
+        """Return the derived relations in strata: relations used under negation or in aggregates come before their users."""
+        level = {d.name: 0 for d in self.spec.derived_relations}
         for _ in range(len(level) ** 2):
-            for derived in self.spec.derived:
+            for derived in self.spec.derived_relations:
                 assert not isinstance(derived.definition, NearestNeighbours)
                 for node in walk(derived.definition):
                     if isinstance(node, e.Atom) and node.relation in level:
                         plain = node.relation == derived.name or node in positive(derived.definition)
                         level[derived.name] = max(level[derived.name], level[node.relation] + (not plain))
         order = sorted(set(level.values()))
-        return [[d for d in self.spec.derived if level[d.name] == k] for k in order]
+        return [[d for d in self.spec.derived_relations if level[d.name] == k] for k in order]
 
-    def universe(self, sort):
-        return list(self.things[sort]) if sort in self.things else self.domains[sort]
+    def universe(self, type_name):
+        return list(self.things[type_name]) if type_name in self.things else self.domains[type_name]
 
     def bindings(self, parameters, where):
-        """All ways to give things and values to the binders so that `where` holds."""
-        for chosen in itertools.product(*(self.universe(p.sort) for p in parameters)):
-            env = {p.name: (p.sort, value) for p, value in zip(parameters, chosen, strict=True)}
+        """Yield all assignments of entities and values to the binders that satisfy `where`."""
+        for chosen in itertools.product(*(self.universe(p.type_name) for p in parameters)):
+            env = {p.name: (p.type_name, value) for p, value in zip(parameters, chosen, strict=True)}
             if where is None or self.holds(where, env):
                 yield chosen
 
     # Names
 
-    def free(self, node, env):
-        """The names that an expression's atoms and bags speak of and nothing has bound, with their sorts."""
+    def free_names(self, node, env):
+        """Return the unbound names in an expression's atoms and bags, with their type names."""
         found = {}
         if isinstance(node, e.Aggregate):
             return found
         if isinstance(node, e.Atom):
             for argument, parameter in zip(node.arguments, self.spec.relation(node.relation).parameters, strict=True):
-                found |= self.free_name(argument, parameter.sort, env)
+                found |= self.free_name(argument, parameter.type_name, env)
         elif isinstance(node, e.Membership):
-            found |= self.free_name(node.element, self.kind(node.bag, env).domain, env)
+            found |= self.free_name(node.element, self.type_of(node.bag, env).domain, env)
         else:
             for child in children(node):
-                found |= self.free(child, env)
+                found |= self.free_names(child, env)
         return found
 
-    def free_of(self, nodes, env):
-        """The free names of several atoms and bags together: what owns a bag may be free itself."""
+    def free_names_of(self, nodes, env):
+        """Return the unbound names of several atoms and bags together; the owner of a bag may be unbound itself."""
         found, size = {}, -1
         while size != len(found):
             size = len(found)
-            known = env | {name: (sort, None) for name, sort in found.items()}
+            known = env | {name: (type_name, None) for name, type_name in found.items()}
             for node in nodes:
                 if isinstance(node, e.Atom) or (isinstance(node, e.Membership) and node.bag.binder in known):
-                    found |= self.free(node, known)
+                    found |= self.free_names(node, known)
         return found
 
-    def free_name(self, node, sort, env):
-        is_name = isinstance(node, e.Name) and node.name not in env and not self.is_value(node.name, sort)
-        return {node.name: sort} if is_name else {}
+    def free_name(self, node, type_name, env):
+        is_name = isinstance(node, e.Name) and node.name not in env and not self.is_value(node.name, type_name)
+        return {node.name: type_name} if is_name else {}
 
-    def is_value(self, name, sort):
-        return isinstance(self.spec.domain(sort), EnumeratedDomain) and name in self.domains[sort]
+    def is_value(self, name, type_name):
+        return isinstance(self.spec.domain(type_name), EnumeratedDomain) and name in self.domains[type_name]
 
     def choices(self, names, env):
-        for chosen in itertools.product(*(self.universe(sort) for sort in names.values())):
-            yield env | {n: (sort, v) for (n, sort), v in zip(names.items(), chosen, strict=True)}
+        for chosen in itertools.product(*(self.universe(type_name) for type_name in names.values())):
+            yield env | {n: (type_name, v) for (n, type_name), v in zip(names.items(), chosen, strict=True)}
 
     # Truth
 
     def holds(self, node, env):
         match node:
             case e.Connective("and", left, right):
-                names = self.free_of(e.conjuncts(node), env)
+                names = self.free_names_of(e.conjuncts(node), env)
                 return any(self.holds(left, more) and self.holds(right, more) for more in self.choices(names, env))
             case e.Connective("or", left, right):
                 return self.holds(left, env) or self.holds(right, env)
@@ -119,10 +119,10 @@ class Evaluator:
             case e.Boolean(value):
                 return value
             case e.Atom():
-                return any(self.is_tuple(node, more) for more in self.choices(self.free(node, env), env))
+                return any(self.is_tuple(node, more) for more in self.choices(self.free_names(node, env), env))
             case e.Membership(element, bag):
                 words = self.value(bag, env)
-                names = self.free(node, env)
+                names = self.free_names(node, env)
                 return any(self.value(element, more) in words for more in self.choices(names, env))
             case e.Comparison(operator, left, right):
                 return self.compare(operator, left, right, env)
@@ -140,14 +140,14 @@ class Evaluator:
 
     def arguments(self, atom, env):
         parameters = self.spec.relation(atom.relation).parameters
-        return tuple(self.constant(a, p.sort, env) for a, p in zip(atom.arguments, parameters, strict=True))
+        return tuple(self.constant(a, p.type_name, env) for a, p in zip(atom.arguments, parameters, strict=True))
 
-    def constant(self, node, sort, env):
+    def constant(self, node, type_name, env):
         value = self.value(node, env)
-        return int(value) if isinstance(self.spec.domain(sort), RangeDomain) else value
+        return int(value) if isinstance(self.spec.domain(type_name), RangeDomain) else value
 
     def compare(self, operator, left, right, env):
-        kind = self.kind(left, env) or self.kind(right, env)
+        kind = self.type_of(left, env) or self.type_of(right, env)
         if isinstance(kind, Bool):
             a, b = (self.truth_side(side, env) for side in (left, right))
         else:
@@ -160,12 +160,12 @@ class Evaluator:
         return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[operator]
 
     def truth_side(self, node, env):
-        """A truth value that a table holds can be missing; one that is computed cannot."""
+        """Return a truth value; a stored one may be missing, a computed one cannot."""
         stored = e.Attribute | e.TupleAttribute
         return self.value(node, env) if isinstance(node, stored) else self.holds(node, env)
 
-    def kind(self, node, env):
-        """The type of a term where it matters: a domain's, a bag's or a truth value's."""
+    def type_of(self, node, env):
+        """Return the type of a term if it is a domain, a bag or Boolean, else None."""
         match node:
             case e.Attribute(binder, attribute):
                 return self.spec.attribute(env[binder][0], attribute).type
@@ -183,7 +183,7 @@ class Evaluator:
     # Values
 
     def value(self, node, env):
-        """The value of a term, None where it is missing."""
+        """Return the value of a term, None if it is missing."""
         if ("assigned", node) in env:
             return env["assigned", node]
         match node:
@@ -192,8 +192,8 @@ class Evaluator:
             case e.Number(value) | e.Text(value) | e.Boolean(value):
                 return value
             case e.Attribute(binder, attribute):
-                sort, key = env[binder]
-                return self.things[sort][key][attribute]
+                type_name, key = env[binder]
+                return self.things[type_name][key][attribute]
             case e.TupleAttribute(e.Atom(relation), attribute):
                 return self.scores[relation, self.arguments(node.atom, env)][attribute]
             case e.UnaryMinus(operand):
@@ -203,17 +203,17 @@ class Evaluator:
             case e.FunctionCall(name, arguments):
                 return self.apply(FUNCTIONS[name], env, *arguments)
             case e.Aggregate():
-                return self.figure(node, env)
+                return self.aggregate(node, env)
         raise AssertionError(node)
 
     def apply(self, function, env, *nodes):
         values = [self.value(n, env) for n in nodes]
         return None if None in values else function(*values)
 
-    def figure(self, node, env):
-        names = self.free_of(positive(node.where), env)
+    def aggregate(self, node, env):
+        names = self.free_names_of(positive(node.where), env)
         for term in node.terms:
-            names |= {n: s for n, s in self.free_of(list(walk(node.where)), env).items() if term == e.Name(n)}
+            names |= {n: s for n, s in self.free_names_of(list(walk(node.where)), env).items() if term == e.Name(n)}
         found = [more for more in self.choices(names, env) if self.holds(node.where, more)]
         if node.function == "count":
             counted = [t.name for t in node.terms] or list(names)
@@ -226,14 +226,14 @@ class Evaluator:
     # Factors
 
     def factors(self, template):
-        """Of each binding that is a factor: scope of (owner, arguments, attribute), pattern, keys, feature values.
+        """Yield, for each binding with a factor: scope of (owner, arguments, attribute), pattern, keys and feature values.
 
-        The pattern is `table`, `symmetric`, or the formula's value at each joint state, row-major.
+        The pattern is `table`, `symmetric`, or the formula's value in each joint state, row-major.
         """
         return (factor for _, factor in self.bound_factors(template))
 
     def bound_factors(self, template):
-        """The factors, each with its binding: the sort and value of every name."""
+        """Yield the factors with their bindings: the type name and value of every name."""
         over = template.over if isinstance(template, Template) else (template.formula,)
         parameters, where = self.quantified(template)
         for chosen in self.bindings(parameters, where):
@@ -243,7 +243,7 @@ class Evaluator:
                 continue
             pattern = self.pattern(template, over, terms, env)
             if isinstance(pattern, tuple) and len(set(pattern)) == 1:
-                continue  # every state is the same to it
+                continue  # the formula is constant
             scope = tuple(self.variable(t, env) for t in terms)
             bag = self.bag(template, env)
             if bag is not None:
@@ -255,26 +255,26 @@ class Evaluator:
                 continue
             by = template.by if isinstance(template, Template) else ()
             features = tuple(float(self.value(f, env) or 0.0) for f in by) or (1.0,)
-            yield env, (scope, pattern, tuple(map(spelt, keys)), features)
+            yield env, (scope, pattern, tuple(map(format_value, keys)), features)
 
     def gate_features(self, gate, env):
-        """What a gate looks at under a binding, as (key, position) -> value, without zeros."""
-        if isinstance(gate.by[0], e.Attribute) and isinstance(self.kind(gate.by[0], env), Bag):
+        """Return the non-zero features of a gate for a binding, as (key, position) -> value."""
+        if isinstance(gate.by[0], e.Attribute) and isinstance(self.type_of(gate.by[0], env), Bag):
             return {((word,), 0): float(count) for word, count in self.value(gate.by[0], env).items()}
         values = [float(self.value(feature, env) or 0.0) for feature in gate.by]
         return {((), d): value for d, value in enumerate(values) if value}
 
     def quantified(self, template):
         if isinstance(template, Rule):
-            names = self.free_of(list(walk(template.formula)), {})
-            return [_Parameter(n, sort) for n, sort in names.items()], None
+            names = self.free_names_of(list(walk(template.formula)), {})
+            return [_Parameter(n, type_name) for n, type_name in names.items()], None
         return template.parameters, template.where
 
     def variable(self, term, env):
         if isinstance(term, e.Atom):
-            return term.relation, tuple(map(spelt, self.arguments(term, env))), None
-        sort, key = env[term.binder]
-        return sort, (spelt(key),), term.attribute
+            return term.relation, tuple(map(format_value, self.arguments(term, env))), None
+        type_name, key = env[term.binder]
+        return type_name, (format_value(key),), term.attribute
 
     def is_random(self, node, env):
         if isinstance(node, e.Atom):
@@ -288,11 +288,11 @@ class Evaluator:
         return list(dict.fromkeys(n for item in over for n in walk(item) if self.is_random(n, env)))
 
     def states(self, term, env):
-        kind = self.kind(term, env)
+        kind = self.type_of(term, env)
         return [False, True] if isinstance(kind, Bool) else self.domains[kind.domain]
 
     def pattern(self, template, over, terms, env):
-        is_proposition = len(over) == 1 and isinstance(over[0], e.Atom) and isinstance(self.kind(over[0], env), Bool)
+        is_proposition = len(over) == 1 and isinstance(over[0], e.Atom) and isinstance(self.type_of(over[0], env), Bool)
         is_list = isinstance(template, Template) and all(self.is_random(item, env) for item in over)
         if is_list and not is_proposition:
             return "symmetric" if getattr(template, "symmetric", False) else "table"
@@ -304,17 +304,17 @@ class Evaluator:
 
     def bag(self, template, env):
         by = template.by if isinstance(template, Template) else ()
-        is_bag = len(by) == 1 and isinstance(by[0], e.Attribute) and isinstance(self.kind(by[0], env), Bag)
+        is_bag = len(by) == 1 and isinstance(by[0], e.Attribute) and isinstance(self.type_of(by[0], env), Bag)
         return by[0] if is_bag else None
 
 
 class _Parameter:
-    def __init__(self, name, sort):
-        self.name, self.sort = name, sort
+    def __init__(self, name, type_name):
+        self.name, self.type_name = name, type_name
 
 
 def positive(node):
-    """The atoms under nothing but `and`, `or` and `exists`."""
+    """Return the atoms and memberships that only `and`, `or` and `exists` enclose."""
     keeps = isinstance(node, e.Connective) and node.operator in ("and", "or")
     if isinstance(node, e.Atom | e.Membership):
         return [node]
@@ -323,7 +323,7 @@ def positive(node):
     return []
 
 
-def spelt(value):
+def format_value(value):
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
 
 
@@ -335,11 +335,11 @@ ARITHMETIC = {
 }
 
 
-def edits(a, b):
-    """Levenshtein's distance, by its definition."""
+def edit_distance(a, b):
+    """Return the Levenshtein distance, by its definition."""
     if not a or not b:
         return len(a) + len(b)
-    return min(edits(a[1:], b) + 1, edits(a, b[1:]) + 1, edits(a[1:], b[1:]) + (a[0] != b[0]))
+    return min(edit_distance(a[1:], b) + 1, edit_distance(a, b[1:]) + 1, edit_distance(a[1:], b[1:]) + (a[0] != b[0]))
 
 
 FUNCTIONS = {
@@ -355,5 +355,5 @@ FUNCTIONS = {
     "prefix": lambda text, size: text[:size],
     "contains": lambda text, part: part in text,
     "starts_with": str.startswith,
-    "levenshtein": edits,
+    "levenshtein": edit_distance,
 }

@@ -1,4 +1,4 @@
-"""Ground graphs compared with each other, bit by bit, and told factor by factor."""
+"""Bitwise comparison of ground graphs, and conversion of factors to plain Python data."""
 
 from collections import defaultdict
 
@@ -13,7 +13,7 @@ def same_array(found, expected):
 
 
 def assert_equal_groundings(found, expected):
-    """Everything that a grounding says, and how it is held."""
+    """Assert that two groundings have the same content and the same representation."""
     same_array(found.graph.cardinality, expected.graph.cardinality)
     same_array(found.states, expected.states)
     assert found.blocks == expected.blocks
@@ -49,14 +49,14 @@ def engine_pattern(group):
 
 
 def engine_factors(grounding, group, info):
-    """Each factor of a group: its scope, its pattern, and its non-zero features as (key, position, value)."""
+    """Yield the scope, the pattern and the non-zero features, (key, position) -> value, of each factor of a group."""
     for n in range(group.n_factors):
-        scope = tuple(variable(grounding, int(place[n])) for place in group.scope)
+        scope = tuple(variable(grounding, int(slot[n])) for slot in group.scope)
         yield scope, engine_pattern(group), engine_features(group.features, info, n)
 
 
 def engine_features(features, info, row):
-    """The non-zero features of a row of a matrix: (key, position) -> value."""
+    """Return the non-zero features of a row of a feature matrix: (key, position) -> value."""
     width = len(info.features)
     entries = defaultdict(float)
     for feature, value in features.row(row):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_tables(folder: Path, **tables: list[dict]) -> Path:
-    """Writes each table as CSV; None is an empty cell."""
+    """Write each table as CSV; None is an empty cell."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         with (folder / f"{name}.csv").open("w", newline="") as file:
@@ -18,7 +18,7 @@ def write_tables(folder: Path, **tables: list[dict]) -> Path:
 
 
 def small_web(folder: Path, pages: int = 60, seed: int = 0) -> Path:
-    """A web for models/webkb.rcrf in which words and links tell the category; every fifth page is unlabelled."""
+    """Write tables for models/webkb.rcrf in which words and links indicate the category; every fifth page is unlabelled."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -40,8 +40,8 @@ def small_web(folder: Path, pages: int = 60, seed: int = 0) -> Path:
     return write_tables(folder, page=page, page_words=word, link=link)
 
 
-def beside(connection):
-    """Makes connections to the same tables in the same schema."""
+def cursor_factory(connection):
+    """Return a function that opens connections to the same tables in the same schema."""
 
     def cursor():
         ((schema,),) = connection.execute("SELECT current_schema()").fetchall()

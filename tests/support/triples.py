@@ -1,4 +1,4 @@
-"""Worlds with triples of literals: of every form, and one whose truth is a conjunction that no pair explains wholly."""
+"""Models and data with candidate triples: one of every form, and one whose true conjunction no pair explains completely."""
 
 import numpy as np
 from traits import TEXT as PAIRS
@@ -43,7 +43,7 @@ candidates triples(x: Thing, s: Trait, t: Trait, u: Trait)
 
 
 def causes_world(rows=600, seed=0, extra=6):
-    """Traits a and b are coins, c is a noisy `a and b`; the rest are alone."""
+    """Return data in which traits a and b are fair coins, c is a noisy `a and b`, and the others are independent."""
     rng = np.random.default_rng(seed)
     a, b = rng.random((2, rows)) < 0.5
     columns = {"a": a, "b": b, "c": (a & b) ^ (rng.random(rows) < 0.05)}
@@ -60,7 +60,7 @@ def causes_world(rows=600, seed=0, extra=6):
 
 
 def every_candidate(spaces):
-    """All pairs and triples of some spaces."""
+    """Return all pairs and triples of some spaces."""
     rows = [np.empty((3, 0), dtype=np.int64)]
     for number, space in enumerate(spaces):
         if isinstance(space, PairSpace):
@@ -68,26 +68,26 @@ def every_candidate(spaces):
         else:
             keys = np.indices([side.n_keys for side in space.sides]).reshape(3, -1)
             kept = [relation.allows(keys[i], keys[j]) for (i, j), relation in space.relations.items()]
-            pairs = space.numbered(keys[:, np.all(kept, axis=0)].T)
+            pairs = space.encode_keys(keys[:, np.all(kept, axis=0)].T)
         rows.append(np.stack((np.full(len(pairs), number), *pairs.T)))
     return CandidateSet(np.concatenate(rows, axis=1))
 
 
 def proposed(model, spaces, point):
-    """The triples that are not in a model and have two literals that stand as a pair there: rows, in plain loops."""
-    held = point[model.n_base :] != 0.0
-    standing = set(map(tuple, model.chosen.only(held).rows.T.tolist()))
+    """Return the rows of the triples that are not in a model but contain a pair that is in it, by plain loops."""
+    is_nonzero = point[model.n_base :] != 0.0
+    present = set(map(tuple, model.chosen.select(is_nonzero).rows.T.tolist()))
     chosen = set(map(tuple, model.chosen.rows.T.tolist()))
     out = set()
     for row in map(tuple, every_candidate(spaces).rows.T.tolist()):
         space = spaces[row[0]]
         if row in chosen or isinstance(space, PairSpace):
             continue
-        (keys,) = space.keys(np.array([row[1:]])).tolist()
+        (keys,) = space.decode_keys(np.array([row[1:]])).tolist()
         for parent in space.parents:
             first, second = (
-                np.flatnonzero(of == keys[at]).tolist() for of, at in zip(parent.keys, parent.places, strict=True)
+                np.flatnonzero(of == keys[at]).tolist() for of, at in zip(parent.key_map, parent.positions, strict=True)
             )
-            if any((parent.space, a, b) in standing for a in first for b in second):
+            if any((parent.space, a, b) in present for a in first for b in second):
                 out.add(row)
     return out

@@ -1,1 +1,1 @@
-"""How plans print for DuckDB, PostgreSQL and Spark: SQLGlot writes, from a closed set of nodes."""
+"""SQL dialects of DuckDB, PostgreSQL and Spark: plans are rendered by SQLGlot from a closed set of nodes."""

@@ -1,4 +1,4 @@
-"""DuckDB's SQL."""
+"""The SQL dialect of DuckDB."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from relcrf.grounding.plan import AggregateTerm, Column, Plan, substitute_column
 
 
 class DuckDbDialect(AbstractDialect):
-    """Figures over several names are grouped joins, for DuckDB orders the joins of a subquery without regard to the keys."""
+    """The DuckDB dialect.
+
+    Aggregates with several outer keys are grouped joins, because DuckDB orders the joins of a correlated subquery without
+    regard to the keys.
+    """
 
     name = "duckdb"
     sqlglot_dialect = "duckdb"
@@ -45,34 +49,39 @@ class DuckDbDialect(AbstractDialect):
 
 
 def _order_ascending(value: exp.Expr) -> exp.Expr:
-    """A column whose numbers are added in one order, so that sums do not depend on rows and threads in their last bits."""
+    """Return a column in ascending order, so that floating-point sums do not depend on the order of rows and threads."""
     return exp.Order(this=value, expressions=[exp.Ordered(this=value.copy())])
 
 
 class _GroupingSelectBuilder(SelectBuilder):
+    """A builder that computes aggregates with several outer keys by grouped joins."""
+
     def aggregate_subquery(self, node: AggregateTerm) -> exp.Expr:
         if node.outer_plan is None:
             return super().aggregate_subquery(node)
         names = [f"k{k}" for k in range(len(node.outer_keys))]
         columns = [column(c).as_(n, quoted=True) for n, c in zip(names, node.outer_keys, strict=True)]
         keys = self.dialect.select_builder(node.outer_plan).select(columns).distinct().subquery("keys")
-        inner = substitute_columns(node, {c: Column("keys", n) for n, c in zip(names, node.outer_keys, strict=True)})
-        block = SelectBuilder(self.dialect, inner.plan, (keys,))
-        own = [column(Column("keys", n)) for n in names]
-        select = block.select(
-            [*(c.as_(n, quoted=True) for n, c in zip(names, own, strict=True)), block.aggregate_column(inner)]
+        grouped = substitute_columns(node, {c: Column("keys", n) for n, c in zip(names, node.outer_keys, strict=True)})
+        builder = SelectBuilder(self.dialect, grouped.plan, (keys,))
+        key_columns = [column(Column("keys", n)) for n in names]
+        select = builder.select(
+            [
+                *(c.as_(n, quoted=True) for n, c in zip(names, key_columns, strict=True)),
+                builder.aggregate_column(grouped),
+            ]
         )
-        figures = select.group_by(*(c.copy() for c in own)).subquery("figures")
+        aggregates = select.group_by(*(c.copy() for c in key_columns)).subquery("aggregates")
         pairs = zip(names, node.outer_keys, strict=True)
-        same = [exp.EQ(this=column(Column("figures", n)), expression=column(c)) for n, c in pairs]
-        return exp.select(column(Column("figures", "found"))).from_(figures).where(*same).subquery()
+        equal_keys = [exp.EQ(this=column(Column("aggregates", n)), expression=column(c)) for n, c in pairs]
+        return exp.select(column(Column("aggregates", "result"))).from_(aggregates).where(*equal_keys).subquery()
 
 
 def _cosine(a: exp.Expr, b: exp.Expr) -> exp.Expr:
     squares = [_DOT(v.copy(), v.copy()) for v in (a, b)]
-    both = exp.and_(*(exp.GT(this=square, expression=number_literal(0)) for square in squares))
-    none = exp.or_(*(exp.EQ(this=square.copy(), expression=number_literal(0)) for square in squares))
-    return case_when((both, call("array_cosine_similarity", a, b)), (none, as_double(number_literal(0))))
+    are_nonzero = exp.and_(*(exp.GT(this=square, expression=number_literal(0)) for square in squares))
+    is_any_zero = exp.or_(*(exp.EQ(this=square.copy(), expression=number_literal(0)) for square in squares))
+    return case_when((are_nonzero, call("array_cosine_similarity", a, b)), (is_any_zero, as_double(number_literal(0))))
 
 
 def _call(name: str, *arguments: exp.Expr) -> exp.Expr:
@@ -80,38 +89,40 @@ def _call(name: str, *arguments: exp.Expr) -> exp.Expr:
 
 
 def _is_ascii(*texts: exp.Expr) -> exp.Expr:
-    """Whether each letter is a byte."""
+    """Return the condition that all letters of some texts are single bytes."""
     return exp.and_(*(exp.EQ(this=_call("strlen", t), expression=_call("length", t)) for t in texts))
 
 
 def _distinct_letters(*texts: exp.Expr) -> exp.Expr:
-    """The letters of some texts, as a list with each once."""
+    """Return the list of distinct letters of one or two texts."""
     joined = exp.DPipe(this=texts[0].copy(), expression=texts[1].copy()) if len(texts) > 1 else texts[0]
     return _call("list_distinct", _call("string_split", joined, exp.Literal.string("")))
 
 
 def _letterwise_function(name: str) -> CallWriter:
-    """A function that compares the bytes of two texts, on letters: where one is wider, each becomes a byte of its own."""
+    """Return a writer of a bytewise function of two texts, applied to letters: if not all are ASCII, letters become bytes."""
     alphabet = exp.Literal.string("".join(map(chr, range(1, MAX_LETTERS + 1))))
 
-    def printed(a: exp.Expr, b: exp.Expr) -> exp.Expr:
-        few = exp.LTE(this=_call("len", _distinct_letters(a, b)), expression=number_literal(MAX_LETTERS))
+    def write(a: exp.Expr, b: exp.Expr) -> exp.Expr:
+        has_few_letters = exp.LTE(this=_call("len", _distinct_letters(a, b)), expression=number_literal(MAX_LETTERS))
         letters = _call("array_to_string", _distinct_letters(a, b), exp.Literal.string(""))
         coded = [_call("translate", text, letters, alphabet) for text in (a, b)]
-        return case_when((_is_ascii(a, b), _call(name, a, b)), (few, _call(name, *coded)))
+        return case_when((_is_ascii(a, b), _call(name, a, b)), (has_few_letters, _call(name, *coded)))
 
-    return printed
+    return write
 
 
 def _jaccard(a: exp.Expr, b: exp.Expr) -> exp.Expr:
-    """0 where a text is empty, which DuckDB's own refuses; on letters, where that compares bytes."""
-    none = exp.or_(*(exp.EQ(this=_call("length", t), expression=number_literal(0)) for t in (a, b)))
-    known = exp.Not(this=exp.Is(this=exp.DPipe(this=a.copy(), expression=b.copy()), expression=exp.Null()))
+    """Return the Jaccard similarity of letters, 0 if a text is empty; DuckDB's own fails on empty texts and compares bytes."""
+    is_any_empty = exp.or_(*(exp.EQ(this=_call("length", t), expression=number_literal(0)) for t in (a, b)))
+    is_known = exp.Not(this=exp.Is(this=exp.DPipe(this=a.copy(), expression=b.copy()), expression=exp.Null()))
     shared = _call("len", _call("list_intersect", _distinct_letters(a), _distinct_letters(b)))
     ratio = exp.Div(this=as_double(shared), expression=as_double(_call("len", _distinct_letters(a, b))))
-    empty = exp.and_(known, none)
+    is_known_empty = exp.and_(is_known, is_any_empty)
     return case_when(
-        (empty, as_double(number_literal(0))), (_is_ascii(a, b), _call("jaccard", a, b)), (known.copy(), ratio)
+        (is_known_empty, as_double(number_literal(0))),
+        (_is_ascii(a, b), _call("jaccard", a, b)),
+        (is_known.copy(), ratio),
     )
 
 

@@ -1,4 +1,4 @@
-"""The functions of the language that print alike in most dialects."""
+"""Functions of the modelling language with the same SQL in most dialects."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from sqlglot import exp
 from relcrf.grounding.dialects.base import CallWriter, as_double, call, number_literal
 
 MAX_PREFIX = 1_000_000_000
-"""Characters that no text has; `prefix` of more takes this many, so that any number fits the engines' integers."""
+"""Limit of the length of a `prefix`, longer than any text and within the integer range of every engine."""
 
 MAX_LETTERS = 127
-"""Different letters that two texts may have between them for `levenshtein` and `jaro_winkler`, unless all are ASCII: DuckDB
-compares bytes, and so each letter becomes a byte of its own. Beyond, the functions are missing."""
+"""Maximum number of distinct letters in two texts for `levenshtein` and `jaro_winkler`, unless both are ASCII: DuckDB compares
+bytes, so each distinct letter is mapped to one byte. The result is null beyond the limit."""
 
 
 def engine_function(name: str) -> CallWriter:
-    """A function of the engine on the same arguments."""
+    """Return a writer of calls of an engine function with the same arguments."""
     return lambda *arguments: call(name, *arguments)
 
 
 def numeric_function(name: str) -> CallWriter:
-    """A function of the engine on numbers."""
+    """Return a writer of calls of an engine function on numbers as doubles."""
     return lambda *arguments: call(name, *map(as_double, arguments))
 
 
 def binary_operator(kind: type[exp.Binary]) -> CallWriter:
-    """An operator on numbers."""
+    """Return a writer of a binary operator on numbers."""
     return lambda left, right: exp.Paren(this=kind(this=as_double(left), expression=as_double(right)))
 
 
 def case_when(*branches: tuple[exp.Expr, exp.Expr], default: exp.Expr | None = None) -> exp.Expr:
-    """CASE WHEN ... THEN ... END of conditions and values; missing where no condition holds."""
+    """Return CASE WHEN ... THEN ... END for pairs of condition and value; without a default, null if no condition is true."""
     return exp.Case(ifs=[exp.If(this=condition, true=value) for condition, value in branches], default=default)
 
 
 def divide(left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    """A quotient; missing where the divisor is 0."""
+    """Return a quotient; null if the divisor is 0."""
     nonzero = exp.NEQ(this=as_double(right), expression=number_literal(0))
     return case_when((nonzero, exp.Paren(this=exp.Div(this=as_double(left), expression=as_double(right.copy())))))
 
@@ -45,38 +45,38 @@ def negative(value: exp.Expr) -> exp.Expr:
 
 
 def clamp_count(value: exp.Expr) -> exp.Expr:
-    """A number of characters as floating point, which fits an integer."""
-    wide = exp.GT(this=as_double(value), expression=number_literal(MAX_PREFIX))
-    narrow = exp.LT(this=as_double(value.copy()), expression=number_literal(-MAX_PREFIX))
+    """Return a number of characters as a double, clamped to the integer range."""
+    is_above = exp.GT(this=as_double(value), expression=number_literal(MAX_PREFIX))
+    is_below = exp.LT(this=as_double(value.copy()), expression=number_literal(-MAX_PREFIX))
     return case_when(
-        (wide, as_double(number_literal(MAX_PREFIX))),
-        (narrow, as_double(number_literal(-MAX_PREFIX))),
+        (is_above, as_double(number_literal(MAX_PREFIX))),
+        (is_below, as_double(number_literal(-MAX_PREFIX))),
         default=as_double(value.copy()),
     )
 
 
 def _guarded_function(name: str, comparison: type[exp.Binary]) -> CallWriter:
-    """A function of the engine on a number; missing unless the number compares so with 0."""
+    """Return a writer of an engine function of one number; null unless its comparison with 0 is true."""
     return lambda value: case_when(
         (comparison(this=as_double(value), expression=number_literal(0)), call(name, as_double(value.copy())))
     )
 
 
 def _log1p(value: exp.Expr) -> exp.Expr:
-    above = exp.GT(this=as_double(value), expression=number_literal(-1))
-    shifted = exp.Paren(this=exp.Add(this=number_literal(1), expression=as_double(value.copy())))
-    return case_when((above, call("ln", shifted)))
+    is_in_domain = exp.GT(this=as_double(value), expression=number_literal(-1))
+    one_plus = exp.Paren(this=exp.Add(this=number_literal(1), expression=as_double(value.copy())))
+    return case_when((is_in_domain, call("ln", one_plus)))
 
 
 def _extremum(kind: type[exp.Binary]) -> CallWriter:
-    """The one of two numbers that the comparison prefers; missing where either is (SQL's own LEAST skips it)."""
+    """Return a writer of the minimum or maximum of two numbers; null if either is null (LEAST of SQL ignores nulls)."""
 
-    def printed(a: exp.Expr, b: exp.Expr) -> exp.Expr:
-        better = kind(this=as_double(a), expression=as_double(b))
-        worse = exp.Not(this=exp.Paren(this=kind(this=as_double(a.copy()), expression=as_double(b.copy()))))
-        return case_when((better, as_double(a.copy())), (worse, as_double(b.copy())))
+    def write(a: exp.Expr, b: exp.Expr) -> exp.Expr:
+        first_wins = kind(this=as_double(a), expression=as_double(b))
+        second_wins = exp.Not(this=exp.Paren(this=kind(this=as_double(a.copy()), expression=as_double(b.copy()))))
+        return case_when((first_wins, as_double(a.copy())), (second_wins, as_double(b.copy())))
 
-    return printed
+    return write
 
 
 COMMON_FUNCTIONS: dict[str, CallWriter] = {

@@ -1,4 +1,4 @@
-"""PostgreSQL's SQL. What the server does not have are functions of the session (`FUNCTIONS`), gone with it."""
+"""The SQL dialect of PostgreSQL. Functions that the server lacks are defined per session (`SESSION_FUNCTIONS`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ $$ SELECT CASE WHEN {inside} THEN a {operator} b ELSE pg_temp.wide_{name}(a, b) 
 
 
 def _overflow_safe_operator(name: str, operator: str, inside: str, beyond: str) -> tuple[str, str]:
-    """Arithmetic that gives infinity and 0 where PostgreSQL's own is an error."""
+    """Return definitions of an operator that returns infinity or 0 where PostgreSQL raises an overflow or underflow error."""
     wide = _CHECKED_OPERATOR.format(name=name, operator=operator, beyond=beyond)
     return wide, _FAST_OPERATOR.format(name=name, operator=operator, inside=inside)
 
@@ -63,7 +63,7 @@ CREATE FUNCTION pg_temp.cosine(a float8[], b float8[]) RETURNS float8 LANGUAGE s
     FROM (SELECT pg_temp.dot(a, a) AS aa, pg_temp.dot(b, b) AS bb) AS squares $$""",
     """
 CREATE FUNCTION pg_temp.component(a float8[], k integer) RETURNS float8 LANGUAGE sql IMMUTABLE AS $$ SELECT a[k] $$""",
-    # Letter by letter, since whole words have a final sigma.
+    # Letter by letter, because lower() of a whole word maps a final sigma differently.
     """
 CREATE FUNCTION pg_temp.lower_letters(a text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS $$
     SELECT CASE WHEN octet_length(a) = length(a) THEN lower(a COLLATE "C") ELSE (
@@ -99,11 +99,11 @@ BEGIN
     RETURN above[cardinality(other) + 1];
 END $$""",
 )
-"""Functions that a session needs before it runs a plan, in order."""
+"""Statements that define the functions of a session, in order; to be executed before the first plan."""
 
 
 class PostgresDialect(AbstractDialect):
-    """Texts are told apart and ordered by their code points, whatever the server's locale."""
+    """The PostgreSQL dialect. Texts compare by code points, whatever the locale of the server."""
 
     name = "postgres"
     sqlglot_dialect = "postgres"
@@ -118,7 +118,7 @@ class PostgresDialect(AbstractDialect):
         return call("pg_temp.component", vector, number_literal(index + 1))
 
     def mean_column(self, value: exp.Expr) -> exp.Expr:
-        """Not AVG, which also squares the values and so fails on large ones."""
+        """Return SUM / COUNT instead of AVG, which also computes squares and overflows for large values."""
         counted = exp.Nullif(this=exp.Count(this=value.copy()), expression=number_literal(0))
         return exp.Div(this=exp.Sum(this=value), expression=as_double(counted))
 

@@ -1,4 +1,4 @@
-"""Spark's SQL. A plan inside a plan is a join: Spark has no subqueries in most places, and few that name columns around."""
+"""The SQL dialect of Spark. Subplans become joins, because Spark has little support for correlated subqueries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from relcrf.model.nodes import walk
 
 
 class SparkDialect(AbstractDialect):
-    """Plans inside a plan are made for all combinations of the columns around them at once, and joined."""
+    """The Spark dialect. A subplan is evaluated once for all combinations of its outer columns, and joined."""
 
     name = "spark"
     sqlglot_dialect = "spark"
@@ -50,27 +50,29 @@ class SparkDialect(AbstractDialect):
 
 @dataclass
 class _JoiningSelectBuilder(SelectBuilder):
-    """A SELECT in whose FROM the plans inside it are left joins, one row of each at most for a row of this one.
+    """A builder that turns subplans into left joins with at most one row for each row of the outer plan.
 
-    What a plan inside names of the rows around it are its keys. It is evaluated on the distinct keys of those rows
-    (magic sets: Seshadri, Pirahesh & Leung 1996), so that its own joins are plain.
+    The keys of a subplan are the outer columns that it refers to. It is evaluated on the distinct keys of the outer rows, so
+    that its joins are not correlated.
 
     Args:
-        depth: of the plan inside the outermost, so that the aliases of both differ.
+        depth: nesting depth of the subplan, which makes aliases unique.
+
+    Source: magic sets (Seshadri, Pirahesh & Leung 1996).
     """
 
     depth: int = 0
     _joined_columns: dict[Exists | AggregateTerm | Lookup, exp.Expr] = field(default_factory=dict)
-    """What stands for each plan and table that is joined."""
+    """The column that replaces each joined subplan or lookup."""
     _joins: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
-    """What is joined, and on what."""
+    """The joined subqueries with their join conditions."""
 
     def select(self, columns: Sequence[exp.Expr]) -> exp.Select:
         select = super().select(columns)
         if self._joins and not self.sources and not self.plan.scans:
             select = select.from_(exp.select(exp.true().as_("one")).subquery("one_row"))
-        for joined, on in self._joins:
-            select = select.join(joined, on=on, join_type="left")
+        for subquery, on in self._joins:
+            select = select.join(subquery, on=on, join_type="left")
         return select
 
     def exists(self, plan: Plan) -> exp.Expr:
@@ -83,56 +85,61 @@ class _JoiningSelectBuilder(SelectBuilder):
         return self._joined_column(node)
 
     def _joined_column(self, node: Exists | AggregateTerm | Lookup) -> exp.Expr:
+        """Return the column that replaces a node; join its subplan or lookup once."""
         if node not in self._joined_columns:
             alias = f"joined{self.depth}_{len(self._joined_columns)}"
-            self._joined_columns[node] = column(Column(alias, "found"))
-            joined, on = self._join_lookup(node, alias) if isinstance(node, Lookup) else self._join_plan(node, alias)
-            self._joins.append((joined, on))
+            self._joined_columns[node] = column(Column(alias, "result"))
+            subquery, on = self._join_lookup(node, alias) if isinstance(node, Lookup) else self._join_plan(node, alias)
+            self._joins.append((subquery, on))
         return self._joined_columns[node].copy()
 
     def _join_lookup(self, node: Lookup, alias: str) -> tuple[exp.Expr, exp.Expr]:
         names = [
-            column(Column("looked", name)).as_(as_, quoted=True)
-            for name, as_ in ((node.key_column, "k0"), (node.column, "found"))
+            column(Column("lookup", name)).as_(as_, quoted=True)
+            for name, as_ in ((node.key_column, "k0"), (node.column, "result"))
         ]
-        select = exp.select(*names).from_(table(Scan(node.table, "looked")))
+        select = exp.select(*names).from_(table(Scan(node.table, "lookup")))
         on = exp.EQ(this=column(Column(alias, "k0")), expression=self.term(node.key))
         return select.subquery(exp.to_identifier(alias, quoted=True)), on
 
     def _join_plan(self, node: Exists | AggregateTerm, alias: str) -> tuple[exp.Expr, exp.Expr]:
-        """The keys for which a plan has a row, or its figure for each."""
+        """Return a subquery of the keys for which a subplan has rows, or of its aggregate by key, and the join condition."""
         keys = sorted(find_outer_columns(node), key=lambda c: (c.alias, c.name))
         names = [f"k{k}" for k in range(len(keys))]
-        base = f"keys{self.depth}_{alias}"
-        inner = substitute_columns(node, {c: Column(base, n) for c, n in zip(keys, names, strict=True)})
+        keys_alias = f"keys{self.depth}_{alias}"
+        inner = substitute_columns(node, {c: Column(keys_alias, n) for c, n in zip(keys, names, strict=True)})
         sources = (
-            (self._select_distinct_keys(keys, names).subquery(exp.to_identifier(base, quoted=True)),) if keys else ()
+            (self._select_distinct_keys(keys, names).subquery(exp.to_identifier(keys_alias, quoted=True)),)
+            if keys
+            else ()
         )
-        block = _JoiningSelectBuilder(self.dialect, inner.plan, sources, self.depth + 1)
-        own = [column(Column(base, n)) for n in names]
-        named = [c.as_(n, quoted=True) for n, c in zip(names, own, strict=True)]
+        builder = _JoiningSelectBuilder(self.dialect, inner.plan, sources, self.depth + 1)
+        key_columns = [column(Column(keys_alias, n)) for n in names]
+        aliased_keys = [c.as_(n, quoted=True) for n, c in zip(names, key_columns, strict=True)]
         if isinstance(inner, AggregateTerm):
-            select = block.select([*named, block.aggregate_column(inner)])
-            select = select.group_by(*(c.copy() for c in own)) if own else select
+            select = builder.select([*aliased_keys, builder.aggregate_column(inner)])
+            select = select.group_by(*(c.copy() for c in key_columns)) if key_columns else select
         else:
-            select = block.select([*named, exp.true().as_("found", quoted=True)]).distinct()
-        same = [
+            select = builder.select([*aliased_keys, exp.true().as_("result", quoted=True)]).distinct()
+        equal_keys = [
             exp.NullSafeEQ(this=column(Column(alias, n)), expression=column(c))
             for n, c in zip(names, keys, strict=True)
         ]
-        return select.subquery(exp.to_identifier(alias, quoted=True)), exp.and_(*same) if same else exp.true()
+        return select.subquery(exp.to_identifier(alias, quoted=True)), exp.and_(
+            *equal_keys
+        ) if equal_keys else exp.true()
 
     def _select_distinct_keys(self, keys: Sequence[Column], names: Sequence[str]) -> exp.Select:
-        """The combinations of some columns that there are in this plan's rows, and perhaps some more."""
-        plain = tuple(
+        """Return a SELECT of the combinations of some columns in the rows of this plan, or a superset of them."""
+        simple_filters = tuple(
             f for f in self.plan.filters if not any(isinstance(n, Exists | AggregateTerm | Lookup) for n in walk(f))
         )
-        rows = SelectBuilder(self.dialect, Plan(self.plan.scans, self.plan.equalities, plain), self.sources)
-        return rows.select([column(c).as_(n, quoted=True) for n, c in zip(names, keys, strict=True)]).distinct()
+        builder = SelectBuilder(self.dialect, Plan(self.plan.scans, self.plan.equalities, simple_filters), self.sources)
+        return builder.select([column(c).as_(n, quoted=True) for n, c in zip(names, keys, strict=True)]).distinct()
 
 
 def _sql_function(pattern: str) -> CallWriter:
-    """A function as SQL with its arguments in place of `{0}`, `{1}`; Spark's own functions in SQL cannot be nested."""
+    """Return a writer that inserts arguments for `{0}`, `{1}` into a SQL text; SQL functions of Spark cannot be nested."""
     return lambda *arguments: exp.Var(
         this=f"({pattern.format(*(a.sql(dialect=SparkDialect.sqlglot_dialect) for a in arguments))})"
     )
@@ -154,7 +161,7 @@ SparkDialect.functions = COMMON_FUNCTIONS | {
         f"THEN least(1D, greatest(-1D, {_DOT} / sqrt({_SQUARES[0]} * {_SQUARES[1]}))) "
         f"WHEN {_DOT} IS NOT NULL THEN 0D END"
     ),
-    # Letter by letter, since whole words have a final sigma.
+    # Letter by letter, because lower() of a whole word maps a final sigma differently.
     "lower": _sql_function("array_join(transform(split(replace({0}, 'İ', 'i'), ''), letter -> lower(letter)), '')"),
     "prefix": lambda text, n: _PREFIX(text, clamp_count(n)),
     "starts_with": engine_function("startswith"),

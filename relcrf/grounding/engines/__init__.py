@@ -1,1 +1,1 @@
-"""Who grounds: the same relational plan on DuckDB, PostgreSQL or Spark."""
+"""Engines that run relational plans: DuckDB, PostgreSQL and Spark."""

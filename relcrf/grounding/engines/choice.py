@@ -1,4 +1,4 @@
-"""Which engine grounds: one of the names, or a function that opens an engine on a model's tables."""
+"""Choice of the grounding engine, by name or by a factory that opens an engine on the tables of a model."""
 
 from __future__ import annotations
 
@@ -14,55 +14,58 @@ from relcrf.grounding.engines.postgres import PostgresEngine
 from relcrf.grounding.engines.spark import SparkEngine
 
 EngineFactory: TypeAlias = Callable[[BoundModel], AbstractEngine]
-"""Opens an engine on bound tables; who has called it closes the engine."""
+"""Function that opens an engine on a bound model; the caller closes the engine."""
 
 NAMES = ("duckdb", "postgres", "spark")
 
 
 def duckdb() -> EngineFactory:
-    """The engine where the tables are: the default."""
+    """Return a factory of the default engine, DuckDB, where the tables are."""
     return lambda bound: DuckDbEngine(bound.cursor)
 
 
 def postgres(url: str) -> EngineFactory:
-    """A PostgreSQL server: `postgresql://user@host/database`. It gets the coded tables for as long as the engine is open."""
+    """Return a factory of engines on a PostgreSQL server, `postgresql://user@host/database`.
+
+    The server stores the coded tables while the engine is open.
+    """
     return lambda bound: PostgresEngine(url, bound.cursor)
 
 
 def spark(master: str = "local[*]") -> EngineFactory:
-    """Spark at a master, which is started where it does not run yet, and left running.
+    """Return a factory of engines on a Spark master, which is started if necessary and keeps running.
 
-    Tables and rows go through a temporary folder. At a master that is not of this machine all workers must see that folder
-    under the same name: set `TMPDIR` to a shared one.
+    Tables and rows are exchanged through a temporary folder. If the master is on another machine, all workers must see that
+    folder under the same path: set `TMPDIR` to a shared folder.
 
     Raises:
-        UsageError: without pyspark or Java.
+        UsageError: if pyspark or Java is missing.
     """
     require_spark()
     return lambda bound: SparkEngine(spark_session(master), bound.cursor)
 
 
 def get_engine(name: str, url: str | None = None, master: str | None = None) -> EngineFactory:
-    """The engine of a name.
+    """Return the factory of an engine by name.
 
     Args:
-        url: of the server, for `postgres` and no other.
-        master: of Spark, for `spark` and no other.
+        url: URL of the server, for `postgres` only.
+        master: Spark master, for `spark` only.
 
     Raises:
-        UsageError: for an unknown name, or where the URL is missing or means nothing to the engine.
+        UsageError: if the name is unknown, or an option is missing or does not apply to the engine.
     """
     if name not in NAMES:
         hint = suggestion(name, NAMES) or f"the engines are {listing(NAMES)}"
-        raise UsageError(Diagnostic("E372", f"there is no engine '{name}'", hint=hint))
+        raise UsageError(Diagnostic("E372", f"unknown engine '{name}'", hint=hint))
     for option, value, owner in (("URL", url, "postgres"), ("master", master, "spark")):
         if value is not None and name != owner:
-            message = f"the engine '{name}' has no {option}"
-            raise UsageError(Diagnostic("E372", message, hint=f"choose the engine '{owner}' with --engine {owner}"))
+            message = f"the engine '{name}' does not accept a {option}"
+            raise UsageError(Diagnostic("E372", message, hint=f"select the engine '{owner}' with --engine {owner}"))
     if name == "postgres":
         if url is None:
-            hint = 'give --url postgresql://user@host/database, or in Python engine=postgres("postgresql://...")'
-            raise UsageError(Diagnostic("E372", "the engine 'postgres' needs the URL of a server", hint=hint))
+            hint = 'add --url postgresql://user@host/database, or in Python use engine=postgres("postgresql://...")'
+            raise UsageError(Diagnostic("E372", "the engine 'postgres' requires the URL of a server", hint=hint))
         return postgres(url)
     if name == "spark":
         return spark() if master is None else spark(master)

@@ -1,4 +1,4 @@
-"""Plans on DuckDB: streamed in Arrow's layout without a copy, or as parsed statements whose results are small."""
+"""DuckDB engines: one streams results in Arrow format without copying, one reuses parsed statements for small results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from relcrf.grounding.engines.base import AbstractEngine, Batch, output_dtypes
 from relcrf.grounding.plan import Plan
 
 Statements: TypeAlias = dict[Plan, duckdb.Statement]
-"""Parsed statements of plans."""
+"""Cache of the parsed statements of plans."""
 
 
 class DuckDbEngine(AbstractEngine):
-    """Grounds where the tables are made.
+    """An engine that runs plans in the database of the tables.
 
     Args:
-        cursor: makes a connection of its own that sees the coded tables, for an unfinished result owns its connection.
+        cursor: function that opens a separate connection to the coded tables; an unfinished result blocks its connection.
     """
 
     name = "duckdb"
@@ -34,10 +34,10 @@ class DuckDbEngine(AbstractEngine):
 
 
 class StatementEngine(AbstractEngine):
-    """DuckDB with parsed statements, for results of a few rows, which take half the time of a stream.
+    """An engine that reuses parsed statements; for results of a few rows it takes half the time of streaming.
 
     Args:
-        statements: a cache for the plans of one model; missing statements are added.
+        statements: cache of the statements of one model; missing ones are added.
     """
 
     name = "duckdb"
@@ -48,7 +48,7 @@ class StatementEngine(AbstractEngine):
     def rows(self, plan: Plan) -> Iterator[Batch]:
         if plan not in self._statements:
             (self._statements[plan],) = self._connection.extract_statements(sql.DUCKDB.rows_query(plan))
-        found = self._connection.execute(self._statements[plan]).fetchnumpy()
-        batch: Batch = {name: found[name].astype(dtype, copy=False) for name, dtype in output_dtypes(plan).items()}
+        columns = self._connection.execute(self._statements[plan]).fetchnumpy()
+        batch: Batch = {name: columns[name].astype(dtype, copy=False) for name, dtype in output_dtypes(plan).items()}
         if len(next(iter(batch.values()))):
             yield batch

@@ -1,4 +1,4 @@
-"""Plans on a PostgreSQL server."""
+"""The PostgreSQL engine."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from relcrf.grounding.engines.renamed_tables import RenamedTable, find_tables, m
 from relcrf.grounding.plan import Plan
 
 BATCH_ROWS = 100_000
-"""Rows of a batch."""
+"""Number of rows per batch."""
 
 _COPY_ROWS = 10_000
-"""Rows of a table that are sent to the server at a time."""
+"""Number of rows of a table that are sent to the server at a time."""
 
 _HEADER_BYTES = 19
-"""Bytes before the first row of a binary COPY."""
+"""Length of the header of a binary COPY, in bytes."""
 
 _TYPES = {"BOOLEAN": "boolean", "INTEGER": "integer", "BIGINT": "bigint", "FLOAT": "real", "DOUBLE": "double precision"}
 _TYPES |= {"DATE": "date", "VARCHAR": 'text COLLATE "C"'}
-"""PostgreSQL's name of each of DuckDB's types; vectors, `DOUBLE[3]`, are arrays."""
+"""PostgreSQL type of each DuckDB type except vectors, see `_postgres_type`."""
 
 _OUTPUT_TYPES = {"integer": "int4", "bigint": "int8", "double": "float8", "text": "text"}
+"""PostgreSQL type of each output type."""
 
 
 class PostgresEngine(AbstractEngine):
-    """Grounds on a server, in temporary tables, which go with the session even where this process dies.
+    """An engine that runs plans on a server, in temporary tables that vanish with the session even if this process dies.
 
-    Each coded table is copied when the first plan reads it. The rows of one plan are read at a time.
+    Each coded table is copied when the first plan reads it. Only one plan at a time can be read.
 
     Args:
-        connection_string: a URL, `postgresql://user@host/database`, or another text that libpq takes.
-        cursor: makes a connection of its own that sees the coded tables.
+        connection_string: a URL, `postgresql://user@host/database`, or another connection string of libpq.
+        cursor: function that opens a separate connection to the coded tables.
 
     Raises:
-        UsageError: without the driver.
-        DataError: where the server cannot be reached, or has texts in another encoding than UTF-8.
+        UsageError: if the driver is missing.
+        DataError: if the server cannot be reached, or its encoding is not UTF-8.
     """
 
     name = "postgres"
@@ -54,7 +55,9 @@ class PostgresEngine(AbstractEngine):
             import psycopg
         except ModuleNotFoundError:
             hint = "install it with: pip install 'relcrf[postgres]'"
-            raise UsageError(Diagnostic("E371", "the engine 'postgres' needs the package psycopg", hint=hint)) from None
+            raise UsageError(
+                Diagnostic("E371", "the engine 'postgres' requires the package psycopg", hint=hint)
+            ) from None
         self._error = psycopg.Error
         self._cursor = cursor
         self._dialect = PostgresDialect()
@@ -64,7 +67,7 @@ class PostgresEngine(AbstractEngine):
             encoding = self._connection.info.parameter_status("server_encoding")
             if encoding != "UTF8":
                 self.close()
-                message = f"the database's texts are in {encoding}, and the engine 'postgres' needs UTF-8"
+                message = f"the encoding of the database is {encoding}; the engine 'postgres' requires UTF8"
                 raise DataError(
                     Diagnostic("E371", message, hint="create a database with: createdb -E UTF8 -T template0")
                 )
@@ -88,42 +91,43 @@ class PostgresEngine(AbstractEngine):
         self._connection.close()
 
     def _copy_table(self, table: str) -> RenamedTable:
-        """A table of the source as a temporary table with an index for each column of vids and codes."""
-        with self._cursor() as described:
-            plain = make_renamed_table(described, table, len(self._tables))
-        columns = zip(plain.columns.values(), plain.types, strict=True)
-        declared = ", ".join(f"{name} {_postgres_type(kind)}" for name, kind in columns)
+        """Copy a coded table to a temporary table on the server, with an index on each column of vids or codes."""
+        with self._cursor() as connection:
+            renamed = make_renamed_table(connection, table, len(self._tables))
+        columns = zip(renamed.columns.values(), renamed.types, strict=True)
+        declarations = ", ".join(f"{name} {_postgres_type(duckdb_type)}" for name, duckdb_type in columns)
         cells = " || ',' || ".join(
-            _csv_cell_sql(name, kind) for name, kind in zip(plain.columns, plain.types, strict=True)
+            _csv_cell_sql(name, duckdb_type) for name, duckdb_type in zip(renamed.columns, renamed.types, strict=True)
         )
-        self._connection.execute(f"CREATE TEMPORARY TABLE {plain.name} ({declared})")
+        self._connection.execute(f"CREATE TEMPORARY TABLE {renamed.name} ({declarations})")
         with self._cursor() as rows, self._connection.cursor() as cursor:
             rows.execute(f"SELECT {cells} || chr(10) FROM {quoted(table)}")
-            with cursor.copy(f"COPY {plain.name} FROM STDIN (FORMAT csv)") as copy:
+            with cursor.copy(f"COPY {renamed.name} FROM STDIN (FORMAT csv)") as copy:
                 while lines := rows.fetchmany(_COPY_ROWS):
                     copy.write("".join(line for (line,) in lines))
-        for column, kind in zip(plain.columns.values(), plain.types, strict=True):
-            if kind == "INTEGER":
-                self._connection.execute(f"CREATE INDEX ON {plain.name} ({column})")
-        self._connection.execute(f"ANALYZE {plain.name}")
-        return plain
+        for column, duckdb_type in zip(renamed.columns.values(), renamed.types, strict=True):
+            if duckdb_type == "INTEGER":
+                self._connection.execute(f"CREATE INDEX ON {renamed.name} ({column})")
+        self._connection.execute(f"ANALYZE {renamed.name}")
+        return renamed
 
     @contextmanager
     def _convert_errors(self) -> Iterator[None]:
-        """What the server refuses is a diagnostic."""
+        """Convert errors of the server to diagnostics."""
         try:
             yield
         except self._error as error:
-            hint = "check the connection and your right to make temporary tables, or ground with the engine 'duckdb'"
+            hint = "check the connection and your permission to create temporary tables, or use the engine 'duckdb'"
             raise engine_error(self.name, error, hint) from None
 
 
 def _postgres_type(kind: str) -> str:
+    """Return the PostgreSQL type of a DuckDB type; vectors such as `DOUBLE[3]` become arrays."""
     return "double precision[]" if kind.endswith("]") else _TYPES[kind]
 
 
 def _csv_cell_sql(column: str, kind: str) -> str:
-    """DuckDB's SQL of a cell as CSV: nothing where the value is missing, and texts always between quotes."""
+    """Return DuckDB SQL that formats a cell as CSV: empty for null, with texts always quoted."""
     name = quoted(column)
     if kind == "VARCHAR":
         name = f"""'"' || replace({name}, '"', '""') || '"'"""
@@ -133,7 +137,7 @@ def _csv_cell_sql(column: str, kind: str) -> str:
 
 
 def _read_fixed_width(pieces: Iterable[Any], plan: Plan) -> Iterator[Batch]:
-    """Rows of a binary COPY in which all have the same width: a count of fields, and each field after its length."""
+    """Yield batches of a binary COPY with rows of equal width: the number of fields, then each field after its length."""
     fields = [
         (f"length_{name}", ">i4", name, np.dtype(DTYPES[kind]).newbyteorder(">")) for name, _, kind in plan.outputs
     ]
@@ -155,6 +159,6 @@ def _make_batch(data: bytearray, start: int, row: np.dtype[Any], plan: Plan) -> 
 
 
 def _read_text_rows(rows: Iterator[tuple[Any, ...]], plan: Plan) -> Iterator[Batch]:
-    while some := list(islice(rows, BATCH_ROWS)):
-        columns = zip(plan.outputs, zip(*some, strict=True), strict=True)
-        yield {name: np.fromiter(values, DTYPES[kind], len(some)) for (name, _, kind), values in columns}
+    while batch_rows := list(islice(rows, BATCH_ROWS)):
+        columns = zip(plan.outputs, zip(*batch_rows, strict=True), strict=True)
+        yield {name: np.fromiter(values, DTYPES[kind], len(batch_rows)) for (name, _, kind), values in columns}

@@ -1,4 +1,4 @@
-"""The coded tables under plain names: a server may cut long names short, fold their case, or want none with dots."""
+"""Portable names of the coded tables: a server may truncate long names, fold their case or reject dots in them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from relcrf.model.nodes import map_children, walk
 
 @dataclass(frozen=True)
 class RenamedTable:
-    """A coded table with a new name for it and for each of its columns.
+    """A coded table with new names for itself and its columns.
 
     Args:
-        columns: the new names, by the old ones, in order.
-        types: DuckDB's, in the same order.
+        columns: new names by old names, in order.
+        types: DuckDB types of the columns, in the same order.
     """
 
     name: str
@@ -28,37 +28,42 @@ class RenamedTable:
 
 
 def make_renamed_table(source: duckdb.DuckDBPyConnection, table: str, number: int) -> RenamedTable:
-    """A table as `t0`, `t1`, ... with the columns `c0`, `c1`, ..."""
-    described = source.execute(f"DESCRIBE SELECT * FROM {quoted(table)}").fetchall()
-    columns = {str(row[0]): f"c{k}" for k, row in enumerate(described)}
-    return RenamedTable(f"t{number}", columns, tuple(str(row[1]) for row in described))
+    """Return a table renamed to `t<number>`, with columns `c0`, `c1`, ..."""
+    description = source.execute(f"DESCRIBE SELECT * FROM {quoted(table)}").fetchall()
+    columns = {str(row[0]): f"c{k}" for k, row in enumerate(description)}
+    return RenamedTable(f"t{number}", columns, tuple(str(row[1]) for row in description))
 
 
 def find_tables(plan: Plan) -> list[str]:
-    """The tables that a plan and all plans inside it read, each once."""
+    """Return the tables that a plan and its subplans read, without duplicates."""
     return list(dict.fromkeys(node.table for node in walk(plan) if isinstance(node, Scan | Lookup)))
 
 
 def rename_plan_tables(plan: Plan, tables: Mapping[str, RenamedTable]) -> Plan:
-    """The same plan on the plain tables. Figures are subqueries, with no plan beside them that has their keys."""
-    renamed: Plan = _rename_node(plan, tables, {})
-    return renamed
+    """Return a plan with tables and columns renamed. Aggregates become correlated subqueries, without an outer plan."""
+    renamed_plan: Plan = _rename_node(plan, tables, {})
+    return renamed_plan
 
 
 def _rename_node(node: Any, tables: Mapping[str, RenamedTable], scans: Mapping[str, RenamedTable]) -> Any:
-    """Args: scans: the table of each alias, here and around."""
+    """Rename tables and columns in a node; `scans` has the table of each alias in this plan and the outer plans."""
     match node:
         case Column(alias, name):
             return Column(alias, scans[alias].columns[name])
         case Scan(table):
             return replace(node, table=tables[table].name)
-        case Lookup(table, column, where, equals):
-            plain = tables[table]
-            return Lookup(plain.name, plain.columns[column], plain.columns[where], _rename_node(equals, tables, scans))
+        case Lookup(table, value_column, key_column, key):
+            renamed = tables[table]
+            return Lookup(
+                renamed.name,
+                renamed.columns[value_column],
+                renamed.columns[key_column],
+                _rename_node(key, tables, scans),
+            )
         case Plan():
             scans = {**scans, **{scan.alias: tables[scan.table] for scan in node.scans}}
         case AggregateTerm():
-            inside = {**scans, **{scan.alias: tables[scan.table] for scan in node.plan.scans}}
-            terms = _rename_node(node.terms, tables, inside)
+            inner_scans = {**scans, **{scan.alias: tables[scan.table] for scan in node.plan.scans}}
+            terms = _rename_node(node.terms, tables, inner_scans)
             return AggregateTerm(node.function, terms, _rename_node(node.plan, tables, scans))
     return map_children(node, lambda part: _rename_node(part, tables, scans))

@@ -1,4 +1,4 @@
-"""Plans on Spark. Tables and rows go through Parquet files, and so the driver holds neither."""
+"""The Spark engine. Tables and rows are exchanged as Parquet files, so that the driver holds neither in memory."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class SparkEngine(AbstractEngine):
-    """Grounds on a cluster. Each coded table is written out when the first plan reads it.
+    """An engine that runs plans on a Spark cluster. Each coded table is exported when the first plan reads it.
 
     Args:
-        session: of pyspark; the engine's views and settings are in a session of its own beside it.
-        cursor: makes a connection of its own that sees the coded tables. The engine exchanges files with the workers in a
-            folder that this connection may access, which the workers must see under the same name; `close` removes it.
+        session: pyspark session; the views and settings of the engine are in a separate session of the same application.
+        cursor: function that opens a separate connection to the coded tables. The engine exchanges files with the workers in
+            a folder that this connection may access and that the workers must see under the same path; `close` removes it.
     """
 
     name = "spark"
@@ -72,19 +72,19 @@ class SparkEngine(AbstractEngine):
         return self._folder / f"{table.name}.parquet"
 
     def _export_table(self, table: str) -> RenamedTable:
-        """A table of the source as a Parquet file and a view on it."""
-        with self._cursor() as described:
-            plain = make_renamed_table(described, table, len(self._tables))
-        columns = ", ".join(f"{quoted(old)} AS {new}" for old, new in plain.columns.items())
+        """Export a coded table to a Parquet file and create a view of it."""
+        with self._cursor() as connection:
+            renamed = make_renamed_table(connection, table, len(self._tables))
+        columns = ", ".join(f"{quoted(old)} AS {new}" for old, new in renamed.columns.items())
         with self._cursor() as cursor:
-            where = literal(str(self._parquet_path(plain)))
-            cursor.execute(f"COPY (SELECT {columns} FROM {quoted(table)}) TO {where} (FORMAT parquet)")
-        self._session.read.parquet(_uri(self._parquet_path(plain))).createOrReplaceTempView(plain.name)
-        return plain
+            path = literal(str(self._parquet_path(renamed)))
+            cursor.execute(f"COPY (SELECT {columns} FROM {quoted(table)}) TO {path} (FORMAT parquet)")
+        self._session.read.parquet(_uri(self._parquet_path(renamed))).createOrReplaceTempView(renamed.name)
+        return renamed
 
 
 def _exchange_folder(cursor: Callable[[], duckdb.DuckDBPyConnection]) -> Path:
-    """Create a folder for files that DuckDB may write: anywhere, or inside what the lock of a store allows."""
+    """Create a folder that DuckDB may write to: anywhere, or inside the allowed folder if the store restricts access."""
     with cursor() as connection:
         setting = connection.execute("SELECT current_setting('allowed_directories')").fetchone()
     assert setting is not None
@@ -94,19 +94,19 @@ def _exchange_folder(cursor: Callable[[], duckdb.DuckDBPyConnection]) -> Path:
 def _uri(path: Path) -> str:
     """Return the URI that Hadoop reads as this path.
 
-    Hadoop encodes a path by itself: of one that is encoded already, as by `Path.as_uri`, it would encode each `%` again.
+    Hadoop percent-encodes paths itself; it would encode each `%` of `Path.as_uri` a second time.
     """
     return f"file://{path}"
 
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """What Spark refuses is a diagnostic."""
+    """Convert errors of Spark to diagnostics."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        hint = "look at what Spark's workers wrote, and whether they see the folder; or ground with the engine 'duckdb'"
+        hint = "check the logs of the Spark workers and that they can access the folder, or use the engine 'duckdb'"
         raise engine_error("spark", error, hint) from None

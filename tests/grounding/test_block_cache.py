@@ -1,4 +1,4 @@
-"""Groundings that are kept: never stale, never made twice, the same bytes from the same inputs, refused when damaged."""
+"""The block cache: no stale blocks, no repeated work, the same bytes for the same inputs, errors for damaged files."""
 
 import json
 import os
@@ -25,25 +25,25 @@ from relcrf.grounding.block_cache import BlockCache
 from relcrf.grounding.ground import ground
 
 
-def saved_grounding(text, source, folder):
-    """The grounding, and the names of the blocks that were made and found."""
-    store = BlockCache(folder)
-    grounding = ground(bind(relcrf.parse(text).spec, relcrf.Dataset(source)), saved=store)
-    return grounding, store.misses, store.hits
+def ground_with_cache(text, source, folder):
+    """Return the grounding and the names of the blocks that were cache misses and hits."""
+    cache = BlockCache(folder)
+    grounding = ground(bind(relcrf.parse(text).spec, relcrf.Dataset(source)), cache=cache)
+    return grounding, cache.misses, cache.hits
 
 
-def fresh(text, source):
+def ground_uncached(text, source):
     return ground(bind(relcrf.parse(text).spec, relcrf.Dataset(source)))
 
 
-def made_again(expected, folder):
-    """The names of the blocks that were made; with those that were found they are a grounding that had no store."""
-    store = BlockCache(folder)
-    assert_equal_groundings(ground(expected.bound, saved=store), expected)
-    return store.misses
+def cache_misses(expected, folder):
+    """Return the names of the cache misses; assert that the grounding equals one without a cache."""
+    cache = BlockCache(folder)
+    assert_equal_groundings(ground(expected.bound, cache=cache), expected)
+    return cache.misses
 
 
-# A small model in which every kind of table is read by some templates and not by others
+# A small model in which some templates read each kind of table and others do not
 
 MODEL = """
 domain D = { x, y }
@@ -77,9 +77,9 @@ template of_word(a: F, w: W) over Q(a, w), a.f per w
 rule hard: P(a, b) => P(b, a)
 rule: P(a, b) and a.k == 1 => b.f
 """
-OF_E = {"prior", "words", "weighed", "linked", "reached", "near", "either"}
-OF_F = {"ties", "tied", "held", "pairs", "of_word", "rule 1", "rule 2"}
-ALL = OF_E | OF_F
+TEMPLATES_OF_E = {"prior", "words", "weighed", "linked", "reached", "near", "either"}
+TEMPLATES_OF_F = {"ties", "tied", "held", "pairs", "of_word", "rule 1", "rule 2"}
+ALL = TEMPLATES_OF_E | TEMPLATES_OF_F
 
 
 def small_tables():
@@ -106,7 +106,7 @@ def as_files(rows, folder):
 
 
 def with_lists(rows):
-    """The bag as a column of lists."""
+    """Return the tables with the bag as a column of lists."""
     found = as_frames({name: table for name, table in rows.items() if name != "e_w"})
     words = {row["e"]: [] for row in rows["e_w"]}
     for row in rows["e_w"]:
@@ -115,33 +115,33 @@ def with_lists(rows):
     return found
 
 
-def test_nothing_is_made_twice(tmp_path):
+def test_blocks_are_grounded_once(tmp_path):
     rows = small_tables()
-    expected = fresh(MODEL, as_frames(rows))
-    first, made, found = saved_grounding(MODEL, as_frames(rows), tmp_path / "kept")
-    assert (set(made), found) == (ALL, [])
-    second, made, found = saved_grounding(MODEL, as_frames(rows), tmp_path / "kept")
-    assert (made, set(found)) == ([], ALL)
+    expected = ground_uncached(MODEL, as_frames(rows))
+    first, misses, hits = ground_with_cache(MODEL, as_frames(rows), tmp_path / "cache")
+    assert (set(misses), hits) == (ALL, [])
+    second, misses, hits = ground_with_cache(MODEL, as_frames(rows), tmp_path / "cache")
+    assert (misses, set(hits)) == ([], ALL)
     for grounding in (first, second):
         assert_equal_groundings(grounding, expected)
-    as_lists = fresh(MODEL, with_lists(rows))
-    third, made, _ = saved_grounding(MODEL, with_lists(rows), tmp_path / "kept")
-    assert set(made) == OF_E, "the bag is another table now"
+    as_lists = ground_uncached(MODEL, with_lists(rows))
+    third, misses, _ = ground_with_cache(MODEL, with_lists(rows), tmp_path / "cache")
+    assert set(misses) == TEMPLATES_OF_E, "the bag comes from a different table"
     assert_equal_groundings(third, as_lists)
     for a, b in zip(third.graph.groups, first.graph.groups, strict=True):
         assert [x.tobytes() for x in a.features.arrays()] == [x.tobytes() for x in b.features.arrays()]
 
 
 CHANGES = {
-    "an evidence value": (lambda t: t["e"][0].update(r=9.0), OF_E),
-    "a label": (lambda t: t["e"][0].update(d="y"), OF_E),
-    "a label removed": (lambda t: t["f"][0].update(f=None), OF_F),
-    "a vector": (lambda t: t["e"][5].update(v_0=0.1), OF_E),
-    "an added thing": (lambda t: t["e"].append({"id": 99, "d": "x", "r": 1, "v_0": 0, "v_1": 0}), ALL),
-    "an added last thing": (lambda t: t["f"].append({"id": "f9", "f": True, "n": 1, "k": 2}), OF_F),
-    "a removed thing": (lambda t: t["g"].pop(), {"ties", "tied"}),
+    "an evidence value": (lambda t: t["e"][0].update(r=9.0), TEMPLATES_OF_E),
+    "a label": (lambda t: t["e"][0].update(d="y"), TEMPLATES_OF_E),
+    "a label removed": (lambda t: t["f"][0].update(f=None), TEMPLATES_OF_F),
+    "a vector": (lambda t: t["e"][5].update(v_0=0.1), TEMPLATES_OF_E),
+    "an added entity": (lambda t: t["e"].append({"id": 99, "d": "x", "r": 1, "v_0": 0, "v_1": 0}), ALL),
+    "an added last entity": (lambda t: t["f"].append({"id": "f9", "f": True, "n": 1, "k": 2}), TEMPLATES_OF_F),
+    "a removed entity": (lambda t: t["g"].pop(), {"ties", "tied"}),
     "a count": (lambda t: t["e_w"][0].update(count=7), {"words", "weighed"}),
-    "a word of old": (lambda t: t["e_w"].append({"e": 5, "word": "w0", "count": 1}), {"words", "weighed"}),
+    "a known word": (lambda t: t["e_w"].append({"e": 5, "word": "w0", "count": 1}), {"words", "weighed"}),
     "a new word": (lambda t: t["e_w"].append({"e": 5, "word": "w9", "count": 1}), {"words", "weighed", "of_word"}),
     "a link": (lambda t: t["r"].append({"a": 5, "b": 0}), {"linked", "reached", "either"}),
     "a score": (lambda t: t["s"][0].update(s=-1.0), {"ties", "tied"}),
@@ -152,59 +152,59 @@ CHANGES = {
     "a listed tuple": (lambda t: t["p"].append({"a": "f1", "b": "f2", "value": False}), {"pairs", "rule 1", "rule 2"}),
     "a listed value": (lambda t: t["q"][0].update(value="y"), {"of_word"}),
     "a listed word": (lambda t: t["q"][0].update(w="w8"), {"words", "weighed", "of_word"}),
-    "a range's value": (lambda t: t["f"][1].update(k=1), OF_F),
+    "a range's value": (lambda t: t["f"][1].update(k=1), TEMPLATES_OF_F),
     "an unread column": (lambda t: [row.update(more=1) for row in t["g"]], {"ties", "tied"}),
     "nothing": (lambda t: None, set()),
 }
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """A folder with the blocks of the model on its tables as frames, and one of those on its tables as files."""
-    folder = tmp_path_factory.mktemp("kept")
-    saved_grounding(MODEL, as_frames(small_tables()), folder / "frames")
-    saved_grounding(MODEL, as_files(small_tables(), folder / "data"), folder / "files")
+def caches(tmp_path_factory):
+    """Return a folder with two caches of the model: for tables as frames, and for tables as files."""
+    folder = tmp_path_factory.mktemp("cache")
+    ground_with_cache(MODEL, as_frames(small_tables()), folder / "frames")
+    ground_with_cache(MODEL, as_files(small_tables(), folder / "data"), folder / "files")
     return folder
 
 
 @pytest.mark.parametrize(("change", "kind"), [(c, "files" if k % 2 else "frames") for k, c in enumerate(CHANGES)])
-def test_a_changed_table_makes_anew_what_reads_it_and_nothing_else(tmp_path, kept, change, kind):
+def test_changed_table_invalidates_dependent_blocks_only(tmp_path, caches, change, kind):
     apply, expected = CHANGES[change]
     rows = small_tables()
     apply(rows)
     source = as_frames(rows) if kind == "frames" else as_files(rows, tmp_path / "data")
-    shutil.copytree(kept / kind, tmp_path / "kept")
-    # A domain of values that nobody reads does not matter, one that has grown does, and so do variables that moved.
-    assert set(made_again(fresh(MODEL, source), tmp_path / "kept")) == expected
+    shutil.copytree(caches / kind, tmp_path / "cache")
+    # Blocks also depend on the values of their domains and on the positions of their variables.
+    assert set(cache_misses(ground_uncached(MODEL, source), tmp_path / "cache")) == expected
 
 
 REWRITTEN = {
     "a template's where": ("where R(a, b) over a.d, b.d", "where R(b, a) over a.d, b.d", {"linked"}),
     "a template's options": ("template prior(e: E) over e.d", "template prior(e: E) over e.d l2 3.0", {"prior"}),
     "a rule's weight": ("rule: P(a, b) and", "rule 0.5: P(a, b) and", {"rule 2"}),
-    "hardness": ("rule hard:", "rule:", {"rule 1"}),
+    "a hard rule": ("rule hard:", "rule:", {"rule 1"}),
     "a derived relation": ("or (Reach(a, m) and R(m, b))", "or (R(a, m) and R(m, b))", {"reached"}),
     "neighbours": ("nearest 1 by", "nearest 2 by", {"near"}),
     "a measure": ("distance(a.v, b.v)", "dot(a.v, b.v)", {"near"}),
-    "what is admitted": ("where a != b\n", "where a < b\n", {"pairs", "of_word", "rule 1", "rule 2"}),
-    "a choice": ("(R(a, b) or R(b, a)) and a < b", "(R(a, b) or R(b, a)) and a != b", {"either"}),
-    "the order of states": ("{ x, y }", "{ y, x }", OF_E | {"of_word"}),
+    "a random relation's where": ("where a != b\n", "where a < b\n", {"pairs", "of_word", "rule 1", "rule 2"}),
+    "a disjunction": ("(R(a, b) or R(b, a)) and a < b", "(R(a, b) or R(b, a)) and a != b", {"either"}),
+    "the order of states": ("{ x, y }", "{ y, x }", TEMPLATES_OF_E | {"of_word"}),
     "a range": ("K = 1..3", "K = 0..3", {"rule 2"}),
 }
 
 
 @pytest.mark.parametrize("change", REWRITTEN)
-def test_a_changed_declaration_makes_anew_what_uses_it_and_nothing_else(tmp_path, kept, change):
+def test_changed_declaration_invalidates_dependent_blocks_only(tmp_path, caches, change):
     old, new, expected = REWRITTEN[change]
     assert old in MODEL
-    shutil.copytree(kept / "frames", tmp_path / "kept")
-    again = fresh(MODEL.replace(old, new), as_frames(small_tables()))
-    assert set(made_again(again, tmp_path / "kept")) == expected
+    shutil.copytree(caches / "frames", tmp_path / "cache")
+    expected_grounding = ground_uncached(MODEL.replace(old, new), as_frames(small_tables()))
+    assert set(cache_misses(expected_grounding, tmp_path / "cache")) == expected
 
 
-# Stale blocks, hunted
+# Random changes
 
-REWORDED = [
+DECLARATION_EDITS = [
     ("D = { x, y, z }", "D = { z, y, x }"), ("C = { red, blue }", "C = { blue, red }"), ("k : 1..3", "k : 0..3"),
     ("l : 1..2", "l : 1..3"), ("where a != b\n", "where a < b\n"), ("where exists { R(a, b) }", ""),
     ("and a < b\n", "\n"), ("and not R(a, b)\n", "\n"), ("Reach(a, m) and R(m, b)", "Reach(a, m) and R(b, m)"),
@@ -216,7 +216,7 @@ REWORDED = [
 
 @st.composite
 def changes(draw):
-    """A change of tables as random_models.py makes them: the new tables."""
+    """Generate a function that changes the tables of random_models.py."""
     kind = draw(st.sampled_from(["cell", "cell", "cell", "word", "thing", "pair", "tie", "colour", "listed", "all"]))
     other = draw(tables())
     place = draw(st.integers(0, 20))
@@ -254,11 +254,11 @@ def changes(draw):
 @given(
     tables(),
     st.lists(templates(), min_size=2, max_size=5),
-    st.lists(st.one_of(changes(), st.sampled_from(REWORDED)), min_size=3, max_size=5),
+    st.lists(st.one_of(changes(), st.sampled_from(DECLARATION_EDITS)), min_size=3, max_size=5),
 )
-def test_no_block_is_stale(tmp_path_factory, data, bodies, steps):
-    """Tables and declarations are changed at random, and what comes from the store is what a fresh grounding gives."""
-    folder = tmp_path_factory.mktemp("kept")
+def test_no_block_is_stale_after_random_changes(tmp_path_factory, data, bodies, steps):
+    """Change tables and declarations at random, and compare groundings with and without the cache."""
+    folder = tmp_path_factory.mktemp("cache")
     texts = dict.fromkeys(text.replace("NAME", f"t{k}") for k, one in enumerate(bodies) for text in one)
     text = DECLARATIONS + "\n".join(texts)
     for step in [None, *steps]:
@@ -267,10 +267,10 @@ def test_no_block_is_stale(tmp_path_factory, data, bodies, steps):
         elif step is not None:
             text = text.replace(*step)
         try:
-            expected = fresh(text, frames(*data))
+            expected = ground_uncached(text, frames(*data))
         except (relcrf.errors.ModelError, DataError):
-            continue  # not every change fits
-        made_again(expected, folder)
+            continue  # not every change gives a valid model
+        cache_misses(expected, folder)
 
 
 MANIFEST = """
@@ -283,7 +283,7 @@ file = "{s}.csv"
 """
 
 
-def test_two_tables_that_change_places_are_noticed(tmp_path):
+def test_swapped_tables_invalidate_block(tmp_path):
     text = """
     domain D = { x, y } entity E { predict d : D } relation R(a: E, b: E) relation S(a: E, b: E)
     template t(a: E, b: E) where R(a, b) and not S(a, b) over a.d, b.d
@@ -291,33 +291,33 @@ def test_two_tables_that_change_places_are_noticed(tmp_path):
     write_tables(tmp_path, e=[{"id": k, "d": "x"} for k in range(4)], one=[{"a": 0, "b": 1}], two=[{"a": 2, "b": 3}])
     for r, s in (("one", "two"), ("two", "one")):
         (tmp_path / "dataset.toml").write_text(MANIFEST.format(r=r, s=s))
-        found, made, _ = saved_grounding(text, tmp_path, tmp_path / "kept")
-        assert made == ["t"]
-        assert_equal_groundings(found, fresh(text, tmp_path))
+        found, misses, _ = ground_with_cache(text, tmp_path, tmp_path / "cache")
+        assert misses == ["t"]
+        assert_equal_groundings(found, ground_uncached(text, tmp_path))
 
 
-def test_equal_hashes_of_unequal_types_are_noticed(tmp_path):
-    """DuckDB hashes true as it hashes 1."""
+def test_equal_values_of_different_types_have_different_hashes(tmp_path):
+    """DuckDB computes the same hash for true and 1."""
     text = "domain D = { x, y } entity E { predict d : D  s : string }\ntemplate t(e: E) over e.d per e.s"
     for values in ([True, True], [1, 1]):
         source = {"e": pd.DataFrame({"id": [1, 2], "d": ["x", "y"], "s": values})}
-        found, _, _ = saved_grounding(text, source, tmp_path)
-        assert_equal_groundings(found, fresh(text, source))
+        found, _, _ = ground_with_cache(text, source, tmp_path)
+        assert_equal_groundings(found, ground_uncached(text, source))
 
 
-def test_a_table_that_changes_under_its_dataset_is_noticed(tmp_path):
+def test_table_changed_after_dataset_was_opened_is_read_again(tmp_path):
     text = "domain D = { x, y } entity E { predict d : D  r : real }\ntemplate t(e: E) over e.d by e.r"
     rows = {"e": [{"id": 1, "d": "x", "r": 1.0}]}
-    dataset, store = relcrf.Dataset(write_tables(tmp_path / "data", **rows)), BlockCache(tmp_path / "kept")
+    dataset, cache = relcrf.Dataset(write_tables(tmp_path / "data", **rows)), BlockCache(tmp_path / "cache")
     spec = relcrf.parse(text).spec
     for value in (1.0, 2.0):
         rows["e"][0]["r"] = value
         write_tables(tmp_path / "data", **rows)
-        (group,) = ground(bind(spec, dataset), saved=store).graph.groups
+        (group,) = ground(bind(spec, dataset), cache=cache).graph.groups
         assert group.features.values.tolist() == [[value]]
 
 
-OF_ONE = "domain D = { x, y } entity E { predict d : D  r : real }\ntemplate t(e: E) over e.d by e.r"
+ONE_TEMPLATE = "domain D = { x, y } entity E { predict d : D  r : real }\ntemplate t(e: E) over e.d by e.r"
 
 
 def one_table(folder, value, by_another_name=False):
@@ -329,42 +329,42 @@ def one_table(folder, value, by_another_name=False):
 
 @pytest.mark.parametrize("by_another_name", [False, True])
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_table_that_changes_while_it_is_read_is_not_kept(tmp_path, by_another_name, replaced):
-    bound = bind(relcrf.parse(OF_ONE).spec, relcrf.Dataset(one_table(tmp_path / "data", 1.0, by_another_name)))
-    if replaced:  # a file of the same size and time at its place
+def test_table_changed_during_reading_is_not_cached(tmp_path, by_another_name, replaced):
+    bound = bind(relcrf.parse(ONE_TEMPLATE).spec, relcrf.Dataset(one_table(tmp_path / "data", 1.0, by_another_name)))
+    if replaced:  # replace it by a file of the same size and modification time
         times = (tmp_path / "data" / "e.csv").stat()
         (tmp_path / "data" / "e.csv").rename(tmp_path / "before.csv")
     one_table(tmp_path / "data", 2.0)
     if replaced:
         os.utime(tmp_path / "data" / "e.csv", ns=(times.st_atime_ns, times.st_mtime_ns))
-    store = BlockCache(tmp_path / "kept")
-    (group,) = ground(bound, saved=store).graph.groups
-    assert (group.features.values.tolist(), store.misses, list(store.folder.iterdir())) == ([[1.0]], [], [])
+    cache = BlockCache(tmp_path / "cache")
+    (group,) = ground(bound, cache=cache).graph.groups
+    assert (group.features.values.tolist(), cache.misses, list(cache.folder.iterdir())) == ([[1.0]], [], [])
     assert any("e.csv changed after" in note for note in bound.notes)
     for expected in (["t"], []):
-        found, made, _ = saved_grounding(OF_ONE, tmp_path / "data", tmp_path / "kept")
-        assert (found.graph.groups[0].features.values.tolist(), made) == ([[2.0]], expected)
+        found, misses, _ = ground_with_cache(ONE_TEMPLATE, tmp_path / "data", tmp_path / "cache")
+        assert (found.graph.groups[0].features.values.tolist(), misses) == ([[2.0]], expected)
 
 
-def test_a_table_that_has_become_one_that_is_kept_is_not_taken_for_it(tmp_path):
-    saved_grounding(OF_ONE, one_table(tmp_path / "data", 2.0), tmp_path / "kept")
-    bound = bind(relcrf.parse(OF_ONE).spec, relcrf.Dataset(one_table(tmp_path / "data", 1.0)))
+def test_table_changed_to_cached_content_does_not_hit(tmp_path):
+    ground_with_cache(ONE_TEMPLATE, one_table(tmp_path / "data", 2.0), tmp_path / "cache")
+    bound = bind(relcrf.parse(ONE_TEMPLATE).spec, relcrf.Dataset(one_table(tmp_path / "data", 1.0)))
     one_table(tmp_path / "data", 2.0)
-    store = BlockCache(tmp_path / "kept")
-    (group,) = ground(bound, saved=store).graph.groups
-    assert (group.features.values.tolist(), store.hits) == ([[1.0]], [])
+    cache = BlockCache(tmp_path / "cache")
+    (group,) = ground(bound, cache=cache).graph.groups
+    assert (group.features.values.tolist(), cache.hits) == ([[1.0]], [])
 
 
-def test_a_vocabulary_of_a_trained_model_is_another_grounding(tmp_path):
+def test_vocabulary_of_trained_model_has_separate_blocks(tmp_path):
     text = "domain W = open entity E { predict d : W  w : bag of W }\ntemplate t(e: E) over e.d by e.w"
     source = {"e": pd.DataFrame({"id": [1], "d": ["b"]}), "e_w": pd.DataFrame({"e": [1, 1], "w": ["a", "b"]})}
     spec = relcrf.parse(text).spec
     for vocabulary in (None, {"W": ("b", "a")}, {"W": ("c",)}):
-        found = ground(bind(spec, relcrf.Dataset(source), vocabulary), saved=BlockCache(tmp_path))
+        found = ground(bind(spec, relcrf.Dataset(source), vocabulary), cache=BlockCache(tmp_path))
         assert_equal_groundings(found, ground(bind(spec, relcrf.Dataset(source), vocabulary)))
 
 
-# The same bytes
+# Reproducible bytes
 
 
 def folder_bytes(folder):
@@ -402,13 +402,13 @@ template reached(g: G, h: G) where Reach(g, h) over g.l == h.l
 """
 
 
-def test_the_same_inputs_give_the_same_bytes_whatever_their_order_and_the_number_of_threads(tmp_path):
+def test_bytes_do_not_depend_on_row_order_and_threads(tmp_path):
     found = []
     for k, (threads, order) in enumerate([(1, 0), (4, 0), (1, 1), (4, 2)]):
         dataset = relcrf.Dataset(large_tables(order))
         dataset.connection.execute(f"SET threads = {threads}")
-        store = BlockCache(tmp_path / str(k))
-        ground(bind(relcrf.parse(LARGE).spec, dataset), saved=store)
+        cache = BlockCache(tmp_path / str(k))
+        ground(bind(relcrf.parse(LARGE).spec, dataset), cache=cache)
         found.append(folder_bytes(tmp_path / str(k)))
     for other in found[1:]:
         assert list(other) == list(found[0])
@@ -416,18 +416,18 @@ def test_the_same_inputs_give_the_same_bytes_whatever_their_order_and_the_number
         assert differing == set()
 
 
-def test_a_relative_folder_holds_what_an_absolute_one_does(tmp_path, monkeypatch):
+def test_relative_and_linked_folders_have_same_content(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = as_frames(small_tables())
-    saved_grounding(MODEL, rows, tmp_path / "one")
+    ground_with_cache(MODEL, rows, tmp_path / "one")
     (tmp_path / "real").mkdir()
     os.symlink(tmp_path / "real", tmp_path / "linked")
     for folder in (type(tmp_path)("two"), tmp_path / "linked" / "three"):
-        saved_grounding(MODEL, rows, folder)
+        ground_with_cache(MODEL, rows, folder)
         assert folder_bytes(folder) == folder_bytes(tmp_path / "one")
 
 
-# Damage
+# Damaged files
 
 TINY = "domain D = { x, y } domain W = open entity E { predict d : D  r : real  w : bag of W }\n" + "\n".join(
     [
@@ -446,7 +446,7 @@ def tiny_tables():
 
 
 def damages(path):
-    """Ways to damage a file."""
+    """Yield functions that damage a file in different ways."""
     data = path.read_bytes()
     yield lambda: path.unlink()
     yield lambda: path.write_bytes(data[: len(data) // 2])
@@ -461,8 +461,8 @@ def damages(path):
         yield lambda: np.save(path, np.array([{}] * len(array), dtype=object), allow_pickle=True)
 
 
-def test_damaged_files_are_refused_and_named(tmp_path):
-    saved_grounding(TINY, tiny_tables(), tmp_path)
+def test_damaged_files_raise_e227_with_folder(tmp_path):
+    ground_with_cache(TINY, tiny_tables(), tmp_path)
     whole = folder_bytes(tmp_path)
     bound = bind(relcrf.parse(TINY).spec, relcrf.Dataset(tiny_tables()))
     tried = 0
@@ -470,7 +470,7 @@ def test_damaged_files_are_refused_and_named(tmp_path):
         for k in range(len(list(damages(tmp_path / name)))):
             list(damages(tmp_path / name))[k]()
             with pytest.raises(DataError) as caught:
-                ground(bound, saved=BlockCache(tmp_path))
+                ground(bound, cache=BlockCache(tmp_path))
             (diagnostic,) = caught.value.diagnostics
             assert diagnostic.code == "E227"
             folder = tmp_path / name.split("/")[0]
@@ -478,11 +478,11 @@ def test_damaged_files_are_refused_and_named(tmp_path):
             (tmp_path / name).write_bytes(whole[name])
             tried += 1
     assert tried > 60
-    _, made, _ = saved_grounding(TINY, tiny_tables(), tmp_path)
-    assert made == []
+    _, misses, _ = ground_with_cache(TINY, tiny_tables(), tmp_path)
+    assert misses == []
     shutil.rmtree(folder)
-    _, made, _ = saved_grounding(TINY, tiny_tables(), tmp_path)
-    assert len(made) == 1, "as the hint says"
+    _, misses, _ = ground_with_cache(TINY, tiny_tables(), tmp_path)
+    assert len(misses) == 1, "removing the folder, as in the hint, repairs the cache"
 
 
 @pytest.mark.parametrize(
@@ -499,24 +499,24 @@ def test_damaged_files_are_refused_and_named(tmp_path):
         lambda facts: facts.update(info=[]),
     ],
 )
-def test_a_description_that_is_wrong_is_refused(tmp_path, edit):
-    saved_grounding(TINY, tiny_tables(), tmp_path)
+def test_invalid_description_raises_e227(tmp_path, edit):
+    ground_with_cache(TINY, tiny_tables(), tmp_path)
     for path in tmp_path.glob("*/block.json"):
         facts = json.loads(path.read_text())
         if facts["info"]["name"] == "one":
             edit(facts)
             path.write_text(json.dumps(facts))
     with pytest.raises(DataError, match="E227"):
-        saved_grounding(TINY, tiny_tables(), tmp_path)
+        ground_with_cache(TINY, tiny_tables(), tmp_path)
 
 
-def test_of_a_grounding_that_fails_nothing_is_left(tmp_path):
+def test_failed_grounding_leaves_no_partial_block(tmp_path):
     text = TINY + "\ntemplate wild(e: E) over e.d by exp(1000 * e.r)"
     with pytest.raises(DataError, match="not finite"):
-        saved_grounding(text, tiny_tables(), tmp_path)
+        ground_with_cache(text, tiny_tables(), tmp_path)
     assert [p for p in tmp_path.iterdir() if p.name.startswith(".")] == []
-    _, made, found = saved_grounding(TINY, tiny_tables(), tmp_path)
-    assert (made, len(found)) == ([], 3), "what was whole before is kept"
+    _, misses, hits = ground_with_cache(TINY, tiny_tables(), tmp_path)
+    assert (misses, len(hits)) == ([], 3), "complete blocks remain cached"
 
 
 KILLED = """
@@ -531,36 +531,36 @@ from relcrf.grounding.block_cache import BlockCache
 finish = storage.ColumnBuilder.finish
 left = int(sys.argv[3])
 
-def dying(column):
+def finish_or_die(column):
     global left
-    if "kept" in str(column._path):
+    if "cache" in str(column._path):
         left -= 1
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
     return finish(column)
 
-storage.ColumnBuilder.finish = dying
+storage.ColumnBuilder.finish = finish_or_die
 spec = relcrf.load(sys.argv[1]).spec
-ground(bind(spec, relcrf.Dataset(sys.argv[2])), saved=BlockCache(Path(sys.argv[2]) / "kept"))
+ground(bind(spec, relcrf.Dataset(sys.argv[2])), cache=BlockCache(Path(sys.argv[2]) / "cache"))
 """
 
 
 @pytest.mark.parametrize("columns", [1, 5])
-def test_of_a_killed_grounding_nothing_is_used_and_nothing_is_left(tmp_path, columns):
+def test_partial_blocks_of_killed_process_are_removed(tmp_path, columns):
     (tmp_path / "m.rcrf").write_text(TINY)
     for name, table in tiny_tables().items():
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     command = [sys.executable, "-c", KILLED, str(tmp_path / "m.rcrf"), str(tmp_path), str(columns)]
     done = subprocess.run(command, capture_output=True, timeout=600)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert [p for p in (tmp_path / "kept").iterdir() if p.name.startswith(".")] != []
-    (tmp_path / "kept" / ".git").mkdir()
-    found, _, _ = saved_grounding(TINY, tmp_path, tmp_path / "kept")
-    assert [p.name for p in (tmp_path / "kept").iterdir() if p.name.startswith(".")] == [".git"]
-    assert_equal_groundings(found, fresh(TINY, tmp_path))
+    assert [p for p in (tmp_path / "cache").iterdir() if p.name.startswith(".")] != []
+    (tmp_path / "cache" / ".git").mkdir()
+    found, _, _ = ground_with_cache(TINY, tmp_path, tmp_path / "cache")
+    assert [p.name for p in (tmp_path / "cache").iterdir() if p.name.startswith(".")] == [".git"]
+    assert_equal_groundings(found, ground_uncached(TINY, tmp_path))
 
 
-def test_locks_that_killed_processes_left_are_removed(tmp_path):
+def test_stale_locks_are_removed(tmp_path):
     name = f".{'a' * 32}.x"
     for left in (".lock", f"{name}1.lock", f"{name}2.lock"):
         (tmp_path / left).touch()
@@ -573,7 +573,7 @@ def test_locks_that_killed_processes_left_are_removed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_called_like_an_abandoned_block_and_is_none_stays(tmp_path):
+def test_other_files_with_names_of_partial_blocks_remain(tmp_path):
     name = f".{'0' * 32}."
     os.mkfifo(tmp_path / f"{name}fifo")
     (tmp_path / f"{name}file").write_text("mine")
@@ -584,16 +584,16 @@ def test_what_is_called_like_an_abandoned_block_and_is_none_stays(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"{name}fifo", f"{name}file", f"{name}link", "mine"]
 
 
-def test_two_groundings_at_once_do_not_disturb_each_other(tmp_path):
+def test_concurrent_groundings_share_cache(tmp_path):
     first = BlockCache(tmp_path)
     spec = relcrf.parse(TINY).spec
     inner = []
 
     def progress(text):
-        if not inner:  # in the middle of the first block of one grounding, another makes all
-            inner.append(saved_grounding(TINY, tiny_tables(), tmp_path))
+        if not inner:  # during the first block of the outer grounding, the inner one grounds all blocks
+            inner.append(ground_with_cache(TINY, tiny_tables(), tmp_path))
 
-    outer = ground(bind(spec, relcrf.Dataset(tiny_tables())), progress=progress, saved=first)
+    outer = ground(bind(spec, relcrf.Dataset(tiny_tables())), progress=progress, cache=first)
     assert_equal_groundings(outer, inner[0][0])
     assert [p for p in tmp_path.iterdir() if p.name.startswith(".")] == []
     assert len(list(tmp_path.iterdir())) == 3

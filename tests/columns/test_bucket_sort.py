@@ -1,4 +1,4 @@
-"""Sorted rows against NumPy's own sort: any fields, any batches, in memory and in files."""
+"""Bucket sort compared with NumPy's sort: random fields and batches, in memory and in files."""
 
 import itertools
 import subprocess
@@ -35,7 +35,7 @@ RANGES = st.sampled_from(
 
 @st.composite
 def tables(draw, *, has_nan=False):
-    """Fields, and rows of them as columns."""
+    """Generate fields and columns of values."""
     n = draw(st.integers(0, 60))
     rng = np.random.default_rng(draw(st.integers(0, 999)))
     kinds = ["whole", *draw(st.lists(st.sampled_from(["whole", "whole", "single", "double"]), max_size=4))]
@@ -60,18 +60,18 @@ def tables(draw, *, has_nan=False):
     return fields, columns
 
 
-def fits(fields):
-    """Whether every field that may stand beside the key is small enough to."""
+def fits_payload(fields):
+    """Return True if every field that may be in the payload fits there."""
     return all(
         isinstance(f, FloatField | DoubleField) or -MAX_PAYLOAD_INTEGER <= f.low <= f.high <= MAX_PAYLOAD_INTEGER
         for f in fields[1:]
     )
 
 
-def run(folder, fields, columns, *, limit, cuts, is_unique=False, rows=None):
-    storage = Storage(folder, limit)
+def sort_rows(folder, fields, columns, *, max_bytes, cuts, is_unique=False, n_rows=None):
+    storage = Storage(folder, max_bytes)
     n = len(columns["c0"])
-    sorter = BucketSort(fields, n if rows is None else rows, storage, is_unique=is_unique)
+    sorter = BucketSort(fields, n if n_rows is None else n_rows, storage, is_unique=is_unique)
     starts = [0, *sorted(cuts), n]
     for start, stop in itertools.pairwise(starts):
         sorter.add({name: values[start:stop] for name, values in columns.items()})
@@ -106,56 +106,71 @@ def assert_same(found, expected):
 
 
 @pytest.fixture
-def small(monkeypatch):
-    def set_sizes(bucket, deal):
+def small_sizes(monkeypatch):
+    """Return a function that sets the sizes of buckets and batches."""
+
+    def set_sizes(bucket, batch):
         monkeypatch.setattr(bucket_sort, "BUCKET_ROWS", bucket)
-        monkeypatch.setattr(bucket_sort, "BATCH_ROWS", deal)
+        monkeypatch.setattr(bucket_sort, "BATCH_ROWS", batch)
 
     return set_sizes
 
 
 SIZES = {
     "bucket": st.sampled_from([1, 5, 1 << 18]),
-    "deal": st.sampled_from([1, 13, 1 << 18]),
-    "limit": st.sampled_from([0, 200, 1 << 40]),
+    "batch": st.sampled_from([1, 13, 1 << 18]),
+    "max_bytes": st.sampled_from([0, 200, 1 << 40]),
     "cuts": st.lists(st.floats(0, 1), max_size=4),
-    "told": st.sampled_from([None, 0, 1_000_000]),
+    "row_hint": st.sampled_from([None, 0, 1_000_000]),
 }
 
 
 @generated(250)
 @given(table=tables(has_nan=True), **SIZES)
-def test_rows_come_back_in_order(tmp_path_factory, small, table, bucket, deal, limit, cuts, told):
+def test_rows_are_sorted(tmp_path_factory, small_sizes, table, bucket, batch, max_bytes, cuts, row_hint):
     fields, columns = table
-    if not fits(fields):
+    if not fits_payload(fields):
         return
-    small(bucket, deal)
+    small_sizes(bucket, batch)
     n = len(columns["c0"])
-    found = run(
-        tmp_path_factory.mktemp("rows"), fields, columns, limit=limit, cuts=[int(c * n) for c in cuts], rows=told
+    found = sort_rows(
+        tmp_path_factory.mktemp("rows"),
+        fields,
+        columns,
+        max_bytes=max_bytes,
+        cuts=[int(c * n) for c in cuts],
+        n_rows=row_hint,
     )
     assert_same(found, expected_rows(fields, columns))
 
 
 @generated(250)
 @given(table=tables(), **SIZES)
-def test_of_equal_rows_one_is_kept(tmp_path_factory, small, table, bucket, deal, limit, cuts, told):
+def test_unique_removes_duplicate_rows(tmp_path_factory, small_sizes, table, bucket, batch, max_bytes, cuts, row_hint):
     fields, columns = table
-    if not fits(fields):
+    if not fits_payload(fields):
         return
-    small(bucket, deal)
+    small_sizes(bucket, batch)
     n = len(columns["c0"])
     cuts = [int(c * n) for c in cuts]
-    found = run(tmp_path_factory.mktemp("rows"), fields, columns, limit=limit, cuts=cuts, is_unique=True, rows=told)
+    found = sort_rows(
+        tmp_path_factory.mktemp("rows"),
+        fields,
+        columns,
+        max_bytes=max_bytes,
+        cuts=cuts,
+        is_unique=True,
+        n_rows=row_hint,
+    )
     ordered_rows = expected_rows(fields, columns)
     rows = list(dict.fromkeys(zip(*(ordered_rows[f.name].tolist() for f in fields), strict=True)))
     assert list(zip(*(found[f.name].tolist() for f in fields), strict=True)) == rows
 
 
-@pytest.mark.parametrize("limit", [0, 1 << 40])
-def test_the_order_of_arrival_does_not_show(tmp_path, small, limit):
-    """Not even in the sign of zero, and not where fields stand beside the key."""
-    small(7, 11)
+@pytest.mark.parametrize("max_bytes", [0, 1 << 40])
+def test_result_does_not_depend_on_input_order(tmp_path, small_sizes, max_bytes):
+    """Include the sign of zero, and fields in the payload."""
+    small_sizes(7, 11)
     rng = np.random.default_rng(0)
     fields = [
         IntegerField("c0", 0, 3),
@@ -175,31 +190,33 @@ def test_the_order_of_arrival_does_not_show(tmp_path, small, limit):
         (tmp_path / str(k)).mkdir()
         shuffled = {name: values[order] for name, values in columns.items()}
         for is_unique in (False, True):
-            rows = run(tmp_path / str(k), fields, shuffled, limit=limit, cuts=[50, 51], is_unique=is_unique)
+            rows = sort_rows(
+                tmp_path / str(k), fields, shuffled, max_bytes=max_bytes, cuts=[50, 51], is_unique=is_unique
+            )
             found.append({name: values.tobytes() for name, values in rows.items()})
     assert found[0] == found[2] == found[4]
     assert found[1] == found[3] == found[5]
     assert found[0] != found[1]
 
 
-def test_a_single_that_is_too_large_is_infinite(tmp_path):
+def test_out_of_range_float_becomes_infinite(tmp_path):
     fields = [IntegerField("c0", 0, 2), FloatField("c1")]
-    found = run(
-        tmp_path, fields, {"c0": np.array([1, 0, 1]), "c1": np.array([1e300, 5.0, -1e300])}, limit=1 << 20, cuts=[]
+    found = sort_rows(
+        tmp_path, fields, {"c0": np.array([1, 0, 1]), "c1": np.array([1e300, 5.0, -1e300])}, max_bytes=1 << 20, cuts=[]
     )
     np.testing.assert_array_equal(found["c1"], [5.0, -np.inf, np.inf])
 
 
-def test_large_whole_numbers_have_no_place_beside_the_key(tmp_path):
-    """There they would be rounded."""
+def test_large_integer_field_is_rejected_in_payload(tmp_path):
+    """The payload is double precision, which would round them."""
     with pytest.raises(AssertionError):
         BucketSort(
             [IntegerField("a", 0, 2**40), DoubleField("b"), IntegerField("c", 0, 2**60)], 10, Storage(tmp_path, 0)
         )
 
 
-def test_what_is_left_in_the_middle_takes_nothing(tmp_path, small):
-    small(5, 10)
+def test_abandoned_sort_leaves_no_files_and_no_memory(tmp_path, small_sizes):
+    small_sizes(5, 10)
     storage = Storage(tmp_path, 200)
     sorter = BucketSort([IntegerField("c0", 0, 100)], 100, storage)
     for _ in range(5):
@@ -211,12 +228,12 @@ def test_what_is_left_in_the_middle_takes_nothing(tmp_path, small):
     assert list(tmp_path.iterdir()) == []
 
 
-# Rows that are sorted already
+# Rows that are already sorted
 
 
 @generated(250)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.floats(width=32)), max_size=40), st.data())
-def test_sorted_rows_are_only_cut(rows, data):
+def test_sorted_batches_are_cut_between_first_values(rows, data):
     rows = sorted(rows, key=lambda row: row[:2])
     columns = {"a": [r[0] for r in rows], "b": [r[1] for r in rows], "c": [r[2] for r in rows]}
     columns = {
@@ -237,7 +254,7 @@ def test_sorted_rows_are_only_cut(rows, data):
 
 @pytest.mark.parametrize("rows", [[(1, 0), (0, 0)], [(0, 1), (0, 0)], [(0, 1), (0, 2), (0, 1)]])
 @pytest.mark.parametrize("width", [1, 2, 9])
-def test_rows_that_are_not_sorted_are_refused(rows, width):
+def test_unsorted_batches_raise_value_error(rows, width):
     first, second = (np.array(column) for column in zip(*rows, strict=True))
     batches = [{"a": first[k : k + width], "b": second[k : k + width]} for k in range(0, len(rows), width)]
     with pytest.raises(ValueError, match="not sorted"):
@@ -251,37 +268,37 @@ import sys
 from pathlib import Path
 import numpy as np
 from relcrf.columns.storage import Storage
-from relcrf.columns.bucket_sort import BucketSort, Whole
+from relcrf.columns.bucket_sort import BucketSort, IntegerField
 
 def peak():
-    # ru_maxrss would begin with what the parent had
+    # ru_maxrss would start at the peak of the parent process
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))) / 1000
 
-rows, things = 20_000_000, 5_000_000
+n_rows, n_values = 20_000_000, 5_000_000
 rng = np.random.default_rng(0)
 storage = Storage(Path(sys.argv[1]), 20_000_000)
 before = peak()
-sorter = BucketSort((Whole("a", 0, things), Whole("b", 0, things)), rows, storage)
+sorter = BucketSort((IntegerField("a", 0, n_values), IntegerField("b", 0, n_values)), n_rows, storage)
 batch = 100_000
-for _ in range(rows // batch):
-    sorter.add({name: rng.integers(things, size=batch, dtype=np.int32) for name in "ab"})
-kept = [storage.column(np.int32, name=name) for name in "ab"]
+for _ in range(n_rows // batch):
+    sorter.add({name: rng.integers(n_values, size=batch, dtype=np.int32) for name in "ab"})
+results = [storage.column(np.int32, name=name) for name in "ab"]
 last, n = -1, 0
 for bucket in sorter.buckets():
-    key = bucket["a"].astype(np.int64) * things + bucket["b"]
+    key = bucket["a"].astype(np.int64) * n_values + bucket["b"]
     assert key[0] > last and (key[1:] >= key[:-1]).all()
     last, n = key[-1], n + len(key)
-    for column, name in zip(kept, "ab"):
+    for column, name in zip(results, "ab"):
         column.append(bucket[name])
-assert n == rows
-for column in kept:
+assert n == n_rows
+for column in results:
     column.finish()
 print(before, peak())
 """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_twenty_million_rows_are_sorted_in_little_memory(tmp_path):
+def test_twenty_million_rows_need_less_than_150_mb(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", MANY, str(tmp_path)], capture_output=True, text=True, timeout=600, check=True
     )

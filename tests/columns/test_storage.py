@@ -1,4 +1,4 @@
-"""Columns that grow: what goes in comes out, in memory or in files, and nothing is counted that is gone."""
+"""Column storage: columns round-trip in memory and in files, and the storage counts live memory only."""
 
 import gc
 
@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from relcrf.columns.storage import Storage, find_mapped_file, open_column, read_rows
 
-LIMITS = (0, 100, 10_000, 1 << 40)
+MAX_BYTES = (0, 100, 10_000, 1 << 40)
 DTYPES = (np.int32, np.int64, np.uint64, np.float32, np.float64)
 
 
-def pieces_of(sizes, dtype, width, seed):
+def make_pieces(sizes, dtype, width, seed):
     rng = np.random.default_rng(seed)
     return [rng.integers(0, 1000, size=(n, width) if width else n).astype(dtype) for n in sizes]
 
 
-def joined(pieces, dtype, width):
+def concatenate(pieces, dtype, width):
     return np.concatenate([np.empty((0, width) if width else 0, dtype=dtype), *pieces])
 
 
@@ -27,22 +27,22 @@ columns = {
     "sizes": st.lists(st.integers(0, 30), max_size=8),
     "dtype": st.sampled_from(DTYPES),
     "width": st.integers(0, 3),
-    "limit": st.sampled_from(LIMITS),
+    "max_bytes": st.sampled_from(MAX_BYTES),
     "seed": st.integers(0, 9),
 }
 
 
 @generated(100)
 @given(**columns)
-def test_what_is_appended_is_what_is_finished(tmp_path_factory, sizes, dtype, width, limit, seed):
-    storage = Storage(tmp_path_factory.mktemp("columns"), limit)
-    pieces = pieces_of(sizes, dtype, width, seed)
+def test_finish_returns_appended_values(tmp_path_factory, sizes, dtype, width, max_bytes, seed):
+    storage = Storage(tmp_path_factory.mktemp("columns"), max_bytes)
+    pieces = make_pieces(sizes, dtype, width, seed)
     column = storage.column(dtype, width)
     for piece in pieces:
         column.append(piece)
-    expected = joined(pieces, dtype, width)
+    expected = concatenate(pieces, dtype, width)
     assert len(column) == len(expected)
-    is_file = limit == 0 or expected.nbytes > limit
+    is_file = max_bytes == 0 or expected.nbytes > max_bytes
     assert storage.used_bytes == (0 if is_file else expected.nbytes)
     assert storage.written_bytes == (expected.nbytes if is_file else 0)
     found = column.finish()
@@ -64,21 +64,21 @@ def test_what_is_appended_is_what_is_finished(tmp_path_factory, sizes, dtype, wi
 
 @generated(100)
 @given(**columns)
-def test_what_is_taken_is_the_callers_own(tmp_path_factory, sizes, dtype, width, limit, seed):
+def test_take_returns_owned_array_and_removes_file(tmp_path_factory, sizes, dtype, width, max_bytes, seed):
     folder = tmp_path_factory.mktemp("columns")
-    storage = Storage(folder, limit)
-    pieces = pieces_of(sizes, dtype, width, seed)
+    storage = Storage(folder, max_bytes)
+    pieces = make_pieces(sizes, dtype, width, seed)
     column = storage.column(dtype, width)
     for piece in pieces:
         column.append(piece)
     found = column.take()
-    np.testing.assert_array_equal(found, joined(pieces, dtype, width))
+    np.testing.assert_array_equal(found, concatenate(pieces, dtype, width))
     found[...] = 0
     assert storage.used_bytes == 0
     assert list(folder.iterdir()) == []
 
 
-def test_a_column_goes_to_its_file_in_the_middle_and_takes_nothing_afterwards(tmp_path):
+def test_column_over_limit_moves_to_file_and_uses_no_memory(tmp_path):
     storage = Storage(tmp_path, 1000)
     other, column = storage.column(np.int64), storage.column(np.int32, name="late")
     other.append(np.arange(100))
@@ -87,15 +87,15 @@ def test_a_column_goes_to_its_file_in_the_middle_and_takes_nothing_afterwards(tm
     column.append(np.arange(50, 60))
     assert (storage.used_bytes, storage.written_bytes) == (800, 240)
     column.append(np.arange(60, 1000))
-    kept = column.finish()
-    assert find_mapped_file(kept) == tmp_path / "late.npy"
-    np.testing.assert_array_equal(kept, np.arange(1000))
+    finished = column.finish()
+    assert find_mapped_file(finished) == tmp_path / "late.npy"
+    np.testing.assert_array_equal(finished, np.arange(1000))
     assert find_mapped_file(other.finish()) is None
 
 
-@pytest.mark.parametrize("limit", [0, 1 << 30])
-def test_of_a_column_that_nobody_finished_nothing_is_left(tmp_path, limit):
-    storage = Storage(tmp_path, limit)
+@pytest.mark.parametrize("max_bytes", [0, 1 << 30])
+def test_unfinished_column_leaves_no_file_and_no_memory(tmp_path, max_bytes):
+    storage = Storage(tmp_path, max_bytes)
     column = storage.column(np.int32)
     column.append(np.arange(10))
     del column
@@ -104,7 +104,7 @@ def test_of_a_column_that_nobody_finished_nothing_is_left(tmp_path, limit):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_part_of_an_array_keeps_it_counted(tmp_path):
+def test_slice_of_column_keeps_it_counted(tmp_path):
     storage = Storage(tmp_path, 1 << 30)
     column = storage.column(np.int32)
     column.append(np.arange(10))
@@ -118,24 +118,24 @@ def test_a_part_of_an_array_keeps_it_counted(tmp_path):
     assert storage.used_bytes == 0
 
 
-def test_columns_of_one_name_do_not_share_a_file(tmp_path):
+def test_columns_of_same_name_use_separate_files(tmp_path):
     storage = Storage(tmp_path, 0)
     first = storage.column(np.int32, name="0.scope0")
     first.append(np.arange(5))
-    kept = first.finish()
+    first_column = first.finish()
     second = storage.column(np.int32, name="0.scope0")
     second.append(np.arange(5, 8))
     np.testing.assert_array_equal(second.finish(), [5, 6, 7])
-    np.testing.assert_array_equal(kept, np.arange(5))
+    np.testing.assert_array_equal(first_column, np.arange(5))
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda data: data[:-1], lambda data: data[:20], lambda data: b"no column", lambda data: data + b"x"]
+    "damage", [lambda data: data[:-1], lambda data: data[:20], lambda data: b"not a column", lambda data: data + b"x"]
 )
-def test_a_damaged_file_is_no_column(tmp_path, damage):
+def test_open_column_rejects_damaged_file(tmp_path, damage):
     column = Storage(tmp_path, 0).column(np.int32, name="c")
     column.append(np.arange(100))
     column.finish()
     (tmp_path / "c.npy").write_bytes(damage((tmp_path / "c.npy").read_bytes()))
-    with pytest.raises(ValueError):  # NumPy says what
+    with pytest.raises(ValueError):  # raised by NumPy or by the length check
         open_column(tmp_path / "c.npy")

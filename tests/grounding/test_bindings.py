@@ -1,4 +1,4 @@
-"""Both ways through a grounding: what a template has grounded into, and all factors that touch a variable."""
+"""Random access to a grounding: the bindings of a template, and all factors of a variable."""
 
 import numpy as np
 import pytest
@@ -64,35 +64,35 @@ def model():
     return relcrf.parse(MODEL)
 
 
-@pytest.fixture(scope="module", params=["new", "saved"])
+@pytest.fixture(scope="module", params=["new", "cached"])
 def grounding(model, request, tmp_path_factory):
     data = relcrf.Dataset(tables())
     if request.param == "new":
         return model.ground(data)
     folder = tmp_path_factory.mktemp("blocks")
-    model.ground(data, keep=folder)
+    model.ground(data, cache=folder)
     blocks = BlockCache(folder)
-    found = model.ground(data, keep=blocks)
+    found = model.ground(data, cache=blocks)
     assert not blocks.misses
     return found
 
 
 def entries(grounding):
-    """Every entry of every factor, from the graph's own rows: template, variables, key, feature, value."""
+    """Yield every entry of every factor from the feature matrices: template, variables, key, feature, value."""
     for template, group in zip(grounding.group_names, grounding.graph.groups, strict=True):
         info = grounding.templates[group.block]
         for factor in range(group.n_factors):
-            scope = tuple(int(place[factor]) for place in group.scope)
+            scope = tuple(int(slot[factor]) for slot in group.scope)
             for feature, value in group.features.row(factor):
                 key, name = info.feature_name(feature)
                 if value == 0:
-                    continue  # some rows leave zeros out, and some do not
+                    continue  # only some feature matrices store zeros
                 yield template, scope, key, name, value
 
 
-def test_factors_of_every_variable(grounding):
+def test_factors_of_variables_equal_all_entries(grounding):
     wanted = {v: [] for v in range(grounding.graph.n_variables)}
-    names = [grounding.label(v) for v in wanted]
+    names = [grounding.variable_name(v) for v in wanted]
     assert len(set(names)) == len(names)
     for template, scope, key, name, value in entries(grounding):
         row = (template, ", ".join(names[v] for v in scope), ", ".join(key), name, value)
@@ -100,14 +100,14 @@ def test_factors_of_every_variable(grounding):
             wanted[variable].append(row)
     assert {row[0] for rows in wanted.values() for row in rows} == set(grounding.bindings) - {"never"}
     shared = {a for a, b in zip(tables()["r"]["a"], tables()["r"]["b"], strict=True) if a == b}
-    assert shared, "a variable may stand twice in a factor"
+    assert shared, "a variable may occur twice in a factor"
     for variable, rows in wanted.items():
         found = grounding.factors(names[variable]).rows()
         assert sorted(row for row in found if row[4] != 0) == sorted(rows)
         assert found == grounding.factors(variable).rows()
 
 
-def test_instances_are_the_factors_seen_from_the_other_side(grounding):
+def test_instances_equal_all_entries(grounding):
     wanted = {name: [] for name in grounding.bindings}
     for template, scope, key, name, value in entries(grounding):
         wanted[template].append((scope, key, name, value))
@@ -120,8 +120,8 @@ def test_instances_are_the_factors_seen_from_the_other_side(grounding):
         for k in range(len(frame)):
             row = {name: column[k] for name, column in frame.columns.items()}
             scope = tuple(
-                grounding.variable(block.format_name(tuple(row[a] for a in arguments)))
-                for block, arguments in grounding._places(lowered)
+                grounding.find_variable(block.format_name(tuple(row[a] for a in arguments)))
+                for block, arguments in grounding._scope_arguments(lowered)
             )
             keys = ["W"] if template == "words" else [render_expression(p) for p in lowered.template.per]
             found += [(scope, tuple(row[key] for key in keys), name, row[name]) for name in names if row[name] != 0]
@@ -131,7 +131,7 @@ def test_instances_are_the_factors_seen_from_the_other_side(grounding):
 
 
 @pytest.mark.parametrize("step", [1, 3])
-def test_parts_of_the_instances_are_the_whole(grounding, step):
+def test_pages_of_instances_concatenate_to_all(grounding, step):
     for template in grounding.bindings:
         whole = grounding.instances(template).rows()
         parts = [grounding.instances(template, start, step) for start in range(0, len(whole) + step, step)]
@@ -139,7 +139,7 @@ def test_parts_of_the_instances_are_the_whole(grounding, step):
         assert {tuple(part.columns) for part in parts} == {tuple(parts[0].columns)}
 
 
-def test_what_the_columns_are(model, grounding):
+def test_columns_of_instances(model, grounding):
     assert grounding.instances("prior", 1, 2).rows() == [("e1", "y", 1.0), ("e2", None, 1.0)]
     pair = grounding.instances("keyed")
     assert list(pair.columns) == ["a", "b", "a.d", "b.d", "a.g", "b.g", "b.r"]
@@ -161,41 +161,41 @@ def test_what_the_columns_are(model, grounding):
     ]
 
 
-def test_a_long_column_is_looked_through_in_parts(grounding, monkeypatch):
+def test_long_columns_are_searched_in_chunks(grounding, monkeypatch):
     wanted = [grounding.factors(v).rows() for v in range(grounding.graph.n_variables)]
     monkeypatch.setattr(bindings, "CHUNK_FACTORS", 3)
     assert [grounding.factors(v).rows() for v in range(grounding.graph.n_variables)] == wanted
 
 
-def error_of(call):
+def catch_problem(call):
     with pytest.raises(relcrf.UsageError) as caught:
         call()
     (problem,) = caught.value.diagnostics
     return problem
 
 
-def test_unknown_templates_and_variables(grounding):
-    problem = error_of(lambda: grounding.instances("pear"))
+def test_unknown_templates_and_variables_raise_error(grounding):
+    problem = catch_problem(lambda: grounding.instances("pear"))
     assert (problem.code, problem.hint) == ("E316", "did you mean 'pair'?")
-    assert "candidates" in error_of(lambda: grounding.instances("maybe")).message
+    assert "candidate declaration" in catch_problem(lambda: grounding.instances("maybe")).message
     for text, hint in [
         ("E(e33).d", "did you mean 'E(e3).d'?"),
         ("warm(mon, mornin)", "did you mean 'warm(mon, morning)'?"),
         ("warm(mo, morning)", "did you mean 'warm(mon, morning)'?"),
-        ("warm(mon)", "name one like E(e0).d"),
+        ("warm(mon)", "write a name such as E(e0).d"),
         ("E(e1).e", "did you mean 'E.d'?"),
-        ("E(e1)", "name one like E(e0).d"),
-        ("(", "name one like E(e0).d"),
-        ("e1", "name one like E(e0).d"),
-        ("", "name one like E(e0).d"),
+        ("E(e1)", "write a name such as E(e0).d"),
+        ("(", "write a name such as E(e0).d"),
+        ("e1", "write a name such as E(e0).d"),
+        ("", "write a name such as E(e0).d"),
     ]:
-        problem = error_of(lambda text=text: grounding.factors(text))
+        problem = catch_problem(lambda text=text: grounding.factors(text))
         assert (problem.code, problem.hint) == ("E313", hint), text
     for number in (-1, grounding.graph.n_variables):
-        assert error_of(lambda number=number: grounding.factors(number)).code == "E313"
+        assert catch_problem(lambda number=number: grounding.factors(number)).code == "E313"
 
 
-def test_keys_with_commas_quotes_and_brackets():
+def test_names_of_keys_with_commas_quotes_and_brackets():
     keys = ["a", "a, b", "b", "b, c", "c", '"c"', "f(x)).d", "d'", " (", "'q'", "ü"]
     model = relcrf.parse(
         "entity E { predict d : bool }\nrelation R(a: E, b: E)\npredict relation S(a: E, b: E) where R(a, b)\n"
@@ -217,13 +217,13 @@ def test_keys_with_commas_quotes_and_brackets():
     assert grounding.variable_name(one) == grounding.variable_name(other) == "S(a, b, c)" and one != other
     assert grounding.find_variable('E("c").d') == grounding.find_variable('E( "c" ).d')
     assert grounding.variable_name(grounding.find_variable('E("c").d')) == 'E("c").d', (
-        "a key that has quotes itself comes first"
+        "a key with quotes takes precedence"
     )
     assert grounding.find_variable("S( a, b ,'q')") == grounding.find_variable("S(a, b, 'q')")
 
 
-def test_millions_of_factors_are_looked_at_without_a_loop(tmp_path):
-    """Rows of a template with a million factors, some in the middle, and the factors of one variable."""
+def test_access_to_a_million_factors(tmp_path):
+    """Read rows in the middle of a template with a million factors, and the factors of one variable."""
     n = 300_000
     rng = np.random.default_rng(0)
     source, target = rng.integers(n, size=(2, 1_000_000))
@@ -242,5 +242,5 @@ def test_millions_of_factors_are_looked_at_without_a_loop(tmp_path):
     found = grounding.factors("E(77).d")
     assert len(found) == ((pairs == 77).any(axis=1)).sum()
     assert all("E(77).d" in scope for scope in found["scope"])
-    with pytest.raises(relcrf.UsageError, match=r"no variable 'E\(300000\)\.d'"):
+    with pytest.raises(relcrf.UsageError, match=r"unknown variable 'E\(300000\)\.d'"):
         grounding.factors("E(300000).d")

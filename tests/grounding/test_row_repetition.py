@@ -1,4 +1,4 @@
-"""Repeated scopes: the factors that the same model has when every row is grounded, and what plain loops say."""
+"""Repeated scopes: the same factors as with every row grounded, and as in the reference implementation."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ OVERS = {
     "m: M, s: S": [
         "reading(m, s)", "other(s, m)", "reading(m, s), other(s, m)", "reading(m, s) == 2", "reading(m, s) > 1 and other(s, m)",
         "reading(m, s) == 1 => s.t", "colour(m, red), reading(m, s)", "third(s, m, blue) and other(s, m)",
-        "reading(m, s) == 3 or s.n == 1", "reading(m, s) == 2 and exists { N(s, q) }",
+        "reading(m, s) == 3 or s.n == 1", "reading(m, s) == 2 and exists { N(s, x) }",
     ],
     "m: M, s: S, t: S": [
         "reading(m, s), reading(m, t)", "symmetric reading(m, t), reading(m, s)", "other(t, m) and other(s, m)",
@@ -70,9 +70,9 @@ KEYS = {
     "m: M, s: S, c: C": ["c", "s", "s.room"], "a: S, b: S": ["a", "b", "b.room"], "a: S, b: S, c: S": ["a", "c"], "m: M": ["m"],
 }  # fmt: skip
 NUMBERS = {
-    "m: M, s: S": ["1", "s.n", "s.n * 2", "m.h", "count { q where N(s, q) }", "sum { N(s, q).v where N(s, q) }"],
-    "m: M, s: S, t: S": ["1", "s.n + t.n", "count { q where N(s, q) and N(q, t) }", "m.h * s.n", "levenshtein(s.room, t.room)"],
-    "m: M, s: S, c: C": ["1", "s.n"], "a: S, b: S": ["1", "a.n - b.n", "count { q where N(a, q) and N(q, b) }"],
+    "m: M, s: S": ["1", "s.n", "s.n * 2", "m.h", "count { z where N(s, z) }", "sum { N(s, z).v where N(s, z) }"],
+    "m: M, s: S, t: S": ["1", "s.n + t.n", "count { z where N(s, z) and N(z, t) }", "m.h * s.n", "levenshtein(s.room, t.room)"],
+    "m: M, s: S, c: C": ["1", "s.n"], "a: S, b: S": ["1", "a.n - b.n", "count { z where N(a, z) and N(z, b) }"],
     "a: S, b: S, c: S": ["a.n", "b.n * c.n"], "m: M": ["m.h", "1"],
 }  # fmt: skip
 
@@ -90,7 +90,7 @@ def templates(draw):
 
 @st.composite
 def rows(draw):
-    """Things, tuples and attributes of tuples, as the evaluator reads them."""
+    """Generate entities, tuples and attributes of tuples in the form of the evaluator."""
     rng = np.random.default_rng(draw(st.integers(0, 9999)))
     gaps = draw(st.sampled_from([0.0, 0.3]))
 
@@ -125,7 +125,7 @@ def frames(things, near, known):
 
 
 def log_potentials(grounding, weights):
-    """The factors of each template: a multiset of scope, and log potential at every joint state."""
+    """Return the multiset of factors of each template: scope, and log potentials of all joint states."""
     found = {}
     for group, name in zip(grounding.graph.groups, grounding.group_names, strict=True):
         matrix = grounding.graph.layout.matrix(weights, group.block)
@@ -139,10 +139,10 @@ def log_potentials(grounding, weights):
     return found
 
 
-def both_ways(monkeypatch, bound):
+def ground_repeated_and_expanded(monkeypatch, bound):
     repeated = ground(bound)
     with monkeypatch.context() as patch:
-        patch.setattr(grounding_module, "reduce_to_one_row", lambda bound, facts, lowered: (lowered, None))
+        patch.setattr(grounding_module, "reduce_to_one_row", lambda bound, context, lowered: (lowered, None))
         expanded = ground(bound)
     assert all(not isinstance(group.scope, RepeatedScope) for group in expanded.graph.groups)
     return repeated, expanded
@@ -157,7 +157,7 @@ def naive_factors(spec, things, near, known):
 def compare(monkeypatch, texts, data):
     spec = relcrf.parse(DECLARATIONS + "\n".join(texts)).spec
     bound = bind(spec, relcrf.Dataset(frames(*data)))
-    repeated, expanded = both_ways(monkeypatch, bound)
+    repeated, expanded = ground_repeated_and_expanded(monkeypatch, bound)
     assert repeated.templates == expanded.templates
     assert repeated.bindings == expanded.bindings
     layout = repeated.graph.layout
@@ -165,7 +165,7 @@ def compare(monkeypatch, texts, data):
     weights = np.random.default_rng(0).normal(size=layout.size)
     found, plain = log_potentials(repeated, weights), log_potentials(expanded, weights)
     assert found == plain
-    # The loops know scopes by name; one factor for each binding, but those over one variable are added up.
+    # The reference has scopes by name and a factor for each binding; the engine sums those over one variable.
     naive = naive_factors(spec, *data)
     for template in spec.templates:
         told = list(naive.factors(template))
@@ -181,14 +181,14 @@ def compare(monkeypatch, texts, data):
         groups = [g for g, n in zip(repeated.graph.groups, repeated.group_names, strict=True) if n == one.name]
         assert one.bindings == repeated.bindings[one.name]
         assert one.factors == sum(g.n_factors for g in groups)
-        if groups:  # without a binding a formula has no group, but for the plan the start of its rows
+        if groups:  # without bindings a formula has no group; the plan still counts the array of rows
             assert one.bytes == sum(g.nbytes for g in groups)
     return repeated
 
 
 @generated(10)
 @given(rows(), st.lists(templates(), min_size=1, max_size=3))
-def test_repeated_scopes_are_the_expanded_ones(data, texts):
+def test_random_repeated_scopes_equal_expanded_ones(data, texts):
     with pytest.MonkeyPatch.context() as patch:
         compare(patch, [text.replace("NAME", f"t{k}") for k, text in enumerate(texts)], data)
 
@@ -220,7 +220,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_every_kind_of_repetition(monkeypatch, part):
+def test_repetition_in_language_constructs(monkeypatch, part):
     compare(monkeypatch, [text.replace("NAME", f"t{k}") for k, text in enumerate(PARTS[part])], DATA)
 
 
@@ -232,9 +232,9 @@ REPEATED = {
     "(m: M, s: S, c: C) over third(s, m, c) and other(s, m)": True,
     "(a: S, b: S) over self(a, b) and self(b, a)": True,
     "(m: M, s: S) where s.t over reading(m, s) by s.n": True,
-    "(m: M, s: S) over reading(m, s) per m": True,  # every sensor has the same
+    "(m: M, s: S) over reading(m, s) per m": True,  # each sensor has the same factors
     "(m: M, s: S) over reading(m, s) by m.h": True,
-    "(a: S, b: S, c: S) over self(a, b) and self(b, c)": True,  # around b
+    "(a: S, b: S, c: S) over self(a, b) and self(b, c)": True,  # b is the row
     "(m: M, s: S) over reading(m, s) per m, s": False,
     "(m: M, s: S) where K(m, s) over reading(m, s)": False,
     "(m: M, s: S) where s.t over reading(m, s) by m.h": False,
@@ -246,7 +246,7 @@ REPEATED = {
 
 
 @pytest.mark.parametrize("text", REPEATED)
-def test_what_is_repeated_and_what_depends_on_the_row(monkeypatch, text):
+def test_detection_of_repetition(monkeypatch, text):
     found = compare(monkeypatch, [f"template t{text}"], DATA)
     assert [isinstance(g.scope, RepeatedScope) for g in found.graph.groups] == [REPEATED[text]]
     if REPEATED[text]:
@@ -254,16 +254,16 @@ def test_what_is_repeated_and_what_depends_on_the_row(monkeypatch, text):
         assert group.nbytes < sum(place.nbytes for place in group.scope) + group.features.n_rows * 100
 
 
-def test_a_relation_that_admits_only_some_tuples_is_not_repeated(monkeypatch):
+def test_restricted_relation_is_not_repeated(monkeypatch):
     text = DECLARATIONS.replace("other(s: S, m: M)", "other(s: S, m: M) where K(m, s)")
     spec = relcrf.parse(text + "template t(m: M, s: S) over other(s, m)").spec
-    found, expanded = both_ways(monkeypatch, bind(spec, relcrf.Dataset(frames(*DATA))))
+    found, expanded = ground_repeated_and_expanded(monkeypatch, bind(spec, relcrf.Dataset(frames(*DATA))))
     weights = np.ones(found.graph.layout.size)
     assert log_potentials(found, weights) == log_potentials(expanded, weights)
     assert not isinstance(found.graph.groups[0].scope, RepeatedScope)
 
 
-def test_no_things_at_all():
+def test_empty_tables():
     things, near, known = {"M": {}, "S": {}}, {}, []
     spec = relcrf.parse(DECLARATIONS + "template t(m: M, s: S) over reading(m, s) per s").spec
     (group,) = ground(bind(spec, relcrf.Dataset(frames(things, near, known)))).graph.groups
@@ -271,7 +271,7 @@ def test_no_things_at_all():
     assert [len(place) for place in group.scope] == [0]
 
 
-# At size: every pair of a hundred jokes in twenty-five thousand rows
+# Large data: every pair of 100 jokes in 25,000 rows
 
 JESTER = """
 domain Joke = open
@@ -286,7 +286,7 @@ import pandas as pd
 import relcrf
 
 def peak():
-    # ru_maxrss would begin with what the parent had
+    # ru_maxrss would start at the peak of the parent process
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))) / 1000
 
 wide = pd.read_csv(os.environ["RELCRF_DATA"] + "/jester/rating_wide.csv.gz").drop(columns="n_rated")
@@ -301,8 +301,8 @@ print(pair.n_factors, (grounding.states >= 0).sum(), pair.nbytes, grounding.grap
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("RELCRF_DATA"), reason="RELCRF_DATA names no real data")
-def test_every_pair_of_a_hundred_jokes_takes_no_more_than_its_patterns():
+@pytest.mark.skipif(not os.environ.get("RELCRF_DATA"), reason="RELCRF_DATA is not set")
+def test_pairs_of_100_jokes_use_memory_of_patterns_only():
     done = subprocess.run([sys.executable, "-c", AT_SIZE, JESTER], capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr
     pairs, labels, pair_bytes, graph_bytes, before, peak = map(float, done.stdout.split())

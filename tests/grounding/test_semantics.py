@@ -1,4 +1,4 @@
-"""Single meanings of the language, with numbers worked out by hand."""
+"""Semantics of single constructs of the modelling language, with expected values computed by hand."""
 
 import math
 
@@ -61,7 +61,7 @@ def test_conditions(where, keys):
     assert [v for (v,) in scopes] == keys
 
 
-def test_duplicate_rows_count_once_and_self_links_are_kept():
+def test_duplicate_rows_count_once_and_self_links_are_included():
     scopes, group, _ = template("(a: E, b: E) where R(a, b) over a.d, b.d")
     assert scopes == [(1, 2), (2, 3), (3, 3), (3, 4)]
     assert group.patterns is None
@@ -70,7 +70,7 @@ def test_duplicate_rows_count_once_and_self_links_are_kept():
     assert scopes == [(1, 2), (2, 3), (3, 4)]
 
 
-def test_both_directions_are_two_factors():
+def test_both_directions_have_separate_factors():
     scopes, _, _ = template("(a: E, b: E) where R(a, b) or R(b, a) over a.d == b.d")
     assert scopes == [(1, 2), (2, 1), (2, 3), (3, 2), (3, 3), (3, 4), (4, 3)]
 
@@ -83,18 +83,18 @@ def test_features():
     np.testing.assert_array_equal(group.patterns, [[1], [0], [0], [1]])
 
 
-def test_a_range_counts_as_its_value_in_a_feature():
+def test_range_feature_is_its_value():
     _, group, _ = template("(e: E) over e.d by e.k")
     np.testing.assert_allclose(group.features.values, [[5], [6], [0], [5]])
 
 
 def test_keys():
     scopes, group, info = template("(a: E, b: E) where R(a, b) over a.d == b.d per a.k")
-    assert scopes == [(1, 2), (2, 3)], "a binding without its key has no factor"
+    assert scopes == [(1, 2), (2, 3)], "a binding with a missing key has no factor"
     assert [info.keys.values[k] for k in group.features.key] == [("5",), ("6",)]
 
 
-def test_bindings_of_one_variable_add_up():
+def test_bindings_of_one_variable_are_summed():
     scopes, group, _ = template("(e: E, o: E) where R(e, o) over e.d by 1, o.k")
     assert scopes == [(1,), (2,), (3,)]
     np.testing.assert_allclose(group.features.values, [[1, 6], [1, 0], [2, 5]])
@@ -121,14 +121,14 @@ def test_formulas(formula, truth):
     ("where", "keys"),
     [("(e.w > 0) == (e.k == 5)", [1, 3]), ("true == R(p, e)", [2, 3, 4]), ("x == e.c", [1, 4])],
 )
-def test_comparisons_of_truth_values_and_of_shared_constants(where, keys):
+def test_comparisons_of_truth_values_and_shared_constants(where, keys):
     tables = {**TABLES, "e": TABLES["e"].assign(c=["x", "z", None, "x"])}
     text = DECLARATIONS.replace("domain K", "domain C = { x, z }\ndomain K").replace("k : K", "k : K  c : C")
     grounding = relcrf.parse(f"{text}\ntemplate t(e: E) where {where} over e.d").ground(relcrf.Dataset(tables))
     assert (grounding.graph.groups[0].scope[0] + 1).tolist() == keys
 
 
-def test_an_attribute_may_be_looked_for_in_a_bag():
+def test_membership_of_attribute_in_bag():
     text = """
     domain D = { x, y }
     domain W = open

@@ -145,7 +145,7 @@ def test_rounds_that_are_there_are_not_asked_for_again(web, tmp_path, monkeypatc
     monkeypatch.setattr(ess.EssBackend, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         evaluate(grounding, ["ess"], "random", folder=out)
-    assert len(list(out.glob("ess/round-*"))) == 2 and len(list(out.glob("local/round-*"))) == 5
+    assert len(list(out.glob("ess/fold-*"))) == 2 and len(list(out.glob("local/fold-*"))) == 5
     found = evaluate(grounding, ["ess"], "random", folder=out)
     assert (found.n_loaded, len(count)) == (7, 6)
     whole = evaluate(grounding, ["ess"], "random")
@@ -158,7 +158,7 @@ def test_rounds_that_are_there_are_not_asked_for_again(web, tmp_path, monkeypatc
 def test_tables_of_predictions(web, tmp_path):
     _, grounding = web
     found = evaluate(grounding, [], "by=school", folder=tmp_path)
-    table = pd.read_csv(tmp_path / "local" / "round-01" / f"{NAME}.csv")
+    table = pd.read_csv(tmp_path / "local" / "fold-01" / f"{NAME}.csv")
     assert list(table.columns[:3]) == ["variable", "truth", "predicted"] and table.columns[-1] == "id"
     assert len(table) == len(found.predictions.by_system["local"][0].truth)
     np.testing.assert_allclose(table.filter(like="p_").sum(axis=1), 1.0)
@@ -177,9 +177,9 @@ def test_answers_of_something_else(web, tmp_path, harm):
     elif harm == "split":
         split = "folds=2,seed=1"
     elif harm == "facts":
-        (tmp_path / "local" / "round-01" / "round.json").write_text("{")
+        (tmp_path / "local" / "fold-01" / "fold.json").write_text("{")
     else:
-        (tmp_path / "local" / "round-01" / f"{NAME}.csv").write_text("variable,truth\n1\n")
+        (tmp_path / "local" / "fold-01" / f"{NAME}.csv").write_text("variable,truth\n1\n")
     with pytest.raises(UsageError, match="E353"):
         evaluate(grounding, [], split, folder=tmp_path, settings=chosen)
 
@@ -217,5 +217,5 @@ def test_as_a_dictionary(found):
     of = whole["attributes"][NAME]
     assert (of["n"], of["resampled"]) == (48, "labels")
     assert set(of["systems"]) == {"majority", "local", "ess"} and set(of["relational_gain"]) == {"ess"}
-    assert [one["held_out"] for one in whole["rounds"]] == [16, 16, 16]
-    assert whole["leaks"]["transductive"] is True and len(whole["leaks"]["in_words"]) >= 2
+    assert [one["held_out"] for one in whole["fold_sizes"]] == [16, 16, 16]
+    assert whole["leaks"]["transductive"] is True and len(whole["leaks"]["interpretation"]) >= 2

@@ -39,7 +39,7 @@ def test_what_crosses_is_counted():
     # (0, 1) crosses; (1, 2) is within; (2, 3) goes to what has no label
     assert found.crossings.rows() == [("near", 3, 1)]
     assert (found.held_out, found.labelled_neighbours, found.transductive) == (2, 1, True)
-    assert "50% of what is held out has a labelled neighbour" in found.interpretation[0]
+    assert "50% of the test labels have a training label as neighbour" in found.interpretation[0]
     assert "--split snowball" in found.interpretation[1], "there is but one component"
     both = measure_leakage(grounding, [held(grounding, 1, 2), held(grounding, 4)])
     assert both.crossings.rows() == [("near", 5, 2)] and both.held_out == 3
@@ -90,7 +90,7 @@ def test_twins_have_all_features_in_common():
     assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (2, 1, 1), (
         "four words are too few to tell"
     )
-    assert any("have a twin" in sentence for sentence in found.interpretation)
+    assert any("are duplicates of" in sentence for sentence in found.interpretation)
     other = ground(["red", "blue", "red", "red", "blue", "blue"], words, [(0, 1)])
     assert measure_leakage(other, [held(other, 1, 3, 5)]).duplicates_same_label == 0
 

@@ -129,7 +129,7 @@ def test_the_report_tells_of_near_duplicates():
     assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (3, 1, 0)
     assert (found.near_duplicates, found.near_same_label) == (2, 1), "a twin is not counted again"
     assert any(
-        "2 of 3 held-out things are nearly the same as one in the training (1 with" in s for s in found.interpretation
+        "2 of 3 test entities are near-duplicates of a training entity (1 with" in s for s in found.interpretation
     )
     apart = measure_leakage(
         grounding, [Fold("1", np.array([True, True, False, False, False, False]), np.zeros(6, dtype=bool))]

@@ -198,7 +198,7 @@ def test_more_weights_than_were_learned():
     table = pd.DataFrame({"id": range(4), "d": list("xyxy"), "c": list("abab")})
     fit = relcrf.parse(text).fit(relcrf.Dataset({"e": table}), "local")
     other = relcrf.Dataset({"e": table.assign(c=list("abcd"))})
-    with pytest.raises(UsageError, match="8 weights on these tables and has learned 4"):
+    with pytest.raises(UsageError, match="8 weights on these tables, but 4 were learned"):
         fit.weights(other)
 
 

@@ -1,4 +1,4 @@
-"""Plots of comparisons: backends with their intervals, and losses over the cost of messages."""
+"""Plots of comparisons: backends with intervals, and loss against the cost of messages."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MARKERS = {"evidence": "o", "static": "s", "none": "D"}
 
 
 def error_bars(estimates: Sequence[MeasureEstimate]) -> list[list[float]]:
-    """Return how far intervals go below and above their values; a bootstrap interval may lie a little to one side."""
+    """Return how far intervals extend below and above their values, at least 0: a bootstrap interval may exclude its value."""
     below = [max(one.value - one.low, 0.0) for one in estimates]
     return [below, [max(one.high - one.value, 0.0) for one in estimates]]
 
 
 def draw_backends(found: Evaluation, path: Path) -> None:
-    """Write a picture of a comparison: a row of axes per attribute, a bar with its interval of 95 % per backend."""
+    """Write a picture of a comparison: a row of axes per attribute, a bar with its 95 % interval per backend."""
     save_picture(lambda: _backends_figure(found), path, 130)
 
 
@@ -45,7 +45,7 @@ def _backends_figure(found: Evaluation) -> Any:
 
 
 def draw_cost_sweep(points: Sequence[ParetoPoint], path: Path) -> None:
-    """Write a picture of losses over messages and seconds, a line per setting of `gates`; unbeaten points are filled."""
+    """Write a picture of loss against messages and seconds, a line per setting of `gates`; Pareto-optimal points are filled."""
     save_picture(lambda: _cost_figure(points), path, 130)
 
 
@@ -62,10 +62,10 @@ def _cost_figure(points: Sequence[ParetoPoint]) -> Any:
             axes.plot(x, y, color=colour, linewidth=1.0, marker=style, markerfacecolor="white", label=f"gates {gates}")
             filled = [k for k, (_, one) in enumerate(of_gates) if one]
             axes.plot([x[k] for k in filled], [y[k] for k in filled], color=colour, linestyle="none", marker=style)
-    left.set_ylabel("loss of held-out labels")
-    _format_axis(left, "messages for each variable asked")
-    _format_axis(right, "seconds of inference")
-    left.legend(title="filled: no other has less loss\nand no more messages")
+    left.set_ylabel("mean loss of held-out labels")
+    _format_axis(left, "messages per query variable")
+    _format_axis(right, "inference, CPU seconds")
+    left.legend(title="filled: Pareto-optimal")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The neighbourhood of a variable as a picture: what speaks for its answer, and what against."""
+"""A picture of the neighbourhood of an explained variable: contributions that support or oppose its answer."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from relcrf.evaluation.explanation import Contribution, Explanation
 from relcrf.report.plot import new_figure, save_picture, truncate
 
 MAX_NEIGHBOURS = 24
-"""Those of the largest contributions; the others are one line of the foot."""
+"""Maximum number of contributions drawn, by magnitude; the others are summed in the caption."""
 
 MAX_SOURCES = 4
-"""Of each neighbour that is opened."""
+"""Maximum number of sources drawn per neighbour."""
 
 MAX_LINE_LENGTH = 28
-"""Of a line of a label."""
+"""Maximum number of characters of a label line."""
 
 INK, PAPER, SUPPORTING, OPPOSING, OBSERVED, INFERRED = "#24292f", "#ffffff", "#0969da", "#bc4c00", "#57606a", "#8250df"
 
 ROW_HEIGHT, COLUMN_OFFSET, LABEL_WIDTH = 0.42, 2.1, 4.0
-"""Inches: the height of a row, how far rows are from the variable, and the room for a label."""
+"""Row height, distance of the columns from the variable, and width of a label, in inches."""
 
 
 Point = tuple[float, float]
-"""Inches from the variable."""
+"""Position relative to the variable, in inches."""
 
 
 def save_neighbourhood(explanation: Explanation, path: Path) -> None:
-    """Write the picture through a temporary name; the same bytes for the same explanation. For errors see `require_drawable`."""
+    """Write the picture atomically; equal explanations give equal bytes. For errors see `require_drawable`."""
     save_picture(lambda: draw_neighbourhood(explanation), path, 144)
 
 
 def draw_neighbourhood(explanation: Explanation) -> Any:
-    """A Matplotlib figure: the variable, right of it what speaks for its answer and left of it what speaks against it.
+    """Return a Matplotlib figure of the variable, with supporting contributions at its right and opposing ones at its left.
 
-    A line is blue where it speaks for the answer and brown where it does not, and as wide as its share of the largest one. Discs
-    of known neighbours are grey, of others violet; what was opened has its largest sources below it.
+    Supporting lines are blue, opposing ones brown; their width is proportional to the contribution. Discs of observed
+    neighbours are grey, of unobserved ones violet. The largest sources of a neighbour are drawn below it.
     """
     spokes = list(_spokes(explanation))
     left, right = (
@@ -78,16 +78,17 @@ def _caption(explanation: Explanation) -> str:
     )
     left = sum(one.amount for one in explanation.contributions[MAX_NEIGHBOURS:])
     if len(explanation.contributions) > MAX_NEIGHBOURS:
-        text += f"; {len(explanation.contributions) - MAX_NEIGHBOURS} more together {left:+.3f}"
+        text += f"; {len(explanation.contributions) - MAX_NEIGHBOURS} further contributions {left:+.3f}"
     if abs(explanation.remainder) > 5e-4:
-        text += f"; interaction {explanation.remainder:+.3f}"
+        text += f"; remainder {explanation.remainder:+.3f}"
     return text
 
 
 def _spokes(explanation: Explanation) -> Iterator[tuple[Contribution, Point, Point]]:
-    """Yield contributions, each with the centre of its disc and of the disc that a line joins it to.
+    """Yield contributions, each with the centre of its disc and the other end of its line.
 
-    What speaks for the answer is in the right column, the rest in the left one; sources are in rows below what they are of.
+    Supporting contributions are in the right column, opposing ones in the left one; sources are in the rows below
+    their neighbour.
     """
     shown = explanation.contributions[:MAX_NEIGHBOURS]
     for sign in (1.0, -1.0):

@@ -154,7 +154,7 @@ def test_the_picture_of_a_page_has_the_words_and_the_page_the_colours(hostile):
     made = network.plot_graph(hostile, "the graph")
     texts = [node.text for node in ElementTree.fromstring(made.svg).iter() if node.tag.endswith("text")]
     assert set(texts) == {escape_unprintable(name) for name in HOSTILE if name}
-    assert made.legend == (("--first", "more often together"), ("--second", "less often together"), ("--ink", "has"))
+    assert made.legend == (("--first", "positive weight"), ("--second", "negative weight"), ("--ink", "has"))
     assert all(f"var({name})" in made.svg for name in ("--first", "--second", "--ink", "--paper"))
     assert "aa01" not in made.svg and "aa06" not in made.svg
 

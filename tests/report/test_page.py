@@ -62,10 +62,10 @@ def test_the_report_of_an_ess_run(ess):
             "Model",
             "Data",
             "Training",
-            "Path of the optimiser",
+            "Optimisation",
             "Moments",
-            "Strongest weights",
-            "To do it again",
+            "Largest weights",
+            "Reproduction",
         ),
     ]
     assert html.text("h3") == ["Templates", "Summary", "Seconds", "Settings", "structure", "weights"]
@@ -76,9 +76,11 @@ def test_the_report_of_an_ess_run(ess):
     facts = dict(zip(html.text("dt"), html.text("dd"), strict=True))
     summary = api.load_fit(ess).summary
     assert facts["variables"] == str(summary["variables"]) and facts["tolerance"] == "1e-05" and facts["l2"] == "1"
-    assert {"structure: value over iterations", "weights: value over seconds", "weights: gradient over iterations"} <= {
-        *made.plots
-    }
+    assert {
+        "structure: objective over iterations",
+        "weights: objective over seconds",
+        "weights: gradient over iterations",
+    } <= {*made.plots}
     assert len(made.plots) == html.count("svg") == html.count("figure")
     table = rows(made.html)
     assert ["prior", "60", "5", "5"] in table
@@ -98,15 +100,15 @@ def test_the_report_of_a_trmrf_run(trmrf):
     made = page.render_report(trmrf)
     html = Page(made.html)
     html.require_closed()
-    assert {"errors", "signals", "induction: weights other than 0 over iterations"} <= set(made.plots)
+    assert {"errors", "signals", "induction: nonzero weights over iterations"} <= set(made.plots)
     learned = api.load_fit(trmrf).learned
     legend = html.text("li")
     for figure in ("errors", "signals"):
         for name, found in learned.histograms[figure].items():
             share = f"{found.n_beyond / found.total:.1%}"
-            assert f"{name}: {share} of {found.total:,} cells are beyond ±0.1" in legend
-    assert legend.count("the threshold") == 2
-    assert {"Learned graph", "Strongest candidates"} <= {*html.text("h2")} and made.plots[-1].endswith(" edges")
+            assert f"{name}: {share} of {found.total:,} cells exceed ±0.1" in legend
+    assert legend.count("threshold") == 2
+    assert {"Learned graph", "Largest candidate weights"} <= {*html.text("h2")} and made.plots[-1].endswith(" edges")
     table = rows(made.html)
     fit = api.load_fit(trmrf)
     candidates = {t.name for t in fit.learned.spec.templates if t.is_candidate}

@@ -23,7 +23,7 @@ from relcrf.report.holdout import evaluate_holdout
 from relcrf.resources import resource_path
 
 HELD = ("school", ["s1"])
-OPTIONS = ("--data", "data", "--split", "school", "--hold", "s1")
+OPTIONS = ("--data", "data", "--split", "school", "--holdout", "s1")
 
 
 def hidden_labels(grounding, held):
@@ -83,10 +83,10 @@ def test_a_trial_asks_as_predict_does(run, web, trial):
     assert figures["accuracy"].value == pytest.approx(score.accuracy)
     assert figures["log_loss"].value == pytest.approx(-score.log_likelihood)
     (labels,) = trial.labels
-    assert (labels.things, labels.known, labels.held) == (150, labels.known, score.n)
-    assert sum(labels.values.values()) == labels.known == (grounding.states >= 0).sum()
+    assert (labels.n_variables, labels.n_labelled, labels.n_held_out) == (150, labels.n_labelled, score.n)
+    assert sum(labels.values.values()) == labels.n_labelled == (grounding.states >= 0).sum()
     assert trial.tables == {"page": 150, "page_words": 900, "link": 300}
-    assert trial.n_training_labels == labels.known - score.n == fit.summary["variables"]
+    assert trial.n_training_labels == labels.n_labelled - score.n == fit.summary["variables"]
     points = trial.curve["Page.category"]
     assert points["labels"].tolist() == [round(share * trial.n_training_labels) for share in (0.125, 0.25, 0.5, 1)]
     assert points["log_loss"][-1] == pytest.approx(-score.log_likelihood)
@@ -112,13 +112,13 @@ def test_the_report_with_data(run, trial):
     assert f"[{low:.3f}, {high:.3f}]" in html.text("small")
     assert f"{figures['accuracy'].value:.1%}" in html.text("strong")
     gain = trial.predictions.differences("ess", "local", "Page.category")["accuracy"].value
-    (sentence,) = [text for text in html.text("p") if "against the local model" in text]
-    assert f"accuracy by {100 * gain:+.1f} (95 %:" in sentence
-    assert "standard error" in html.text("th") and "Surest mistakes" in html.text("h4")
+    (sentence,) = [text for text in html.text("p") if "compared with the local model" in text]
+    assert f"accuracy by {100 * gain:+.1f} percentage points (95 % CI:" in sentence
+    assert "standard error" in html.text("th") and "Most confident errors" in html.text("h4")
     assert page.render_report(run, trial).html == made.html
     # Commands name what was given.
     (again,) = [text for text in html.text("pre") if text.startswith("relcrf train web/model.rcrf \\")]
-    assert "--split school \\\n" in again and "--hold s1" in again
+    assert "--split school \\\n" in again and "--holdout s1" in again
     assert [text for text in html.text("pre") if text.startswith("relcrf explain web 'Page(p")]
 
 
@@ -138,7 +138,7 @@ def test_the_commands_of_the_next_steps_work(place, web, monkeypatch, capsys):
     steps = [shlex.split(text) for text in found if text.startswith("relcrf ") and "\\\n" not in text]
     assert [step[1] for step in steps] == ["train", "train", "explain", "cv", "weights"]
     longer, calibrated = steps[:2]
-    assert {"--split", "--hold", "s1"} <= {*steps[-1]}, "standard errors are of what the training saw"
+    assert {"--split", "--holdout", "s1"} <= {*steps[-1]}, "standard errors are of what the training saw"
     assert longer.count("--set") == 2 and {"max_iterations=1000", "l2=30.0"} <= {*longer}
     assert {"--calibrate", "max_iterations=3", "l2=30.0"} <= {*calibrated}
     monkeypatch.chdir(place)
@@ -150,8 +150,8 @@ def test_the_commands_of_the_next_steps_work(place, web, monkeypatch, capsys):
 def test_nothing_held_out(run, web):
     html = Page(page.render_report(run, tried(run, web, held=None)).html)
     html.require_closed()
-    assert [text for text in html.text("p") if text.startswith("Nothing is held out of these data")]
-    assert "standard error" not in html.text("th") and "--errors" in html.text("code")
+    assert [text for text in html.text("p") if text.startswith("No labels are held out of these data")]
+    assert "standard error" not in html.text("th") and "--standard-errors" in html.text("code")
     assert "150" in html.text("dd") and "reliability" not in " ".join(html.text("figcaption"))
 
 
@@ -170,7 +170,7 @@ def test_all_labels_held_out(run, web):
     assert list(found.predictions.systems) == ["ess"]
     made = page.render_report(run, found)
     Page(made.html).require_closed()
-    assert [text for text in made.warnings if "no local model" in text]
+    assert [text for text in made.warnings if "not compared with the local model" in text]
 
 
 def test_a_local_run_has_no_gain(place, web):
@@ -178,7 +178,7 @@ def test_a_local_run_has_no_gain(place, web):
     found = tried(run, web)
     assert list(found.predictions.systems) == ["majority", "local"]
     made = page.render_report(run, found)
-    assert "against the local model" not in made.html and not [text for text in made.warnings if "no local" in text]
+    assert "compared with the local model" not in made.html and not [text for text in made.warnings if "not compared" in text]
 
 
 HOSTILE = "</style><script>alert(1)</script>"
@@ -221,7 +221,7 @@ def test_many_states_are_pairs():
 
 @pytest.mark.parametrize(
     ("said", "happens", "words"),
-    [(0.95, 0.7, "too sure"), (0.6, 0.9, "less sure than it may be"), (0.8, 0.8, "taken at their word")],
+    [(0.95, 0.7, "overconfident"), (0.6, 0.9, "underconfident"), (0.8, 0.8, "within sampling error")],
 )
 def test_advice_on_calibration(said, happens, words):
     n = 600

@@ -1,4 +1,4 @@
-"""Settings by held-out labels: what is held out, what is not seen, and that a memory of stages changes nothing."""
+"""Selection of settings on held-out labels: what is held out, and that cached stages do not change the result."""
 
 import json
 
@@ -24,7 +24,7 @@ def likelihoods(selection):
     return [row["log_likelihood"] for row in selection.rows]
 
 
-def test_the_best_is_what_a_search_by_hand_finds(web):
+def test_selection_equals_manual_search(web):
     model, grounding, _ = web
     found = api.select(grounding, "ess", {"l2": (0.1, 1.0, 100.0)}, seed=3)
     assert not found.whole_components
@@ -41,18 +41,18 @@ def test_the_best_is_what_a_search_by_hand_finds(web):
     assert [row["l2"] for row in found.rows] == [0.1, 1.0, 100.0]
 
 
-def test_hidden_labels_are_not_seen(web):
+def test_hidden_labels_are_not_used(web):
     _, grounding, _ = web
     hidden = np.arange(len(grounding.states)) % 4 == 0
     one = api.select(grounding, "ess", {"l2": (0.1, 10.0)}, hidden=hidden)
     from dataclasses import replace
 
-    turned = replace(grounding, states=np.where(hidden & (grounding.states >= 0), 0, grounding.states))
-    other = api.select(turned, "ess", {"l2": (0.1, 10.0)}, hidden=hidden)
+    changed = replace(grounding, states=np.where(hidden & (grounding.states >= 0), 0, grounding.states))
+    other = api.select(changed, "ess", {"l2": (0.1, 10.0)}, hidden=hidden)
     assert likelihoods(one) == likelihoods(other)
 
 
-def test_whole_components_are_held_out_where_there_are_many():
+def test_whole_components_are_held_out_if_all_are_small():
     rng = np.random.default_rng(0)
     state = rng.integers(2, size=(40, 3))
     rows = [(f"m{m}", f"s{s}", bool(state[m, s])) for m in range(40) for s in range(3)]
@@ -73,10 +73,12 @@ def test_whole_components_are_held_out_where_there_are_many():
     for row in found.rows:
         fit = api.fit(model, grounding, "ess", hidden=held, **{name: row[name] for name in found.settings})
         joint = api.joint_log_likelihood(fit, grounding, hidden=held)
-        assert row["log_likelihood"] == pytest.approx(joint / 30, abs=1e-12), "a remembered stage changes nothing"
+        assert row["log_likelihood"] == pytest.approx(joint / 30, abs=1e-12), (
+            "a cached stage does not change the result"
+        )
 
 
-def test_what_cannot_be_selected(web):
+def test_invalid_selection_raises_error(web):
     _, grounding, _ = web
     for options in ({"by": "luck"}, {"hold": 1.0}, {"hold": 0.0}):
         with pytest.raises(UsageError, match="E317"):
@@ -93,7 +95,7 @@ def test_what_cannot_be_selected(web):
         api.select(grounding, "ess", {"l2": (1.0,)}, hidden=few)
 
 
-def test_the_command_says_what_it_chose(web, tmp_path, capsys, monkeypatch):
+def test_command_reports_selection(web, tmp_path, capsys, monkeypatch):
     from command import json_command, relcrf_command
 
     _, _, folder = web

@@ -1,4 +1,4 @@
-"""The page about reports, followed as a reader would."""
+"""The documentation page about reports: its commands and examples run."""
 
 import re
 import runpy
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_can_be_followed(tmp_path, monkeypatch, capsys):
+def test_documentation_page_can_be_followed(tmp_path, monkeypatch, capsys):
     for name in ("models", "datasets"):
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)

@@ -60,7 +60,7 @@ class SplitPlan:
 
     def __post_init__(self) -> None:
         if self.kind == "hide" and not self.holdout:
-            object.__setattr__(self, "hold", (HIDDEN_FOLD,))
+            object.__setattr__(self, "holdout", (HIDDEN_FOLD,))
 
     @property
     def is_deterministic(self) -> bool:

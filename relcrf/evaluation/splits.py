@@ -182,7 +182,7 @@ class Partition:
 
 
 def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: bool = True) -> tuple[Fold, ...]:
-    """Return the folds that a plan holds out in turn, for each repetition: those of `plan.hold`, or each with labels.
+    """Return the folds that a plan holds out in turn, for each repetition: those of `plan.holdout`, or each with labels.
 
     Args:
         for_training: Whether each fold must leave training labels.

@@ -37,14 +37,14 @@ def test_scores_equal_manual_fits(web, found):
     model, grounding = web
     assert found.predictions.systems == ("majority", "local", "ess")
     right, log_loss, n = 0.0, 0.0, 0
-    for one, predicted in zip(found.folds, found.predictions.scored_by_fold("ess", NAME), strict=True):
-        fit = api.fit(model, grounding, "ess", hidden=one.test, l2=0.5)
-        predicted = api.predict(fit, grounding, hidden=one.test)
-        score = predicted.score(subset=one.test)
+    for fold, scored in zip(found.folds, found.predictions.scored_by_fold("ess", NAME), strict=True):
+        fit = api.fit(model, grounding, "ess", hidden=fold.test, l2=0.5)
+        predicted = api.predict(fit, grounding, hidden=fold.test)
+        score = predicted.score(subset=fold.test)
         n, right, log_loss = n + score.n, right + score.n * score.accuracy, log_loss - score.n * score.log_likelihood
-        among = one.test[predicted.variables()]
-        np.testing.assert_allclose(predicted.probabilities, predicted.probabilities()[among])
-        assert one.train_mask(grounding.states >= 0).sum() == 48 - score.n
+        among = fold.test[predicted.variables()]
+        np.testing.assert_allclose(scored.probabilities, predicted.probabilities()[among])
+        assert fold.train_mask(grounding.states >= 0).sum() == 48 - score.n
     figures = found.predictions.estimates("ess", NAME)
     assert (figures["accuracy"].value, figures["log_loss"].value) == pytest.approx((right / n, log_loss / n))
     assert figures["log_loss"].spread > 0
@@ -163,11 +163,11 @@ def test_prediction_tables(web, tmp_path):
     assert len(table) == len(found.predictions.by_system["local"][0].truth)
     np.testing.assert_allclose(table.filter(like="p_").sum(axis=1), 1.0)
     block = grounding.blocks[0]
-    assert list(table["id"]) == list(grounding.arguments(block)[0][table["variable"]])
+    assert list(table["id"]) == list(grounding.argument_texts(block)[0][table["variable"]])
     assert list(table["truth"]) == [block.values[k] for k in grounding.states[table["variable"]]]
 
 
-@pytest.mark.parametrize("harm", ["settings", "split", "facts", "table"])
+@pytest.mark.parametrize("change", ["settings", "split", "metadata", "table"])
 def test_prediction_files_of_another_evaluation_raise_e353(web, tmp_path, change):
     _, grounding = web
     split, chosen = "folds=2", {}
@@ -176,7 +176,7 @@ def test_prediction_files_of_another_evaluation_raise_e353(web, tmp_path, change
         chosen = {"local": {"l2": 3.0}}
     elif change == "split":
         split = "folds=2,seed=1"
-    elif change == "facts":
+    elif change == "metadata":
         (tmp_path / "local" / "fold-01" / "fold.json").write_text("{")
     else:
         (tmp_path / "local" / "fold-01" / f"{NAME}.csv").write_text("variable,truth\n1\n")

@@ -35,7 +35,7 @@ def test_selection_equals_manual_search(web):
         score = api.predict(fit, grounding, hidden=held).score(subset=held)
         assert row["log_likelihood"] == pytest.approx(score.log_likelihood, abs=1e-12)
         assert row["accuracy"] == score.accuracy
-    again = api.select(grounding, "ess", {"l2": (0.1, 1.0, 100.0)}, held=held)
+    again = api.select(grounding, "ess", {"l2": (0.1, 1.0, 100.0)}, held_out=held)
     assert likelihoods(again) == likelihoods(found)
     assert found.settings == {"l2": max(found.rows, key=lambda row: row["log_likelihood"])["l2"]}
     assert [row["l2"] for row in found.rows] == [0.1, 1.0, 100.0]
@@ -65,10 +65,10 @@ def test_whole_components_are_held_out_if_all_are_small():
     model = relcrf.parse(text)
     grounding = model.ground(relcrf.Dataset({"m": {"id": [f"m{m}" for m in range(40)]}, "on": columns}))
     grid = {"l2": (0.1, 10.0), "min_fraction": (0.0, 0.5)}
-    found = api.select(grounding, "ess", grid, hold=0.25)
+    found = api.select(grounding, "ess", grid, holdout=0.25)
     assert found.whole_components and found.n == 10 * 3 and len(found.rows) == 4
     held = random_fold(api.training_problem(grounding), 0.25, 0).test
-    again = api.select(grounding, "ess", grid, held=held)
+    again = api.select(grounding, "ess", grid, held_out=held)
     assert again.whole_components and likelihoods(again) == likelihoods(found)
     for row in found.rows:
         fit = api.fit(model, grounding, "ess", hidden=held, **{name: row[name] for name in found.settings})
@@ -80,13 +80,13 @@ def test_whole_components_are_held_out_if_all_are_small():
 
 def test_invalid_selection_raises_error(web):
     _, grounding, _ = web
-    for options in ({"by": "luck"}, {"hold": 1.0}, {"hold": 0.0}):
+    for options in ({"by": "luck"}, {"holdout": 1.0}, {"holdout": 0.0}):
         with pytest.raises(UsageError, match="E317"):
             api.select(grounding, "ess", {"l2": (1.0,)}, **options)
     with pytest.raises(UsageError, match="E317"):
         api.select(grounding, "ess", {"l2": ()})
     with pytest.raises(DataError, match="E226"):
-        api.select(grounding, "ess", {"l2": (1.0,)}, held=np.zeros(len(grounding.states), dtype=bool))
+        api.select(grounding, "ess", {"l2": (1.0,)}, held_out=np.zeros(len(grounding.states), dtype=bool))
     with pytest.raises(UsageError, match="E304"):
         api.select(grounding, "ess", {"l3": (1.0,)})
     few = np.ones(len(grounding.states), dtype=bool)
@@ -100,11 +100,11 @@ def test_command_reports_selection(web, tmp_path, capsys, monkeypatch):
 
     _, _, folder = web
     model = resource_path("models", "webkb.rcrf")
-    common = ("train", model, "--data", folder, "--select", "l2=0.1,10", "--select", "width=1, 2")
+    common = ("train", model, "--data", folder, "--select", "l2=0.1,10", "--select", "treewidth=1, 2")
     code, answer = json_command(capsys, monkeypatch, *common, "--out", tmp_path / "run")
     assert code == 0 and len(answer["selection"]) == 4
     best = max(answer["selection"], key=lambda row: row["log_likelihood"])
-    assert answer["settings"] == {"l2": best["l2"], "width": best["width"]}
+    assert answer["settings"] == {"l2": best["l2"], "treewidth": best["treewidth"]}
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
     assert {name: saved["settings"][name] for name in answer["settings"]} == answer["settings"]
     code, out, err = relcrf_command(capsys, monkeypatch, *common, "--by", "accuracy", "--out", tmp_path / "other")

@@ -38,7 +38,7 @@ def ground(keys):
 def folds(grounding, plan):
     """Return the fold of each variable by its name."""
     split = partition_variables(grounding, plan)
-    names = grounding.labels(np.arange(len(split.fold)))
+    names = grounding.variable_names(np.arange(len(split.fold)))
     return {name: split.fold_names[f] for name, f in zip(names, split.fold, strict=True)}
 
 
@@ -147,7 +147,7 @@ def test_train_and_predict_use_the_split_of_the_manifest(web, tmp_path, capsys, 
     assert 15 < queries() < 40
     manifest(web, "folds = 3")
     assert queries() == 12  # a plan without a fold to hold out hides nothing
-    (code, found) = json_command(capsys, monkeypatch, *predict, "--hold", "2")
+    (code, found) = json_command(capsys, monkeypatch, *predict, "--holdout", "2")
     assert found["queries"]["Page.category"] > 15
 
 
@@ -155,9 +155,9 @@ def test_train_and_predict_use_the_split_of_the_manifest(web, tmp_path, capsys, 
     ("arguments", "code"),
     [
         (("--split", "folds=0"), "E349"),
-        (("--hold", "s1"), "E341"),
+        (("--holdout", "s1"), "E341"),
         (("--split", "folds=3"), "E341"),
-        (("--split", "folds=3", "--hold", "4"), "E340"),
+        (("--split", "folds=3", "--holdout", "4"), "E340"),
     ],
 )
 def test_invalid_options_raise_error(web, tmp_path, capsys, monkeypatch, arguments, code):

@@ -96,7 +96,7 @@ def estimates(model, grounding, samples, backend):
     )
 
 
-@pytest.mark.parametrize(("backend", "settings"), [("pseudo", {}), ("dense", {"learn": "pseudo"})])
+@pytest.mark.parametrize(("backend", "settings"), [("pseudo", {}), ("dense", {"objective": "pseudo"})])
 def test_pseudo_likelihood_equals_bootstrap(backend, settings):
     """Resample whole chains; the inverse curvature alone would deviate strongly."""
     rng = np.random.default_rng(5)
@@ -158,7 +158,7 @@ def test_conjugate_gradients_equal_inverse(monkeypatch):
     fit = relcrf.parse(text).fit(data, "local")
     grounding = fit.ground(data)
     whole = standard_errors_from_data(fit.learned, grounding)
-    monkeypatch.setattr(module, "MOST_WEIGHTS", 5)
+    monkeypatch.setattr(module, "MAX_DENSE_WEIGHTS", 5)
     np.testing.assert_allclose(standard_errors_from_data(fit.learned, grounding).values, whole.values, rtol=1e-5)
     asked = np.arange(len(whole.values)) % 2 == 0
     some = standard_errors_from_data(fit.learned, grounding, requested=asked).values

@@ -230,5 +230,5 @@ def run_in_processes(
 def _process_failure(name: str, why: str, limit: float) -> Diagnostic:
     """Return the reason why a process returned no result."""
     if why == "stopped":
-        return Diagnostic("E355", f"backend '{name}' was stopped after {limit:g} seconds", hint="raise --limit")
+        return Diagnostic("E355", f"backend '{name}' was stopped after {limit:g} seconds", hint="raise --timeout")
     return Diagnostic("E355", f"the process of backend '{name}' died", hint="the usual cause is too little memory")

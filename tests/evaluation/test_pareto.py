@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
 import random_fields
 
 COSTS = (1e-2, 0.0, 1e-3, 3e-3, 3e-2)
-SETTINGS = {"batch": 20, "max_iterations": 60}
+SETTINGS = {"batch_size": 20, "max_iterations": 60}
 
 
 @pytest.fixture(scope="module")

@@ -195,7 +195,7 @@ def test_labelled_neighbours_in_the_tree_are_evidence():
 def test_closed_gates_have_no_contributions():
     data = tables([*TREE, (1, 2)])
     fit = random_fit(data, "gated")
-    closed = Fit(replace(fit.learned, settings={**fit.learned.settings, "threshold": 0.999}))
+    closed = Fit(replace(fit.learned, settings={**fit.learned.settings, "gate_threshold": 0.999}))
     kinds = {one.kind for one in closed.explain(relcrf.Dataset(data), "Page/1").contributions}
     assert kinds == {"itself"}
     assert "neighbour" in {one.kind for one in fit.explain(relcrf.Dataset(data), "Page/1").contributions}
@@ -302,7 +302,7 @@ def test_predicted_relations_and_cliques():
         ("Page/1.topi", "E313", "Page("),
         ("Page(1).topi", "E313", "Page.topic"),
         ("nothing", "E313", "nothing"),
-        ("", "E313", "no variable"),
+        ("", "E313", "unknown variable"),
     ],
 )
 def test_unknown_variables_are_one_diagnostic(asked, code, said):

@@ -117,7 +117,7 @@ def manifest(web, split):
 
 
 def test_evaluate_uses_the_split_of_the_manifest(web, capsys, monkeypatch):
-    manifest(web, 'column = "school"\nhold = ["s1"]')
+    manifest(web, 'column = "school"\nholdout = ["s1"]')
     command = ("evaluate", WEBKB, "--data", web / "dataset.toml", "--backend", "local")
     code, found = json_command(capsys, monkeypatch, *command)
     assert (code, [f["fold"] for f in found["folds"]]) == (0, ["s1"])
@@ -143,7 +143,7 @@ def test_train_and_predict_use_the_split_of_the_manifest(web, tmp_path, capsys, 
     assert queries() == 12
     manifest(web, "hide = 0.3")
     code, _, err = relcrf_command(capsys, monkeypatch, *train)
-    assert code == 0 and "the split of the manifest holds out" in err
+    assert code == 0 and "the split of dataset.toml holds out" in err
     assert 15 < queries() < 40
     manifest(web, "folds = 3")
     assert queries() == 12  # a plan without a fold to hold out hides nothing

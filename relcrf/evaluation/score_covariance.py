@@ -59,5 +59,5 @@ def _node_adjacency(problem: Problem, conditionals: ReducedGraph) -> csr_array:
     rows, columns = np.concatenate(first), np.concatenate(second)
     size = conditionals.n_nodes
     adjacency = csr_array(coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size)))
-    adjacency.data[:] = 1.0  # pairs with several common factors are summed above
+    adjacency.data[:] = 1.0  # count pairs with several common factors once
     return adjacency

@@ -296,7 +296,7 @@ def _strata(grounding: Grounding, of: str | None) -> np.ndarray:
     chosen = [block for block in grounding.blocks if of in (None, block.name, block.attribute) and not block.is_latent]
     if of is not None and len(chosen) != 1:
         hint = suggestion(of, names) or f"the predicted attributes are {listing(names)}"
-        raise UsageError(Diagnostic("E310", f"unknown predicted attribute '{of}'", hint=hint))
+        raise UsageError(Diagnostic("E310", f"unknown or ambiguous predicted attribute '{of}'", hint=hint))
     out, n_before = np.full(len(grounding.states), -1), 0
     for block in chosen:
         own = slice(block.start, block.start + block.count)

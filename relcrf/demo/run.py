@@ -51,14 +51,14 @@ def run_split(seed: int, phase: Callable[[str], None] = lambda name: None) -> Sp
     phase(f"split {seed}: learning the ESS-CRF")
     fit = api.fit(model, grounding, "ess", hidden=hidden)
     phase(f"split {seed}: labelling {int(rest.sum()):,} images")
-    found = api.predict(fit, grounding, hidden=hidden)
+    prediction = api.predict(fit, grounding, hidden=hidden)
     return SplitResult(
         seed,
         digits,
         score(np.exp(digits.local_log_probabilities[rest]), digits.digit[rest]),
-        found.score(subset=hidden),
+        prediction.score(subset=hidden),
         digits.local_log_probabilities[rest].argmax(axis=1),
-        found.probabilities().argmax(axis=1),
-        found.inferred.edges,
-        {"ground": seconds_ground, "learn": fit.seconds, "infer": found.seconds},
+        prediction.probabilities().argmax(axis=1),
+        prediction.inferred.edges,
+        {"ground": seconds_ground, "learn": fit.seconds, "infer": prediction.seconds},
     )

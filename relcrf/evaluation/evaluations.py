@@ -146,8 +146,8 @@ def evaluate_run(learned: LearnedModel, grounding: Grounding, split: SplitPlan |
     """Score the predictions of a trained model and of `MAJORITY`; for `split` see `evaluate`."""
     plan = parse_split(split) if isinstance(split, str) else split
     folds = make_folds(grounding, plan, for_training=False)
-    found = tuple(predict_fold_with_model(learned, grounding, fold)[0] for fold in folds)
-    return Evaluation.from_results(grounding, plan, folds, {learned.backend: SystemResult(found)})
+    predictions = tuple(predict_fold_with_model(learned, grounding, fold)[0] for fold in folds)
+    return Evaluation.from_results(grounding, plan, folds, {learned.backend: SystemResult(predictions)})
 
 
 def compare(
@@ -183,7 +183,7 @@ def compare(
     plan = parse_split(split) if isinstance(split, str) else split
     systems = _make_systems(backends, settings)
     folds = make_folds(grounding, plan)
-    found = run_in_processes(
+    results = run_in_processes(
         grounding,
         folds,
         systems,
@@ -193,7 +193,7 @@ def compare(
         n_subgraphs=n_subgraphs,
         seed=max(plan.seed, 0),
     )
-    return Evaluation.from_results(grounding, plan, folds, found)
+    return Evaluation.from_results(grounding, plan, folds, results)
 
 
 def _make_systems(backends: Sequence[str], settings: BackendSettings | None) -> dict[str, AbstractBackend]:

@@ -109,10 +109,10 @@ class Explanation:
 
     def by_template(self) -> dict[str, float]:
         """Sum the contributions per template, in nats, largest first, without the remainder."""
-        found: dict[str, float] = {}
+        totals: dict[str, float] = {}
         for part in (part for one in self.contributions for part in one.features):
-            found[part.template] = found.get(part.template, 0.0) + part.amount
-        return dict(sorted(found.items(), key=lambda item: -abs(item[1])))
+            totals[part.template] = totals.get(part.template, 0.0) + part.amount
+        return dict(sorted(totals.items(), key=lambda item: -abs(item[1])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,9 +161,9 @@ class ExplanationCase:
 
     def infer(self, problem: Problem | None = None) -> tuple[np.ndarray, InferenceResult]:
         """Return the marginal of the variable, shape (n_states,), and the inference result, optionally of a changed problem."""
-        found = self.system.infer(self.problem if problem is None else problem, self.vectors)
-        node = int(np.searchsorted(found.variables, self.variable))
-        return found.marginals[found.state_start[node] : found.state_start[node + 1]], found
+        result = self.system.infer(self.problem if problem is None else problem, self.vectors)
+        node = int(np.searchsorted(result.variables, self.variable))
+        return result.marginals[result.state_start[node] : result.state_start[node + 1]], result
 
     def state_index(self, text: str) -> int:
         """Return the index of a state by its name.
@@ -193,11 +193,11 @@ def explain(case: ExplanationCase, against: str | None = None, depth: int = 1) -
     probabilities, inferred = case.infer()
     state, other = select_states(case, probabilities, against)
     direction = log_odds_direction(len(probabilities), state, other)
-    found = []
+    per_task = []
     for task in case.system.inference_tasks(case.problem, case.vectors):
         node = int(np.searchsorted(task.graph.variables, case.variable))
-        found.append(tuple(_ContributionBuilder(case, task).contributions(node, direction, (), depth)))
-    contributions = _mean_contributions(found, len(found))
+        per_task.append(tuple(_ContributionBuilder(case, task).contributions(node, direction, (), depth)))
+    contributions = _mean_contributions(per_task, len(per_task))
     log_odds = float(direction @ np.log(np.maximum(probabilities, MIN_PROBABILITY)))
     truth = int(case.grounding.states[case.variable])
     values = case.block.values
@@ -249,13 +249,13 @@ class _ContributionBuilder:
         removed = () if task.is_mean_field else (*removed, node)
         bundles = [b for b in bundle_factors(task.graph, node) if not set(b.others) & set(removed)]
         beliefs = task.beliefs(removed) if any(bundle.others for bundle in bundles) else np.empty(0)
-        found: list[Contribution] = []
+        contributions: list[Contribution] = []
         for bundle in bundles:
             if not bundle.others:
-                found += self._unary_contributions(node, bundle, direction)
+                contributions += self._unary_contributions(node, bundle, direction)
             else:
-                found.append(self._message_contribution(bundle, node, direction, removed, beliefs, depth))
-        yield from sorted(found, key=lambda one: -abs(one.amount))
+                contributions.append(self._message_contribution(bundle, node, direction, removed, beliefs, depth))
+        yield from sorted(contributions, key=lambda one: -abs(one.amount))
 
     def _unary_contributions(self, node: int, bundle: FactorBundle, direction: np.ndarray) -> Iterator[Contribution]:
         """Yield the contributions of the node's unary factors per template, and of its observed neighbours one by one."""
@@ -357,23 +357,23 @@ class _ContributionBuilder:
 
 def _merge_features(parts: Iterator[FeatureContribution]) -> tuple[FeatureContribution, ...]:
     """Merge the contributions of the same weight; return them largest first."""
-    found: dict[tuple[str, str, str], FeatureContribution] = {}
+    merged: dict[tuple[str, str, str], FeatureContribution] = {}
     for part in parts:
-        same = (part.template, part.key, part.feature)
-        before = found.get(same, replace(part, value=0.0, amount=0.0))
-        found[same] = replace(part, value=before.value + part.value, amount=before.amount + part.amount)
-    return tuple(sorted(found.values(), key=lambda part: -abs(part.amount)))
+        identity = (part.template, part.key, part.feature)
+        previous = merged.get(identity, replace(part, value=0.0, amount=0.0))
+        merged[identity] = replace(part, value=previous.value + part.value, amount=previous.amount + part.amount)
+    return tuple(sorted(merged.values(), key=lambda part: -abs(part.amount)))
 
 
-def _mean_contributions(found: Sequence[tuple[Contribution, ...]], count: int) -> tuple[Contribution, ...]:
+def _mean_contributions(per_graph: Sequence[tuple[Contribution, ...]], count: int) -> tuple[Contribution, ...]:
     """Average contributions over `count` graphs, largest first; a contribution that a graph lacks counts as 0."""
     if count == 1:
-        return found[0]
+        return per_graph[0]
     groups: dict[Any, list[Contribution]] = {}
-    for one in (one for each in found for one in each):
+    for one in (one for each in per_graph for one in each):
         groups.setdefault((one.kind, one.templates, tuple(n.name for n in one.neighbours)), []).append(one)
     weight = 1.0 / count
-    out = [
+    means = [
         replace(
             same[0],
             amount=weight * sum(one.amount for one in same),
@@ -384,4 +384,4 @@ def _mean_contributions(found: Sequence[tuple[Contribution, ...]], count: int) -
         )
         for same in groups.values()
     ]
-    return tuple(sorted(out, key=lambda one: -abs(one.amount)))
+    return tuple(sorted(means, key=lambda one: -abs(one.amount)))

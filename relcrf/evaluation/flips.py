@@ -149,10 +149,10 @@ def find_flips(case: ExplanationCase, against: str | None = None) -> FlipSearch:
 def _infer_flip(
     case: ExplanationCase, problem: Problem, changes: tuple[EvidenceChange, ...], direction: np.ndarray
 ) -> Flip:
-    found, _ = case.infer(problem)
-    best = int(found.argmax())
-    log_odds = float(direction @ np.log(np.maximum(found, MIN_PROBABILITY)))
-    return Flip(changes, case.block.values[best], float(found[best]), log_odds)
+    probabilities, _ = case.infer(problem)
+    best = int(probabilities.argmax())
+    log_odds = float(direction @ np.log(np.maximum(probabilities, MIN_PROBABILITY)))
+    return Flip(changes, case.block.values[best], float(probabilities[best]), log_odds)
 
 
 def _candidates(case: ExplanationCase, problem: Problem, direction: np.ndarray) -> Iterator[_CandidateChange]:
@@ -264,10 +264,10 @@ class _TemplateEvidence:
     def category_changes(self, keys: Sequence[tuple[str, ...]]) -> Iterator[_CandidateChange]:
         """Yield the replacements of the single key by each other key."""
         width = len(self.info.features)
-        found = {feature // width for feature, _ in self.entries}
-        if len(found) != 1:
+        present_keys = {feature // width for feature, _ in self.entries}
+        if len(present_keys) != 1:
             return
-        (old,) = found
+        (old,) = present_keys
         for new in range(len(keys)):
             if new != old:
                 entries = [(feature, -value) for feature, value in self.entries]

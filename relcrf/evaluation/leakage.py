@@ -214,10 +214,10 @@ class _DuplicateIndex:
         labels = csr_array(
             (np.ones(len(training_rows)), (self.group[training_rows], self.states[training_rows])), shape=shape
         )
-        found = []
+        masks = []
         for table in (labels, self.near @ labels):
-            found += [np.asarray(table.sum(axis=1))[group] > 0, np.asarray(table[group, state]) > 0]
-        is_duplicate, same_label, is_near, near_same_label = found
+            masks += [np.asarray(table.sum(axis=1))[group] > 0, np.asarray(table[group, state]) > 0]
+        is_duplicate, same_label, is_near, near_same_label = masks
         is_unique = ~is_duplicate
         return (
             len(test),
@@ -230,17 +230,17 @@ class _DuplicateIndex:
 
 def _count_crossings(group: FactorGroup, fold: Fold, training: np.ndarray, near: np.ndarray) -> np.ndarray:
     """Count the factors over a test label, and those that also contain a training label; mark the variables of the latter."""
-    found = np.zeros(2, dtype=np.int64)
+    counts = np.zeros(2, dtype=np.int64)
     if len(group.scope) < 2:
-        return found
+        return counts
     for scope in iter_expanded_scopes(group):
-        is_included = ~np.logical_or.reduce([fold.excluded[place] for place in scope])
-        touching = is_included & np.logical_or.reduce([fold.test[place] for place in scope])
-        crossing = touching & np.logical_or.reduce([training[place] for place in scope])
-        found += [int(touching.sum()), int(crossing.sum())]
-        for place in scope:
-            near[place[crossing]] = True
-    return found
+        is_included = ~np.logical_or.reduce([fold.excluded[variables] for variables in scope])
+        touching = is_included & np.logical_or.reduce([fold.test[variables] for variables in scope])
+        crossing = touching & np.logical_or.reduce([training[variables] for variables in scope])
+        counts += [int(touching.sum()), int(crossing.sum())]
+        for variables in scope:
+            near[variables[crossing]] = True
+    return counts
 
 
 def _count_keys(grounding: Grounding, fold: Fold, training: np.ndarray) -> dict[str, np.ndarray]:
@@ -253,9 +253,9 @@ def _count_keys(grounding: Grounding, fold: Fold, training: np.ndarray) -> dict[
             continue
         start = 0
         for scope in iter_expanded_scopes(group):
-            held = np.logical_or.reduce([fold.test[place] for place in scope])
-            known = np.logical_and.reduce([training[place] for place in scope])
-            for rows, keys in ((held, test_keys), (known, training_keys)):
+            is_test = np.logical_or.reduce([fold.test[variables] for variables in scope])
+            is_training = np.logical_and.reduce([training[variables] for variables in scope])
+            for rows, keys in ((is_test, test_keys), (is_training, training_keys)):
                 used = _used_features(group.features, start + np.flatnonzero(rows)) // len(info.features)
                 keys.setdefault(info.name, []).append(distinct(used))
             start += len(scope[0])

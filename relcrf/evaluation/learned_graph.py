@@ -98,5 +98,7 @@ def _edge_nodes(split: CandidateSplit, scope: NameScope, key: tuple[str, ...]) -
     for side, template in enumerate(split.literal_templates):
         (term,) = scope.random_terms(template.over[0])
         kind = term.relation if isinstance(term, Atom) else f"{scope.type_names[term.binder]}.{term.attribute}"
-        own = sorted((place, text) for (of, place), text in zip(split.key_locations, key, strict=True) if of == side)
-        yield kind, ", ".join(text for _, text in own)
+        parts = sorted(
+            (location, text) for (owner, location), text in zip(split.key_locations, key, strict=True) if owner == side
+        )
+        yield kind, ", ".join(text for _, text in parts)

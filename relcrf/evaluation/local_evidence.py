@@ -84,9 +84,9 @@ class LocalEvidence:
         columns = [np.empty((len(variables), 0))]
         for _, row_of_factor, features in self._unary_groups(variables):
             if isinstance(features, Dense):
-                own = np.zeros((len(variables), features.n_features))
-                np.add.at(own, row_of_factor[row_of_factor >= 0], features.values[row_of_factor >= 0])
-                columns.append(own)
+                table = np.zeros((len(variables), features.n_features))
+                np.add.at(table, row_of_factor[row_of_factor >= 0], features.values[row_of_factor >= 0])
+                columns.append(table)
         matrix = np.concatenate(columns, axis=1)
         matrix -= matrix.mean(axis=0) if len(matrix) else 0.0
         deviation = matrix.std(axis=0) if len(matrix) else np.zeros(matrix.shape[1])

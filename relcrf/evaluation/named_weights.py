@@ -43,13 +43,13 @@ def named_moments(learned: LearnedModel, offsets: np.ndarray | None = None) -> F
     Raises:
         UsageError: The training stored no moments (E387).
     """
-    found = learned.moments
-    if found is None:
+    stored = learned.moments
+    if stored is None:
         message = f"the training by backend '{learned.backend}' stored no moments"
         raise UsageError(Diagnostic("E387", message, hint="train with dense, ess, local, pseudo, chow-liu or ipf"))
     offsets = np.flatnonzero(learned.layout.learnable_mask()) if offsets is None else offsets
     names = weight_table(learned, offsets)
-    moments = {"empirical": found.empirical, "expected": found.expected, "standard_errors": found.differences}
+    moments = {"empirical": stored.empirical, "expected": stored.expected, "standard_errors": stored.differences}
     return Frame({n: names[n] for n in NAME_COLUMNS} | {name: column[offsets] for name, column in moments.items()})
 
 

@@ -73,8 +73,8 @@ def find_near_duplicates(evidence: LocalEvidence, variables: np.ndarray, seed: i
         for pairs in candidates:
             ends = np.sort(rows[pairs], axis=1)
             pair_codes.append(distinct(ends[:, 0] * len(variables) + ends[:, 1]))
-    found = np.column_stack(np.divmod(distinct(np.concatenate(pair_codes)), max(len(variables), 1)))
-    return np.asarray(variables[found[are_near_duplicates(values, numbers, found)]])
+    candidate_pairs = np.column_stack(np.divmod(distinct(np.concatenate(pair_codes)), max(len(variables), 1)))
+    return np.asarray(variables[candidate_pairs[are_near_duplicates(values, numbers, candidate_pairs)]])
 
 
 def are_near_duplicates(values: csr_array, numbers: np.ndarray, pairs: Pairs) -> np.ndarray:

@@ -123,8 +123,8 @@ def make_systems(backend: str, costs: Sequence[Any], settings: Mapping[str, Any]
     if "message_cost" in settings:
         message = "the message cost is swept, but is also among the settings"
         raise UsageError(Diagnostic("E319", message, hint="remove it from the settings"))
-    made = [make_backend(backend, **settings, message_cost=cost) for cost in costs]
-    by_cost = {one.message_cost: one for one in made if isinstance(one, GatedBackend)}
+    systems = [make_backend(backend, **settings, message_cost=cost) for cost in costs]
+    by_cost = {one.message_cost: one for one in systems if isinstance(one, GatedBackend)}
     ascending = [by_cost[cost] for cost in sorted(by_cost)]
     return ascending[:1] if ascending[0].gates == "none" else ascending
 
@@ -152,12 +152,12 @@ def pareto(
     if not all(fold.n_test for fold in folds):
         message = "none of the held-out variables has a label"
         raise UsageError(Diagnostic("E319", message, hint="hold out labelled variables"))
-    made = make_systems(backend, costs, settings)
+    systems = make_systems(backend, costs, settings)
     problem = training_problem(grounding)
     points: list[ParetoPoint] = []
     starts: list[Mapping[str, np.ndarray] | None] = [None] * len(folds)
     try:
-        for system in made:
+        for system in systems:
             points_of_folds = []
             for number, fold in enumerate(folds):
                 suffix = f", fold {number + 1} of {len(folds)}" if len(folds) > 1 else ""
@@ -183,21 +183,21 @@ def _evaluate_fold(
     for _ in range(TIMING_REPEATS):
         fresh_risk = replace(risk)  # without the cached results of the previous repetition
         started = time.process_time()
-        found = fresh_risk.infer_with_hard_gates(parameters, system.gate_threshold)
+        inferred = fresh_risk.infer_with_hard_gates(parameters, system.gate_threshold)
         seconds_taken.append(time.process_time() - started)
     score = FoldPrediction.from_inferred(fold, system.infer(query, learned.vectors), problem.states).score()
     assert query.queries is not None, "a fold marks its queries"
     return ParetoPoint(
         gates=system.gates,
         cost=system.message_cost,
-        loss=risk.evaluate(found)[0],
+        loss=risk.evaluate(inferred)[0],
         accuracy=score.accuracy,
         log_likelihood=score.log_likelihood,
         n=score.n,
         n_queries=int((query.queries & (query.roles == Role.FREE)).sum()),
-        messages=found.n_messages,
-        factors=len(found.open_factors),
-        open_factors=int(found.open_factors.sum()),
+        messages=inferred.n_messages,
+        factors=len(inferred.open_factors),
+        open_factors=int(inferred.open_factors.sum()),
         iterations=sum(state.iteration for _, state in learned.stages),
         seconds_learn=seconds,
         seconds_infer=min(seconds_taken),

@@ -108,8 +108,8 @@ class PredictionFolder:
             _require(metadata["tables"] == file_hashes(path, [f"{block.name}.csv" for block, _ in tested]), "content")
             _require(0.0 <= learn < np.inf and 0.0 <= infer < np.inf, "seconds")
             tables = [_read_probabilities(path / f"{block.name}.csv", block, variables) for block, variables in tested]
-            found = FoldPrediction.from_tables(fold, self.grounding, tables)
-            return replace(found, seconds_learn=learn, seconds_infer=infer, converged=bool(metadata["converged"]))
+            predicted = FoldPrediction.from_tables(fold, self.grounding, tables)
+            return replace(predicted, seconds_learn=learn, seconds_infer=infer, converged=bool(metadata["converged"]))
         except (*READ_ERRORS, csv.Error):
             message = f"'{path}' contains predictions of another model, split, settings or data"
             hint = "choose another --out, or remove this folder"

@@ -89,9 +89,9 @@ class FoldPrediction:
 
     def block_labels(self, block: VariableBlock) -> ScoredLabels:
         """Return the predictions of one attribute or relation."""
-        own = block.index_slice(self.variables)
-        table = self.probabilities[self.state_start[own.start] : self.state_start[own.stop]]
-        return ScoredLabels(table.reshape(-1, len(block.values)), self.truth[own])
+        items = block.index_slice(self.variables)
+        table = self.probabilities[self.state_start[items.start] : self.state_start[items.stop]]
+        return ScoredLabels(table.reshape(-1, len(block.values)), self.truth[items])
 
     def score(self) -> Score:
         """Return accuracy and log-likelihood over all attributes together."""
@@ -303,14 +303,14 @@ class Predictions:
             for system in self.systems
             for other in {best, LOCAL} & {*self.systems}
         }
-        compared = [s for s in self.systems if LOCAL in self.systems and s not in (MAJORITY, LOCAL)]
+        relational_systems = [s for s in self.systems if LOCAL in self.systems and s not in (MAJORITY, LOCAL)]
         return {
             **asdict(self.score(last, attribute)),
             "resampled": self.clusters(attribute).unit,
             "best": best,
             "systems": measures,
             "backends": {s: {**measures[s], "against_best": gains[s, best]} for s in self.systems},
-            "relational_gain": {s: gains[s, LOCAL] for s in compared},
+            "relational_gain": {s: gains[s, LOCAL] for s in relational_systems},
         }
 
 

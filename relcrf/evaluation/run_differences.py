@@ -50,8 +50,10 @@ def compare_runs(
     first: LearnedModel, second: LearnedModel, names: tuple[str, str] = ("first", "second")
 ) -> RunDifferences:
     """Compare two models; `names` are the headers of the unified diff."""
-    one, other = ({row[:4]: row[4] for row in weight_table(learned).rows()} for learned in (first, second))
-    both = [(*name, one[name], other[name]) for name in one.keys() & other.keys()]
+    first_weights, second_weights = (
+        {row[:4]: row[4] for row in weight_table(learned).rows()} for learned in (first, second)
+    )
+    both = [(*name, first_weights[name], second_weights[name]) for name in first_weights.keys() & second_weights.keys()]
     both.sort(key=lambda row: (-abs(row[4] - row[5]), row))
     weights = Frame.from_rows({**_NAME, "first": float, "second": float}, both)
     values = np.column_stack((weights["first"], weights["second"]))
@@ -64,7 +66,7 @@ def compare_runs(
         _unequal_values(*({name: len(texts) for name, texts in each.vocabulary.items()} for each in (first, second))),
         tuple(difflib.unified_diff(lines[0], lines[1], *names, lineterm="")),
         weights,
-        (_weights_only_in(one, other), _weights_only_in(other, one)),
+        (_weights_only_in(first_weights, second_weights), _weights_only_in(second_weights, first_weights)),
         float(np.corrcoef(values.T)[0, 1]) if varies else float("nan"),
         jaccard(_chosen_candidates(first), _chosen_candidates(second)),
     )

@@ -56,8 +56,10 @@ def predict_fold(
     seconds, started = time.process_time() - started, time.process_time()
     query = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
     inferred = infer_with_sharding(store, query, system, learned.vectors)
-    took = (seconds, time.process_time() - started)
-    return FoldPrediction.from_inferred(fold, inferred, problem.states, took, converged=learned.converged), learned
+    cpu_seconds = (seconds, time.process_time() - started)
+    return FoldPrediction.from_inferred(
+        fold, inferred, problem.states, cpu_seconds, converged=learned.converged
+    ), learned
 
 
 @SingleThreadedBlas()
@@ -70,8 +72,8 @@ def predict_fold_with_model(
     grounding, vectors, problem = query_problem(learned, grounding, fold.test)
     problem = replace(problem, roles=np.where(fold.excluded, Role.ABSENT, problem.roles).astype(np.int8))
     inferred = infer_with_sharding(grounding.bound.dataset.store, problem, system, vectors, observe=observe)
-    took = (0.0, time.process_time() - started)
-    return FoldPrediction.from_inferred(fold, inferred, grounding.states, took, converged=True), inferred
+    cpu_seconds = (0.0, time.process_time() - started)
+    return FoldPrediction.from_inferred(fold, inferred, grounding.states, cpu_seconds, converged=True), inferred
 
 
 def predict_frequencies(grounding: Grounding, fold: Fold) -> FoldPrediction:
@@ -79,9 +81,9 @@ def predict_frequencies(grounding: Grounding, fold: Fold) -> FoldPrediction:
     started = time.process_time()
     train, tables = fold.train_mask(labelled_in_grounding(grounding)), []
     for block in predicted_blocks(grounding):
-        own = slice(block.start, block.start + block.count)
-        counts = np.bincount(grounding.states[own][train[own]], minlength=len(block.values)) + 1.0
-        tables.append(np.tile(counts / counts.sum(), int(fold.test[own].sum())))
+        block_slice = slice(block.start, block.start + block.count)
+        counts = np.bincount(grounding.states[block_slice][train[block_slice]], minlength=len(block.values)) + 1.0
+        tables.append(np.tile(counts / counts.sum(), int(fold.test[block_slice].sum())))
     return replace(FoldPrediction.from_tables(fold, grounding, tables), seconds_learn=time.process_time() - started)
 
 
@@ -131,23 +133,23 @@ def run_systems(
     Raises:
         UsageError, DataError: A system rejects the model or the data; the folder contains other predictions (E353).
     """
-    found = {}
+    results = {}
     for name, system in systems.items():
         problem = training_problem(grounding, with_candidates=system.uses_candidates)
         files = None if folder is None else PredictionFolder.from_problem(folder / name, grounding, problem, system)
         predictions, n_loaded = [], 0
         for number, fold in enumerate(folds):
-            known = files.load(number, fold) if files else None
-            if known is None:
+            predicted = files.load(number, fold) if files else None
+            if predicted is None:
                 monitor = progress(f"{name}: {fold.name} held out")
-                known, _ = predict_fold(problem, fold, system, monitor, grounding.bound.dataset.store)
+                predicted, _ = predict_fold(problem, fold, system, monitor, grounding.bound.dataset.store)
                 if files:
-                    files.save(number, fold, known)
+                    files.save(number, fold, predicted)
             else:
                 n_loaded += 1
-            predictions.append(known)
-        found[name] = SystemResult(tuple(predictions), n_loaded=n_loaded)
-    return found
+            predictions.append(predicted)
+        results[name] = SystemResult(tuple(predictions), n_loaded=n_loaded)
+    return results
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ def run_in_processes(
         n_subgraphs: The number of small subgraphs on which marginals are compared with exact ones; 0 disables this.
         seed: The seed by which the subgraphs are sampled.
     """
-    found: dict[str, SystemResult] = {}
+    results: dict[str, SystemResult] = {}
     chosen, n_sampled = sample_subgraphs(training_problem(grounding), n_subgraphs, seed)
     folder = grounding.bound.dataset.store.new_folder()
     inputs: dict[bool, MappedValue[tuple[Problem, tuple[Fold, ...]]]] = {}
@@ -212,7 +214,7 @@ def run_in_processes(
                 problem = training_problem(grounding, with_candidates=system.uses_candidates)
                 inputs[with_candidates] = MappedValue.save((problem, tuple(folds)), folder / f"inputs{len(inputs)}")
         except RelcrfError as error:
-            found[name] = SystemResult(error=error.diagnostics[0])
+            results[name] = SystemResult(error=error.diagnostics[0])
         else:
             tasks.append(SystemTask(name, asdict(system), inputs[with_candidates], chosen, n_sampled))
     n_left = len(tasks)
@@ -220,11 +222,11 @@ def run_in_processes(
     try:
         for finished in run_isolated(tasks, jobs, time_limit):
             name, n_left = tasks[finished.number].backend, n_left - 1
-            found[name] = finished.value or SystemResult(error=_process_failure(name, finished.failure, time_limit))
+            results[name] = finished.value or SystemResult(error=_process_failure(name, finished.failure, time_limit))
             progress(f"{name} finished, {n_left} of {len(systems)} backends left")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return {name: found[name] for name in systems}
+    return {name: results[name] for name in systems}
 
 
 def _process_failure(name: str, why: str, limit: float) -> Diagnostic:

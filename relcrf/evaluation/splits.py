@@ -74,10 +74,10 @@ class Fold:
         """
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
         roles = np.where(labelled_in_problem(problem) & ~self.test, Role.CLAMPED, problem.roles).astype(np.int8)
-        found = replace(problem, roles=roles)
+        query = replace(problem, roles=roles)
         if not self.whole_components:
-            found = replace(found.with_unlabelled(), queries=~latent)
-        return replace(found, roles=_mark_absent(found.roles, self.excluded))
+            query = replace(query.with_unlabelled(), queries=~latent)
+        return replace(query, roles=_mark_absent(query.roles, self.excluded))
 
 
 def _mark_absent(roles: np.ndarray, variables: np.ndarray) -> np.ndarray:
@@ -195,7 +195,7 @@ def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: boo
     if plan.is_deterministic and plan.repeats > 1:
         message = f"the split '{plan}' is deterministic and cannot be repeated"
         raise UsageError(Diagnostic("E352", message, hint="remove --repeats"))
-    found: list[Fold] = []
+    folds: list[Fold] = []
     labelled = labelled_in_grounding(grounding)
     for repeat in range(plan.repeats):
         partition = partition_variables(grounding, replace(plan, seed=plan.seed + repeat))
@@ -209,11 +209,11 @@ def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: boo
             if for_training and not fold.train_mask(labelled).any():
                 message = f"no training labels remain if '{value}' is held out"
                 raise DataError(Diagnostic("E226", message, hint="use another --split, or label more entities"))
-            found.append(fold)
-    if not found:
+            folds.append(fold)
+    if not folds:
         message = f"too few labels for this split: {int(labelled.sum())}"
         raise DataError(Diagnostic("E226", message, hint="use another --split, or label more entities"))
-    return tuple(found)
+    return tuple(folds)
 
 
 def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partition:
@@ -230,8 +230,8 @@ def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partitio
             names, group = _column_values(grounding, plan.column)
             if plan.folds is None:
                 return Partition(str(plan), group, names)
-            there = len(distinct(group[labelled & (group >= 0)]))
-            _require_parts(plan, there, f"values of '{plan.column}' with labels")
+            n_values = len(distinct(group[labelled & (group >= 0)]))
+            _require_parts(plan, n_values, f"values of '{plan.column}' with labels")
             return _numbered_partition(plan, balanced_folds(group, labelled, _folds(plan), _rng(plan)))
         case "time":
             return _partition_by_time(grounding, plan)
@@ -246,8 +246,8 @@ def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partitio
             rest = np.concatenate(hashes) >= np.uint64(plan.fraction * 2**64)
             return Partition(str(plan), rest.astype(np.int64), (HIDDEN_FOLD, "rest"))
         case "hide":
-            of = None if plan.attribute == ALL_ATTRIBUTES else plan.attribute
-            hidden = stratified_sample(_strata(grounding, of), plan.fraction, _rng(plan))
+            attribute = None if plan.attribute == ALL_ATTRIBUTES else plan.attribute
+            hidden = stratified_sample(_strata(grounding, attribute), plan.fraction, _rng(plan))
             return Partition(str(plan), np.where(hidden, 0, 1), (HIDDEN_FOLD, "rest"))
         case "component":
             component = grounding.component
@@ -297,12 +297,12 @@ def _strata(grounding: Grounding, of: str | None) -> np.ndarray:
     if of is not None and len(chosen) != 1:
         hint = suggestion(of, names) or f"the predicted attributes are {listing(names)}"
         raise UsageError(Diagnostic("E310", f"unknown or ambiguous predicted attribute '{of}'", hint=hint))
-    out, n_before = np.full(len(grounding.states), -1), 0
+    strata, n_before = np.full(len(grounding.states), -1), 0
     for block in chosen:
-        own = slice(block.start, block.start + block.count)
-        out[own] = np.where(grounding.states[own] >= 0, grounding.states[own] + n_before, -1)
+        block_slice = slice(block.start, block.start + block.count)
+        strata[block_slice] = np.where(grounding.states[block_slice] >= 0, grounding.states[block_slice] + n_before, -1)
         n_before += len(block.values)
-    return out
+    return strata
 
 
 def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarray]:
@@ -363,8 +363,8 @@ def _partition_by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
     if lacks_time.any():
         message = f"{int(lacks_time.sum()):,} labels have no time in '{plan.column}'"
         raise DataError(Diagnostic("E352", message, hint="add the missing times, or remove the labels"))
-    there, folds = len(np.unique(time_of_variable[labelled])), _folds(plan)
-    _require_parts(plan, there - 1, f"times in '{plan.column}' with labels after the first")
+    n_times, folds = len(np.unique(time_of_variable[labelled])), _folds(plan)
+    _require_parts(plan, n_times - 1, f"times in '{plan.column}' with labels after the first")
     period = time_periods(time_of_variable, labelled, folds + 1)
     names = []
     for number in range(int(period.max()) + 1):
@@ -389,10 +389,10 @@ def _parse_times(values: tuple[str, ...], column: str) -> np.ndarray:
 
 def _key_hashes(grounding: Grounding, block: VariableBlock, salt: str) -> np.ndarray:
     """Return a hash per variable of a block that depends only on its keys and the salt, shape (n,), uint64."""
-    start = blake2b(salt.encode(), digest_size=8)
-    found = np.empty(block.count, dtype=np.uint64)
+    salted = blake2b(salt.encode(), digest_size=8)
+    hashes = np.empty(block.count, dtype=np.uint64)
     for k, keys in enumerate(zip(*grounding.argument_texts(block), strict=True)):
-        own = start.copy()
-        own.update("".join(f"\0{len(key)}:{key}" for key in keys).encode())
-        found[k] = int.from_bytes(own.digest(), "big")
-    return found
+        digest = salted.copy()
+        digest.update("".join(f"\0{len(key)}:{key}" for key in keys).encode())
+        hashes[k] = int.from_bytes(digest.digest(), "big")
+    return hashes

@@ -134,10 +134,10 @@ def standard_errors(
 
 def hessian(gradient: Gradient, point: np.ndarray, free: np.ndarray) -> np.ndarray:
     """Compute the symmetric Hessian by the weights at `free`, shape (n, n)."""
-    found = np.empty((len(free), len(free)))
+    matrix = np.empty((len(free), len(free)))
     for row, index in enumerate(free):
-        found[row] = _slope(gradient, point, free, np.eye(1, len(point), index)[0], DIFFERENCE_STEP)
-    return (found + found.T) / 2.0
+        matrix[row] = _slope(gradient, point, free, np.eye(1, len(point), index)[0], DIFFERENCE_STEP)
+    return (matrix + matrix.T) / 2.0
 
 
 def _slope(gradient: Gradient, point: np.ndarray, free: np.ndarray, direction: np.ndarray, step: float) -> np.ndarray:

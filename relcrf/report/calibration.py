@@ -78,8 +78,8 @@ def measure_calibration(name: str, scored: ScoredLabels, clusters: Clusters) -> 
 def _accuracy_by_bin(bins: np.ndarray, correct: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the weighted accuracy in each bin, shape (BINS,); nan for empty bins."""
     total = np.bincount(bins, weights, minlength=BINS)
-    found = np.bincount(bins, weights * correct, minlength=BINS)
-    return np.asarray(np.divide(found, total, out=np.full(BINS, np.nan), where=total > 0))
+    n_correct = np.bincount(bins, weights * correct, minlength=BINS)
+    return np.asarray(np.divide(n_correct, total, out=np.full(BINS, np.nan), where=total > 0))
 
 
 def _reliability_plot(

@@ -22,22 +22,29 @@ def error_bars(estimates: Sequence[MeasureEstimate]) -> list[list[float]]:
     return [below, [max(one.high - one.value, 0.0) for one in estimates]]
 
 
-def draw_backends(found: Evaluation, path: Path) -> None:
+def draw_backends(evaluation: Evaluation, path: Path) -> None:
     """Write a picture of a comparison: a row of axes per attribute, a bar with its 95 % interval per backend."""
-    save_picture(lambda: _backends_figure(found), path, 130)
+    save_picture(lambda: _backends_figure(evaluation), path, 130)
 
 
-def _backends_figure(found: Evaluation) -> Any:
-    results = found.predictions
+def _backends_figure(evaluation: Evaluation) -> Any:
+    results = evaluation.predictions
     systems = list(results.systems)[::-1]
     n = len(results.attributes)
     figure = new_figure((9.0, n * (1.2 + 0.3 * len(systems))), layout="constrained")
-    every = figure.subplots(n, len(_PLOTTED_MEASURES), squeeze=False)
-    for attribute, row in zip(results.attributes, every, strict=True):
+    all_axes = figure.subplots(n, len(_PLOTTED_MEASURES), squeeze=False)
+    for attribute, row in zip(results.attributes, all_axes, strict=True):
         figures = [results.estimates(name, attribute) for name in systems]
         for (measure, text), axes in zip(_PLOTTED_MEASURES, row, strict=True):
-            own = [one[measure] for one in figures]
-            axes.barh(systems, [one.value for one in own], xerr=error_bars(own), color="C0", alpha=0.6, capsize=3.0)
+            measure_estimates = [one[measure] for one in figures]
+            axes.barh(
+                systems,
+                [one.value for one in measure_estimates],
+                xerr=error_bars(measure_estimates),
+                color="C0",
+                alpha=0.6,
+                capsize=3.0,
+            )
             axes.set_xlabel(text)
             axes.grid(axis="x", linewidth=0.4, alpha=0.6)
         row[0].set_title(escape_unprintable(attribute), loc="left", fontsize="medium")

@@ -26,16 +26,16 @@ def write_graphml(graph: LearnedGraph, path: Path) -> None:
     """
     require_writable(path)
     networkx = import_module("networkx")  # imported here because it is slow to import and rarely needed
-    made = networkx.MultiGraph()
+    exported = networkx.MultiGraph()
     for number, ((kind, name), degree) in enumerate(zip(graph.nodes.rows(), graph.degrees.tolist(), strict=True)):
-        made.add_node(f"n{number}", name=escape_unprintable(name), kind=escape_unprintable(kind), degree=degree)
+        exported.add_node(f"n{number}", name=escape_unprintable(name), kind=escape_unprintable(kind), degree=degree)
     for first, second, template, strength, weight, gain in graph.edges.rows():
-        facts = {"weight": weight, "sign": 1 if weight > 0 else -1} if weight == weight else {}
-        facts |= {"gain": gain} if gain == gain else {}
-        made.add_edge(f"n{first}", f"n{second}", template=template, strength=strength, **facts)
+        attributes = {"weight": weight, "sign": 1 if weight > 0 else -1} if weight == weight else {}
+        attributes |= {"gain": gain} if gain == gain else {}
+        exported.add_edge(f"n{first}", f"n{second}", template=template, strength=strength, **attributes)
     with atomic_path(path) as partial:
         # This writer needs only the standard library.
-        networkx.write_graphml_xml(made, partial, prettyprint=True)
+        networkx.write_graphml_xml(exported, partial, prettyprint=True)
 
 
 def as_dot(graph: LearnedGraph) -> str:

@@ -142,13 +142,15 @@ def evaluate_holdout(
 
 
 def _count_labels(grounding: Grounding, fold: Fold) -> tuple[LabelCounts, ...]:
-    found, labelled = [], labelled_in_grounding(grounding)
+    label_counts, labelled = [], labelled_in_grounding(grounding)
     for block in predicted_blocks(grounding):
-        own = slice(block.start, block.start + block.count)
-        counts = np.bincount(grounding.states[own][labelled[own]], minlength=len(block.values))
+        block_slice = slice(block.start, block.start + block.count)
+        counts = np.bincount(grounding.states[block_slice][labelled[block_slice]], minlength=len(block.values))
         values = dict(zip(block.values, counts.tolist(), strict=True))
-        found.append(LabelCounts(block.name, block.count, int(counts.sum()), int(fold.test[own].sum()), values))
-    return tuple(found)
+        label_counts.append(
+            LabelCounts(block.name, block.count, int(counts.sum()), int(fold.test[block_slice].sum()), values)
+        )
+    return tuple(label_counts)
 
 
 def _standard_errors(learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None) -> StandardErrors | str:
@@ -169,19 +171,26 @@ def _with_predictions(
 ) -> HoldoutEvaluation:
     """Return the evaluation with the predictions of the run and of the baselines."""
     learned, labelled = fit.learned, labelled_in_grounding(grounding)
-    own, inferred = predict_fold_with_model(learned, grounding, fold, observe)
-    by_system, no_local = {learned.backend: [own]}, "all labels are held out, so that it cannot be trained"
+    run_prediction, inferred = predict_fold_with_model(learned, grounding, fold, observe)
+    by_system, no_local_reason = (
+        {learned.backend: [run_prediction]},
+        "all labels are held out, so that it cannot be trained",
+    )
     curve: list[tuple[int, FoldPrediction]] = []
     if fold.train_mask(labelled).any():
-        baselines, no_local = {MAJORITY: [predict_frequencies(grounding, fold)]}, ""
+        baselines, no_local_reason = {MAJORITY: [predict_frequencies(grounding, fold)]}, ""
         if learned.backend != LOCAL:
             try:
                 local = make_backend(LOCAL, **_shared_settings(learned))
                 baselines[LOCAL] = [predict_fold(training_problem(grounding), fold, local)[0]]
             except (UsageError, DataError) as error:
-                no_local = error.diagnostics[0].message
+                no_local_reason = error.diagnostics[0].message
         by_system = {**baselines, **by_system}
-        curve = [*_learning_curve(learned, grounding, fold), (evaluation.n_training_labels, own)] if with_curve else []
+        curve = (
+            [*_learning_curve(learned, grounding, fold), (evaluation.n_training_labels, run_prediction)]
+            if with_curve
+            else []
+        )
     predictions = Predictions.from_folds(grounding, [fold], by_system)
     blocks = [block for block in predictions.blocks if block.name in predictions.attributes]
     return replace(
@@ -189,10 +198,12 @@ def _with_predictions(
         verdict=inferred.verdict,
         predictions=predictions,
         names={
-            b.name: tuple(grounding.variable_names(own.variables[b.index_slice(own.variables)]).tolist())
+            b.name: tuple(
+                grounding.variable_names(run_prediction.variables[b.index_slice(run_prediction.variables)]).tolist()
+            )
             for b in blocks
         },
-        no_local_reason=no_local,
+        no_local_reason=no_local_reason,
         leakage_notes=measure_leakage(grounding, [fold]).interpretation,
         curve={
             b.name: Frame.from_rows(

@@ -42,17 +42,17 @@ class MomentSummary:
 
 def summarise_moments(learned: LearnedModel) -> MomentSummary | None:
     """Compare the moments of the learned weights; return None if the run has no finite moments."""
-    found = learned.moments
-    if found is None:
+    stored = learned.moments
+    if stored is None:
         return None
-    magnitudes = np.abs((found.empirical, found.expected))
+    magnitudes = np.abs((stored.empirical, stored.expected))
     # A weight without factors has no moments, such as that of links between isolated variables.
     offsets = np.flatnonzero(
         learned.layout.learnable_mask() & (magnitudes <= MAX_ABSOLUTE_EDGE).all(axis=0) & magnitudes.any(axis=0)
     )
     if not len(offsets):
         return None
-    empirical, expected, differences = found.empirical[offsets], found.expected[offsets], found.differences[offsets]
+    empirical, expected, differences = stored.empirical[offsets], stored.expected[offsets], stored.differences[offsets]
     return MomentSummary(
         _plot(empirical, expected, differences),
         named_moments(learned, offsets[largest_indices(differences, MAX_ROWS)]),

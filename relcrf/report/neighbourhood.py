@@ -43,32 +43,32 @@ def draw_neighbourhood(explanation: Explanation) -> Any:
     """
     spokes = list(_spokes(explanation))
     left, right = (
-        COLUMN_OFFSET + LABEL_WIDTH if any(sign * at[0] > 0 for _, at, _ in spokes) else COLUMN_OFFSET
+        COLUMN_OFFSET + LABEL_WIDTH if any(sign * position[0] > 0 for _, position, _ in spokes) else COLUMN_OFFSET
         for sign in (-1, 1)
     )
-    height = max([2.0, *(2.0 * abs(at[1]) + 1.0 for _, at, _ in spokes)])
-    made = new_figure((left + right, height + 0.4), facecolor=PAPER)
-    axes = made.add_axes((0.0, 0.4 / (height + 0.4), 1.0, height / (height + 0.4)))
+    height = max([2.0, *(2.0 * abs(position[1]) + 1.0 for _, position, _ in spokes)])
+    figure = new_figure((left + right, height + 0.4), facecolor=PAPER)
+    axes = figure.add_axes((0.0, 0.4 / (height + 0.4), 1.0, height / (height + 0.4)))
     axes.set_axis_off()
     axes.set_xlim(-left, right)
     axes.set_ylim(-height / 2, height / 2)
-    most = max((abs(one.amount) for one, _, _ in spokes), default=1.0) or 1.0
-    for one, at, origin in spokes:
-        share = abs(one.amount) / most
+    largest = max((abs(one.amount) for one, _, _ in spokes), default=1.0) or 1.0
+    for one, position, origin in spokes:
+        ratio = abs(one.amount) / largest
         colour = SUPPORTING if one.amount >= 0 else OPPOSING
-        axes.plot(*zip(origin, at, strict=True), color=colour, linewidth=0.8 + 6.0 * share,
-                  alpha=0.35 + 0.5 * share, solid_capstyle="round", zorder=1)  # fmt: skip
+        axes.plot(*zip(origin, position, strict=True), color=colour, linewidth=0.8 + 6.0 * ratio,
+                  alpha=0.35 + 0.5 * ratio, solid_capstyle="round", zorder=1)  # fmt: skip
         disc = {"evidence": OBSERVED, "neighbour": INFERRED}.get(one.kind, INK)
-        axes.plot(*at, marker="o", markersize=9, color=disc, markeredgecolor=PAPER, zorder=2)
-        side = math.copysign(1.0, at[0])
-        axes.text(at[0] + 0.12 * side, at[1], "\n".join(_lines(one)), fontsize=8, color=INK,
-                  ha="left" if side > 0 else "right", va="center", zorder=4)  # fmt: skip
+        axes.plot(*position, marker="o", markersize=9, color=disc, markeredgecolor=PAPER, zorder=2)
+        direction = math.copysign(1.0, position[0])
+        axes.text(position[0] + 0.12 * direction, position[1], "\n".join(_lines(one)), fontsize=8, color=INK,
+                  ha="left" if direction > 0 else "right", va="center", zorder=4)  # fmt: skip
     probability = explanation.probabilities[explanation.answer]
     title = f"{_truncate_label(explanation.variable)}\n{_truncate_label(explanation.answer)} {probability:.2f}"
     box = {"boxstyle": "round,pad=0.5", "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.2}
     axes.text(0.0, 0.0, title, fontsize=10, color=INK, ha="center", va="center", zorder=5, bbox=box)
-    made.text(0.02, 0.15 / (height + 0.4), _caption(explanation), fontsize=8, color=INK)
-    return made
+    figure.text(0.02, 0.15 / (height + 0.4), _caption(explanation), fontsize=8, color=INK)
+    return figure
 
 
 def _caption(explanation: Explanation) -> str:
@@ -99,10 +99,13 @@ def _spokes(explanation: Explanation) -> Iterator[tuple[Contribution, Point, Poi
                 largest = sorted(sources, key=lambda source: -abs(source.amount))[:MAX_SOURCES]
                 rows += [(one, None), *((source, one) for source in largest)]
         top, parent = ROW_HEIGHT * (len(rows) - 1) / 2, (0.0, 0.0)
-        for number, (one, of) in enumerate(rows):
-            at = (sign * (COLUMN_OFFSET if of is None else COLUMN_OFFSET + 0.35), top - ROW_HEIGHT * number)
-            yield one, at, (0.0, 0.0) if of is None else parent
-            parent = at if of is None else parent
+        for number, (one, neighbour) in enumerate(rows):
+            position = (
+                sign * (COLUMN_OFFSET if neighbour is None else COLUMN_OFFSET + 0.35),
+                top - ROW_HEIGHT * number,
+            )
+            yield one, position, (0.0, 0.0) if neighbour is None else parent
+            parent = position if neighbour is None else parent
 
 
 def _lines(one: Contribution) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def _component_layouts(pairs: np.ndarray, n_nodes: int, seed: int) -> list[tuple
     graph = networkx.Graph()
     graph.add_nodes_from(range(n_nodes))
     graph.add_edges_from(pairs.tolist())
-    found = []
+    layouts = []
     for members in sorted(networkx.connected_components(graph), key=lambda nodes: (-len(nodes), min(nodes))):
         nodes = np.array(sorted(members))
         subgraph = networkx.Graph()
@@ -51,8 +51,8 @@ def _component_layouts(pairs: np.ndarray, n_nodes: int, seed: int) -> list[tuple
             positions = networkx.kamada_kawai_layout(subgraph, weight=None)
         else:
             positions = networkx.forceatlas2_layout(subgraph, max_iter=120, scaling_ratio=4.0, seed=seed)
-        found.append((nodes, _expand_centre(np.array([positions[node] for node in nodes.tolist()]))))
-    return found
+        layouts.append((nodes, _expand_centre(np.array([positions[node] for node in nodes.tolist()]))))
+    return layouts
 
 
 def _expand_centre(positions: np.ndarray) -> np.ndarray:

@@ -80,5 +80,5 @@ def _setting_options(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of relcrf, Python, and the packages on which results depend."""
-    found = {"relcrf": relcrf.__version__, "Python": platform.python_version()}
-    return found | {package: version(package) for package in PACKAGES if package not in found}
+    versions = {"relcrf": relcrf.__version__, "Python": platform.python_version()}
+    return versions | {package: version(package) for package in PACKAGES if package not in versions}

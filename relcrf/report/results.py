@@ -104,20 +104,20 @@ def build_sections(holdout: HoldoutEvaluation) -> list[AttributeSection]:
 
 def _build_section(holdout: HoldoutEvaluation, results: Predictions, labels: LabelCounts) -> AttributeSection:
     name, systems = labels.name, tuple(results.systems)
-    figures = {system: results.estimates(system, name) for system in systems}
+    estimates = {system: results.estimates(system, name) for system in systems}
     gain = None
     if LOCAL in systems and holdout.system != LOCAL:
-        found = results.differences(holdout.system, LOCAL, name)
-        gain = RelationalGain(found["accuracy"], found["log_loss"])
+        differences = results.differences(holdout.system, LOCAL, name)
+        gain = RelationalGain(differences["accuracy"], differences["log_loss"])
     scored, clusters = results.pooled(holdout.system, name), results.clusters(name)
     calibrated, points = measure_calibration(name, scored, clusters), holdout.curve.get(name, Frame({}))
-    plots = [_systems_plot(name, figures, measure) for measure in ("accuracy", "log_loss")]
+    plots = [_systems_plot(name, estimates, measure) for measure in ("accuracy", "log_loss")]
     plots += [calibrated.plot, *([_learning_curve_plot(name, points)] if len(points) > 1 else [])]
     return AttributeSection(
         labels,
         systems,
-        tuple(_measure_rows(figures)),
-        figures[holdout.system],
+        tuple(_measure_rows(estimates)),
+        estimates[holdout.system],
         clusters.unit,
         gain,
         count_confusions(scored, tuple(labels.values), holdout.names[name]),
@@ -126,27 +126,34 @@ def _build_section(holdout: HoldoutEvaluation, results: Predictions, labels: Lab
     )
 
 
-def _measure_rows(figures: Mapping[str, Mapping[str, MeasureEstimate]]) -> list[MeasureRow]:
+def _measure_rows(estimates: Mapping[str, Mapping[str, MeasureEstimate]]) -> list[MeasureRow]:
     rows = []
     for measure, title in TITLES.items():
-        own = tuple(of_system[measure] for of_system in figures.values())
-        known = [figure.value for figure in own if figure.value == figure.value]
+        row_estimates = tuple(of_system[measure] for of_system in estimates.values())
+        known = [estimate.value for estimate in row_estimates if estimate.value == estimate.value]
         if known:
             best = min(known) if measure in _LOWER_IS_BETTER else max(known)
-            rows.append(MeasureRow(title, own, tuple(figure.value == best for figure in own)))
+            rows.append(MeasureRow(title, row_estimates, tuple(estimate.value == best for estimate in row_estimates)))
     return rows
 
 
-def _systems_plot(name: str, figures: Mapping[str, Mapping[str, MeasureEstimate]], measure: str) -> Plot:
+def _systems_plot(name: str, estimates: Mapping[str, Mapping[str, MeasureEstimate]], measure: str) -> Plot:
     """Plot one measure of all systems with intervals."""
-    systems = list(figures)[::-1]
-    own = [figures[system][measure] for system in systems]
+    systems = list(estimates)[::-1]
+    system_estimates = [estimates[system][measure] for system in systems]
 
     def paint(axes: Any) -> None:
-        values = [figure.value for figure in own]
+        values = [estimate.value for estimate in system_estimates]
         rows = range(len(systems))
         axes.errorbar(
-            values, rows, xerr=error_bars(own), color=FIRST, linestyle="", marker="o", markersize=6, capsize=4
+            values,
+            rows,
+            xerr=error_bars(system_estimates),
+            color=FIRST,
+            linestyle="",
+            marker="o",
+            markersize=6,
+            capsize=4,
         )
         axes.set_yticks(rows, systems)
         axes.set_ylim(-0.6, len(systems) - 0.4)

@@ -29,24 +29,24 @@ def weight_tables(learned: LearnedModel, errors: StandardErrors | None = None) -
 
     The columns are those of `named_weights`, and if known `error` (nan where unknown), `gain` and `support`.
     """
-    found = {}
-    for title, places in _largest_weights(learned).items():
-        columns = dict(weight_table(learned, places).columns)
-        if errors is not None and np.isfinite(errors.values[places]).any():
-            columns["error"] = np.where(np.isfinite(errors.values), errors.values, np.nan)[places]
+    tables = {}
+    for title, offsets in _largest_weights(learned).items():
+        columns = dict(weight_table(learned, offsets).columns)
+        if errors is not None and np.isfinite(errors.values[offsets]).any():
+            columns["error"] = np.where(np.isfinite(errors.values), errors.values, np.nan)[offsets]
         if title == _CANDIDATES_TITLE and {"gain", "support"} <= set(learned.vectors):
-            columns |= {name: learned.vectors[name][places] for name in ("gain", "support")}
-        if len(places):
-            found[title] = Frame(columns)
-    return found
+            columns |= {name: learned.vectors[name][offsets] for name in ("gain", "support")}
+        if len(offsets):
+            tables[title] = Frame(columns)
+    return tables
 
 
 def shown_weights(learned: LearnedModel) -> np.ndarray:
     """Return a mask of the weights in `weight_tables`, shape (layout.size,)."""
-    found = np.zeros(learned.layout.size, dtype=bool)
-    for places in _largest_weights(learned).values():
-        found[places] = True
-    return found
+    mask = np.zeros(learned.layout.size, dtype=bool)
+    for offsets in _largest_weights(learned).values():
+        mask[offsets] = True
+    return mask
 
 
 _CANDIDATES_TITLE = "Largest candidate weights"
@@ -54,9 +54,9 @@ _CANDIDATES_TITLE = "Largest candidate weights"
 
 def _largest_weights(learned: LearnedModel) -> dict[str, np.ndarray]:
     candidates = _candidate_names(learned)
-    learnt = [k for k, block in enumerate(learned.layout.blocks) if not block.fixed]
-    chosen = [k for k in learnt if learned.templates[k].name in candidates]
-    others = [k for k in learnt if k not in chosen]
+    learned_blocks = [k for k, block in enumerate(learned.layout.blocks) if not block.fixed]
+    chosen = [k for k in learned_blocks if learned.templates[k].name in candidates]
+    others = [k for k in learned_blocks if k not in chosen]
     return {
         title: largest_of_blocks(learned, blocks, MAX_WEIGHTS)
         for title, blocks in ((_CANDIDATES_TITLE, chosen), ("Largest weights", others))

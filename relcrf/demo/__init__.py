@@ -1,1 +1,1 @@
-"""The main job from beginning to end: collective recognition of handwritten digits."""
+"""The digits demo: collective recognition of handwritten digits, from data to predictions."""

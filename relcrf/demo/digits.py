@@ -1,7 +1,7 @@
-"""Tables of scikit-learn's digit images, with a local classifier's opinion of each.
+"""Tables of scikit-learn's digit images, with the predictions of a local classifier.
 
-The task is the FACES model of Chechetka & Guestrin (2010) on digits: a few labelled images of each class, a classifier
-that looks at one image at a time, and the similarity of images.
+The task is the FACES model of Chechetka & Guestrin (2010) applied to digits: a few labelled images per class, a
+classifier of single images, and the similarity of images.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ class Digits:
     """One split of the digit images.
 
     Args:
-        pixels: shape (1797, 64), from 0 to 1. digit: shape (1797,).
-        labelled: which images are labelled, shape (1797,), bool.
-        local_log_probabilities: log-probabilities of the classifier, shape (1797, 10). On the labelled images they are out of fold:
-            each comes from a classifier that has not seen that image, or these would look surer than the rest.
+        pixels: Values from 0 to 1, shape (1797, 64).
+        digit: The true digits, shape (1797,).
+        labelled: Mask of the labelled images, shape (1797,).
+        local_log_probabilities: Log-probabilities of the classifier, shape (1797, 10). On labelled images they are predicted
+            out of fold; otherwise they would be more confident than on the others.
     """
 
     pixels: np.ndarray
@@ -33,7 +34,7 @@ class Digits:
     local_log_probabilities: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
-        """The table `image`: id, digit, part (`labelled` or `rest`), opinion_0..9, pixels_0..63."""
+        """Return the table `image`: id, digit, part (`labelled` or `rest`), opinion_0..9, pixels_0..63."""
         columns: dict[str, np.ndarray] = {
             "id": np.arange(len(self.digit)),
             "digit": self.digit,
@@ -47,10 +48,10 @@ class Digits:
 
 
 def make_digits(seed: int) -> Digits:
-    """A split with `LABELLED_PER_CLASS` labelled images of each digit, chosen at random.
+    """Build a split with `LABELLED_PER_CLASS` random labelled images of each digit.
 
     Raises:
-        UsageError: where scikit-learn, which brings the images, is not installed.
+        UsageError: scikit-learn, which contains the images, is not installed (E350).
     """
     try:
         from sklearn.datasets import load_digits

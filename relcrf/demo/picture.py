@@ -1,4 +1,4 @@
-"""What the relations changed, as a picture."""
+"""A picture of the predictions that the relations changed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ _SHADES = " .:-=+*#%@"
 
 
 def changed_images(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the positions among the unlabelled images of corrected digits, of digits made wrong, and of other wrong ones."""
+    """Return the indices among unlabelled images of corrected digits, of newly wrong digits, and of digits wrong in both."""
     truth = result.digits.digit[~result.digits.labelled]
-    was, is_now, different = result.before == truth, result.after == truth, result.before != result.after
-    corrected, spoilt, other = (different & is_now, different & was, different & ~was & ~is_now)
-    return np.flatnonzero(corrected), np.flatnonzero(spoilt), np.flatnonzero(other)
+    was_correct, is_correct, has_changed = result.before == truth, result.after == truth, result.before != result.after
+    corrected, newly_wrong, other = (
+        has_changed & is_correct,
+        has_changed & was_correct,
+        has_changed & ~was_correct & ~is_correct,
+    )
+    return np.flatnonzero(corrected), np.flatnonzero(newly_wrong), np.flatnonzero(other)
 
 
 def draw(result: SplitResult, path: Path) -> None:
@@ -32,9 +36,9 @@ def _figure(result: SplitResult) -> Any:
     columns = 10
     rows = max(1, -(-len(shown) // columns))
     figure = new_figure((columns * 1.05, rows * 1.35 + 0.9))
-    corrected, spoilt, _ = changed_images(result)
+    corrected, newly_wrong, _ = changed_images(result)
     figure.suptitle(
-        f"What the relations changed (split {result.seed}): {len(corrected)} digits corrected, {len(spoilt)} made wrong\n"
+        f"Effect of the relations (split {result.seed}): {len(corrected)} digits corrected, {len(newly_wrong)} newly wrong\n"
         f"local classifier {result.local.accuracy:.1%}, ESS-CRF {result.ess.accuracy:.1%}",
         fontsize=11,
     )
@@ -53,7 +57,7 @@ def _figure(result: SplitResult) -> Any:
 
 
 def _sample_images(result: SplitResult, limit: int) -> np.ndarray:
-    """Up to `limit` changed images, good and bad in their true proportion."""
+    """Return up to `limit` changed images with representative fractions of corrected and wrong ones."""
     every = np.concatenate(changed_images(result))
     if len(every) <= limit:
         return every
@@ -61,7 +65,7 @@ def _sample_images(result: SplitResult, limit: int) -> np.ndarray:
 
 
 def as_text(result: SplitResult) -> str:
-    """A few changed images for the terminal, side by side."""
+    """Return a few changed images as text for the terminal, side by side."""
     rest = np.flatnonzero(~result.digits.labelled)
     shown = _sample_images(result, 4)
     lines = []
@@ -74,5 +78,5 @@ def as_text(result: SplitResult) -> str:
     truth = result.digits.digit[rest]
     captions = [f"{result.before[at]} -> {result.after[at]} ({truth[at]})" for at in shown]
     lines.append("  ".join(c.center(16) for c in captions).rstrip())
-    lines.append("(the classifier's digit -> the ESS-CRF's; the truth in brackets)")
+    lines.append("(classifier's digit -> ESS-CRF's digit; true digit in parentheses)")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Runs the demo on several splits."""
+"""The digits demo on one split: train the local classifier and the ESS-CRF, and compare them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from relcrf.resources import resource_path
 
 @dataclass(frozen=True)
 class SplitResult:
-    """One seeded split: the classifier alone, and the ESS-CRF.
+    """The results of one seeded split: the local classifier and the ESS-CRF.
 
     Args:
-        before, after: digits of the unlabelled images as each sees them. forest: pairs of images that the forest joins.
-        seconds: for `ground`, `learn` and `infer`.
+        before, after: The digits of the unlabelled images predicted by the classifier and by the ESS-CRF.
+        forest: The pairs of images that the forest joins.
+        seconds: The durations of `ground`, `learn` and `infer`.
     """
 
     seed: int
@@ -36,7 +37,7 @@ class SplitResult:
 
 
 def run_split(seed: int, phase: Callable[[str], None] = lambda name: None) -> SplitResult:
-    """Labels the images of one split."""
+    """Predict the digits of the unlabelled images of one split."""
     phase(f"split {seed}: training the local classifier")
     digits = make_digits(seed)
     rest = ~digits.labelled
@@ -50,14 +51,14 @@ def run_split(seed: int, phase: Callable[[str], None] = lambda name: None) -> Sp
     phase(f"split {seed}: learning the ESS-CRF")
     fit = api.fit(model, grounding, "ess", hidden=hidden)
     phase(f"split {seed}: labelling {int(rest.sum()):,} images")
-    found = api.predict(fit, grounding, hidden=hidden)
+    prediction = api.predict(fit, grounding, hidden=hidden)
     return SplitResult(
         seed,
         digits,
         score(np.exp(digits.local_log_probabilities[rest]), digits.digit[rest]),
-        found.score(subset=hidden),
+        prediction.score(subset=hidden),
         digits.local_log_probabilities[rest].argmax(axis=1),
-        found.probabilities().argmax(axis=1),
-        found.inferred.edges,
-        {"ground": seconds_ground, "learn": fit.seconds, "infer": found.seconds},
+        prediction.probabilities().argmax(axis=1),
+        prediction.inferred.edges,
+        {"ground": seconds_ground, "learn": fit.seconds, "infer": prediction.seconds},
     )

@@ -1,1 +1,1 @@
-"""How good predictions are: metrics, splits, protocols."""
+"""Evaluation of predictions: metrics, splits, protocols, explanations."""

@@ -1,7 +1,7 @@
-"""Temperature calibration: one number by which the weights of a trained model are multiplied, from held-out labels.
+"""Temperature calibration: a scale factor for the weights of a trained model, chosen on held-out labels.
 
-Source: Platt (1999) and, for one number, Guo et al., On calibration of modern neural networks (2017): temperature scaling,
-here of the joint distribution. A most probable joint state stays the most probable one.
+Source: Platt (1999); Guo et al., On calibration of modern neural networks (2017), for a single parameter (temperature scaling).
+Here the joint distribution is scaled, which preserves its most probable state.
 """
 
 from __future__ import annotations
@@ -16,38 +16,40 @@ from relcrf.evaluation.predictions import FoldPrediction
 from relcrf.evaluation.splits import random_folds
 
 SCALES = np.geomspace(0.25, 2.0, 13)
-"""Scales that are tried; 1 is not among them but near one, since nothing depends on a few per cent."""
+"""Candidate scales; 1 itself is not included, since a difference of a few per cent has no practical effect."""
 
 
 def calibrate_temperature(
     problem: Problem, system: AbstractBackend, learned: FitResult, *, folds: int = 5, seed: int = 0
 ) -> FitResult:
-    """Multiply the weights by the scale under which held-out labels are most probable.
+    """Multiply the learned weights by the scale that maximises the likelihood of held-out labels.
 
-    Each of `folds` parts of the labels is held out in turn, the system is trained on the others, and the part's labels are
-    predicted, each alone. This costs `folds` trainings. Fixed weights are not multiplied.
+    Each of the `folds` folds is held out in turn: the system is trained on the others, and the marginal probabilities of the
+    held-out labels are scored. This takes `folds` additional trainings. Fixed weights are not changed.
 
     Raises:
         UsageError: Fewer than 2 folds (E317).
         DataError: Fewer labels than folds (E226).
     """
     if folds < 2:
-        raise UsageError(Diagnostic("E317", f"{folds} folds hold nothing out", hint="calibrate by 2 folds or more"))
-    total = np.zeros(len(SCALES))
+        raise UsageError(
+            Diagnostic("E317", f"calibration needs at least 2 folds, not {folds}", hint="use 2 folds or more")
+        )
+    log_likelihood = np.zeros(len(SCALES))
     for fold in random_folds(problem, folds, seed):
-        part = system.fit(fold.learning_problem(problem), Monitor())
-        querying = fold.query_problem(problem).with_candidates(part.chosen_candidates)
+        fit = system.fit(fold.learning_problem(problem), Monitor())
+        query = fold.query_problem(problem).with_candidates(fit.chosen_candidates)
         for k, scale in enumerate(SCALES):
-            inferred = system.infer(querying, _scale_weights(querying, part.vectors, scale))
-            total[k] += (
+            inferred = system.infer(query, _scale_weights(query, fit.vectors, scale))
+            log_likelihood[k] += (
                 fold.n_test * FoldPrediction.from_inferred(fold, inferred, problem.states).score().log_likelihood
             )
-    scale = float(SCALES[np.nan_to_num(total, nan=-np.inf).argmax()])
+    scale = float(SCALES[np.nan_to_num(log_likelihood, nan=-np.inf).argmax()])
     return replace(
         learned,
         vectors=_scale_weights(problem.with_candidates(learned.chosen_candidates), learned.vectors, scale),
         summary={**learned.summary, "calibration": scale},
-        moments=None,  # they were of the weights before
+        moments=None,  # they belong to the unscaled weights
     )
 
 

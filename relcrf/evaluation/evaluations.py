@@ -1,4 +1,4 @@
-"""Evaluations: backends on the same folds of the labels, with the baselines and what leaks from training to test labels."""
+"""Evaluations: backends on the same folds of the labels, with baselines and the leakage from training to test labels."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from relcrf.evaluation.splits import Fold, labelled_in_grounding, make_folds
 from relcrf.grounding.grounding import Grounding
 
 DEFAULT_SUBGRAPHS = 20
-"""Default number of small parts of the graph in which marginals are compared with exact ones."""
+"""Default number of small subgraphs on which marginals are compared with exact ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """An evaluation of systems on the same folds.
+    """The evaluation of several systems on the same folds.
 
     Args:
-        split: The split in words.
-        results: By the name of each system that was run, without the baseline `MAJORITY`.
-        predictions: Of `MAJORITY` and of the systems that did not fail.
+        split: The text of the split plan.
+        results: The result of each system by its name, without the baseline `MAJORITY`.
+        predictions: The predictions of `MAJORITY` and of the systems that did not fail.
     """
 
     split: str
@@ -49,9 +49,9 @@ class Evaluation:
     def from_results(
         cls, grounding: Grounding, plan: SplitPlan, folds: tuple[Fold, ...], results: Mapping[str, SystemResult]
     ) -> Evaluation:
-        """Return the evaluation of some results, with the baseline where there are labels to learn from."""
+        """Build an evaluation from results; add the baseline if every fold has training labels."""
         labelled = labelled_in_grounding(grounding)
-        by_system = {name: found.predictions for name, found in results.items() if found.predictions}
+        by_system = {name: result.predictions for name, result in results.items() if result.predictions}
         if all(fold.train_mask(labelled).any() for fold in folds):
             by_system = {MAJORITY: tuple(predict_frequencies(grounding, fold) for fold in folds), **by_system}
         predictions = Predictions.from_folds(grounding, folds, by_system)
@@ -59,37 +59,39 @@ class Evaluation:
 
     @property
     def n_loaded(self) -> int:
-        """The number of predictions that were read from files."""
-        return sum(one.n_loaded for one in self.results.values())
+        """The number of folds that were read from prediction files, summed over the systems."""
+        return sum(result.n_loaded for result in self.results.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures for JSON."""
-        found = self.predictions
-        seconds = {name: dict(zip(("learn", "infer"), found.seconds(name), strict=True)) for name in found.systems}
+        """Return measures, timings and leakage as a JSON object."""
+        predictions = self.predictions
+        seconds = {
+            name: dict(zip(("learn", "infer"), predictions.seconds(name), strict=True)) for name in predictions.systems
+        }
         return {
             "split": self.split,
-            "rounds": [{"name": fold.name, "held_out": fold.n_test} for fold in self.folds],
-            "attributes": found.as_dict(),
+            "fold_sizes": [{"name": fold.name, "held_out": fold.n_test} for fold in self.folds],
+            "attributes": predictions.as_dict(),
             "seconds": seconds,
-            "converged": {name: found.converged(name) for name in found.systems},
+            "converged": {name: predictions.converged(name) for name in predictions.systems},
             "leaks": self.leakage.as_dict(),
-            "rounds_found": self.n_loaded,
+            "folds_loaded": self.n_loaded,
         }
 
     def scores_as_dict(self) -> dict[str, Any]:
-        """Return for JSON the scores of each system on each fold, and over all folds."""
-        found = self.predictions
+        """Return the scores of each system on each fold, and over all folds, as a JSON object."""
+        predictions = self.predictions
         return {
             "backend": list(self.results)[-1],
             "backends": {
-                name: {attribute: asdict(found.score(name, attribute)) for attribute in found.attributes}
+                name: {attribute: asdict(predictions.score(name, attribute)) for attribute in predictions.attributes}
                 for name in self.results
             },
-            "folds": [asdict(one) for name in self.results for one in found.fold_scores(name)],
+            "folds": [asdict(one) for name in self.results for one in predictions.fold_scores(name)],
         }
 
     def resources_as_dict(self) -> dict[str, Any]:
-        """Return for JSON what each system took, or why it failed."""
+        """Return the time and memory that each system used, or its error, as a JSON object."""
         return {"backends": {name: self._resources(name) for name in self.results}}
 
     def _resources(self, name: str) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def _ignore_progress(what: str) -> Monitor:
 
 
 BackendSettings = Mapping[str, Mapping[str, Any]]
-"""Settings of backends, by the backend's name."""
+"""The settings of each backend by its name."""
 
 
 def evaluate(
@@ -123,15 +125,16 @@ def evaluate(
     folder: Path | None = None,
     progress: ProgressCallback = _ignore_progress,
 ) -> Evaluation:
-    """Hold out each fold of the labels in turn, and score the predictions of backends, of `LOCAL` and of `MAJORITY`.
+    """Cross-validate backends, `LOCAL` and `MAJORITY`: hold out each fold in turn and score its predictions.
 
     Args:
-        split: The plan, or its text: see `relcrf.data.split_plan`.
-        folder: For files of predictions, a folder for each fold; folds whose files exist are not computed again.
+        split: A split plan or its text, see `relcrf.data.split_plan`.
+        folder: The folder for prediction files, with a subfolder per fold; existing folds are loaded and not recomputed.
 
     Raises:
-        UsageError: Unknown backend, setting or split; a backend rejects the model; the folder has other predictions (E353).
-        DataError: The split is impossible, or leaves nothing to learn from.
+        UsageError: A backend, setting or split is unknown; a backend rejects the model; the folder contains predictions of
+            another model or split (E353).
+        DataError: The split is impossible, or leaves no training labels.
     """
     plan = parse_split(split) if isinstance(split, str) else split
     systems = _make_systems((LOCAL, *backends), settings)
@@ -140,11 +143,11 @@ def evaluate(
 
 
 def evaluate_run(learned: LearnedModel, grounding: Grounding, split: SplitPlan | str) -> Evaluation:
-    """Score the predictions of a trained model, and of `MAJORITY`; for the split see `evaluate`."""
+    """Score the predictions of a trained model and of `MAJORITY`; for `split` see `evaluate`."""
     plan = parse_split(split) if isinstance(split, str) else split
     folds = make_folds(grounding, plan, for_training=False)
-    found = tuple(predict_fold_with_model(learned, grounding, fold)[0] for fold in folds)
-    return Evaluation.from_results(grounding, plan, folds, {learned.backend: SystemResult(found)})
+    predictions = tuple(predict_fold_with_model(learned, grounding, fold)[0] for fold in folds)
+    return Evaluation.from_results(grounding, plan, folds, {learned.backend: SystemResult(predictions)})
 
 
 def compare(
@@ -158,28 +161,29 @@ def compare(
     n_subgraphs: int = DEFAULT_SUBGRAPHS,
     progress: ProgressCallback = _ignore_progress,
 ) -> Evaluation:
-    """Evaluate backends, each in a fresh process of one thread.
+    """Evaluate each backend in a separate single-threaded process.
 
-    A backend that rejects the model, dies or takes too long has a result that says so. A script calls this below
-    `if __name__ == "__main__":`.
+    The result of a backend that rejects the model, crashes or exceeds the time limit contains the error. Scripts must call this
+    function under `if __name__ == "__main__":`, because processes are spawned.
 
     Args:
         grounding, split: See `evaluate`.
-        jobs: Processes at a time. limit: Seconds that one may take, for all folds.
-        n_subgraphs: Small parts of the graph in which marginals are compared with exact ones; 0 for none.
-        progress: Receives what is done; its monitors are not used.
+        jobs: The number of concurrent processes.
+        time_limit: The maximum seconds per backend, for all folds together.
+        n_subgraphs: The number of small subgraphs on which marginals are compared with exact ones; 0 disables this.
+        progress: Called with a description of each step; the monitors that it returns are not used.
 
     Raises:
-        UsageError: Unknown backend, setting or split, or no backends (E354).
-        DataError: The split is impossible, or leaves nothing to learn from.
+        UsageError: A backend, setting or split is unknown, or `backends` is empty (E354).
+        DataError: The split is impossible, or leaves no training labels.
     """
     if not backends or jobs < 1:
-        message = "there are no backends to compare" if not backends else f"there cannot be {jobs} processes at a time"
-        raise UsageError(Diagnostic("E354", message, hint="name some, such as --backends local,ess; and --jobs 2"))
+        message = "no backends to compare" if not backends else f"number of processes must be at least 1, not {jobs}"
+        raise UsageError(Diagnostic("E354", message, hint="name backends, such as --backends local,ess --jobs 2"))
     plan = parse_split(split) if isinstance(split, str) else split
     systems = _make_systems(backends, settings)
     folds = make_folds(grounding, plan)
-    found = run_in_processes(
+    results = run_in_processes(
         grounding,
         folds,
         systems,
@@ -189,11 +193,11 @@ def compare(
         n_subgraphs=n_subgraphs,
         seed=max(plan.seed, 0),
     )
-    return Evaluation.from_results(grounding, plan, folds, found)
+    return Evaluation.from_results(grounding, plan, folds, results)
 
 
 def _make_systems(backends: Sequence[str], settings: BackendSettings | None) -> dict[str, AbstractBackend]:
     if MAJORITY in backends:
-        message = f"'{MAJORITY}' is the baseline of every evaluation, and not a backend"
-        raise UsageError(Diagnostic("E301", message, hint="leave it out: it is always there"))
+        message = f"'{MAJORITY}' is not a backend but the baseline of every evaluation"
+        raise UsageError(Diagnostic("E301", message, hint="leave it out: it is always included"))
     return {name: make_backend(name, **dict((settings or {}).get(name, {}))) for name in dict.fromkeys(backends)}

@@ -1,4 +1,4 @@
-"""The exactness of marginals, on small connected parts of a graph for which the true ones can be computed."""
+"""The error of approximate marginals, measured on small connected subgraphs whose exact marginals can be computed."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from relcrf.inference.junction_tree import JunctionTree
 from relcrf.kernels.distinct import distinct
 
 JOINT_BITS = 20.0
-"""Maximum log2 of the joint states of a part; 2**20 can be enumerated."""
+"""Maximum log2 of the number of joint states of a subgraph; 2**20 can be enumerated."""
 
 MAX_VARIABLES = 16
 
 MAX_TREE_BYTES = 1 << 28
-"""Bytes of the junction tree's tables. Parts that chosen candidates have joined may be larger than they were drawn."""
+"""Maximum bytes of the junction tree's tables; chosen candidates may join subgraphs into larger ones."""
 
 
 @dataclass(frozen=True)
 class Exactness:
-    """The error of marginals, compared with the true ones under the same weights.
+    """The error of marginals, compared with the exact ones under the same weights.
 
     Args:
-        divergence: Kullback-Leibler divergence of the system's marginals from the true ones, a mean over variables, in nats.
-        max_error: the largest error of a probability.
-        n_variables: how many were compared, in how many connected parts.
+        divergence: The mean over variables of the Kullback-Leibler divergence from the exact to the computed marginal, in nats.
+        max_error: The largest absolute error of a probability.
+        n_variables, n_subgraphs: The numbers of compared variables and of connected subgraphs.
     """
 
     divergence: float
@@ -42,15 +42,16 @@ class Exactness:
 
 
 def sample_subgraphs(problem: Problem, n_subgraphs: int, seed: int) -> tuple[np.ndarray, int]:
-    """Draw labelled variables in connected parts that do not touch each other, each of at most 2^`JOINT_BITS` joint states.
+    """Sample disjoint connected subgraphs of labelled variables, each with at most 2^`JOINT_BITS` joint states.
 
-    Each part grows from a labelled variable over its labelled neighbours, in random order.
+    Each subgraph grows from a labelled variable over its labelled neighbours, in random order. No factor joins two subgraphs.
 
     Args:
-        problem: of learning from all labels.
+        problem: The training problem with all labels.
 
     Returns:
-        Which variables, shape (n_variables,), bool; and the number of parts, fewer where there is no room for more.
+        A mask of the sampled variables, shape (n_variables,), and the number of subgraphs, which is less than requested if no
+        further one fits.
     """
     rng = np.random.default_rng(seed)
     if not n_subgraphs:
@@ -58,8 +59,8 @@ def sample_subgraphs(problem: Problem, n_subgraphs: int, seed: int) -> tuple[np.
     free = (problem.roles == Role.FREE) & (problem.states >= 0)
     adjacency = adjacency_matrix(problem.graph)
     component = unconditional_components(problem.graph)
-    # Of repeated structure the neighbours are not all known: only parts in different rows are sure not to touch.
-    apart = any(isinstance(group.scope, RepeatedScope) for group in problem.graph.groups)
+    # Repeated scopes have an incomplete adjacency: only subgraphs in different components are certainly disjoint.
+    is_repeated = any(isinstance(group.scope, RepeatedScope) for group in problem.graph.groups)
     chosen, number = np.zeros(len(free), dtype=bool), 0
     for start in rng.permutation(np.flatnonzero(free)).tolist():
         if number == n_subgraphs:
@@ -70,7 +71,7 @@ def sample_subgraphs(problem: Problem, n_subgraphs: int, seed: int) -> tuple[np.
         chosen[part] = True
         free[part] = False
         free[list_neighbours(adjacency, part)] = False
-        if apart:
+        if is_repeated:
             free &= component != component[start]
         number += 1
     return chosen, number
@@ -80,44 +81,45 @@ def _grow_subgraph(
     problem: Problem, adjacency: csr_array, free: np.ndarray, start: int, rng: np.random.Generator
 ) -> np.ndarray:
     part, bits = [start], float(np.log2(problem.graph.cardinality[start]))
-    waiting = [start]
-    while waiting:
-        around = distinct(list_neighbours(adjacency, np.array([waiting.pop(0)])))
-        for variable in rng.permutation(around[free[around]]).tolist():
-            more = float(np.log2(problem.graph.cardinality[variable]))
-            if variable not in part and bits + more <= JOINT_BITS and len(part) < MAX_VARIABLES:
+    queue = [start]
+    while queue:
+        neighbours = distinct(list_neighbours(adjacency, np.array([queue.pop(0)])))
+        for variable in rng.permutation(neighbours[free[neighbours]]).tolist():
+            bits_needed = float(np.log2(problem.graph.cardinality[variable]))
+            if variable not in part and bits + bits_needed <= JOINT_BITS and len(part) < MAX_VARIABLES:
                 part.append(variable)
-                waiting.append(variable)
-                bits += more
+                queue.append(variable)
+                bits += bits_needed
     return np.array(part)
 
 
 def measure_exactness(
     system: AbstractBackend, learned: FitResult, problem: Problem, compared: np.ndarray, n_subgraphs: int
 ) -> Exactness | None:
-    """Compare a system's marginals, all other labels being evidence, with the exact ones of all factors and its weights.
+    """Compare a system's marginals with the exact ones of the full graph under the same weights; other labels are evidence.
 
     Args:
-        problem: of learning from all labels. chosen, parts: of `sample_subgraphs`.
+        problem: The training problem with all labels.
+        compared, n_subgraphs: The result of `sample_subgraphs`.
 
     Returns:
-        None where the parts are too large for the truth.
+        The error, or None if a subgraph is too large for exact inference.
     """
     labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
     roles = np.where(labelled, Role.CLAMPED, Role.ABSENT)
     roles = np.where(compared, Role.FREE, roles).astype(np.int8)
-    asked = replace(problem, roles=roles, queries=compared).with_candidates(learned.chosen_candidates)
-    graph = reduce_graph(asked.graph, asked.roles, asked.states)
+    query = replace(problem, roles=roles, queries=compared).with_candidates(learned.chosen_candidates)
+    graph = reduce_graph(query.graph, query.roles, query.states)
     tree = JunctionTree(graph.scopes, MAX_TREE_BYTES)
     try:
         tree.clique_tree.check_memory()
     except CliqueTooLargeError:
         return None
-    truth = tree.marginals(graph.potentials(learned.vectors["weights"])).nodes
-    found = system.infer(asked, learned.vectors).marginals
-    terms = np.zeros(len(truth))
-    some = truth > 0
-    terms[some] = truth[some] * np.log(truth[some] / np.maximum(found[some], MIN_PROBABILITY))
+    exact = tree.marginals(graph.potentials(learned.vectors["weights"])).nodes
+    marginals = system.infer(query, learned.vectors).marginals
+    terms = np.zeros(len(exact))
+    positive = exact > 0
+    terms[positive] = exact[positive] * np.log(exact[positive] / np.maximum(marginals[positive], MIN_PROBABILITY))
     n = int(compared.sum())
-    # Rounding may make of 0 a little less.
-    return Exactness(max(float(terms.sum() / n), 0.0), float(np.abs(truth - found).max()), n, n_subgraphs)
+    # Rounding may yield a value slightly below 0.
+    return Exactness(max(float(terms.sum() / n), 0.0), float(np.abs(exact - marginals).max()), n, n_subgraphs)

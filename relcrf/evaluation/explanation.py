@@ -1,6 +1,6 @@
-"""Why a variable's answer is what it is: signed contributions of named templates and neighbours that add up to its log odds.
+"""Explanations of predictions: signed contributions of templates and neighbours that add up to the log odds.
 
-For how the log odds are divided see `inference/attribution.py`.
+The decomposition of the log odds is described in `inference/attribution.py`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from relcrf.inference.result import Verdict
 
 @dataclass(frozen=True)
 class FeatureContribution:
-    """What one feature of a template contributes, for a key ('' where there is none), in nats.
+    """The contribution of one feature of a template.
 
     Args:
-        value: of the feature; of a gated factor times how far its gate is open.
+        key: The key of the weight; empty if the template has none.
+        value: The value of the feature, multiplied by the gate of a gated factor.
+        amount: The contribution to the log odds, in nats.
     """
 
     template: str
@@ -45,11 +47,11 @@ class FeatureContribution:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """Another variable.
+    """A variable that shares a factor with the explained variable.
 
     Args:
-        state: what is known of it, or else the most probable state, without what the explained variable tells it.
-        probability: of this state; 1 where it is known.
+        state: The observed state, or else the most probable one without the message of the explained variable.
+        probability: The probability of this state; 1 if it is observed.
     """
 
     name: str
@@ -63,13 +65,13 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What some templates contribute, in nats; above 0 it speaks for the answer.
+    """The contribution of one or more templates, in nats; a positive amount supports the answer.
 
     Args:
-        kind: `itself`, `evidence` (a neighbour that is known) or `neighbour` (one that is not); in the sources of a neighbour
-            besides `start`, where nothing is known of it, and `interaction`, which its sources leave over.
-        features: of the features, the largest first; they add up to the amount.
-        sources: what a neighbour's belief is from, which adds up to the amount, too; empty where it was not opened.
+        kind: `itself` (local evidence), `evidence` (an observed neighbour) or `neighbour` (an unobserved one). The sources of a
+            neighbour also contain `start`, its message under a uniform belief, and `interaction`, the remainder of its sources.
+        features: The contributions of the features, largest first; they add up to the amount.
+        sources: The contributions to the neighbour's belief, which also add up to the amount; empty beyond the depth.
     """
 
     kind: str
@@ -82,16 +84,16 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The answer for one variable: `log_odds` is the sum of the contributions and of the remainder.
+    """The explanation of one prediction: `log_odds` is the sum of the contributions and the remainder.
 
     Args:
-        answer, against: the state that is explained, and the one that it is compared with.
-        probabilities: of all states.
-        log_odds: of the answer against the other state, in nats.
-        contributions: the largest first.
-        remainder: what they leave over, in nats: the interaction of neighbours that depend on each other besides; 0 but for
-            rounding where the factors form a forest and inference is exact.
-        truth: the label in the data, which was hidden for this; None where there is none.
+        answer, against: The explained state, and the state that it is compared with.
+        probabilities: The probability of each state.
+        log_odds: The log odds of the answer against the other state, in nats.
+        contributions: The contributions, largest first.
+        remainder: The rest of the log odds, in nats, caused by neighbours that depend on each other along other paths; 0 up to
+            rounding if the factors form a forest and inference is exact.
+        truth: The label in the data, which is hidden during inference; None without a label.
     """
 
     variable: str
@@ -106,20 +108,19 @@ class Explanation:
     seconds: float
 
     def by_template(self) -> dict[str, float]:
-        """The sum of each template's parts, in nats, the largest first; without the remainder."""
-        found: dict[str, float] = {}
+        """Sum the contributions per template, in nats, largest first, without the remainder."""
+        totals: dict[str, float] = {}
         for part in (part for one in self.contributions for part in one.features):
-            found[part.template] = found.get(part.template, 0.0) + part.amount
-        return dict(sorted(found.items(), key=lambda item: -abs(item[1])))
+            totals[part.template] = totals.get(part.template, 0.0) + part.amount
+        return dict(sorted(totals.items(), key=lambda item: -abs(item[1])))
 
 
 @dataclass(frozen=True, eq=False)
 class ExplanationCase:
-    """A variable that is asked for, with all that its answer depends on.
+    """The variable to explain, with the backend, weights and problem of its prediction.
 
     Args:
-        problem: of the variable's component alone, where the backend takes components apart.
-        node: of the variable among the free ones.
+        problem: The inference problem; only the variable's component if the backend infers components independently.
     """
 
     system: AbstractBackend
@@ -137,19 +138,21 @@ class ExplanationCase:
         hidden: np.ndarray | None = None,
         **settings: Any,
     ) -> ExplanationCase:
-        """The question about a variable, whose label is hidden; the other known ones are evidence.
+        """Build the case of a variable: its own label is hidden, the other labels are evidence.
 
         Args:
-            hidden: further variables whose labels are hidden, shape (n_variables,), bool.
-            settings: of the backend, in place of those that it was trained with.
+            hidden: Further variables whose labels are hidden, shape (n_variables,), bool.
+            settings: Backend settings that override those of the training.
         """
         system = make_backend(learned.backend, **{**learned.settings, **settings})
-        alone = np.arange(len(grounding.states)) == variable
-        grounding, vectors, problem = query_problem(learned, grounding, alone if hidden is None else hidden | alone)
+        is_queried = np.arange(len(grounding.states)) == variable
+        grounding, vectors, problem = query_problem(
+            learned, grounding, is_queried if hidden is None else hidden | is_queried
+        )
         if not system.unshardable_reason:
-            other = label_components(problem.graph, problem.roles)
-            apart = (problem.roles == Role.FREE) & (other != other[variable])
-            problem = replace(problem, roles=np.where(apart, Role.ABSENT, problem.roles).astype(np.int8))
+            component = label_components(problem.graph, problem.roles)
+            is_elsewhere = (problem.roles == Role.FREE) & (component != component[variable])
+            problem = replace(problem, roles=np.where(is_elsewhere, Role.ABSENT, problem.roles).astype(np.int8))
         return cls(system, grounding, vectors, problem, variable)
 
     @cached_property
@@ -157,44 +160,44 @@ class ExplanationCase:
         return self.grounding.find_block(self.variable)
 
     def infer(self, problem: Problem | None = None) -> tuple[np.ndarray, InferenceResult]:
-        """The marginal of the variable, shape (n_states,), and the whole answer; under other evidence, too."""
-        found = self.system.infer(self.problem if problem is None else problem, self.vectors)
-        node = int(np.searchsorted(found.variables, self.variable))
-        return found.marginals[found.state_start[node] : found.state_start[node + 1]], found
+        """Return the marginal of the variable, shape (n_states,), and the inference result, optionally of a changed problem."""
+        result = self.system.infer(self.problem if problem is None else problem, self.vectors)
+        node = int(np.searchsorted(result.variables, self.variable))
+        return result.marginals[result.state_start[node] : result.state_start[node + 1]], result
 
     def state_index(self, text: str) -> int:
-        """The state of that name.
+        """Return the index of a state by its name.
 
         Raises:
-            UsageError: where there is none.
+            UsageError: The variable does not have such a state (E356).
         """
         values = self.block.values
         if text not in values:
             hint = suggestion(text, values) or f"the values are {listing(values)}"
-            raise UsageError(Diagnostic("E356", f"{self.block.name} is never '{text}'", hint=hint))
+            raise UsageError(Diagnostic("E356", f"unknown value '{text}' of {self.block.name}", hint=hint))
         return values.index(text)
 
 
 def explain(case: ExplanationCase, against: str | None = None, depth: int = 1) -> Explanation:
-    """The most probable state's log odds, divided.
+    """Decompose the log odds of the most probable state into contributions.
 
     Args:
-        against: the state to compare with; None is the second most probable one.
-        depth: 1 gives each neighbour's message whole; 2 divides it by what the neighbour has its belief from, and so on.
+        against: The state to compare with. Default: the second most probable one.
+        depth: The number of edges to follow: 1 reports each neighbour's message as a whole, 2 also the sources of its belief.
 
     Raises:
-        UsageError: for an unknown state, the answer itself, a variable with a single state, or a backend that does not say
-            what it answers from.
+        UsageError: The state is unknown or the answer itself, the variable has a single state (E356), or the backend does not
+            support explanations (E368).
     """
     started = time.perf_counter()
     probabilities, inferred = case.infer()
     state, other = select_states(case, probabilities, against)
     direction = log_odds_direction(len(probabilities), state, other)
-    found = []
-    for answering in case.system.inference_tasks(case.problem, case.vectors):
-        node = int(np.searchsorted(answering.graph.variables, case.variable))
-        found.append(tuple(_ContributionBuilder(case, answering).contributions(node, direction, (), depth)))
-    contributions = _mean_contributions(found, len(found))
+    per_task = []
+    for task in case.system.inference_tasks(case.problem, case.vectors):
+        node = int(np.searchsorted(task.graph.variables, case.variable))
+        per_task.append(tuple(_ContributionBuilder(case, task).contributions(node, direction, (), depth)))
+    contributions = _mean_contributions(per_task, len(per_task))
     log_odds = float(direction @ np.log(np.maximum(probabilities, MIN_PROBABILITY)))
     truth = int(case.grounding.states[case.variable])
     values = case.block.values
@@ -213,56 +216,57 @@ def explain(case: ExplanationCase, against: str | None = None, depth: int = 1) -
 
 
 def select_states(case: ExplanationCase, probabilities: np.ndarray, against: str | None) -> tuple[int, int]:
-    """The most probable state and the one to compare it with; for errors see `explain`."""
+    """Return the most probable state and the one to compare it with; for errors see `explain`."""
     if len(probabilities) < 2:
-        message = f"{case.block.name} has a single state, which nothing speaks against"
-        raise UsageError(Diagnostic("E356", message, hint="explain a variable of several states"))
+        message = f"{case.block.name} has a single state and therefore no log odds"
+        raise UsageError(Diagnostic("E356", message, hint="explain a variable with at least two states"))
     order = np.argsort(-probabilities, kind="stable")
     state, other = int(order[0]), int(order[1]) if against is None else case.state_index(against)
     if state == other:
-        message = f"'{against}' is the answer itself"
-        hint = f"compare it with another of {listing(case.block.values)}"
+        message = f"'{against}' is the predicted value itself"
+        hint = f"compare it with another value: {listing(case.block.values)}"
         raise UsageError(Diagnostic("E356", message, hint=hint))
     return state, other
 
 
 @dataclass(frozen=True, eq=False)
 class _ContributionBuilder:
-    """Divides what a graph says of its nodes, and names the parts."""
+    """A builder of named contributions to the beliefs of one inference graph."""
 
     case: ExplanationCase
-    answering: InferenceTask
+    task: InferenceTask
 
     def contributions(
         self, node: int, direction: np.ndarray, removed: tuple[int, ...], depth: int
     ) -> Iterator[Contribution]:
-        """What a node's factors say, the largest first.
+        """Yield the contributions of a node's factors, largest first.
 
         Args:
-            direction: of the node's states. without: nodes that are taken out.
+            direction: The coefficients of the node's log probabilities whose sum is explained, shape (n_states,).
+            removed: Nodes that are removed from the graph.
         """
-        answering = self.answering
-        taken = () if answering.is_mean_field else (*removed, node)
-        bundles = [b for b in bundle_factors(answering.graph, node) if not set(b.others) & set(taken)]
-        beliefs = answering.beliefs(taken) if any(bundle.others for bundle in bundles) else np.empty(0)
-        found: list[Contribution] = []
+        task = self.task
+        removed = () if task.is_mean_field else (*removed, node)
+        bundles = [b for b in bundle_factors(task.graph, node) if not set(b.others) & set(removed)]
+        beliefs = task.beliefs(removed) if any(bundle.others for bundle in bundles) else np.empty(0)
+        contributions: list[Contribution] = []
         for bundle in bundles:
             if not bundle.others:
-                found += self._unary_contributions(node, bundle, direction)
+                contributions += self._unary_contributions(node, bundle, direction)
             else:
-                found.append(self._message_contribution(bundle, node, direction, taken, beliefs, depth))
-        yield from sorted(found, key=lambda one: -abs(one.amount))
+                contributions.append(self._message_contribution(bundle, node, direction, removed, beliefs, depth))
+        yield from sorted(contributions, key=lambda one: -abs(one.amount))
 
     def _unary_contributions(self, node: int, bundle: FactorBundle, direction: np.ndarray) -> Iterator[Contribution]:
-        """What the node has for itself, by template, and what known neighbours say, each for itself."""
+        """Yield the contributions of the node's unary factors per template, and of its observed neighbours one by one."""
         grouped: dict[tuple[str, tuple[int, ...]], list[LocalFactor]] = {}
-        for piece in bundle.factors:
-            known = self._observed_scope(piece)
-            template = "" if known else self.case.grounding.group_names[piece.group]
-            grouped.setdefault((template, known), []).append(piece)
-        for (_, known), pieces in grouped.items():
+        for factor in bundle.factors:
+            known = self._observed_scope(factor)
+            template = "" if known else self.case.grounding.group_names[factor.group]
+            grouped.setdefault((template, known), []).append(factor)
+        for (_, known), factors in grouped.items():
             neighbours = tuple(self._observed_neighbour(variable) for variable in known)
-            yield self._build_contribution("evidence" if known else "itself", neighbours, pieces, direction[:, None])
+            yield self._build_contribution("evidence" if known else "itself", neighbours, factors, direction[:, None])
 
     def _message_contribution(
         self,
@@ -273,65 +277,74 @@ class _ContributionBuilder:
         beliefs: np.ndarray,
         depth: int,
     ) -> Contribution:
-        """What neighbours say that are not known, and others that are known in the same factors."""
-        answering = self.answering
-        potential = bundle.log_potentials(answering.graph.graph, answering.weights)
+        """Return the contribution of the message from unobserved neighbours, including observed ones in the same factors."""
+        task = self.task
+        potential = bundle.log_potentials(task.graph.graph, task.weights)
         each = [self._belief(beliefs, other) for other in bundle.others]
         joint = each[0]
         for belief in each[1:]:
             joint = np.outer(joint, belief).ravel()
-        message = FactorMessage(potential, joint, answering.is_mean_field)
+        message = FactorMessage(potential, joint, task.is_mean_field)
         free = tuple(self._neighbour(other, belief) for other, belief in zip(bundle.others, each, strict=True))
-        known = sorted({variable for piece in bundle.factors for variable in self._observed_scope(piece)})
+        known = sorted({variable for factor in bundle.factors for variable in self._observed_scope(factor)})
         neighbours = (*free, *(self._observed_neighbour(variable) for variable in known))
         kind = "evidence" if all(one.is_observed for one in neighbours) else "neighbour"
-        told = self._build_contribution(kind, neighbours, bundle.factors, message.cell_contributions(direction))
+        contribution = self._build_contribution(kind, neighbours, bundle.factors, message.cell_contributions(direction))
         if depth < 2 or len(each) > 1 or free[0].is_observed:
-            return told
+            return contribution
         start, inner = message.belief_contributions(direction)
         sources = [
             Contribution("start", (), free, start),
             *self.contributions(bundle.others[0], inner, removed, depth - 1),
         ]
-        rest = told.amount - sum(one.amount for one in sources)
-        return replace(told, sources=(*sources, Contribution("interaction", (), free, rest)))
+        rest = contribution.amount - sum(one.amount for one in sources)
+        return replace(contribution, sources=(*sources, Contribution("interaction", (), free, rest)))
 
     def _build_contribution(
-        self, kind: str, neighbours: tuple[Neighbour, ...], pieces: Sequence[LocalFactor], shares: np.ndarray
+        self,
+        kind: str,
+        neighbours: tuple[Neighbour, ...],
+        factors: Sequence[LocalFactor],
+        cell_contributions: np.ndarray,
     ) -> Contribution:
-        """
+        """Sum the feature contributions of some factors.
+
         Args:
-            shares: what a nat of each cell adds, shape (n_states, n_others).
+            cell_contributions: The change of the log odds per nat of each cell, shape (n_states, n_others).
         """
-        parts = _merge_features(part for piece in pieces for part in self._feature_contributions(piece, shares))
+        parts = _merge_features(
+            part for factor in factors for part in self._feature_contributions(factor, cell_contributions)
+        )
         templates = tuple(dict.fromkeys(part.template for part in parts))
         return Contribution(kind, templates, neighbours, sum(part.amount for part in parts), parts)
 
-    def _feature_contributions(self, piece: LocalFactor, shares: np.ndarray) -> Iterator[FeatureContribution]:
-        graph = self.answering.graph.graph
-        group = graph.groups[piece.group]
+    def _feature_contributions(
+        self, factor: LocalFactor, cell_contributions: np.ndarray
+    ) -> Iterator[FeatureContribution]:
+        graph = self.task.graph.graph
+        group = graph.groups[factor.group]
         info = self.case.grounding.templates[group.block]
-        expected = np.einsum("st,stp->p", shares, piece.patterns(graph))
-        amounts = graph.layout.matrix(self.answering.weights, group.block) @ expected
-        for feature, value in group.features.row(piece.factor):
+        expected = np.einsum("st,stp->p", cell_contributions, factor.patterns(graph))
+        amounts = graph.layout.matrix(self.task.weights, group.block) @ expected
+        for feature, value in group.features.row(factor.factor):
             key, name = info.feature_name(feature)
-            template = self.case.grounding.group_names[piece.group]
+            template = self.case.grounding.group_names[factor.group]
             yield FeatureContribution(template, ", ".join(key), name, value, value * float(amounts[feature]))
 
-    def _observed_scope(self, piece: LocalFactor) -> tuple[int, ...]:
-        """The known variables of a factor, ascending."""
-        if self.answering.observed_states is not None:
-            return ()  # they are nodes
-        scope = {int(place[piece.factor]) for place in self.answering.graph.graph.groups[piece.group].scope}
+    def _observed_scope(self, factor: LocalFactor) -> tuple[int, ...]:
+        """Return the observed variables of a factor in ascending order."""
+        if self.task.observed_states is not None:
+            return ()  # observed variables are nodes here
+        scope = {int(place[factor.factor]) for place in self.task.graph.graph.groups[factor.group].scope}
         return tuple(sorted(one for one in scope if self.case.problem.roles[one] == Role.CLAMPED))
 
     def _belief(self, beliefs: np.ndarray, node: int) -> np.ndarray:
-        start = self.answering.graph.state_start
+        start = self.task.graph.state_start
         return beliefs[start[node] : start[node + 1]]
 
     def _neighbour(self, node: int, belief: np.ndarray) -> Neighbour:
-        variable = int(self.answering.graph.variables[node])
-        if self.answering.observed_states is not None and self.answering.observed_states[node] >= 0:
+        variable = int(self.task.graph.variables[node])
+        if self.task.observed_states is not None and self.task.observed_states[node] >= 0:
             return self._observed_neighbour(variable)
         best = int(belief.argmax())
         state = self.case.grounding.find_block(variable).values[best]
@@ -343,32 +356,32 @@ class _ContributionBuilder:
 
 
 def _merge_features(parts: Iterator[FeatureContribution]) -> tuple[FeatureContribution, ...]:
-    """Parts of the same weights as one each, the largest first."""
-    found: dict[tuple[str, str, str], FeatureContribution] = {}
+    """Merge the contributions of the same weight; return them largest first."""
+    merged: dict[tuple[str, str, str], FeatureContribution] = {}
     for part in parts:
-        same = (part.template, part.key, part.feature)
-        before = found.get(same, replace(part, value=0.0, amount=0.0))
-        found[same] = replace(part, value=before.value + part.value, amount=before.amount + part.amount)
-    return tuple(sorted(found.values(), key=lambda part: -abs(part.amount)))
+        identity = (part.template, part.key, part.feature)
+        previous = merged.get(identity, replace(part, value=0.0, amount=0.0))
+        merged[identity] = replace(part, value=previous.value + part.value, amount=previous.amount + part.amount)
+    return tuple(sorted(merged.values(), key=lambda part: -abs(part.amount)))
 
 
-def _mean_contributions(found: Sequence[tuple[Contribution, ...]], count: int) -> tuple[Contribution, ...]:
-    """The mean of the contributions in so many graphs; one that is missing in some is 0 there."""
+def _mean_contributions(per_graph: Sequence[tuple[Contribution, ...]], count: int) -> tuple[Contribution, ...]:
+    """Average contributions over `count` graphs, largest first; a contribution that a graph lacks counts as 0."""
     if count == 1:
-        return found[0]
-    alike: dict[Any, list[Contribution]] = {}
-    for one in (one for each in found for one in each):
-        alike.setdefault((one.kind, one.templates, tuple(n.name for n in one.neighbours)), []).append(one)
-    share = 1.0 / count
-    out = [
+        return per_graph[0]
+    groups: dict[Any, list[Contribution]] = {}
+    for one in (one for each in per_graph for one in each):
+        groups.setdefault((one.kind, one.templates, tuple(n.name for n in one.neighbours)), []).append(one)
+    weight = 1.0 / count
+    means = [
         replace(
             same[0],
-            amount=share * sum(one.amount for one in same),
+            amount=weight * sum(one.amount for one in same),
             features=_merge_features(
-                replace(part, amount=share * part.amount) for one in same for part in one.features
+                replace(part, amount=weight * part.amount) for one in same for part in one.features
             ),
             sources=_mean_contributions([one.sources for one in same], count),
         )
-        for same in alike.values()
+        for same in groups.values()
     ]
-    return tuple(sorted(out, key=lambda one: -abs(one.amount)))
+    return tuple(sorted(means, key=lambda one: -abs(one.amount)))

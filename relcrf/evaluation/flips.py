@@ -1,9 +1,9 @@
-"""The nearest change of evidence that gives a variable another answer.
+"""Counterfactual explanations: the smallest change of evidence that flips the prediction of a variable.
 
-What may change, one at a time: the known state of a variable that shares a factor with it, and the evidence of its own: a
-value of a bag that is there or is not, a categorical value, a boolean one, or that a template without keys speaks of it at all.
-Changes are ordered by what they would do if only the factors of the variable changed; the first of these are made and the
-answer is inferred anew, so that what is told of them is no estimate.
+A change replaces one item of evidence: the observed state of a variable that shares a factor with the explained one, or local
+evidence (a bag value that is present or absent, a categorical or boolean value, or whether an unkeyed template applies).
+Candidates are ranked by a first-order estimate, their effect on the factors of the variable alone. Inference is then repeated
+with the best of them applied, so that the reported probabilities are not estimates.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from relcrf.kernels.distinct import distinct
 from relcrf.model.expressions import Attribute
 
 MAX_ADDED_VALUES = 10
-"""Values of one template that are not there, those that would do the most."""
+"""Maximum number of absent values per template that are considered for addition, by estimated effect."""
 
 MAX_INFERENCES = 20
-"""Changes that are made at each step."""
+"""Maximum number of changes per step for which inference is repeated."""
 
 MAX_CHANGES = 5
-"""Changes that are made together."""
+"""Maximum number of combined changes."""
 
 
 @dataclass(frozen=True)
 class EvidenceChange:
-    """A change of evidence.
+    """A change of one item of evidence.
 
     Args:
-        subject: a neighbour's name; or the template, and its key.
-        before, after: states, keys, or values.
+        subject: The name of a neighbour, or a template and its key.
+        before, after: The states, keys or values.
     """
 
     subject: str
@@ -55,11 +55,11 @@ class EvidenceChange:
 
 @dataclass(frozen=True)
 class Flip:
-    """What some changes together lead to.
+    """The prediction after a set of changes.
 
     Args:
-        log_odds: of the old answer against the state that it was compared with, in nats.
-        probability: of the new answer.
+        probability: The probability of the new answer.
+        log_odds: The log odds of the original answer against the state that it is compared with, in nats.
     """
 
     changes: tuple[EvidenceChange, ...]
@@ -70,12 +70,13 @@ class Flip:
 
 @dataclass(frozen=True)
 class FlipSearch:
-    """
+    """The result of a search for evidence changes that flip a prediction.
+
     Args:
-        single: changes that were made alone, those of the least log odds first.
-        nearest: as few changes as were found that give another answer, at most `MAX_CHANGES`; None where none were.
-        n_candidates: changes that there are.
-        n_inferences: how often the answer was inferred anew.
+        single: Single changes by ascending log odds of the original answer.
+        nearest: The smallest set of changes found that flips the answer, at most `MAX_CHANGES`; None if none was found.
+        n_candidates: The number of possible single changes.
+        n_inferences: The number of repeated inferences.
     """
 
     answer: str
@@ -88,7 +89,7 @@ class FlipSearch:
 
 @dataclass(frozen=True, eq=False)
 class _CandidateChange:
-    """A change, what it would add to the log odds, in nats, and the function that returns a problem with it."""
+    """A change with its estimated effect on the log odds, in nats, and the function that applies it to a problem."""
 
     change: EvidenceChange
     estimate: float
@@ -106,29 +107,30 @@ def _with_factor(factor: FactorGroup, problem: Problem) -> Problem:
 
 
 def find_flips(case: ExplanationCase, against: str | None = None) -> FlipSearch:
-    """Single changes, and if none of them does, more one after the other, each the best of its step.
+    """Search for changes that flip the answer: first single changes, then greedily combined ones, the best of each step.
 
     Args:
-        against: towards which state; None is the second most probable one. Any other answer counts.
+        against: The state towards which changes are ranked. Default: the second most probable one. A change to any other state
+            counts as a flip.
 
     Raises:
-        UsageError: for an unknown state, the answer itself, or a variable with a single state.
+        UsageError: The state is unknown or the answer itself, or the variable has a single state (E356).
     """
     started = time.perf_counter()
     before, _ = case.infer()
     state, other = select_states(case, before, against)
     direction = log_odds_direction(len(before), state, other)
-    problem, done = case.problem, set[str]()
-    made: tuple[EvidenceChange, ...] = ()
+    problem, changed = case.problem, set[str]()
+    applied: tuple[EvidenceChange, ...] = ()
     single: tuple[Flip, ...] = ()
-    nearest, considered, inferred = None, 0, 0
+    nearest, n_candidates, n_inferences = None, 0, 0
     for step in range(MAX_CHANGES):
-        candidates = [one for one in _candidates(case, problem, direction) if one.change.subject not in done]
+        candidates = [one for one in _candidates(case, problem, direction) if one.change.subject not in changed]
         if not step:
-            considered = len(candidates)
+            n_candidates = len(candidates)
         chosen = sorted(candidates, key=lambda one: one.estimate)[:MAX_INFERENCES]
-        tried = [(_infer_flip(case, one.apply(problem), (*made, one.change), direction), one) for one in chosen]
-        inferred += len(tried)
+        tried = [(_infer_flip(case, one.apply(problem), (*applied, one.change), direction), one) for one in chosen]
+        n_inferences += len(tried)
         tried.sort(key=lambda pair: pair[0].log_odds)
         if not step:
             single = tuple(flip for flip, _ in tried)
@@ -137,36 +139,38 @@ def find_flips(case: ExplanationCase, against: str | None = None) -> FlipSearch:
             nearest = flipped[0] if flipped else None
             break
         best, one = tried[0]
-        problem, made = one.apply(problem), best.changes
-        done.add(one.change.subject)
-    return FlipSearch(case.block.values[state], single, nearest, considered, inferred, time.perf_counter() - started)
+        problem, applied = one.apply(problem), best.changes
+        changed.add(one.change.subject)
+    return FlipSearch(
+        case.block.values[state], single, nearest, n_candidates, n_inferences, time.perf_counter() - started
+    )
 
 
 def _infer_flip(
     case: ExplanationCase, problem: Problem, changes: tuple[EvidenceChange, ...], direction: np.ndarray
 ) -> Flip:
-    found, _ = case.infer(problem)
-    best = int(found.argmax())
-    log_odds = float(direction @ np.log(np.maximum(found, MIN_PROBABILITY)))
-    return Flip(changes, case.block.values[best], float(found[best]), log_odds)
+    probabilities, _ = case.infer(problem)
+    best = int(probabilities.argmax())
+    log_odds = float(direction @ np.log(np.maximum(probabilities, MIN_PROBABILITY)))
+    return Flip(changes, case.block.values[best], float(probabilities[best]), log_odds)
 
 
 def _candidates(case: ExplanationCase, problem: Problem, direction: np.ndarray) -> Iterator[_CandidateChange]:
-    """All changes, of which of those that add values only the best."""
-    known: dict[tuple[int, int], float] = {}
+    """Yield all possible changes; of added values only the best `MAX_ADDED_VALUES` per template."""
+    estimates: dict[tuple[int, int], float] = {}
     for number, group in enumerate(problem.graph.groups):
         if number >= len(case.grounding.group_names):
-            continue  # a change that was made before
-        touched = distinct(
+            continue  # a change of an earlier step
+        factors = distinct(
             np.concatenate([find_factors(group.scope, place, case.variable) for place in range(len(group.scope))])
         )
         if len(group.scope) == 1:
-            yield from _local_changes(case, problem, number, touched, direction)
+            yield from _local_changes(case, problem, number, factors, direction)
             continue
-        for factor in touched:
-            for place, amount in _neighbour_changes(case, problem, group, int(factor), direction):
-                known[place] = known.get(place, 0.0) + amount
-    for (variable, state), estimate in sorted(known.items()):
+        for factor in factors:
+            for target, amount in _neighbour_changes(case, problem, group, int(factor), direction):
+                estimates[target] = estimates.get(target, 0.0) + amount
+    for (variable, state), estimate in sorted(estimates.items()):
         values = case.grounding.find_block(variable).values
         change = EvidenceChange(case.grounding.variable_name(variable), values[problem.states[variable]], values[state])
         yield _CandidateChange(change, estimate, partial(_with_state, variable, state))
@@ -175,56 +179,56 @@ def _candidates(case: ExplanationCase, problem: Problem, direction: np.ndarray) 
 def _neighbour_changes(
     case: ExplanationCase, problem: Problem, group: FactorGroup, factor: int, direction: np.ndarray
 ) -> Iterator[tuple[tuple[int, int], float]]:
-    """What other states of the known variables of a factor would change, as far as it joins them to the variable alone."""
+    """Yield (variable, state) and the estimated effect of each alternative state of the observed variables of a factor."""
     scope = [int(place[factor]) for place in group.scope]
     matrix = problem.graph.layout.matrix(case.vectors["weights"], group.block)
     (scores,) = group.features.scores(matrix, np.array([factor]))
     table = scores if group.patterns is None else group.patterns @ scores
-    own = sum(stride for one, stride in zip(scope, group.strides, strict=True) if one == case.variable)
+    own_stride = sum(stride for one, stride in zip(scope, group.strides, strict=True) if one == case.variable)
     states = np.maximum(problem.states[scope], 0)
     rest = sum(
         int(state) * stride
         for one, state, stride in zip(scope, states, group.strides, strict=True)
         if one != case.variable
     )
-    cells = rest + own * np.arange(len(direction))
+    cells = rest + own_stride * np.arange(len(direction))
     for variable in {one for one in scope if problem.roles[one] == Role.CLAMPED}:
         stride = sum(step for one, step in zip(scope, group.strides, strict=True) if one == variable)
         for state in range(int(problem.graph.cardinality[variable])):
-            moved = cells + stride * (state - int(problem.states[variable]))
+            changed_cells = cells + stride * (state - int(problem.states[variable]))
             if state != problem.states[variable]:
-                yield (variable, state), float(direction @ (table[moved] - table[cells]))
+                yield (variable, state), float(direction @ (table[changed_cells] - table[cells]))
 
 
 def _local_changes(
     case: ExplanationCase, problem: Problem, number: int, factors: np.ndarray, direction: np.ndarray
 ) -> Iterator[_CandidateChange]:
-    """Other values of the evidence that one template looks at, of the variable alone."""
+    """Yield the changes of the variable's local evidence in one template."""
     group, name = problem.graph.groups[number], case.grounding.group_names[number]
-    some = np.asarray(group.scope[0][:1])
-    if not len(some) or not case.block.start <= some[0] < case.block.start + case.block.count:
+    first = np.asarray(group.scope[0][:1])
+    if not len(first) or not case.block.start <= first[0] < case.block.start + case.block.count:
         return
     patterns = np.eye(len(direction)) if group.patterns is None else group.patterns
     matrix = problem.graph.layout.matrix(case.vectors["weights"], group.block)
-    there = tuple(entry for factor in factors for entry in group.features.row(int(factor)))
-    own = _TemplateEvidence(
-        case, group, name, case.grounding.templates[group.block], there, matrix @ (direction @ patterns)
+    entries = tuple(entry for factor in factors for entry in group.features.row(int(factor)))
+    evidence = _TemplateEvidence(
+        case, group, name, case.grounding.templates[group.block], entries, matrix @ (direction @ patterns)
     )
-    if own.info.keys is None:
-        yield from own.unkeyed_changes()
+    if evidence.info.keys is None:
+        yield from evidence.unkeyed_changes()
     elif _is_categorical(case, name):
-        yield from own.category_changes(own.info.keys.values)
-    elif len(own.info.features) == 1:
-        yield from own.bag_changes()
+        yield from evidence.category_changes(evidence.info.keys.values)
+    elif len(evidence.info.features) == 1:
+        yield from evidence.bag_changes()
 
 
 @dataclass(frozen=True, eq=False)
 class _TemplateEvidence:
-    """What one template looks at of a variable.
+    """The local evidence of a variable in one template.
 
     Args:
-        entries: features and their values.
-        coefficients: of a feature's value, for the log odds, in nats; shape (n_features,).
+        entries: The nonzero features and their values.
+        coefficients: The change of the log odds per unit of each feature, in nats, shape (n_features,).
     """
 
     case: ExplanationCase
@@ -235,7 +239,7 @@ class _TemplateEvidence:
     coefficients: np.ndarray
 
     def bag_changes(self) -> Iterator[_CandidateChange]:
-        """Each key without its value, and with one where it has none."""
+        """Yield the removal of each present key and the addition of the best absent keys."""
         for feature, value in self.entries:
             yield self._build_candidate(self._key_text(feature), f"{value:g}", "0", [(feature, -value)])
         absent = np.setdiff1d(np.arange(len(self.coefficients)), [feature for feature, _ in self.entries])
@@ -243,27 +247,27 @@ class _TemplateEvidence:
             yield self._build_candidate(self._key_text(feature), "0", "1", [(feature, 1.0)])
 
     def unkeyed_changes(self) -> Iterator[_CandidateChange]:
-        """Features that are 0 or 1 and nothing else; and whether the template speaks of the variable, where not of all."""
+        """Yield the flips of binary features, and whether the template applies to the variable if it does not apply to all."""
         features = self.group.features
         if features.rows_are_equal and self.group.n_factors < self.case.block.count:
             before, after = ("true", "false") if self.entries else ("false", "true")
             entries = [(feature, -value) for feature, value in self.entries] or [(0, 1.0)]
             yield self._build_candidate("", before, after, entries)
         if isinstance(features, Dense):
-            values, now = features.values, dict(self.entries)
+            values, current = features.values, dict(self.entries)
             switches = np.isin(values, (0.0, 1.0)).all(axis=0) & (np.ptp(values, axis=0) > 0)
             for feature in np.flatnonzero(switches).tolist():
-                value = now.get(feature, 0.0)
+                value = current.get(feature, 0.0)
                 entries = [(feature, 1.0 - 2.0 * value)]
                 yield self._build_candidate(self.info.features[feature], f"{value:g}", f"{1.0 - value:g}", entries)
 
     def category_changes(self, keys: Sequence[tuple[str, ...]]) -> Iterator[_CandidateChange]:
-        """Another key in place of the only one."""
+        """Yield the replacements of the single key by each other key."""
         width = len(self.info.features)
-        found = {feature // width for feature, _ in self.entries}
-        if len(found) != 1:
+        present_keys = {feature // width for feature, _ in self.entries}
+        if len(present_keys) != 1:
             return
-        (old,) = found
+        (old,) = present_keys
         for new in range(len(keys)):
             if new != old:
                 entries = [(feature, -value) for feature, value in self.entries]
@@ -273,7 +277,7 @@ class _TemplateEvidence:
     def _build_candidate(
         self, subject: str, before: str, after: str, entries: Sequence[tuple[int, float]]
     ) -> _CandidateChange:
-        """Entries that are added to the variable's features, by a factor of its own."""
+        """Build a change that adds `entries` to the variable's features by a separate factor."""
         columns = np.array([feature for feature, _ in entries], dtype=np.int32)
         values = np.array([value for _, value in entries], dtype=np.float64)
         features = Sparse(np.array([0, len(entries)], dtype=np.int64), columns, values, self.group.features.n_features)
@@ -287,6 +291,6 @@ class _TemplateEvidence:
 
 
 def _is_categorical(case: ExplanationCase, template: str) -> bool:
-    """Whether its keys are attributes, of which a thing has one value each."""
+    """Return True if the keys of a template are attributes, which have a single value per entity."""
     keys = next((t.per for t in case.grounding.spec.flatten().templates if t.name == template), ())
     return bool(keys) and all(isinstance(key, Attribute) for key in keys)

@@ -1,8 +1,8 @@
-"""How far a figure may be off: intervals of 95 %, from resampled components or from folds.
+"""Confidence intervals of 95 %, from bootstrap resamples of connected components or from folds.
 
-Source: Field & Welsh, Bootstrapping clustered data (2007): whole clusters are drawn again, for what is connected is not
-independent. Nadeau & Bengio, Inference for the generalization error (2003), equation 7 for folds: their trainings overlap, and
-without a correction differences of folds look surer than they are.
+Source: Field & Welsh, Bootstrapping clustered data (2007): whole clusters are resampled, because connected variables are not
+independent. Nadeau & Bengio, Inference for the generalization error (2003), equation 7, for folds: their training sets overlap,
+and without a correction the variance of fold differences is underestimated.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from relcrf.kernels.distinct import number_rows
 CONFIDENCE_LEVEL = 0.95
 
 RESAMPLES = 400
-"""The ends of an interval then vary by a twentieth of its width."""
+"""Number of bootstrap resamples; with 400 the ends of an interval vary by about a twentieth of its width."""
 
 MIN_CLUSTERS = 10
-"""Independent ones, below which to draw them again tells nothing of how far a figure may be off."""
+"""Minimum effective number of clusters; with fewer, resampling them does not estimate the variance."""
 
 Interval = tuple[float, float]
-"""Low and high; both nan where nothing is known."""
+"""Lower and upper limit; both are nan if the interval is undefined."""
 
 UNDEFINED: Interval = (float("nan"), float("nan"))
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """What is drawn again together.
+    """The clusters that the bootstrap resamples.
 
     Args:
-        index: the cluster of each item, from 0, shape (n,).
-        unit: their name: `components`, or `labels` where the components are too few or one has too much of all.
+        index: The cluster of each item, from 0, shape (n,).
+        unit: What a cluster is: `components`, or `labels` if there are too few components or one dominates.
     """
 
     index: np.ndarray
@@ -43,10 +43,11 @@ class Clusters:
 
     @classmethod
     def from_variables(cls, variable: np.ndarray, component: np.ndarray) -> Clusters:
-        """Of items by their variables, shape (n,), several of which may be of one.
+        """Cluster items by the connected components of their variables.
 
         Args:
-            component: of each variable.
+            variable: The variable of each item, shape (n,); may repeat.
+            component: The component of each variable.
         """
         cluster = number_rows(component[variable])
         if effective_count(np.bincount(cluster)) >= MIN_CLUSTERS:
@@ -54,7 +55,7 @@ class Clusters:
         return cls(number_rows(variable), "labels")
 
     def bootstrap_weights(self, seed: int = 0) -> Iterator[np.ndarray]:
-        """The weights of the items in each of `RESAMPLES` draws, shape (n,)."""
+        """Yield the weights of the items in each of `RESAMPLES` bootstrap resamples, shape (n,)."""
         n = int(self.index.max(initial=-1)) + 1
         rng = np.random.default_rng(seed)
         for _ in range(RESAMPLES):
@@ -62,13 +63,13 @@ class Clusters:
 
 
 def effective_count(sizes: np.ndarray) -> float:
-    """How many clusters of equal size would say as much as ones of these sizes."""
+    """Return the effective number of clusters: the number of equal-sized clusters with the same variance of a mean."""
     total = sizes.sum()
     return float(total**2 / (sizes.astype(np.float64) ** 2).sum()) if total else 0.0
 
 
 def percentile_interval(values: list[float]) -> Interval:
-    """The middle `CONFIDENCE_LEVEL` of resampled values; those that are not defined are left out."""
+    """Return the central `CONFIDENCE_LEVEL` interval of resampled values, ignoring nan."""
     known = [value for value in values if value == value]
     if not known:
         return UNDEFINED
@@ -77,17 +78,17 @@ def percentile_interval(values: list[float]) -> Interval:
 
 
 def bias_corrected_interval(values: list[float], value: float) -> Interval:
-    """As `percentiles`, of a measure from 0 on that is larger in draws than it is: less what it is larger in their mean."""
+    """Return the percentile interval of a nonnegative measure that resampling inflates, shifted by the mean inflation."""
     low, high = percentile_interval(values)
     excess = float(np.nanmean(values)) - value if low == low else 0.0
     return max(low - excess, 0.0), max(high - excess, 0.0)
 
 
 def fold_interval(values: list[float], test_train_ratio: float) -> Interval:
-    """The interval of a mean of folds whose trainings overlap.
+    """Return the interval of a mean over folds whose training sets overlap.
 
     Args:
-        test_train_ratio: how many labels a fold holds out for each that it learns from.
+        test_train_ratio: The number of test labels of a fold per training label.
     """
     known = np.array([value for value in values if value == value])
     if len(known) < 2:

@@ -1,4 +1,4 @@
-"""Leaks from training to test labels: factors, labelled neighbours, keys, twins, near-duplicates."""
+"""Leakage from training to test labels: factors, labelled neighbours, keys, duplicates, near-duplicates."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.kernels.distinct import distinct
 
 MIN_FEATURES = 5
-"""Features that a thing has at least, if another with the same ones is to be called its twin."""
+"""Minimum number of nonzero local features of a variable for the search of duplicates."""
 
 WARNING_FRACTION = 0.05
-"""Share from which the report speaks of a leak."""
+"""Minimum fraction of the test labels for a leak to be reported."""
 
 GIANT_FRACTION = 0.5
-"""Share of the labels in one component from which folds of whole components cannot be of like size."""
+"""Fraction of the labels in one component above which folds of whole components have unequal sizes."""
 
 
 @dataclass(frozen=True)
 class Leakage:
-    """Leaks of all folds; counts are sums over them.
+    """The leakage from training to test labels; counts are sums over all folds.
 
     Args:
-        crossings: A row per template over several variables: `touching`, the factors over something that is held out, and
-            `crossing`, those over a label of the training as well.
-        keys: A row per template with `per`: the `keys` in factors of what is held out, and how many of these are `shared`,
-            that is learned from, too.
-        held_out: labels that are held out.
-        labelled_neighbours: those with a neighbour whose label is in the training; what candidates may join are neighbours, too.
-        distinctive: those of things with at least `MIN_FEATURES` features of their own.
-        duplicates: those of them that share all their features with something in the training; alike: with the same label.
-        near_duplicates: those of them without such a twin that have nearly the same features as something in the training (see
-            `near_twins.py`); near_alike: with the same label.
-        largest_component: share of the labels in the largest component of the ground graph.
-        has_links: whether a factor joins any two variables, or a candidate may.
+        crossings: One row per template over several variables: `touching` is the number of factors over a test label,
+            `crossing` of those that also contain a training label.
+        keys: One row per template with `per`: `keys` is the number of keys in factors of test labels, `shared` of
+            those that also occur in factors of training labels.
+        held_out: The number of test labels.
+        labelled_neighbours: The number of test labels with a training label as neighbour; candidates count as edges.
+        distinctive: The number of test labels whose variables have at least `MIN_FEATURES` nonzero local features.
+        duplicates: The number of these with the same local features as a training label; `duplicates_same_label` counts
+            those whose label is also the same.
+        near_duplicates: The number of further ones with nearly the same local features as a training label (see
+            `near_duplicates.py`); `near_same_label` counts those whose label is also the same.
+        largest_component: The fraction of the labels in the largest component of the ground graph.
+        has_links: Whether a factor, or a possible candidate, joins any two variables.
     """
 
     crossings: Frame
@@ -62,17 +63,17 @@ class Leakage:
 
     @property
     def transductive(self) -> bool:
-        """Whether labels of the training help with what is held out by more than what was learned from them."""
+        """Whether training labels are evidence for test labels, in addition to the learned weights."""
         return self.labelled_neighbours > 0
 
     @property
     def interpretation(self) -> tuple[str, ...]:
-        """What it means, in words."""
+        """Sentences that interpret the counts and recommend a split."""
         out = []
         if self.transductive:
             out.append(
-                f"{self.labelled_neighbours / self.held_out:.0%} of what is held out has a labelled neighbour in the training: the figures are "
-                "those of filling in values among known ones (transductive), not of new data without labels"
+                f"{self.labelled_neighbours / self.held_out:.0%} of the test labels have a training label as neighbour: the "
+                "scores estimate how well missing labels are filled in (transductive), not the performance on new data"
             )
             other = (
                 "snowball, which cuts few links"
@@ -80,52 +81,51 @@ class Leakage:
                 else "component, which cuts none"
             )
             out.append(
-                f"for figures of new data take --split {other}, or by=COLUMN where a column tells data sets apart"
+                f"to estimate the performance on new data use --split {other}, or by=COLUMN if a column separates data sets"
             )
         elif not self.has_links:
-            out.append(
-                "no factor joins two labels: each is answered for itself, and labels beside it would change nothing"
-            )
+            out.append("no factor joins two labels: each label is predicted independently of the others")
         else:
             out.append(
-                "no factor joins the training with what is held out: the figures are those of new data (inductive); where known "
-                "labels will stand beside the unknown ones, take --split random"
+                "no factor joins a training label and a test label: the scores estimate the performance on new data (inductive); "
+                "if predictions will be made next to known labels, use --split random"
             )
             if self.largest_component > GIANT_FRACTION:
                 out.append(
-                    f"one component has {self.largest_component:.0%} of the labels, and so folds are of unequal size: --split snowball has "
-                    "equal ones"
+                    f"one component contains {self.largest_component:.0%} of the labels, so that folds have unequal sizes: "
+                    "--split snowball makes folds of equal size"
                 )
         if self.distinctive and self.duplicates >= WARNING_FRACTION * self.distinctive:
             out.append(
-                f"{self.duplicates:,} of {self.distinctive:,} held-out things have a twin in the training, the same in all features "
-                f"({self.duplicates_same_label:,} with the same label): remove doubles, or split by a column that keeps them together"
+                f"{self.duplicates:,} of {self.distinctive:,} test entities are duplicates of a training entity, with equal "
+                f"values of all features ({self.duplicates_same_label:,} with the same label): remove duplicates, or split by a "
+                "column that keeps them in one fold"
             )
         if self.distinctive and self.near_duplicates >= WARNING_FRACTION * self.distinctive:
             out.append(
-                f"{self.near_duplicates:,} of {self.distinctive:,} held-out things are nearly the same as one in the training "
-                f"({self.near_same_label:,} with the same label): remove them, or split by a column that keeps them together"
+                f"{self.near_duplicates:,} of {self.distinctive:,} test entities are near-duplicates of a training entity "
+                f"({self.near_same_label:,} with the same label): remove them, or split by a column that keeps them in one fold"
             )
         for template, keys, shared in self.keys.rows():
             if shared < (1 - WARNING_FRACTION) * keys:
                 out.append(
-                    f"{keys - shared:,} of {keys:,} keys of '{template}' in what is held out were never learned from: their "
+                    f"{keys - shared:,} of {keys:,} keys of '{template}' at test labels do not occur in the training: their "
                     "weights are 0"
                 )
         return tuple(out)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the counts and what they mean for JSON."""
+        """Return the counts and their interpretation as a JSON object."""
         tables = {"crossings": self.crossings.to_dicts(), "keys": self.keys.to_dicts()}
-        return {**vars(self), **tables, "transductive": self.transductive, "in_words": self.interpretation}
+        return {**vars(self), **tables, "transductive": self.transductive, "interpretation": self.interpretation}
 
 
 def measure_leakage(grounding: Grounding, folds: Sequence[Fold]) -> Leakage:
-    """Count what crosses from the training labels to the test labels of some folds."""
+    """Count factors, keys and duplicates shared by the training labels and the test labels of folds."""
     labelled = labelled_in_grounding(grounding)
     component = grounding.component
     sizes = np.bincount(component[labelled])
-    twins = _DuplicateIndex.from_grounding(grounding, labelled)
+    duplicates = _DuplicateIndex.from_grounding(grounding, labelled)
     crossings = {name: np.zeros(2, dtype=np.int64) for name in grounding.group_names}
     keys: dict[str, np.ndarray] = {}
     counts = np.zeros(7, dtype=np.int64)
@@ -136,11 +136,11 @@ def measure_leakage(grounding: Grounding, folds: Sequence[Fold]) -> Leakage:
             crossings[name] += _count_crossings(group, fold, training, near)
         for space in grounding.candidates:
             sample, variable = cells_by_sample(space.pairs)
-            there = np.bincount(sample[training[variable]], minlength=space.pairs.n_samples) > 0
-            near[variable[there[sample]]] = True
+            has_training_label = np.bincount(sample[training[variable]], minlength=space.pairs.n_samples) > 0
+            near[variable[has_training_label[sample]]] = True
         for name, found in _count_keys(grounding, fold, training).items():
             keys[name] = keys.get(name, np.zeros(2, dtype=np.int64)) + found
-        counts += [fold.n_test, int((near & fold.test).sum()), *twins.count(fold.test, training)]
+        counts += [fold.n_test, int((near & fold.test).sum()), *duplicates.count(fold.test, training)]
     names = (
         "held_out",
         "labelled_neighbours",
@@ -161,19 +161,20 @@ def measure_leakage(grounding: Grounding, folds: Sequence[Fold]) -> Leakage:
 
 
 def _counts_frame(first: str, second: str, counts: Mapping[str, np.ndarray]) -> Frame:
-    """Return a row for each template with its two counts, without those whose first is 0."""
+    """Return one row per template with its two counts, without templates whose first count is 0."""
     rows = [(name, *found.tolist()) for name, found in counts.items() if found[0]]
     return Frame.from_rows({"template": object, first: int, second: int}, rows)
 
 
 @dataclass(frozen=True, eq=False)
 class _DuplicateIndex:
-    """Kinds of things with the same evidence, and which kinds are nearly the same.
+    """Groups of variables with equal local evidence, and the adjacency of nearly equal groups.
 
     Args:
-        group: of each distinctive labelled variable a number, the same for equal evidence; -1 of all others.
-        states: of each variable.
-        near: which kinds are nearly the same, shape (n_kinds, n_kinds), symmetric.
+        group: The group of each distinctive labelled variable, equal for equal evidence, shape (n_variables,); -1 of
+            all others.
+        states: The state of each variable, shape (n_variables,).
+        near: The symmetric adjacency of nearly equal groups, shape (n_groups, n_groups).
     """
 
     group: np.ndarray
@@ -183,78 +184,90 @@ class _DuplicateIndex:
     @classmethod
     def from_grounding(cls, grounding: Grounding, labelled: np.ndarray) -> _DuplicateIndex:
         evidence = LocalEvidence(grounding)
-        among = np.flatnonzero(labelled & (evidence.n_features >= MIN_FEATURES))
-        kind = np.full(len(labelled), -1)
-        _, first, kind[among] = np.unique(evidence.signature[among], return_index=True, return_inverse=True)
-        ones = np.sort(among[first])
-        pairs = [find_near_duplicates(evidence, ones[block.index_slice(ones)]) for block in grounding.blocks]
-        one, other = kind[np.concatenate([np.empty((0, 2), dtype=np.int64), *pairs])].T
+        distinctive = np.flatnonzero(labelled & (evidence.n_features >= MIN_FEATURES))
+        group = np.full(len(labelled), -1)
+        _, first, group[distinctive] = np.unique(
+            evidence.signature[distinctive], return_index=True, return_inverse=True
+        )
+        representatives = np.sort(distinctive[first])
+        pairs = [
+            find_near_duplicates(evidence, representatives[block.index_slice(representatives)])
+            for block in grounding.blocks
+        ]
+        one, other = group[np.concatenate([np.empty((0, 2), dtype=np.int64), *pairs])].T
         near = csr_array((np.ones(len(one)), (one, other)), shape=(len(first), len(first)))
-        return cls(kind, grounding.states, near + near.T)
+        return cls(group, grounding.states, near + near.T)
 
     def count(self, test: np.ndarray, training: np.ndarray) -> tuple[int, int, int, int, int]:
-        """Count the distinctive things that are held out, those with a twin in the training, those with a twin of the same
-        label, and among things without a twin those with a near thing in the training, and with one of the same label."""
-        mine, theirs = (np.flatnonzero(some & (self.group >= 0)) for some in (test, training))
-        if not len(mine):
+        """Count test variables that have duplicates or near-duplicates in the training.
+
+        Returns:
+            The numbers of distinctive test variables, of those with a duplicate, of those with a duplicate of the same
+            label, and among those without a duplicate of those with a near-duplicate, and with a near-duplicate of the
+            same label.
+        """
+        test, training_rows = (np.flatnonzero(some & (self.group >= 0)) for some in (test, training))
+        if not len(test):
             return 0, 0, 0, 0, 0
-        kind, state = self.group[mine], self.states[mine]
+        group, state = self.group[test], self.states[test]
         shape = (self.near.shape[0], int(self.states.max(initial=0)) + 1)
-        labels = csr_array((np.ones(len(theirs)), (self.group[theirs], self.states[theirs])), shape=shape)
-        found = []
+        labels = csr_array(
+            (np.ones(len(training_rows)), (self.group[training_rows], self.states[training_rows])), shape=shape
+        )
+        masks = []
         for table in (labels, self.near @ labels):
-            found += [np.asarray(table.sum(axis=1))[kind] > 0, np.asarray(table[kind, state]) > 0]
-        is_twin, alike, is_near, near_alike = found
-        alone = ~is_twin
+            masks += [np.asarray(table.sum(axis=1))[group] > 0, np.asarray(table[group, state]) > 0]
+        is_duplicate, same_label, is_near, near_same_label = masks
+        is_unique = ~is_duplicate
         return (
-            len(mine),
-            int(is_twin.sum()),
-            int(alike.sum()),
-            int((is_near & alone).sum()),
-            int((near_alike & alone).sum()),
+            len(test),
+            int(is_duplicate.sum()),
+            int(same_label.sum()),
+            int((is_near & is_unique).sum()),
+            int((near_same_label & is_unique).sum()),
         )
 
 
 def _count_crossings(group: FactorGroup, fold: Fold, training: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Count the factors that touch a test label, and those that touch a training label as well; mark the neighbours of these."""
-    found = np.zeros(2, dtype=np.int64)
+    """Count the factors over a test label, and those that also contain a training label; mark the variables of the latter."""
+    counts = np.zeros(2, dtype=np.int64)
     if len(group.scope) < 2:
-        return found
+        return counts
     for scope in iter_expanded_scopes(group):
-        here = ~np.logical_or.reduce([fold.excluded[place] for place in scope])
-        touching = here & np.logical_or.reduce([fold.test[place] for place in scope])
-        crossing = touching & np.logical_or.reduce([training[place] for place in scope])
-        found += [int(touching.sum()), int(crossing.sum())]
-        for place in scope:
-            near[place[crossing]] = True
-    return found
+        is_included = ~np.logical_or.reduce([fold.excluded[variables] for variables in scope])
+        touching = is_included & np.logical_or.reduce([fold.test[variables] for variables in scope])
+        crossing = touching & np.logical_or.reduce([training[variables] for variables in scope])
+        counts += [int(touching.sum()), int(crossing.sum())]
+        for variables in scope:
+            near[variables[crossing]] = True
+    return counts
 
 
 def _count_keys(grounding: Grounding, fold: Fold, training: np.ndarray) -> dict[str, np.ndarray]:
-    """Count for each template the keys in factors of test labels, and those of them in factors of training labels."""
-    asked: dict[str, list[np.ndarray]] = {}
-    learned: dict[str, list[np.ndarray]] = {}
+    """Count per template the keys in factors of test labels, and those that also occur in factors of training labels."""
+    test_keys: dict[str, list[np.ndarray]] = {}
+    training_keys: dict[str, list[np.ndarray]] = {}
     for group in grounding.graph.groups:
         info = grounding.templates[group.block]
         if info.keys is None:
             continue
         start = 0
         for scope in iter_expanded_scopes(group):
-            held = np.logical_or.reduce([fold.test[place] for place in scope])
-            known = np.logical_and.reduce([training[place] for place in scope])
-            for rows, into in ((held, asked), (known, learned)):
+            is_test = np.logical_or.reduce([fold.test[variables] for variables in scope])
+            is_training = np.logical_and.reduce([training[variables] for variables in scope])
+            for rows, keys in ((is_test, test_keys), (is_training, training_keys)):
                 used = _used_features(group.features, start + np.flatnonzero(rows)) // len(info.features)
-                into.setdefault(info.name, []).append(distinct(used))
+                keys.setdefault(info.name, []).append(distinct(used))
             start += len(scope[0])
     out = {}
-    for name, parts in asked.items():
-        mine = distinct(np.concatenate(parts))
-        out[name] = np.array([len(mine), int(np.isin(mine, np.concatenate(learned[name])).sum())])
+    for name, parts in test_keys.items():
+        test = distinct(np.concatenate(parts))
+        out[name] = np.array([len(test), int(np.isin(test, np.concatenate(training_keys[name])).sum())])
     return out
 
 
 def _used_features(features: AbstractFeatures, rows: np.ndarray) -> np.ndarray:
-    """The features that are not 0 in some rows, with repetitions, shape (n,)."""
+    """Return the features that are nonzero in some rows, with repetitions, shape (n,)."""
     match features:
         case Tiled(tile, _):
             return _used_features(tile, distinct(rows % tile.n_rows))

@@ -1,4 +1,4 @@
-"""The graph that training chose: keys of candidates as nodes, and as edges the pairs that are in the model."""
+"""The graph chosen by structure learning: the keys of candidates are nodes, the pairs in the model are edges."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from relcrf.model.expressions import Atom
 from relcrf.model.typing import NameScope
 
 NODE_COLUMNS = {"kind": object, "name": object}
-"""Columns of nodes with their types."""
+"""Columns of the nodes with their types."""
 
 EDGE_COLUMNS = {"first": int, "second": int, "template": object, "strength": float, "weight": float, "gain": float}
-"""Columns of edges with their types."""
+"""Columns of the edges with their types."""
 
 
 @dataclass(frozen=True)
 class LearnedGraph:
-    """The chosen pairs, the strongest first, and the keys that they join, in the order in which these come.
+    """The graph of the chosen pairs, edges by descending strength, nodes in the order of their first edge.
 
     Args:
-        nodes: A row per key of one side of candidates: the `kind` of its random term, a relation or an entity and its
-            attribute, and the `name`, the texts of the key.
-        edges: A row per pair: the numbers of its nodes, `first` and `second`, which are the same where a key is paired with
-            itself; the `template` of the candidates; the `strength`, the norm of its weights, above 0; the `weight`, nan
-            where it has several; and the `gain`, how much less probable the labels would be without it, in nats, nan where
-            training did not compute it.
-        triples: The number of chosen candidates of three literals, which are no edges.
+        nodes: One row per key of one literal of a candidate: the `kind` is the predicted relation, or the entity and
+            attribute, of the literal, and the `name` is the text of the key.
+        edges: One row per pair: `first` and `second` are the indices of its nodes, equal if a key is paired with
+            itself; `template` is the name of the candidates; `strength` is the norm of its weights, above 0; `weight`
+            is nan if the pair has several; `gain` is the decrease of the log-likelihood of the labels without the
+            pair, in nats, nan if training did not compute it.
+        triples: The number of chosen candidates with three literals, which are not edges.
     """
 
     nodes: Frame
@@ -42,29 +42,29 @@ class LearnedGraph:
 
     @cached_property
     def pairs(self) -> np.ndarray:
-        """The nodes of each edge, shape (n_edges, 2)."""
+        """The two nodes of each edge, shape (n_edges, 2)."""
         return np.column_stack((self.edges["first"], self.edges["second"]))
 
     @cached_property
     def degrees(self) -> np.ndarray:
-        """The number of edges that end at each node, shape (n_nodes,)."""
+        """The number of edges at each node, shape (n_nodes,)."""
         return np.bincount(self.pairs.ravel(), minlength=len(self.nodes))
 
 
 def require_edges(graph: LearnedGraph) -> None:
-    """Reject an empty graph.
+    """Reject a graph without edges.
 
     Raises:
-        UsageError: No pair of candidates is in the model.
+        UsageError: The model contains no pair of candidates (E398).
     """
     if not len(graph.edges):
-        message = "the run has no learned graph: no pair of candidates is in its model"
-        hint = "train a model with 'candidates' by --backend trmrf or grafting; a smaller l1 chooses more"
+        message = "the run has no learned graph: its model contains no pair of candidates"
+        hint = "train a model with 'candidates' by --backend trmrf or grafting; a smaller l1 selects more candidates"
         raise UsageError(Diagnostic("E398", message, hint=hint))
 
 
 def build_learned_graph(learned: LearnedModel) -> LearnedGraph:
-    """Return the graph of a trained model, without the pairs whose weights are all 0."""
+    """Return the graph of a trained model, without pairs whose weights are all 0."""
     candidates = {t.name: t for t in learned.spec.flatten().templates if t.is_candidate}
     numbers: dict[tuple[str, str], int] = {}
     rows: list[tuple[int, int, str, float, float, float]] = []
@@ -94,9 +94,11 @@ def build_learned_graph(learned: LearnedModel) -> LearnedGraph:
 
 
 def _edge_nodes(split: CandidateSplit, scope: NameScope, key: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of the two nodes of an edge, whose key is as `per` has it."""
+    """Yield kind and name of the two nodes of an edge from its key in the order of `per`."""
     for side, template in enumerate(split.literal_templates):
         (term,) = scope.random_terms(template.over[0])
         kind = term.relation if isinstance(term, Atom) else f"{scope.type_names[term.binder]}.{term.attribute}"
-        own = sorted((place, text) for (of, place), text in zip(split.key_locations, key, strict=True) if of == side)
-        yield kind, ", ".join(text for _, text in own)
+        parts = sorted(
+            (location, text) for (owner, location), text in zip(split.key_locations, key, strict=True) if owner == side
+        )
+        yield kind, ", ".join(text for _, text in parts)

@@ -1,4 +1,4 @@
-"""The evidence that variables have for themselves: the features of the factors over each of them alone."""
+"""Local evidence: the features of a variable's unary factors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relcrf.kernels.distinct import distinct
 
 @dataclass(frozen=True, eq=False)
 class LocalEvidence:
-    """Of all variables of a ground graph."""
+    """The local evidence of all variables of a ground graph."""
 
     grounding: Grounding
 
@@ -40,70 +40,72 @@ class LocalEvidence:
 
     @property
     def signature(self) -> np.ndarray:
-        """A number for each variable that is the same for equal evidence, shape (n_variables,), uint64."""
+        """A hash per variable that is equal for equal evidence, shape (n_variables,), uint64."""
         return self._signature_and_count[0]
 
     @property
     def n_features(self) -> np.ndarray:
-        """How many features of each variable are not 0, shape (n_variables,); those that all have alike are not counted."""
+        """The number of nonzero features per variable, shape (n_variables,), without features that all variables share."""
         return self._signature_and_count[1]
 
     def value_matrix(self, variables: np.ndarray) -> csr_array:
-        """Which values of bags and categories some variables have, shape (n, n_values), 1 where it is there.
+        """Return the incidence matrix of the bag and category values of some variables, shape (n, n_values).
 
         Args:
-            variables: ascending.
+            variables: In ascending order.
         """
         rows, tokens = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.uint64)]
-        for number, place, features in self._unary_groups(variables):
+        for number, row_of_factor, features in self._unary_groups(variables):
             if isinstance(features, Dense):
                 continue
             for row_start, column, values in _nonzero_entries(features):
                 token = mix_hash(column.astype(np.uint64), np.uint64(number))
                 if isinstance(features, Keyed):
                     token = mix_hash(token, values.astype(np.float64).view(np.uint64))
-                of = np.repeat(place, np.diff(row_start))
-                rows.append(of[of >= 0])
-                tokens.append(token[of >= 0])
+                row = np.repeat(row_of_factor, np.diff(row_start))
+                rows.append(row[row >= 0])
+                tokens.append(token[row >= 0])
         row, token = np.concatenate(rows), np.concatenate(tokens)
-        known = distinct(token)
-        found = csr_array(
-            (np.ones(len(row), dtype=np.float32), (row, np.searchsorted(known, token))),
-            shape=(len(variables), len(known)),
+        tokens_present = distinct(token)
+        matrix = csr_array(
+            (np.ones(len(row), dtype=np.float32), (row, np.searchsorted(tokens_present, token))),
+            shape=(len(variables), len(tokens_present)),
         )
-        found.sum_duplicates()
-        found.data[:] = 1.0
-        return found
+        matrix.sum_duplicates()
+        matrix.data[:] = 1.0
+        return matrix
 
     def numeric_matrix(self, variables: np.ndarray) -> np.ndarray:
-        """The numbers that some variables have, shape (n, n_columns), 0 where a template does not speak of one; all columns that
-        vary, each with mean 0 and deviation 1. For the argument see `values`.
+        """Return the standardised numeric features of some variables, shape (n, n_columns).
+
+        Constant columns are left out; a variable without a factor of the template has the value 0 before
+        standardisation. For the argument see `value_matrix`.
         """
         columns = [np.empty((len(variables), 0))]
-        for _, place, features in self._unary_groups(variables):
+        for _, row_of_factor, features in self._unary_groups(variables):
             if isinstance(features, Dense):
-                own = np.zeros((len(variables), features.n_features))
-                np.add.at(own, place[place >= 0], features.values[place >= 0])
-                columns.append(own)
-        found = np.concatenate(columns, axis=1)
-        found -= found.mean(axis=0) if len(found) else 0.0
-        deviation = found.std(axis=0) if len(found) else np.zeros(found.shape[1])
+                table = np.zeros((len(variables), features.n_features))
+                np.add.at(table, row_of_factor[row_of_factor >= 0], features.values[row_of_factor >= 0])
+                columns.append(table)
+        matrix = np.concatenate(columns, axis=1)
+        matrix -= matrix.mean(axis=0) if len(matrix) else 0.0
+        deviation = matrix.std(axis=0) if len(matrix) else np.zeros(matrix.shape[1])
         varying = deviation > 0.0
-        return np.asarray(found[:, varying] / deviation[varying])
+        return np.asarray(matrix[:, varying] / deviation[varying])
 
     def _unary_groups(self, variables: np.ndarray) -> Iterator[tuple[int, np.ndarray, AbstractFeatures]]:
-        """Of each group over one variable its number, the row of each factor among some variables, or -1, and its features."""
+        """Yield the index of each unary group, the row of each factor among the given variables or -1, and its features."""
         row = np.full(self.grounding.graph.n_variables, -1)
         row[variables] = np.arange(len(variables))
         for number, group in enumerate(self.grounding.graph.groups):
             if len(group.scope) == 1:
-                place = row[np.asarray(group.scope[0])]
-                if (place >= 0).any():
-                    yield number, place, group.features
+                row_of_factor = row[np.asarray(group.scope[0])]
+                if (row_of_factor >= 0).any():
+                    yield number, row_of_factor, group.features
 
 
 def _nonzero_entries(features: AbstractFeatures) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The entries of a matrix that are not 0: where each row begins, columns, values; none of one that is the same everywhere."""
+    """Return row offsets, columns and values of the nonzero entries; nothing for a matrix with equal rows."""
     match features:
         case Sparse(row_start, column, values, _):
             return [(np.asarray(row_start), column, values if len(values) else np.ones(len(column)))]
@@ -120,7 +122,7 @@ def _nonzero_entries(features: AbstractFeatures) -> list[tuple[np.ndarray, np.nd
 
 
 def mix_hash(value: np.ndarray, salt: np.ndarray | np.uint64) -> np.ndarray:
-    """A hash of pairs of numbers, uint64: the finaliser of splitmix64 (Steele, Lea & Flood 2014)."""
+    """Return a 64-bit hash of pairs of numbers: the finaliser of splitmix64 (Steele, Lea & Flood 2014)."""
     with np.errstate(over="ignore"):
         out = value * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019) * salt
         out = (out ^ (out >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

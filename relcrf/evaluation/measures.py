@@ -9,21 +9,21 @@ from functools import cached_property
 import numpy as np
 
 MIN_PROBABILITY = 1e-300
-"""What a probability of 0 counts as, so that one impossible label does not hide all others."""
+"""Lower bound of a probability in the log-loss, so that one label of probability 0 does not make the mean infinite."""
 
 BINS = 10
-"""Number of bins of confidence, of equal width, in the calibration error."""
+"""Number of confidence bins of equal width in the calibration error."""
 
 MEASURES = ("accuracy", "log_loss", "brier", "macro_f1", "roc_auc", "pr_auc", "calibration_error")
-"""Names in the order in which they are shown."""
+"""Names of all measures in display order."""
 
 RANKING_MEASURES = ("roc_auc", "pr_auc")
-"""Measures that compare items with each other, and so only items that one trained model predicted: folds are averaged."""
+"""Measures that rank items against each other and are therefore computed per fold, by one trained model, and averaged."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """Two measures of one predicted attribute.
+    """The accuracy and log-likelihood of predictions.
 
     Args:
         accuracy: The fraction of variables whose most probable state is the label.
@@ -43,32 +43,36 @@ def score(probabilities: np.ndarray, truth: np.ndarray) -> Score:
 
 @dataclass(frozen=True, eq=False)
 class ScoredLabels:
-    """Probabilities of the states of labelled variables, with their labels.
+    """The state probabilities of labelled variables, with their labels.
 
     Args:
-        probabilities: shape (n, n_states). truth: shape (n,).
+        probabilities: Shape (n, n_states).
+        truth: Labels, shape (n,).
     """
 
     probabilities: np.ndarray
     truth: np.ndarray
 
     def score(self) -> Score:
-        """Return accuracy and log-likelihood; nan of nothing."""
+        """Return accuracy and log-likelihood; nan without labels."""
         if not len(self.truth):
             return Score(float("nan"), float("nan"), 0)
         accuracy, loss = self.item_measures["accuracy"].mean(), self.item_measures["log_loss"].mean()
         return Score(float(accuracy), -float(loss), len(self.truth))
 
     def measures(self, weights: np.ndarray | None = None, names: Sequence[str] = MEASURES) -> dict[str, float]:
-        """Return some of `MEASURES`; nan where one is not defined.
+        """Return some of `MEASURES`; nan if a measure is undefined.
 
-        `accuracy` is the share whose most probable state is the truth; `log_loss` is in nats. `brier` is the sum of squares over
-        states, halved where there are two. `macro_f1` is a mean over the states that occur or are predicted. `roc_auc` is of the
-        second of two states; of more a mean over each against the rest. `pr_auc`, the average precision, is of the second of two
-        states. `calibration_error` is the mean distance of confidence and accuracy in `BINS` bins.
+        - `accuracy`: the fraction of items whose most probable state is the label.
+        - `log_loss`: the mean negative log-probability of the label, in nats.
+        - `brier`: the sum of squared errors over the states, halved for two states.
+        - `macro_f1`: the mean F1 over the states that occur or are predicted.
+        - `roc_auc`: of the second of two states; with more states, the mean over each state against the rest.
+        - `pr_auc`: the average precision of the second of two states; undefined for more states.
+        - `calibration_error`: the mean absolute difference of confidence and accuracy over `BINS` bins.
 
         Args:
-            weights: of each item, from 0, shape (n,); None is 1.
+            weights: Nonnegative weights of the items, shape (n,). Default: 1.
         """
         weights = np.ones(len(self.truth)) if weights is None else weights
         if not weights.sum():
@@ -86,30 +90,30 @@ class ScoredLabels:
 
     @cached_property
     def modes(self) -> np.ndarray:
-        """The most probable state of each variable, shape (n,); the first of equals."""
+        """The most probable state of each variable, the first in case of ties, shape (n,)."""
         return np.asarray(self.probabilities.argmax(axis=1))
 
     @cached_property
     def item_measures(self) -> Mapping[str, np.ndarray]:
-        """The measures that are means over items, of each item, shape (n,)."""
+        """The value per item of the measures that are means over items, shape (n,)."""
         rows = np.arange(len(self.truth))
-        of_truth = self.probabilities[rows, self.truth]
-        squares = (self.probabilities**2).sum(axis=1) - 2.0 * of_truth + 1.0
+        label_probabilities = self.probabilities[rows, self.truth]
+        squares = (self.probabilities**2).sum(axis=1) - 2.0 * label_probabilities + 1.0
         return {
             "accuracy": (self.modes == self.truth).astype(np.float64),
-            "log_loss": -np.log(np.maximum(of_truth, MIN_PROBABILITY)),
+            "log_loss": -np.log(np.maximum(label_probabilities, MIN_PROBABILITY)),
             "brier": squares / 2.0 if self.probabilities.shape[1] == 2 else squares,
         }
 
     def _macro_f1(self, weights: np.ndarray) -> float:
         k = self.probabilities.shape[1]
-        right = np.bincount(self.truth[self.modes == self.truth], weights[self.modes == self.truth], minlength=k)
-        there = np.bincount(self.truth, weights, minlength=k) + np.bincount(self.modes, weights, minlength=k)
-        return float((2.0 * right[there > 0] / there[there > 0]).mean())
+        correct = np.bincount(self.truth[self.modes == self.truth], weights[self.modes == self.truth], minlength=k)
+        denominators = np.bincount(self.truth, weights, minlength=k) + np.bincount(self.modes, weights, minlength=k)
+        return float((2.0 * correct[denominators > 0] / denominators[denominators > 0]).mean())
 
     @cached_property
     def _sort_orders(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each state the items by its probability, ascending, and where each new probability begins."""
+        """For each state, the items by ascending probability, and the start of each group of equal probabilities."""
         out = []
         for column in self.probabilities.T:
             order = np.argsort(column, kind="stable")
@@ -118,7 +122,7 @@ class ScoredLabels:
         return out
 
     def _weights_by_rank(self, state: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The weights of items of a state and of all others at each of its probabilities, ascending."""
+        """Return the total weights of items of a state and of others at each distinct probability, ascending."""
         order, starts = self._sort_orders[state]
         is_state = self.truth[order] == state
         ordered = weights[order]
@@ -128,29 +132,29 @@ class ScoredLabels:
         k = self.probabilities.shape[1]
         areas = []
         for state in range(k) if k > 2 else (k - 1,):
-            of, others = self._weights_by_rank(state, weights)
-            if of.sum() and others.sum():
-                below = np.cumsum(others) - others / 2.0
-                areas.append(float(of @ below / (of.sum() * others.sum())))
+            positives, negatives = self._weights_by_rank(state, weights)
+            if positives.sum() and negatives.sum():
+                below = np.cumsum(negatives) - negatives / 2.0
+                areas.append(float(positives @ below / (positives.sum() * negatives.sum())))
         return float(np.mean(areas)) if areas else float("nan")
 
     def _average_precision(self, weights: np.ndarray) -> float:
         if self.probabilities.shape[1] != 2:
             return float("nan")
-        of, others = (steps[::-1] for steps in self._weights_by_rank(1, weights))
-        if not of.sum():
+        positives, negatives = (steps[::-1] for steps in self._weights_by_rank(1, weights))
+        if not positives.sum():
             return float("nan")
-        chosen, right = np.cumsum(of + others), np.cumsum(of)
-        precision = np.divide(right, chosen, out=np.zeros_like(right), where=chosen > 0)
-        return float(of @ precision / of.sum())
+        chosen, correct = np.cumsum(positives + negatives), np.cumsum(positives)
+        precision = np.divide(correct, chosen, out=np.zeros_like(correct), where=chosen > 0)
+        return float(positives @ precision / positives.sum())
 
     @cached_property
     def confidence_bins(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each item its confidence, the probability of its most probable state, and which of `BINS` that is in, shape (n,)."""
+        """The confidence of each item (the probability of its most probable state), and its bin, each of shape (n,)."""
         confidence = self.probabilities.max(axis=1, initial=0.0)
         return confidence, np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
 
     def _calibration_error(self, weights: np.ndarray) -> float:
-        confidence, place = self.confidence_bins
+        confidence, bins = self.confidence_bins
         gap = weights * (confidence - (self.modes == self.truth))
-        return float(np.abs(np.bincount(place, gap, minlength=BINS)).sum() / weights.sum())
+        return float(np.abs(np.bincount(bins, gap, minlength=BINS)).sum() / weights.sum())

@@ -1,4 +1,4 @@
-"""Weights with their names, how often they were seen, and how sure they are: as a table that is filtered and sorted."""
+"""Tables of weights with names, support and standard errors, and their filters and sort orders."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from relcrf.grounding.grounding import Grounding
 
 
 def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -> Frame:
-    """All weights, one a row: template, key, feature, pattern, weight; with errors standard_error and z; and support.
+    """Return one row per weight: template, key, feature, pattern, weight; with `errors` also standard_error and z; and
+    support.
 
-    Support is the sum of the feature where the pattern holds in the training labels, a count where features are 1; the column
-    is missing where the training kept none.
+    The support is the sum of the feature over the training labels at which the pattern holds: a count if features are
+        1. The column
+    is missing if the training did not store it.
     """
     columns = dict(weight_table(learned).columns)
     if errors is not None:
@@ -30,77 +32,81 @@ def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -
 
 
 def named_moments(learned: LearnedModel, offsets: np.ndarray | None = None) -> Frame:
-    """Return how often each weight's feature goes with its pattern in the labels and as the model expects it, one a row:
-    template, key, feature, pattern, empirical, expected, and their difference in standard errors. See docs/explanation/classical.md.
+    """Return the empirical and expected moment of each weight, one row per weight. See docs/explanation/classical.md.
+
+    The columns are template, key, feature, pattern, empirical (the sum of the feature over the labels at which the
+    pattern holds), expected (the same under the model) and standard_errors (their difference in standard errors).
 
     Args:
-        offsets: of the weights, offsets in the layout; None is those that were learned.
+        offsets: Offsets of the weights in the layout. Default: the learned weights.
 
     Raises:
-        UsageError: where the training kept none.
+        UsageError: The training stored no moments (E387).
     """
-    found = learned.moments
-    if found is None:
-        message = f"this training by backend '{learned.backend}' kept no moments"
+    stored = learned.moments
+    if stored is None:
+        message = f"the training by backend '{learned.backend}' stored no moments"
         raise UsageError(Diagnostic("E387", message, hint="train with dense, ess, local, pseudo, chow-liu or ipf"))
     offsets = np.flatnonzero(learned.layout.learnable_mask()) if offsets is None else offsets
     names = weight_table(learned, offsets)
-    moments = {"empirical": found.empirical, "expected": found.expected, "standard_errors": found.differences}
+    moments = {"empirical": stored.empirical, "expected": stored.expected, "standard_errors": stored.differences}
     return Frame({n: names[n] for n in NAME_COLUMNS} | {name: column[offsets] for name, column in moments.items()})
 
 
 def standard_errors_from_data(
     learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, requested: np.ndarray | None = None
 ) -> StandardErrors:
-    """Standard errors by the training's tables.
+    """Compute standard errors of the weights from the training tables.
 
     Args:
-        hidden: as it was in training. asked: see `standard_errors`.
+        hidden: The labels that were held out in training, shape (n_variables,), bool.
+        requested: See `standard_errors`.
 
     Raises:
-        UsageError: where these cannot be the tables, or the backend maximises no exact likelihood.
+        UsageError: The tables are not those of the training, or the backend does not maximise an exact likelihood (E357).
     """
     grounding = learned.extend_grounding(grounding)
     size = grounding.graph.layout.size
     if size != learned.layout.size:
-        message = f"the model has {size:,} weights on these tables and has learned {learned.layout.size:,}"
-        raise UsageError(Diagnostic("E357", message, hint="give the tables that it was trained on"))
+        message = f"the model has {size:,} weights on these tables, but {learned.layout.size:,} were learned"
+        raise UsageError(Diagnostic("E357", message, hint="pass the training tables"))
     return standard_errors(learned, training_problem(grounding, hidden), learned.vectors_for(grounding), requested)
 
 
 def select_rows(
     learned: LearnedModel, frame: Frame, template: str | None = None, key: str | None = None, min_support: float = 0.0
 ) -> np.ndarray:
-    """Which rows of `named_weights` are asked for, shape (n,), bool.
+    """Return a mask of the rows of `named_weights` that match the filters, shape (n,).
 
     Args:
-        key: a pattern of file names: `*`, `?` and `[...]` stand for other letters.
+        key: A glob pattern with `*`, `?` and `[...]`.
 
     Raises:
-        UsageError: for an unknown template, or where there is no support.
+        UsageError: The template is unknown (E316), or the frame has no support (E358).
     """
-    kept = np.ones(len(frame), dtype=bool)
+    mask = np.ones(len(frame), dtype=bool)
     if template is not None:
         names = [info.name for info in learned.templates]
         if template not in names:
             hint = suggestion(template, names) or f"the templates are {listing(names)}"
-            raise UsageError(Diagnostic("E316", f"there is no template '{template}'", hint=hint))
-        kept &= frame["template"] == template
+            raise UsageError(Diagnostic("E316", f"unknown template '{template}'", hint=hint))
+        mask &= frame["template"] == template
     if key is not None:
-        kept &= np.array([fnmatchcase(text, key) for text in frame["key"].tolist()], dtype=bool)
+        mask &= np.array([fnmatchcase(text, key) for text in frame["key"].tolist()], dtype=bool)
     if min_support > 0.0:
-        kept &= _column(frame, "support") >= min_support
-    return kept
+        mask &= _column(frame, "support") >= min_support
+    return mask
 
 
 def sort_rows(frame: Frame, mask: np.ndarray, by: str) -> np.ndarray:
-    """The chosen rows, the largest magnitude first; those without a number last.
+    """Return the indices of the selected rows, by descending magnitude of a column; nan last.
 
     Args:
-        mask: see `selected`. by: `weight`, `z` or `support`.
+        mask: See `select_rows`.
+        by: `weight`, `z` or `support`.
 
     Raises:
-        UsageError: where the frame has no such column.
+        UsageError: The frame does not have the column (E358).
     """
     rows = np.flatnonzero(mask)
     return np.asarray(rows[largest_indices(_column(frame, by)[rows], len(rows))])
@@ -109,9 +115,9 @@ def sort_rows(frame: Frame, mask: np.ndarray, by: str) -> np.ndarray:
 def _column(frame: Frame, name: str) -> np.ndarray:
     if name not in frame.columns:
         message, hint = {
-            "z": ("z is known where standard errors are", "give --data, the tables that it was trained on"),
+            "z": ("z needs standard errors, which need data", "pass the training tables with --data"),
             "support": (
-                "this training kept no support",
+                "the training stored no support",
                 "train with local, ess, dense, pseudo, chow-liu, ipf or trmrf",
             ),
         }[name]

@@ -1,14 +1,15 @@
-"""Pairs of things with nearly the same evidence, found without looking at all pairs.
+"""Near-duplicates: pairs of entities with nearly the same local evidence, found without comparing all pairs.
 
-Sets are near where they have `COMMON` of their values in common (Jaccard); numbers, each column with deviation 1, where their
-distance is at most `APART` of that of two independent ones. Whoever has few values and some numbers is told by the numbers.
+Two sets of values are near if their Jaccard index is at least `MIN_JACCARD`; two numeric vectors, standardised per column, if
+their distance is at most `MAX_DISTANCE` times that of two independent vectors. Entities with fewer than `MIN_VALUES` values are
+matched by their numbers.
 
-Candidates are who falls into one bucket by some hash: of sets by the smallest values under random orders (MinHash), of numbers by
-random projections that are cut into intervals. Each is then compared. A pair just at the threshold is found with a probability of
-99 %, a closer one nearly surely.
+Candidate pairs share a hash bucket: sets are hashed by their minimum under random orders (MinHash), vectors by random projections
+that are cut into intervals. Each candidate pair is then compared. A pair exactly at the threshold is found with a probability
+of 99 %, a closer pair almost surely.
 
-Source: Broder, On the resemblance and containment of documents (1997); Indyk & Motwani, Approximate nearest neighbors (1998) for
-the bands; Datar, Immorlica, Indyk & Mirrokni, Locality-sensitive hashing scheme based on p-stable distributions (2004).
+Source: Broder, On the resemblance and containment of documents (1997); Indyk & Motwani, Approximate nearest neighbors (1998), for
+banding; Datar, Immorlica, Indyk & Mirrokni, Locality-sensitive hashing scheme based on p-stable distributions (2004).
 """
 
 from __future__ import annotations
@@ -22,65 +23,72 @@ from relcrf.evaluation.local_evidence import LocalEvidence, mix_hash
 from relcrf.kernels.distinct import distinct
 
 MIN_JACCARD = 0.8
-"""Share of all values of two things that both have, from which they are near."""
+"""Minimum Jaccard index of the value sets of near-duplicates."""
 
 MAX_DISTANCE = 0.03
-"""Share of the distance of two independent things. Of few columns there are things so near by chance alone where it is larger."""
+"""Maximum distance of near-duplicates, relative to the distance of independent vectors; larger values match vectors of few
+columns by chance.
+"""
 
 MIN_VALUES = 5
-"""By which sets can be told to be near."""
+"""Minimum number of values of an entity to be matched by its value set."""
 
 BANDS, HASHES_PER_BAND = 16, 6
-"""Of sets: at `COMMON` 1 - (1 - 0.8^6)^16 = 99 % of pairs meet; of those with a fifth in common 1 in 1,000."""
+"""Number of MinHash bands and of hashes per band: at `MIN_JACCARD` 1 - (1 - 0.8^6)^16 = 99 % of the pairs share a bucket, at a
+Jaccard index of 0.2 1 in 1,000.
+"""
 
 MIN_HASH_AGREEMENT = 0.65
-"""Share of equal smallest values below which two sets are not compared: four deviations below `COMMON`."""
+"""Minimum fraction of equal MinHash values of compared sets, four standard deviations below `MIN_JACCARD`."""
 
 HASH_TABLES, PROJECTIONS, BUCKET_WIDTH = 12, 8, 0.25
-"""Of numbers, and the width of intervals as a share of the distance of independent ones: of pairs at `APART` 99.9 % meet, of
-independent ones 1 in 10 million."""
+"""Number of projection hash tables, projections per table, and interval width relative to the distance of independent vectors: at
+`MAX_DISTANCE` 99.9 % of the pairs share a bucket, of independent vectors 1 in 10 million.
+"""
 
 BUCKET_WINDOW = 10
-"""Others in its bucket that a thing is compared with, by each hash: where more are alike, they are not all needed."""
+"""Maximum number of following entities in a bucket that an entity is compared with; large buckets are sampled."""
 
 PAIRS_PER_CHUNK = 1 << 16
-"""Pairs that are compared at a time."""
+"""Number of pairs compared at a time, which limits memory."""
 
 Pairs = np.ndarray
-"""Shape (n, 2)."""
+"""Pairs of indices, shape (n, 2)."""
 
 
 def find_near_duplicates(evidence: LocalEvidence, variables: np.ndarray, seed: int = 0) -> Pairs:
-    """Pairs of near ones among some variables of one attribute or relation, each once.
+    """Return the pairs of near-duplicates among variables of one attribute or relation, each pair once.
 
     Args:
-        variables: ascending; of those with equal evidence one is enough.
+        variables: In ascending order; one representative of variables with equal evidence suffices.
     """
     values, numbers = evidence.value_matrix(variables), evidence.numeric_matrix(variables)
     rng = np.random.default_rng(seed)
-    many = np.diff(values.indptr) >= MIN_VALUES
-    met = [np.empty(0, dtype=np.int64)]
+    has_values = np.diff(values.indptr) >= MIN_VALUES
+    pair_codes = [np.empty(0, dtype=np.int64)]
     for rows, candidates in (
-        (np.flatnonzero(many), _minhash_candidates(values[many], rng)),
-        (np.flatnonzero(~many), _projection_candidates(numbers[~many], rng)),
+        (np.flatnonzero(has_values), _minhash_candidates(values[has_values], rng)),
+        (np.flatnonzero(~has_values), _projection_candidates(numbers[~has_values], rng)),
     ):
         for pairs in candidates:
             ends = np.sort(rows[pairs], axis=1)
-            met.append(distinct(ends[:, 0] * len(variables) + ends[:, 1]))
-    found = np.column_stack(np.divmod(distinct(np.concatenate(met)), max(len(variables), 1)))
-    return np.asarray(variables[found[are_near_duplicates(values, numbers, found)]])
+            pair_codes.append(distinct(ends[:, 0] * len(variables) + ends[:, 1]))
+    candidate_pairs = np.column_stack(np.divmod(distinct(np.concatenate(pair_codes)), max(len(variables), 1)))
+    return np.asarray(variables[candidate_pairs[are_near_duplicates(values, numbers, candidate_pairs)]])
 
 
 def are_near_duplicates(values: csr_array, numbers: np.ndarray, pairs: Pairs) -> np.ndarray:
-    """Return a mask of the pairs of rows that are near; for the rows see `LocalEvidence`."""
-    sizes, reach = np.diff(values.indptr), MAX_DISTANCE**2 * 2.0 * numbers.shape[1]
+    """Return a mask of the pairs of rows that are near-duplicates; for the rows see `LocalEvidence`."""
+    sizes, max_square = np.diff(values.indptr), MAX_DISTANCE**2 * 2.0 * numbers.shape[1]
     near = np.empty(len(pairs), dtype=bool)
     for start in range(0, len(pairs), PAIRS_PER_CHUNK):
         one, other = pairs[start : start + PAIRS_PER_CHUNK].T
-        both = np.asarray(values[one].multiply(values[other]).sum(axis=1)).ravel()
-        gap = numbers[one] - numbers[other]
-        in_common = both >= MIN_JACCARD * (sizes[one] + sizes[other] - both)
-        near[start : start + PAIRS_PER_CHUNK] = in_common & (np.einsum("ij,ij->i", gap, gap) <= reach)
+        n_common = np.asarray(values[one].multiply(values[other]).sum(axis=1)).ravel()
+        difference = numbers[one] - numbers[other]
+        sets_are_near = n_common >= MIN_JACCARD * (sizes[one] + sizes[other] - n_common)
+        near[start : start + PAIRS_PER_CHUNK] = sets_are_near & (
+            np.einsum("ij,ij->i", difference, difference) <= max_square
+        )
     return near
 
 
@@ -104,9 +112,9 @@ def _projection_candidates(numbers: np.ndarray, rng: np.random.Generator) -> Ite
         return
     step = BUCKET_WIDTH * np.sqrt(2.0 * width)
     for _ in range(HASH_TABLES):
-        places = numbers @ rng.normal(size=(width, PROJECTIONS)) / step + rng.random(PROJECTIONS)
+        positions = numbers @ rng.normal(size=(width, PROJECTIONS)) / step + rng.random(PROJECTIONS)
         yield from _bucket_pairs(
-            _hash_rows(np.floor(places).astype(np.int64)), rng, lambda one, two: np.ones(len(one), dtype=bool)
+            _hash_rows(np.floor(positions).astype(np.int64)), rng, lambda one, two: np.ones(len(one), dtype=bool)
         )
 
 
@@ -120,16 +128,16 @@ def _hash_rows(columns: np.ndarray) -> np.ndarray:
 def _bucket_pairs(
     key: np.ndarray, rng: np.random.Generator, accept: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> Iterator[Pairs]:
-    """Pairs of rows with the same key that are likely: each with up to `BUCKET_WINDOW` others."""
+    """Yield the accepted pairs of rows with equal keys, each row with up to `BUCKET_WINDOW` others."""
     order = rng.permutation(len(key))
     order = order[np.argsort(key[order], kind="stable")]
     for step in range(1, BUCKET_WINDOW + 1):
         one, two = order[:-step], order[step:]
-        same = key[one] == key[two]
-        if not same.any():
+        share_key = key[one] == key[two]
+        if not share_key.any():
             return
-        one, two = one[same], two[same]
+        one, two = one[share_key], two[share_key]
         for start in range(0, len(one), PAIRS_PER_CHUNK):
             chosen = slice(start, start + PAIRS_PER_CHUNK)
-            kept = accept(one[chosen], two[chosen])
-            yield np.column_stack((one[chosen][kept], two[chosen][kept]))
+            mask = accept(one[chosen], two[chosen])
+            yield np.column_stack((one[chosen][mask], two[chosen][mask]))

@@ -1,6 +1,6 @@
-"""Sweeps over the price of messages: gates and weights are learned at several prices, and scored on held-out labels.
+"""Sweeps over the cost of messages: gates and weights are learned at several costs and scored on held-out labels.
 
-Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), whose figures are such sweeps.
+Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), which reports such sweeps.
 """
 
 from __future__ import annotations
@@ -24,29 +24,33 @@ from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 
 TIMING_REPEATS = 3
-"""Number of inferences, the quickest of which counts."""
+"""Number of timed inferences; the minimum is reported."""
 
 MEAN_FIGURES = ("loss", "accuracy", "log_likelihood")
-"""Figures of a point that are means over labels."""
+"""Fields of a point that are means over labels."""
 
 SUM_FIGURES = ("n", "n_queries", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
-"""Figures that add up over folds."""
+"""Fields of a point that are summed over folds."""
 
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """The figures of one price, over all folds.
+    """The results at one message cost, over all folds.
 
     Args:
-        gates: The setting. price: Of a message; for gates that are `none` it changes nothing.
-        loss: The mean over held-out labels, of the kind that was learned for.
+        gates: The setting `gates`.
+        cost: The cost of a message; without effect if `gates` is `none`.
+        loss: The mean loss over held-out labels, of the kind that was minimised in training.
         accuracy, log_likelihood: See `Score`.
-        n: The number of held-out labels. asked: The number of queries, with a label or without.
-        messages: That inference sent. factors: That have a gate. open_factors: Those of them that were used.
-        iterations: Of the optimisers, from the previous point on.
-        seconds_learn: CPU seconds.
-        seconds_infer: CPU seconds of scoring, opening gates, laying out the open factors, and propagation: of what depends on
-            the price. The evidence has been reduced before. The quickest of `TIMING_REPEATS`.
+        n: The number of held-out labels.
+        n_queries: The number of query variables, labelled or not.
+        messages: The number of messages that inference sent.
+        factors: The number of factors with a gate.
+        open_factors: The number of these whose gate was open.
+        iterations: The number of optimiser iterations since the previous point.
+        seconds_learn: CPU seconds of training.
+        seconds_infer: CPU seconds of the part of inference that depends on the cost: computing gates, selecting open factors and
+            propagation, without the reduction by evidence; the minimum of `TIMING_REPEATS`.
     """
 
     gates: str
@@ -65,26 +69,26 @@ class ParetoPoint:
 
     @property
     def messages_per_query(self) -> float:
-        """Messages per query variable."""
+        """The number of messages per query variable."""
         return self.messages / self.n_queries
 
     @property
     def open_fraction(self) -> float:
-        """The fraction of the factors with a gate that were used."""
+        """The fraction of gated factors whose gate was open."""
         return self.open_factors / max(self.factors, 1)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all figures for JSON."""
+        """Return all figures as a JSON object."""
         return {**asdict(self), "messages_per_query": self.messages_per_query, "open_fraction": self.open_fraction}
 
 
 @dataclass(frozen=True)
 class ParetoFront:
-    """A sweep.
+    """The results of a sweep.
 
     Args:
-        points: from the lowest price to the highest.
-        interrupted: whether Ctrl-C left prices out.
+        points: The points by ascending cost.
+        interrupted: Whether Ctrl-C ended the sweep early.
     """
 
     points: tuple[ParetoPoint, ...]
@@ -92,36 +96,36 @@ class ParetoFront:
 
 
 def pareto_optimal(points: Sequence[ParetoPoint]) -> list[bool]:
-    """For each point, whether no other has both no more loss and no more messages, and less of one."""
+    """Return for each point whether no other point dominates it in loss and messages per query."""
 
-    def beats(one: ParetoPoint, other: ParetoPoint) -> bool:
-        no_worse = one.loss <= other.loss and one.messages_per_query <= other.messages_per_query
-        return no_worse and (one.loss, one.messages_per_query) != (other.loss, other.messages_per_query)
+    def dominates(one: ParetoPoint, other: ParetoPoint) -> bool:
+        not_worse = one.loss <= other.loss and one.messages_per_query <= other.messages_per_query
+        return not_worse and (one.loss, one.messages_per_query) != (other.loss, other.messages_per_query)
 
-    return [not any(beats(one, other) for one in points) for other in points]
+    return [not any(dominates(one, other) for one in points) for other in points]
 
 
 def make_systems(backend: str, costs: Sequence[Any], settings: Mapping[str, Any]) -> list[GatedBackend]:
-    """A backend at each price, ascending; with gates that are `none`, which no price closes, at the lowest alone.
+    """Create a backend for each cost, ascending; only for the lowest if `gates="none"`, which ignores the cost.
 
     Args:
-        costs: numbers, or texts of numbers.
+        costs: Numbers, or their texts.
 
     Raises:
-        UsageError: where there are no prices, or one that is no number from 0, or one among the settings; for a backend without
-            gates; and as `make` says.
+        UsageError: `costs` is empty, the cost is also among the settings, or the backend has no gates (E319); a cost is not a
+            nonnegative number (E305); a setting is invalid, see `make_backend`.
     """
     if not issubclass(backend_class(backend), GatedBackend):
-        message = f"backend '{backend}' has no gates, and its messages have no price"
+        message = f"backend '{backend}' has no gates, so that its messages have no cost"
         raise UsageError(Diagnostic("E319", message, hint="use --backend gated"))
     if not costs:
-        raise UsageError(Diagnostic("E319", "there are no prices to sweep", hint="give some, such as 0,1e-5,1e-4"))
+        raise UsageError(Diagnostic("E319", "no message costs to sweep", hint="give some, such as 0,1e-5,1e-4"))
     if "message_cost" in settings:
-        message = "the price of messages is swept, and stands among the settings as well"
-        raise UsageError(Diagnostic("E319", message, hint="leave it out of the settings"))
-    made = [make_backend(backend, **settings, message_cost=price) for price in costs]
-    by_price = {one.message_cost: one for one in made if isinstance(one, GatedBackend)}
-    ascending = [by_price[price] for price in sorted(by_price)]
+        message = "the message cost is swept, but is also among the settings"
+        raise UsageError(Diagnostic("E319", message, hint="remove it from the settings"))
+    systems = [make_backend(backend, **settings, message_cost=cost) for cost in costs]
+    by_cost = {one.message_cost: one for one in systems if isinstance(one, GatedBackend)}
+    ascending = [by_cost[cost] for cost in sorted(by_cost)]
     return ascending[:1] if ascending[0].gates == "none" else ascending
 
 
@@ -134,34 +138,35 @@ def pareto(
     progress: ProgressCallback = lambda what: Monitor(),
     **settings: Any,
 ) -> ParetoFront:
-    """Learn at each price, in each fold from where the previous price ended, and score. Ctrl-C ends it with what there is.
+    """Train at each message cost, warm-started from the previous one, and score each fold; Ctrl-C returns the finished points.
 
     Args:
-        folds: The labels that are held out, see `make_folds`.
-        settings: Of the backend; with `gates="static"` or `gates="none"` it is a sweep to compare with.
+        folds: The folds to hold out, see `make_folds`.
+        progress: Called with a description of each training; returns its monitor.
+        settings: The settings of the backend; sweeps with `gates="static"` or `gates="none"` are baselines.
 
     Raises:
-        UsageError: See `systems`; a fold has no label (E319).
-        DataError: A fold leaves no label to learn from.
+        UsageError: See `make_systems`; or a fold has no labels (E319).
+        DataError: A fold leaves no training labels.
     """
     if not all(fold.n_test for fold in folds):
-        message = "nothing of what is held out has a label to judge by"
-        raise UsageError(Diagnostic("E319", message, hint="hold out some of what is labelled"))
-    made = make_systems(backend, costs, settings)
+        message = "none of the held-out variables has a label"
+        raise UsageError(Diagnostic("E319", message, hint="hold out labelled variables"))
+    systems = make_systems(backend, costs, settings)
     problem = training_problem(grounding)
     points: list[ParetoPoint] = []
     starts: list[Mapping[str, np.ndarray] | None] = [None] * len(folds)
     try:
-        for system in made:
-            parts = []
+        for system in systems:
+            points_of_folds = []
             for number, fold in enumerate(folds):
-                of = f", fold {number + 1} of {len(folds)}" if len(folds) > 1 else ""
-                monitor = progress(f"gates {system.gates}, price {system.message_cost:g}{of}")
+                suffix = f", fold {number + 1} of {len(folds)}" if len(folds) > 1 else ""
+                monitor = progress(f"gates {system.gates}, message cost {system.message_cost:g}{suffix}")
                 started = time.process_time()
                 learned = system.fit(fold.learning_problem(problem), monitor, starts[number])
-                parts.append(_evaluate_fold(system, problem, fold, learned, time.process_time() - started))
+                points_of_folds.append(_evaluate_fold(system, problem, fold, learned, time.process_time() - started))
                 starts[number] = learned.vectors
-            points.append(_pool_folds(parts))
+            points.append(_pool_folds(points_of_folds))
     except KeyboardInterrupt:
         return ParetoFront(tuple(points), interrupted=True)
     return ParetoFront(tuple(points))
@@ -171,37 +176,37 @@ def _evaluate_fold(
     system: GatedBackend, problem: Problem, fold: Fold, learned: FitResult, seconds: float
 ) -> ParetoPoint:
     """Return the figures of one fold."""
-    querying = fold.query_problem(problem)
-    risk = system.joint_likelihood(querying, learned.vectors).risk(querying)
-    at = np.concatenate((learned.vectors["weights"], learned.vectors["gates"]))
-    took = []
+    query = fold.query_problem(problem)
+    risk = system.joint_likelihood(query, learned.vectors).risk(query)
+    parameters = np.concatenate((learned.vectors["weights"], learned.vectors["gates"]))
+    seconds_taken = []
     for _ in range(TIMING_REPEATS):
-        anew = replace(risk)  # without the cached results of the repetition before
+        fresh_risk = replace(risk)  # without the cached results of the previous repetition
         started = time.process_time()
-        found = anew.infer_with_hard_gates(at, system.gate_threshold)
-        took.append(time.process_time() - started)
-    score = FoldPrediction.from_inferred(fold, system.infer(querying, learned.vectors), problem.states).score()
-    assert querying.queries is not None, "queries of a fold are marked"
+        inferred = fresh_risk.infer_with_hard_gates(parameters, system.gate_threshold)
+        seconds_taken.append(time.process_time() - started)
+    score = FoldPrediction.from_inferred(fold, system.infer(query, learned.vectors), problem.states).score()
+    assert query.queries is not None, "a fold marks its queries"
     return ParetoPoint(
         gates=system.gates,
         cost=system.message_cost,
-        loss=risk.evaluate(found)[0],
+        loss=risk.evaluate(inferred)[0],
         accuracy=score.accuracy,
         log_likelihood=score.log_likelihood,
         n=score.n,
-        n_queries=int((querying.queries & (querying.roles == Role.FREE)).sum()),
-        messages=found.n_messages,
-        factors=len(found.open_factors),
-        open_factors=int(found.open_factors.sum()),
+        n_queries=int((query.queries & (query.roles == Role.FREE)).sum()),
+        messages=inferred.n_messages,
+        factors=len(inferred.open_factors),
+        open_factors=int(inferred.open_factors.sum()),
         iterations=sum(state.iteration for _, state in learned.stages),
         seconds_learn=seconds,
-        seconds_infer=min(took),
+        seconds_infer=min(seconds_taken),
     )
 
 
-def _pool_folds(parts: Sequence[ParetoPoint]) -> ParetoPoint:
-    """Return the means over labels and the sums of all folds."""
-    n = np.array([part.n for part in parts])
-    figures: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in SUM_FIGURES}
-    figures |= {name: float(n @ [getattr(part, name) for part in parts] / n.sum()) for name in MEAN_FIGURES}
-    return replace(parts[0], **figures)
+def _pool_folds(points_of_folds: Sequence[ParetoPoint]) -> ParetoPoint:
+    """Pool the figures of all folds: means over labels and sums."""
+    n = np.array([part.n for part in points_of_folds])
+    figures: dict[str, Any] = {name: sum(getattr(part, name) for part in points_of_folds) for name in SUM_FIGURES}
+    figures |= {name: float(n @ [getattr(part, name) for part in points_of_folds] / n.sum()) for name in MEAN_FIGURES}
+    return replace(points_of_folds[0], **figures)

@@ -1,4 +1,4 @@
-"""Ways to divide variables into folds of like size: at random, by groups, along links, by time."""
+"""Partitions of variables into folds of similar size: stratified, by groups, along edges, by time."""
 
 from __future__ import annotations
 
@@ -9,92 +9,94 @@ from relcrf.graph.adjacency import list_neighbours
 from relcrf.kernels.distinct import distinct
 
 NO_FOLD = -1
-"""The fold of a variable that is never held out."""
+"""Fold index of a variable that is never held out."""
 
 
 def stratified_folds(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Folds at random in which every stratum has its share, shape (n,).
+    """Assign variables to random folds of equal size, stratified, shape (n,).
 
     Args:
-        stratum: of each variable; below 0 for those that are in no fold.
+        stratum: The stratum of each variable; negative for variables that are in no fold.
     """
     fold = np.full(len(stratum), NO_FOLD)
     shuffled = rng.permutation(np.flatnonzero(stratum >= 0))
-    # Strata after each other are dealt out in one round, so that small ones do not all begin with the first fold.
-    dealt = shuffled[np.argsort(stratum[shuffled], kind="stable")]
-    fold[dealt] = rng.permutation(folds)[np.arange(len(dealt)) % folds]
+    # Folds are assigned round-robin across strata, so that small strata do not all start with the first fold.
+    ordered = shuffled[np.argsort(stratum[shuffled], kind="stable")]
+    fold[ordered] = rng.permutation(folds)[np.arange(len(ordered)) % folds]
     return fold
 
 
 def stratified_sample(stratum: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
-    """A share of every stratum, at random: which variables, shape (n,), bool. For the argument see `stratified`."""
+    """Return a mask of a random fraction of every stratum, shape (n,). For `stratum` see `stratified_folds`."""
     shuffled = rng.permutation(np.flatnonzero(stratum >= 0))
-    of = stratum[shuffled]
-    order = np.argsort(of, kind="stable")
-    sizes = np.bincount(of)
-    rank = np.arange(len(of)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    strata = stratum[shuffled]
+    order = np.argsort(strata, kind="stable")
+    sizes = np.bincount(strata)
+    rank = np.arange(len(strata)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     chosen = np.zeros(len(stratum), dtype=bool)
     chosen[shuffled[order][rank < np.repeat(np.round(fraction * sizes), sizes)]] = True
     return chosen
 
 
 def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Whole groups in folds, shape (n,): the largest first, each to the fold that has the fewest labels.
+    """Assign whole groups to folds, shape (n,): the largest group first, each to the fold with the fewest labels.
 
     Args:
-        group: of each variable, a number from 0; below 0 for those that are in no fold.
-        labelled: shape (n,), bool.
+        group: The group of each variable, from 0; negative for variables that are in no fold.
+        labelled: Mask of labelled variables, shape (n,).
     """
-    among = group >= 0
-    labels = np.bincount(group[among & labelled], minlength=int(group.max(initial=-1)) + 1)
+    in_fold = group >= 0
+    labels = np.bincount(group[in_fold & labelled], minlength=int(group.max(initial=-1)) + 1)
     shuffled = rng.permutation(len(labels))
-    of_group, load = np.zeros(len(labels), dtype=np.int64), np.zeros(folds)
+    fold_of_group, load = np.zeros(len(labels), dtype=np.int64), np.zeros(folds)
     for chosen in shuffled[np.argsort(-labels[shuffled], kind="stable")]:
-        of_group[chosen] = load.argmin()
-        load[of_group[chosen]] += labels[chosen]
-    return np.where(among, of_group[group], NO_FOLD)
+        fold_of_group[chosen] = load.argmin()
+        load[fold_of_group[chosen]] += labels[chosen]
+    return np.where(in_fold, fold_of_group[group], NO_FOLD)
 
 
 def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Folds that grow along links from a random variable each, shape (n,), so that few links cross their borders.
+    """Grow each fold along edges from a random variable, shape (n,), so that few edges join different folds.
 
-    A fold takes the neighbours of what it has, ring by ring, until it has its share of the labels; where a component is used up
-    it begins anew in another. Variables without a label are passed through.
+    A fold adds its neighbours in breadth-first order until it has its quota of labels; when a component is exhausted
+    it continues from another random variable. Unlabelled variables are traversed, but belong to no fold.
     """
     fold = np.full(len(labelled), NO_FOLD)
-    waiting = rng.permutation(np.flatnonzero(labelled))
-    seeds = iter(waiting.tolist())
-    left = len(waiting)
+    shuffled = rng.permutation(np.flatnonzero(labelled))
+    seeds = iter(shuffled.tolist())
+    n_left = len(shuffled)
     for number in range(folds):
-        quota = round(left / (folds - number))
-        left -= quota
-        ring = np.empty(0, dtype=np.int64)
-        passed = np.zeros(len(labelled), dtype=bool)
+        quota = round(n_left / (folds - number))
+        n_left -= quota
+        frontier = np.empty(0, dtype=np.int64)
+        visited = np.zeros(len(labelled), dtype=bool)
         while quota:
-            if not len(ring):
-                ring = np.array([next(seed for seed in seeds if fold[seed] == NO_FOLD)])
-            ring = rng.permutation(ring)
-            wanted = ring[labelled[ring]][:quota]
-            fold[wanted] = number
-            passed[ring] = True
-            quota -= len(wanted)
-            around = distinct(list_neighbours(adjacency, ring))
-            ring = around[(fold[around] == NO_FOLD) & ~passed[around]]
+            if not len(frontier):
+                frontier = np.array([next(seed for seed in seeds if fold[seed] == NO_FOLD)])
+            frontier = rng.permutation(frontier)
+            added = frontier[labelled[frontier]][:quota]
+            fold[added] = number
+            visited[frontier] = True
+            quota -= len(added)
+            neighbours = distinct(list_neighbours(adjacency, frontier))
+            frontier = neighbours[(fold[neighbours] == NO_FOLD) & ~visited[neighbours]]
     return fold
 
 
 def time_periods(time: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
-    """Periods of like numbers of labels, shape (n_variables,), from 0 for the earliest; equal times are in one.
+    """Divide the time axis into periods with similar numbers of labels, shape (n_variables,), 0 is the earliest.
+
+    Equal times are in the same period.
 
     Args:
-        time: of each variable, shape (n_variables,): numbers, or dates; NaN or NaT of those that are in no period.
+        time: The time of each variable, shape (n_variables,), as numbers or dates; NaN or NaT for variables in no period.
     """
-    known = time == time
-    times, counts = np.unique(time[known & labelled], return_counts=True)
+    has_time = time == time
+    times, counts = np.unique(time[has_time & labelled], return_counts=True)
     before = np.cumsum(counts) - counts
-    # A time goes to the period in which the middle of its labels lies.
+    # A time belongs to the period that contains the median of its labels.
     _, number = np.unique(((before + counts / 2) * n // max(counts.sum(), 1)).astype(np.int64), return_inverse=True)
-    place = np.searchsorted(times, time[known], side="right") - 1
+    index = np.searchsorted(times, time[has_time], side="right") - 1
     out = np.full(len(time), NO_FOLD)
-    out[known] = number[np.maximum(place, 0)]
+    out[has_time] = number[np.maximum(index, 0)]
     return out

@@ -1,4 +1,4 @@
-"""Files of predictions: a folder for each fold, with a table for each predicted attribute."""
+"""Prediction files: a folder for each fold, with a table for each predicted attribute."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.render import render
 
-METADATA_FILE = "round.json"
+METADATA_FILE = "fold.json"
 
 FORMAT_VERSION = 1
 
@@ -31,14 +31,14 @@ SUM_TOLERANCE = 1e-6
 """Maximum deviation from 1 of the sum of a variable's probabilities, which are read from text."""
 
 _FIRST = ("variable", "truth", "predicted")
-"""Columns before those of the probabilities; the keys come last."""
+"""Columns before the probabilities; the keys come last."""
 
 
 @dataclass(frozen=True, eq=False)
 class PredictionFolder:
-    """One system's predictions: `FOLDER/round-01/Page.category.csv`, and `round.json` with the rest.
+    """The prediction files of one system: `FOLDER/fold-01/Page.category.csv`, and `fold.json` with metadata.
 
-    A fold is written under another name first, so that a folder with the right name is complete.
+    A fold is written to a temporary folder and then renamed, so that a folder with the final name is complete.
 
     Args:
         identity: The fingerprint of the model, the system and the data.
@@ -52,12 +52,12 @@ class PredictionFolder:
     def from_problem(
         cls, folder: Path, grounding: Grounding, problem: Problem, system: AbstractBackend
     ) -> PredictionFolder:
-        """Return the folder of a system that learns from a problem."""
+        """Return the folder of a system that is trained on a problem."""
         text = render(grounding.spec.flatten())
         return cls(folder, grounding, fingerprint(text, system.name, asdict(system), problem, grounding))
 
     def _path(self, number: int) -> Path:
-        return self.folder / f"round-{number + 1:02d}"
+        return self.folder / f"fold-{number + 1:02d}"
 
     def _fold_identity(self, fold: Fold) -> str:
         digest = hashlib.sha256(json.dumps([self.identity, fold.name]).encode())
@@ -66,7 +66,7 @@ class PredictionFolder:
         return digest.hexdigest()
 
     def _test_blocks(self, fold: Fold) -> list[tuple[VariableBlock, np.ndarray]]:
-        """Return the blocks that have test labels, and which variables these are."""
+        """Return the blocks with test labels, each with its test variables."""
         test = np.flatnonzero(fold.test)
         parts = [(b, test[b.index_slice(test)]) for b in predicted_blocks(self.grounding)]
         return [(block, variables) for block, variables in parts if len(variables)]
@@ -79,7 +79,7 @@ class PredictionFolder:
         partial.mkdir(parents=True)
         for block, variables in tested:
             self._frame(block, variables, predicted).write(partial / f"{block.name}.csv")
-        facts = {
+        metadata = {
             "format": FORMAT_VERSION,
             "identity": self._fold_identity(fold),
             "tables": file_hashes(partial, [f"{block.name}.csv" for block, _ in tested]),
@@ -87,32 +87,32 @@ class PredictionFolder:
             "seconds_infer": predicted.seconds_infer,
             "converged": predicted.converged,
         }
-        (partial / METADATA_FILE).write_text(json.dumps(facts), encoding="utf-8")
+        (partial / METADATA_FILE).write_text(json.dumps(metadata), encoding="utf-8")
         os.replace(partial, path)
 
     def load(self, number: int, fold: Fold) -> FoldPrediction | None:
-        """Read the predictions of a fold; None where there are none yet.
+        """Read the predictions of a fold; return None if the fold does not exist yet.
 
         Raises:
-            UsageError: They are of another model, split, settings or data, or damaged (E353).
+            UsageError: The files belong to another model, split, settings or data, or are damaged (E353).
         """
         path = self._path(number)
         if not path.exists():
             return None
         try:
-            facts = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
+            metadata = json.loads((path / METADATA_FILE).read_text(encoding="utf-8"))
             tested = self._test_blocks(fold)
-            learn, infer = float(facts["seconds_learn"]), float(facts["seconds_infer"])
-            _require(facts["format"] == FORMAT_VERSION, "format")
-            _require(facts["identity"] == self._fold_identity(fold), "identity")
-            _require(facts["tables"] == file_hashes(path, [f"{block.name}.csv" for block, _ in tested]), "content")
+            learn, infer = float(metadata["seconds_learn"]), float(metadata["seconds_infer"])
+            _require(metadata["format"] == FORMAT_VERSION, "format")
+            _require(metadata["identity"] == self._fold_identity(fold), "identity")
+            _require(metadata["tables"] == file_hashes(path, [f"{block.name}.csv" for block, _ in tested]), "content")
             _require(0.0 <= learn < np.inf and 0.0 <= infer < np.inf, "seconds")
             tables = [_read_probabilities(path / f"{block.name}.csv", block, variables) for block, variables in tested]
-            found = FoldPrediction.from_tables(fold, self.grounding, tables)
-            return replace(found, seconds_learn=learn, seconds_infer=infer, converged=bool(facts["converged"]))
+            predicted = FoldPrediction.from_tables(fold, self.grounding, tables)
+            return replace(predicted, seconds_learn=learn, seconds_infer=infer, converged=bool(metadata["converged"]))
         except (*READ_ERRORS, csv.Error):
-            message = f"'{path}' has no predictions of this model, split, settings and data"
-            hint = "name another --out, or remove that folder"
+            message = f"'{path}' contains predictions of another model, split, settings or data"
+            hint = "choose another --out, or remove this folder"
             raise UsageError(Diagnostic("E353", message, hint=hint)) from None
 
     def _frame(self, block: VariableBlock, variables: np.ndarray, predicted: FoldPrediction) -> Frame:
@@ -131,7 +131,7 @@ def _read_probabilities(path: Path, block: VariableBlock, variables: np.ndarray)
     """Read the probabilities of a table, shape (n, n_values).
 
     Raises:
-        ValueError: It is of other variables, or has no probabilities.
+        ValueError: The table has other variables, or invalid probabilities.
     """
     before, k = len(_FIRST), len(block.values)
     with path.open(encoding="utf-8", newline="") as file:
@@ -143,6 +143,6 @@ def _read_probabilities(path: Path, block: VariableBlock, variables: np.ndarray)
     return table
 
 
-def _require(expected: bool, what: str) -> None:
-    if not expected:
-        raise ValueError(f"other {what}")
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ValueError(f"unexpected {what}")

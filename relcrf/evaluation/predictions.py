@@ -1,4 +1,4 @@
-"""Predictions of held-out labels by several systems on the same folds, and the table of measures that follows from them."""
+"""Predictions of held-out labels by several systems on the same folds, and the table of their measures."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ MAJORITY = "majority"
 """The baseline that predicts the frequencies of the training labels."""
 
 LOCAL = "local"
-"""The backend without relations, with which others are compared."""
+"""The backend without relations, the reference of comparisons."""
 
 COMPARED_MEASURES = ("accuracy", "log_loss", "brier")
-"""Measures by which systems are compared: means over labels, whose differences are those of each label."""
+"""Measures by which systems are compared: means over labels, which have paired differences per label."""
 
 
 @dataclass(frozen=True, eq=False)
 class FoldPrediction:
-    """Probabilities that one system gives to the test labels of one fold.
+    """The state probabilities of the test labels of one fold, predicted by one system.
 
     Args:
         fold: The name of the fold.
         variables: The test variables, ascending, shape (n,).
-        state_start: Where the states of each begin in `probabilities`, shape (n + 1,).
+        state_start: The offset of each variable's states in `probabilities`, shape (n + 1,).
         probabilities: Marginals, flat.
-        truth: The labels, shape (n,).
-        seconds_learn, seconds_infer: CPU seconds of all threads: the wall clock of a shared machine means little.
-        converged: Whether learning and inference did.
+        truth: Labels, shape (n,).
+        seconds_learn, seconds_infer: CPU seconds of all threads; wall-clock time is unreliable on a shared machine.
+        converged: Whether learning and inference converged.
     """
 
     fold: str
@@ -61,51 +61,57 @@ class FoldPrediction:
         *,
         converged: bool = True,
     ) -> FoldPrediction:
-        """Return the marginals of the test variables that an inference computed.
+        """Return the marginals of the test variables from an inference result.
 
         Args:
-            states: The labels, shape (n_variables,).
-            seconds: Of learning and of inference.
-            converged: Whether learning did.
+            states: Labels, shape (n_variables,).
+            seconds: The CPU seconds of learning and of inference.
+            converged: Whether learning converged.
         """
-        found = inferred.select_variables(fold.test[inferred.variables])
-        good = converged and found.verdict.is_good
+        selected = inferred.select_variables(fold.test[inferred.variables])
+        has_converged = converged and selected.verdict.is_good
         return cls(
-            fold.name, found.variables, found.state_start, found.marginals, states[found.variables], *seconds, good
+            fold.name,
+            selected.variables,
+            selected.state_start,
+            selected.marginals,
+            states[selected.variables],
+            *seconds,
+            has_converged,
         )
 
     @classmethod
     def from_tables(cls, fold: Fold, grounding: Grounding, tables: Sequence[np.ndarray]) -> FoldPrediction:
-        """Return the predictions of a fold from its probabilities, a table for each block, shape (n, n_values)."""
+        """Build the predictions of a fold from a table of probabilities per block, shape (n, n_values)."""
         test = np.flatnonzero(fold.test)
         start = offsets(grounding.graph.cardinality[test])
         return cls(fold.name, test, start, np.concatenate([t.ravel() for t in tables]), grounding.states[test])
 
     def block_labels(self, block: VariableBlock) -> ScoredLabels:
         """Return the predictions of one attribute or relation."""
-        own = block.index_slice(self.variables)
-        table = self.probabilities[self.state_start[own.start] : self.state_start[own.stop]]
-        return ScoredLabels(table.reshape(-1, len(block.values)), self.truth[own])
+        items = block.index_slice(self.variables)
+        table = self.probabilities[self.state_start[items.start] : self.state_start[items.stop]]
+        return ScoredLabels(table.reshape(-1, len(block.values)), self.truth[items])
 
     def score(self) -> Score:
         """Return accuracy and log-likelihood over all attributes together."""
-        sizes, right = np.diff(self.state_start), np.empty(len(self.truth))
+        sizes, correct = np.diff(self.state_start), np.empty(len(self.truth))
         for k in np.unique(sizes):
-            alike = np.flatnonzero(sizes == k)
-            table = self.probabilities[self.state_start[alike, None] + np.arange(k)]
-            right[alike] = table.argmax(axis=1) == self.truth[alike]
-        of_truth = np.maximum(self.probabilities[self.state_start[:-1] + self.truth], MIN_PROBABILITY)
-        return Score(float(right.mean()), float(np.log(of_truth).mean()), len(self.truth))
+            same_size = np.flatnonzero(sizes == k)
+            table = self.probabilities[self.state_start[same_size, None] + np.arange(k)]
+            correct[same_size] = table.argmax(axis=1) == self.truth[same_size]
+        label_probabilities = np.maximum(self.probabilities[self.state_start[:-1] + self.truth], MIN_PROBABILITY)
+        return Score(float(correct.mean()), float(np.log(label_probabilities).mean()), len(self.truth))
 
 
 @dataclass(frozen=True)
 class MeasureEstimate:
-    """One measure of one system.
+    """One measure of one system, with its uncertainty.
 
     Args:
-        value: Over all test labels; of `RANKING_MEASURES` the mean of the folds, weighted by their sizes.
+        value: The measure over all test labels; for `RANKING_MEASURES` the mean over the folds, weighted by their sizes.
         low, high: The 95 % bootstrap interval over components, or labels.
-        spread: The standard deviation over folds; nan of one.
+        spread: The standard deviation over folds; nan for a single fold.
     """
 
     value: float
@@ -116,11 +122,11 @@ class MeasureEstimate:
 
 @dataclass(frozen=True)
 class MeasureDifference:
-    """One measure of one system less that of another, label by label.
+    """The paired difference of one measure between two systems.
 
     Args:
         low, high: The 95 % bootstrap interval over components, or labels.
-        fold_interval: The interval of the mean of the folds.
+        fold_interval: The 95 % interval from the means of the folds.
     """
 
     value: float
@@ -131,7 +137,7 @@ class MeasureDifference:
 
 @dataclass(frozen=True)
 class FoldScore:
-    """The scores of one system on one fold, by predicted attribute; CPU seconds."""
+    """The scores of one system on one fold by predicted attribute, and its CPU seconds."""
 
     fold: str
     backend: str
@@ -142,13 +148,13 @@ class FoldScore:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """The predictions of several systems for the same folds.
+    """The predictions of several systems on the same folds.
 
     Args:
-        blocks: The attributes and relations that are predicted.
-        component: The component of each variable of the ground graph, shape (n_variables,).
-        n_train: For each fold the number of training labels of each block, shape (n_folds, n_blocks).
-        by_system: By the system's name, its predictions of each fold.
+        blocks: The predicted attributes and relations.
+        component: The connected component of each variable of the ground graph, shape (n_variables,).
+        n_train: The number of training labels of each fold and block, shape (n_folds, n_blocks).
+        by_system: The predictions of each fold by the name of the system.
     """
 
     blocks: tuple[VariableBlock, ...]
@@ -160,7 +166,7 @@ class Predictions:
     def from_folds(
         cls, grounding: Grounding, folds: Sequence[Fold], by_system: Mapping[str, Sequence[FoldPrediction]]
     ) -> Predictions:
-        """Return the predictions of folds of a ground graph."""
+        """Collect the predictions of folds of a ground graph."""
         blocks, labelled = predicted_blocks(grounding), labelled_in_grounding(grounding)
         counts = [[int(fold.train_mask(labelled)[b.start : b.start + b.count].sum()) for b in blocks] for fold in folds]
         return cls(blocks, grounding.component, np.array(counts), by_system)
@@ -172,7 +178,7 @@ class Predictions:
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
-        """The names of the attributes and relations that have test labels."""
+        """The names of the attributes and relations with test labels."""
         return tuple(block.name for block in self.blocks if len(self._variables(block)))
 
     def _block(self, attribute: str) -> VariableBlock:
@@ -194,7 +200,7 @@ class Predictions:
         return ScoredLabels(np.concatenate([p.probabilities for p in parts]), np.concatenate([p.truth for p in parts]))
 
     def clusters(self, attribute: str) -> Clusters:
-        """Return what bootstrap intervals resample."""
+        """Return the clusters that the bootstrap resamples."""
         return Clusters.from_variables(self._variables(self._block(attribute)), self.component)
 
     def score(self, system: str, attribute: str) -> Score:
@@ -228,45 +234,45 @@ class Predictions:
         resampled = [
             _pooled_measures(whole, parts, weights) for weights in self.clusters(attribute).bootstrap_weights()
         ]
-        of_folds = [part.measures() for part in parts]
+        fold_values = [part.measures() for part in parts]
         out = {}
         for name in MEASURES:
-            again = [one[name] for one in resampled]
+            resampled_values = [one[name] for one in resampled]
             interval = (
-                bias_corrected_interval(again, values[name])
+                bias_corrected_interval(resampled_values, values[name])
                 if name == "calibration_error"
-                else percentile_interval(again)
+                else percentile_interval(resampled_values)
             )
-            out[name] = MeasureEstimate(values[name], *interval, _spread([one[name] for one in of_folds]))
+            out[name] = MeasureEstimate(values[name], *interval, _spread([one[name] for one in fold_values]))
         return out
 
     def differences(self, system: str, other: str, attribute: str) -> dict[str, MeasureDifference]:
-        """Return each of `COMPARED_MEASURES` of a system less that of another."""
-        mine, theirs = (self.pooled(name, attribute).item_measures for name in (system, other))
+        """Return the difference of each of `COMPARED_MEASURES` between a system and another."""
+        values, other_values = (self.pooled(name, attribute).item_measures for name in (system, other))
         folds = [
             (one.item_measures, two.item_measures)
             for one, two in zip(
                 self.scored_by_fold(system, attribute), self.scored_by_fold(other, attribute), strict=True
             )
         ]
-        held = np.mean([len(one.truth) for one in self.scored_by_fold(system, attribute)])
-        learned = float(self.n_train[:, self.blocks.index(self._block(attribute))].mean())
+        n_test = np.mean([len(one.truth) for one in self.scored_by_fold(system, attribute)])
+        n_train = float(self.n_train[:, self.blocks.index(self._block(attribute))].mean())
         out = {}
         for name in COMPARED_MEASURES:
-            gaps = mine[name] - theirs[name]
+            gaps = values[name] - other_values[name]
             resampled = [float(w @ gaps / w.sum()) for w in self.clusters(attribute).bootstrap_weights()]
-            of_folds = [float((one[name] - two[name]).mean()) for one, two in folds]
-            interval = fold_interval(of_folds, float(held / max(learned, 1.0)))
+            fold_values = [float((one[name] - two[name]).mean()) for one, two in folds]
+            interval = fold_interval(fold_values, float(n_test / max(n_train, 1.0)))
             out[name] = MeasureDifference(float(gaps.mean()), *percentile_interval(resampled), interval)
         return out
 
     def best_system(self, attribute: str) -> str:
-        """Return the system of the least log-loss; `MAJORITY` only where there is no other."""
+        """Return the system with the lowest log-loss, not counting `MAJORITY` unless it is alone."""
         losses = {name: -self.score(name, attribute).log_likelihood for name in self.systems if name != MAJORITY}
         return min(losses, key=losses.__getitem__, default=MAJORITY)
 
     def seconds(self, system: str) -> tuple[float, float]:
-        """Return the CPU seconds of learning and of inference, of all folds together."""
+        """Return the CPU seconds of learning and of inference, summed over the folds."""
         folds = self.by_system[system]
         return sum(one.seconds_learn for one in folds), sum(one.seconds_infer for one in folds)
 
@@ -286,7 +292,7 @@ class Predictions:
         return Frame.from_rows({"attribute": object, "system": object, "measure": object, **figures}, rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return for JSON the measures of each attribute, of every system, and the gains over `LOCAL` and the best system."""
+        """Return measures per attribute and system, and the gains over `LOCAL` and the best system, as a JSON object."""
         return {attribute: self._attribute_as_dict(attribute) for attribute in self.attributes}
 
     def _attribute_as_dict(self, attribute: str) -> dict[str, Any]:
@@ -297,14 +303,14 @@ class Predictions:
             for system in self.systems
             for other in {best, LOCAL} & {*self.systems}
         }
-        compared = [s for s in self.systems if LOCAL in self.systems and s not in (MAJORITY, LOCAL)]
+        relational_systems = [s for s in self.systems if LOCAL in self.systems and s not in (MAJORITY, LOCAL)]
         return {
             **asdict(self.score(last, attribute)),
             "resampled": self.clusters(attribute).unit,
             "best": best,
             "systems": measures,
             "backends": {s: {**measures[s], "against_best": gains[s, best]} for s in self.systems},
-            "relational_gain": {s: gains[s, LOCAL] for s in compared},
+            "relational_gain": {s: gains[s, LOCAL] for s in relational_systems},
         }
 
 
@@ -313,21 +319,21 @@ def _measures_as_dict(measures: Mapping[str, MeasureEstimate] | Mapping[str, Mea
 
 
 def predicted_blocks(grounding: Grounding) -> tuple[VariableBlock, ...]:
-    """Return the blocks whose labels can be held out: all but latent ones."""
+    """Return the blocks whose labels can be held out: all except latent ones."""
     return tuple(block for block in grounding.blocks if not block.is_latent)
 
 
 def _pooled_measures(whole: ScoredLabels, parts: Sequence[ScoredLabels], weights: np.ndarray) -> dict[str, float]:
-    """Return the measures of all folds, whose items have weights."""
-    found = whole.measures(weights, [name for name in MEASURES if name not in RANKING_MEASURES])
+    """Return the measures over all folds with weighted items."""
+    measures = whole.measures(weights, [name for name in MEASURES if name not in RANKING_MEASURES])
     ends = np.cumsum([len(part.truth) for part in parts])
     of_parts = np.split(weights, ends[:-1])
     ranked = [part.measures(own, RANKING_MEASURES) for part, own in zip(parts, of_parts, strict=True)]
     for name in RANKING_MEASURES:
         known = [(own.sum(), one[name]) for own, one in zip(of_parts, ranked, strict=True) if one[name] == one[name]]
         total = sum(size for size, _ in known)
-        found[name] = float(sum(size * value for size, value in known) / total) if total else float("nan")
-    return {name: found[name] for name in MEASURES}
+        measures[name] = float(sum(size * value for size, value in known) / total) if total else float("nan")
+    return {name: measures[name] for name in MEASURES}
 
 
 def _spread(values: Sequence[float]) -> float:

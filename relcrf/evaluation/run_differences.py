@@ -1,4 +1,4 @@
-"""How two trained models differ: in settings, model, data, figures, weights and structure."""
+"""Differences between two trained models: settings, model, data, metrics, weights and structure."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from relcrf.data.frame import Frame
 from relcrf.language.render import model_text
 
 Pair = tuple[Any, Any]
-"""What the one has and what the other; None where it has nothing."""
+"""The value of the first and of the second model; None if a model lacks it."""
 
 _NAME: dict[str, type] = dict.fromkeys(NAME_COLUMNS, object)
 
 
 @dataclass(frozen=True)
 class RunDifferences:
-    """
+    """The differences between two trained models.
+
     Args:
-        settings, summary, bindings, vocabulary_sizes: what differs, by name: the backend and its settings; figures of the training; how
-            often each template held; how many values each open domain has.
-        model: lines of a unified diff of the texts; empty where they are equal.
-        weights: A row per weight of both, those that differ most first: its name, `first` and `second`.
-        unique_weights: For each model a row per weight that it alone has, the largest first: its name and the `weight`.
-        correlation: of the weights of both; nan where there are fewer than two.
-        candidate_jaccard: Jaccard index of the chosen candidates: shared ones as a share of all; None where there are none.
+        settings, summary, bindings, vocabulary_sizes: Values that differ, by name: the backend and its settings; the training
+            summary; the number of bindings of each template; the number of values of each open domain.
+        model: The lines of a unified diff of the model texts; empty if they are equal.
+        weights: One row per weight that both models have, by descending difference: its name, `first` and `second`.
+        unique_weights: For each model one row per weight that the other lacks, by descending magnitude: its name and
+            `weight`.
+        correlation: The correlation of the common weights; nan for fewer than two, or constant ones.
+        candidate_jaccard: The Jaccard index of the two sets of chosen candidates; None if both are empty.
     """
 
     settings: Mapping[str, Pair]
@@ -47,9 +49,11 @@ class RunDifferences:
 def compare_runs(
     first: LearnedModel, second: LearnedModel, names: tuple[str, str] = ("first", "second")
 ) -> RunDifferences:
-    """Compare two models. `names` are the heads of the unified diff."""
-    one, other = ({row[:4]: row[4] for row in weight_table(learned).rows()} for learned in (first, second))
-    both = [(*name, one[name], other[name]) for name in one.keys() & other.keys()]
+    """Compare two models; `names` are the headers of the unified diff."""
+    first_weights, second_weights = (
+        {row[:4]: row[4] for row in weight_table(learned).rows()} for learned in (first, second)
+    )
+    both = [(*name, first_weights[name], second_weights[name]) for name in first_weights.keys() & second_weights.keys()]
     both.sort(key=lambda row: (-abs(row[4] - row[5]), row))
     weights = Frame.from_rows({**_NAME, "first": float, "second": float}, both)
     values = np.column_stack((weights["first"], weights["second"]))
@@ -62,14 +66,14 @@ def compare_runs(
         _unequal_values(*({name: len(texts) for name, texts in each.vocabulary.items()} for each in (first, second))),
         tuple(difflib.unified_diff(lines[0], lines[1], *names, lineterm="")),
         weights,
-        (_weights_only_in(one, other), _weights_only_in(other, one)),
+        (_weights_only_in(first_weights, second_weights), _weights_only_in(second_weights, first_weights)),
         float(np.corrcoef(values.T)[0, 1]) if varies else float("nan"),
         jaccard(_chosen_candidates(first), _chosen_candidates(second)),
     )
 
 
 def jaccard(one: set[Any], other: set[Any]) -> float | None:
-    """What two sets share of all that is in them; None where that is nothing."""
+    """Return the Jaccard index of two sets, or None if both are empty."""
     return len(one & other) / len(one | other) if one | other else None
 
 
@@ -83,6 +87,6 @@ def _weights_only_in(one: Mapping[tuple[Any, ...], float], other: Mapping[tuple[
 
 
 def _chosen_candidates(learned: LearnedModel) -> set[tuple[str, tuple[str, ...]]]:
-    """The candidates in the model: template and key."""
+    """Return the candidates in the model as pairs of template and key."""
     names = {t.name for t in learned.spec.templates if t.is_candidate}
     return {(t.name, key) for t in learned.templates if t.name in names and t.keys for key in t.keys.values}

@@ -1,4 +1,4 @@
-"""The runner: systems learn from the training labels of folds and predict the test labels, here or in separate processes."""
+"""The evaluation runner: train systems on the training labels of folds and predict the test labels, in process or isolated."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def predict_fold(
     monitor: Monitor | None = None,
     store: Store | None = None,
 ) -> tuple[FoldPrediction, FitResult]:
-    """Learn from the training labels of a fold, and predict its test labels.
+    """Train on the training labels of a fold, and predict its test labels.
 
     Args:
-        problem: Of learning from all labels.
-        store: Limits the memory, so that larger problems are worked on in shards; None works in one piece.
+        problem: The training problem with all labels.
+        store: The store whose memory limit divides larger problems into shards. Default: no sharding.
 
     Raises:
         UsageError, DataError: The system rejects the model or the data.
@@ -54,47 +54,49 @@ def predict_fold(
     with shard_if_large(store, learning, n_vectors=memory.LEARNING_VECTORS) as pieces:
         learned = system.fit(pieces or learning, watch)
     seconds, started = time.process_time() - started, time.process_time()
-    querying = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
-    inferred = infer_with_sharding(store, querying, system, learned.vectors)
-    took = (seconds, time.process_time() - started)
-    return FoldPrediction.from_inferred(fold, inferred, problem.states, took, converged=learned.converged), learned
+    query = fold.query_problem(problem).with_candidates(learned.chosen_candidates)
+    inferred = infer_with_sharding(store, query, system, learned.vectors)
+    cpu_seconds = (seconds, time.process_time() - started)
+    return FoldPrediction.from_inferred(
+        fold, inferred, problem.states, cpu_seconds, converged=learned.converged
+    ), learned
 
 
 @SingleThreadedBlas()
 def predict_fold_with_model(
     learned: LearnedModel, grounding: Grounding, fold: Fold, observe: Observer = ignore_progress
 ) -> tuple[FoldPrediction, InferenceResult]:
-    """Predict the test labels of a fold with a trained model, all other labels being evidence."""
+    """Predict the test labels of a fold with a trained model; all other labels are evidence."""
     started = time.process_time()
     system = learned.configure_backend()
     grounding, vectors, problem = query_problem(learned, grounding, fold.test)
     problem = replace(problem, roles=np.where(fold.excluded, Role.ABSENT, problem.roles).astype(np.int8))
     inferred = infer_with_sharding(grounding.bound.dataset.store, problem, system, vectors, observe=observe)
-    took = (0.0, time.process_time() - started)
-    return FoldPrediction.from_inferred(fold, inferred, grounding.states, took, converged=True), inferred
+    cpu_seconds = (0.0, time.process_time() - started)
+    return FoldPrediction.from_inferred(fold, inferred, grounding.states, cpu_seconds, converged=True), inferred
 
 
 def predict_frequencies(grounding: Grounding, fold: Fold) -> FoldPrediction:
-    """Predict each test label by the frequencies of the states among the training labels, each counted once more."""
+    """Predict each test label by the frequencies of the states among the training labels, with add-one smoothing."""
     started = time.process_time()
     train, tables = fold.train_mask(labelled_in_grounding(grounding)), []
     for block in predicted_blocks(grounding):
-        own = slice(block.start, block.start + block.count)
-        counts = np.bincount(grounding.states[own][train[own]], minlength=len(block.values)) + 1.0
-        tables.append(np.tile(counts / counts.sum(), int(fold.test[own].sum())))
+        block_slice = slice(block.start, block.start + block.count)
+        counts = np.bincount(grounding.states[block_slice][train[block_slice]], minlength=len(block.values)) + 1.0
+        tables.append(np.tile(counts / counts.sum(), int(fold.test[block_slice].sum())))
     return replace(FoldPrediction.from_tables(fold, grounding, tables), seconds_learn=time.process_time() - started)
 
 
 @dataclass(frozen=True, eq=False)
 class SystemResult:
-    """The outcome of one system.
+    """The result of one system.
 
     Args:
-        predictions: One per fold; empty where the system failed.
-        error: Why it failed.
-        exactness: Of the model of the first fold; None where it was not computed.
-        bytes_before, bytes_peak: Memory of its own process before it began, and at most; 0 where unknown.
-        n_loaded: The number of folds that were read from files.
+        predictions: One per fold; empty if the system failed.
+        error: The error if the system failed.
+        exactness: The error of the marginals of the first fold's model; None if it was not computed.
+        bytes_before, bytes_peak: The memory of the system's process at its start and at its peak; 0 if unknown.
+        n_loaded: The number of folds that were loaded from files.
     """
 
     predictions: tuple[FoldPrediction, ...] = ()
@@ -106,14 +108,14 @@ class SystemResult:
 
     @property
     def status(self) -> str:
-        """`converged`, `not converged`, or the error in a line."""
+        """`converged`, `not converged`, or the error in one line."""
         if self.error is not None:
             return f"{self.error.code}: {self.error.message}"
         return "converged" if all(one.converged for one in self.predictions) else "not converged"
 
 
 ProgressCallback = Callable[[str], Monitor]
-"""Receives what is done next; returns the monitor of its learning."""
+"""A function that receives the description of a step and returns the monitor of its training."""
 
 
 def run_systems(
@@ -123,40 +125,40 @@ def run_systems(
     progress: ProgressCallback,
     folder: Path | None = None,
 ) -> dict[str, SystemResult]:
-    """Run systems on every fold in this process.
+    """Train and predict with each system on every fold in this process.
 
     Args:
-        folder: For files of predictions; folds whose files exist are read and not computed again.
+        folder: The folder of the prediction files; existing folds are loaded and not recomputed.
 
     Raises:
-        UsageError, DataError: A system rejects the model or the data; the folder has predictions of something else (E353).
+        UsageError, DataError: A system rejects the model or the data; the folder contains other predictions (E353).
     """
-    found = {}
+    results = {}
     for name, system in systems.items():
         problem = training_problem(grounding, with_candidates=system.uses_candidates)
         files = None if folder is None else PredictionFolder.from_problem(folder / name, grounding, problem, system)
         predictions, n_loaded = [], 0
         for number, fold in enumerate(folds):
-            known = files.load(number, fold) if files else None
-            if known is None:
+            predicted = files.load(number, fold) if files else None
+            if predicted is None:
                 monitor = progress(f"{name}: {fold.name} held out")
-                known, _ = predict_fold(problem, fold, system, monitor, grounding.bound.dataset.store)
+                predicted, _ = predict_fold(problem, fold, system, monitor, grounding.bound.dataset.store)
                 if files:
-                    files.save(number, fold, known)
+                    files.save(number, fold, predicted)
             else:
                 n_loaded += 1
-            predictions.append(known)
-        found[name] = SystemResult(tuple(predictions), n_loaded=n_loaded)
-    return found
+            predictions.append(predicted)
+        results[name] = SystemResult(tuple(predictions), n_loaded=n_loaded)
+    return results
 
 
 @dataclass(frozen=True)
 class SystemTask:
-    """The work of one system, which can be pickled.
+    """The picklable task of one system.
 
     Args:
         inputs: The training problem and the folds, in a file that all processes map.
-        compared, n_subgraphs: See `exactness`; with 0 parts it is not computed.
+        compared, n_subgraphs: See `measure_exactness`, which is skipped if `n_subgraphs` is 0.
     """
 
     backend: str
@@ -192,42 +194,43 @@ def run_in_processes(
     n_subgraphs: int,
     seed: int,
 ) -> dict[str, SystemResult]:
-    """Run each system in a fresh process of one thread; one that fails, dies or exceeds its time has a result that says so.
+    """Run each system in a separate single-threaded process; the result of one that fails or times out contains the error.
 
     Args:
-        jobs: Processes at a time. limit: Seconds that one may take for all folds.
-        n_subgraphs: Small parts of the graph in which marginals are compared with exact ones; 0 for none.
-        seed: By which these are drawn.
+        jobs: The number of concurrent processes.
+        time_limit: The maximum seconds per system, for all folds together.
+        n_subgraphs: The number of small subgraphs on which marginals are compared with exact ones; 0 disables this.
+        seed: The seed by which the subgraphs are sampled.
     """
-    found: dict[str, SystemResult] = {}
-    chosen, there = sample_subgraphs(training_problem(grounding), n_subgraphs, seed)
+    results: dict[str, SystemResult] = {}
+    chosen, n_sampled = sample_subgraphs(training_problem(grounding), n_subgraphs, seed)
     folder = grounding.bound.dataset.store.new_folder()
     inputs: dict[bool, MappedValue[tuple[Problem, tuple[Fold, ...]]]] = {}
     tasks: list[SystemTask] = []
     for name, system in systems.items():
-        kind = system.uses_candidates
+        with_candidates = system.uses_candidates
         try:
-            if kind not in inputs:
+            if with_candidates not in inputs:
                 problem = training_problem(grounding, with_candidates=system.uses_candidates)
-                inputs[kind] = MappedValue.save((problem, tuple(folds)), folder / f"inputs{len(inputs)}")
+                inputs[with_candidates] = MappedValue.save((problem, tuple(folds)), folder / f"inputs{len(inputs)}")
         except RelcrfError as error:
-            found[name] = SystemResult(error=error.diagnostics[0])
+            results[name] = SystemResult(error=error.diagnostics[0])
         else:
-            tasks.append(SystemTask(name, asdict(system), inputs[kind], chosen, there))
-    left = len(tasks)
-    progress(f"{left} of {len(systems)} backends left")
+            tasks.append(SystemTask(name, asdict(system), inputs[with_candidates], chosen, n_sampled))
+    n_left = len(tasks)
+    progress(f"{n_left} of {len(systems)} backends left")
     try:
-        for done in run_isolated(tasks, jobs, time_limit):
-            name, left = tasks[done.number].backend, left - 1
-            found[name] = done.value or SystemResult(error=_process_failure(name, done.failure, time_limit))
-            progress(f"{name} is done, {left} of {len(systems)} backends left")
+        for finished in run_isolated(tasks, jobs, time_limit):
+            name, n_left = tasks[finished.number].backend, n_left - 1
+            results[name] = finished.value or SystemResult(error=_process_failure(name, finished.failure, time_limit))
+            progress(f"{name} finished, {n_left} of {len(systems)} backends left")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return {name: found[name] for name in systems}
+    return {name: results[name] for name in systems}
 
 
 def _process_failure(name: str, why: str, limit: float) -> Diagnostic:
-    """Return the reason why a process has no result."""
+    """Return the reason why a process returned no result."""
     if why == "stopped":
-        return Diagnostic("E355", f"backend '{name}' was stopped after {limit:g} seconds", hint="give a higher --limit")
-    return Diagnostic("E355", f"the process of backend '{name}' died", hint="most often the system is out of memory")
+        return Diagnostic("E355", f"backend '{name}' was stopped after {limit:g} seconds", hint="raise --timeout")
+    return Diagnostic("E355", f"the process of backend '{name}' died", hint="the usual cause is too little memory")

@@ -1,12 +1,12 @@
-"""How much the score of a pseudo-likelihood varies, from one realisation of its graph.
+"""The variance of the score of a pseudo-likelihood, estimated from one realisation of its graph.
 
-The score is a sum over variables: each one's features at its label, less what is expected of them given its neighbours' labels.
-Where the conditionals are true that has mean 0 given all other variables. So the scores of two variables that are in no common
-factor are uncorrelated, and the covariance of the sum is the sum of products over each variable with itself and its neighbours,
-even where all are connected.
+The score is a sum over variables of the features at the label minus their expectation given the labels of the
+neighbours. If the conditionals are correct, each term has mean 0 given all other variables. Therefore the terms of two
+variables without a common factor are uncorrelated, and the covariance of the sum is the sum of products over pairs of
+a variable with itself and its neighbours, even in a connected graph.
 
-Source: Jensen & Künsch, On asymptotic normality of pseudo likelihood estimates for pairwise interaction processes (1994); Guyon,
-Random Fields on a Network (1995).
+Source: Jensen & Künsch, On asymptotic normality of pseudo likelihood estimates for pairwise interaction processes
+(1994); Guyon, Random Fields on a Network (1995).
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from relcrf.inference.forest import ForestInference
 
 
 def score_variance(problem: Problem, conditionals: ReducedGraph, weights: np.ndarray) -> Callable[[np.ndarray], float]:
-    """Return a function that computes the variance of the score along a direction of weights, shape (layout.size,).
+    """Return a function that computes the variance of the score along a direction of the weights, shape (layout.size,).
 
-    A variance below 0 means that there are too few labels.
+    A negative variance indicates too few labels.
 
     Args:
-        conditionals: a node for each variable given its neighbours' labels, and no edges.
-        weights: at which the score is taken.
+        conditionals: One node per variable, conditioned on its neighbours' labels, without edges.
+        weights: The weights at which the score is evaluated.
     """
     states = problem.states[conditionals.variables]
     probabilities = ForestInference(conditionals.scopes).marginals(conditionals.potentials(weights)).nodes
-    beside, start = _node_adjacency(problem, conditionals), conditionals.state_start[:-1]
+    adjacency, start = _node_adjacency(problem, conditionals), conditionals.state_start[:-1]
 
     def along(direction: np.ndarray) -> float:
         values = conditionals.node_log_potentials(direction)
         score = values[start + states] - np.add.reduceat(probabilities * values, start)
-        return float(score @ score + score @ (beside @ score))
+        return float(score @ score + score @ (adjacency @ score))
 
     return along
 
 
 def _node_adjacency(problem: Problem, conditionals: ReducedGraph) -> csr_array:
-    """Return which pairs of nodes are in a common factor, shape (n_nodes, n_nodes), 1 where they are, in both orders."""
+    """Return the symmetric adjacency of nodes with a common factor, shape (n_nodes, n_nodes), without the diagonal."""
     node = np.full(problem.graph.n_variables, -1)
     node[conditionals.variables] = np.arange(conditionals.n_nodes)
     first, second = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
@@ -53,11 +53,11 @@ def _node_adjacency(problem: Problem, conditionals: ReducedGraph) -> csr_array:
         for scope in iter_expanded_scopes(group):
             present = np.logical_and.reduce([problem.roles[place] != Role.ABSENT for place in scope])
             for a, b in combinations([node[place] for place in scope], 2):
-                kept = present & (a >= 0) & (b >= 0) & (a != b)
-                first += [a[kept], b[kept]]
-                second += [b[kept], a[kept]]
+                mask = present & (a >= 0) & (b >= 0) & (a != b)
+                first += [a[mask], b[mask]]
+                second += [b[mask], a[mask]]
     rows, columns = np.concatenate(first), np.concatenate(second)
     size = conditionals.n_nodes
-    found = csr_array(coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size)))
-    found.data[:] = 1.0  # they may have several factors in common
-    return found
+    adjacency = csr_array(coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size)))
+    adjacency.data[:] = 1.0  # count pairs with several common factors once
+    return adjacency

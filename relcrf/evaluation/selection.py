@@ -1,4 +1,4 @@
-"""Selection of a backend's settings by labels that are held out of the training."""
+"""Selection of a backend's settings by a grid search on held-out labels."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ SELECTION_MEASURES = ("log_likelihood", "accuracy")
 
 @dataclass(frozen=True)
 class Selection:
-    """The scores of all combinations, and the best settings.
+    """The scores of all combinations of settings, and the best combination.
 
     Args:
-        settings: The best of the settings that were varied; of equals the first.
-        rows: For each combination its settings and its scores. `log_likelihood` is a mean over held-out variables, in nats:
-            of all of a component's together where whole components are held out, else of each alone given all that is not
-            held out. `accuracy` is the fraction of them whose most probable state is the label; `seconds` are CPU seconds.
-        n: The number of held-out variables. whole: Whether they are whole components.
+        settings: The best values of the varied settings; the first in case of ties.
+        rows: The settings and scores of each combination. `log_likelihood` is the mean over held-out variables, in
+            nats: joint per component if whole components are held out, else of each variable given all labels that are
+                not held out. `accuracy` is
+            the fraction of variables whose most probable state is the label; `seconds` are CPU seconds.
+        n: The number of held-out variables.
+        whole_components: Whether whole components are held out.
     """
 
     settings: dict[str, Any]
@@ -48,31 +50,36 @@ def select_settings(
     by: str = "log_likelihood",
     **settings: Any,
 ) -> Selection:
-    """Try every combination of a grid on a part of the labels, and score it on the rest.
+    """Train every combination of a grid on a part of the labels, and score it on the rest.
 
-    A stage of learning that does not depend on what differs is not repeated.
+    A stage of learning that does not depend on the varied settings is not repeated.
 
     Args:
-        problem: Of training.
-        grid: For settings of the backend the values to try.
-        holdout: The fraction of the components or variables that is held out, above 0 and below 1; see `random_fold`.
-        held_out: The variables whose labels are held out in its place, shape (n_variables,), bool: what is to be predicted may be of
-            another kind than what a random fraction leaves between its neighbours, a later time for one.
+        problem: The training problem.
+        grid: The values to try of each varied setting.
+        holdout: The fraction of the components or variables to hold out, between 0 and 1; see `random_fold`.
+        held_out: Mask of the variables whose labels are held out instead, shape (n_variables,). Use it if the
+            variables to predict differ from a random fraction between labelled neighbours, for example if they belong
+            to a later period.
         by: `log_likelihood` or `accuracy`.
-        settings: The same for all.
+        settings: Settings that all combinations share.
 
     Raises:
-        UsageError: A setting that the backend does not have, or one without values (E317).
-        DataError: There is too little to hold out (E226).
+        UsageError: A setting is unknown (E304), or has no values (E317).
+        DataError: There are too few labels to hold out (E226).
     """
     if by not in SELECTION_MEASURES or not 0.0 < holdout < 1.0:
-        message = f"settings are not selected by '{by}' with a share of {holdout} held out"
+        message = f"invalid selection by '{by}' with a fraction of {holdout} held out"
         raise UsageError(
-            Diagnostic("E317", message, hint=f"by {listing(SELECTION_MEASURES)}, and a share between 0 and 1")
+            Diagnostic(
+                "E317", message, hint=f"select by {listing(SELECTION_MEASURES)}, with a fraction between 0 and 1"
+            )
         )
     for name, values in grid.items():
         if not len(values):
-            raise UsageError(Diagnostic("E317", f"setting '{name}' has no values to select from", hint="give some"))
+            raise UsageError(
+                Diagnostic("E317", f"setting '{name}' has no values to select from", hint="list at least one value")
+            )
     choices = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     systems = [make_backend(backend, **{**settings, **choice}) for choice in choices]
     fold = random_fold(problem, holdout, seed) if held_out is None else holdout_fold(problem, held_out)
@@ -88,7 +95,7 @@ def select_settings(
                 learned.vectors["weights"]
             )[0]
             likelihood = -joint / fold.n_test
-        # A likelihood that is not a number counts as the worst.
+        # A non-finite likelihood counts as the worst.
         likelihood = likelihood if np.isfinite(likelihood) else -np.inf
         varied = {name: getattr(system, name) for name in grid}
         rows.append({**varied, "log_likelihood": likelihood, "accuracy": score.accuracy, "seconds": seconds})
@@ -97,7 +104,7 @@ def select_settings(
 
 
 class _StageCache(Monitor):
-    """A cache of finished stages, by the settings on which they depend."""
+    """A cache of finished training stages, keyed by the settings that they depend on."""
 
     def __init__(self, system: AbstractBackend, finished: dict[tuple[Any, ...], OptimiserState]) -> None:
         self._system, self._finished = system, finished

@@ -26,8 +26,9 @@ from relcrf.grounding.variables import VariableBlock, read_argument_codes
 from relcrf.kernels.distinct import distinct, number_rows
 
 MAX_COMPONENT_FRACTION = 1 / 20
-"""Maximum fraction of the labels in one component for whole components to be held out: rows that nothing joins, and not one
-graph with singleton components."""
+"""Maximum fraction of the labels in one component for whole components to be held out: independent rows, not one graph with
+singleton components.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +36,9 @@ class Fold:
     """Labels that are held out together.
 
     Args:
-        test: The labelled variables that are predicted, shape (n_variables,), bool.
-        excluded: Variables that are absent from learning and prediction, such as those of a later period, shape
-            (n_variables,), bool.
+        test: Mask of the labelled variables to predict, shape (n_variables,).
+        excluded: Mask of the variables that are absent from training and prediction, e.g. of a later period, shape
+            (n_variables,).
         whole_components: Whether the test labels are whole components of a training problem.
     """
 
@@ -48,7 +49,7 @@ class Fold:
 
     @classmethod
     def from_test(cls, name: str, test: np.ndarray, *, whole: bool = False) -> Fold:
-        """Return a fold that excludes nothing."""
+        """Return a fold that excludes no variables."""
         return cls(name, test, np.zeros_like(test), whole)
 
     @property
@@ -57,7 +58,7 @@ class Fold:
         return int(self.test.sum())
 
     def train_mask(self, labelled: np.ndarray) -> np.ndarray:
-        """Return the labelled variables that are learned from, shape (n_variables,), bool."""
+        """Return the mask of the training labels, shape (n_variables,)."""
         return np.asarray(labelled & ~self.test & ~self.excluded)
 
     def learning_problem(self, problem: Problem) -> Problem:
@@ -68,15 +69,15 @@ class Fold:
         """Return the problem whose queries are the test labels and whose evidence is the other labels.
 
         Args:
-            problem: The training problem. Unless components are held out whole, the variables that it leaves out are queries,
-                too, as in `relcrf predict`: a prediction depends on unlabelled neighbours. Their labels are not used.
+            problem: The training problem. Unless whole components are held out, its unlabelled variables become
+                queries as well, as in `relcrf predict`, because predictions depend on unlabelled neighbours.
         """
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
         roles = np.where(labelled_in_problem(problem) & ~self.test, Role.CLAMPED, problem.roles).astype(np.int8)
-        found = replace(problem, roles=roles)
+        query = replace(problem, roles=roles)
         if not self.whole_components:
-            found = replace(found.with_unlabelled(), queries=~latent)
-        return replace(found, roles=_mark_absent(found.roles, self.excluded))
+            query = replace(query.with_unlabelled(), queries=~latent)
+        return replace(query, roles=_mark_absent(query.roles, self.excluded))
 
 
 def _mark_absent(roles: np.ndarray, variables: np.ndarray) -> np.ndarray:
@@ -84,15 +85,15 @@ def _mark_absent(roles: np.ndarray, variables: np.ndarray) -> np.ndarray:
 
 
 def labelled_in_problem(problem: Problem) -> np.ndarray:
-    """Return which variables of a training problem are labelled, shape (n_variables,), bool."""
+    """Return the mask of the labelled variables of a training problem, shape (n_variables,)."""
     return np.asarray((problem.roles == Role.FREE) & (problem.states >= 0))
 
 
 def random_fold(problem: Problem, fraction: float, seed: int) -> Fold:
-    """Hold out a fraction of the labels: whole components where each is small (`MAX_COMPONENT_FRACTION`), else single variables.
+    """Hold out a fraction of the labels: whole components if all are small (`MAX_COMPONENT_FRACTION`), else single variables.
 
     Raises:
-        DataError: Nothing is left to learn from, or to predict (E226).
+        DataError: No labels would be left to train on, or to predict (E226).
     """
     units, unit, whole = _holdout_units(problem)
     n = round(fraction * len(units))
@@ -102,10 +103,10 @@ def random_fold(problem: Problem, fraction: float, seed: int) -> Fold:
 
 
 def random_folds(problem: Problem, n: int, seed: int) -> list[Fold]:
-    """Divide all labels into `n` folds of equal size, of the same units as `random_fold`.
+    """Divide all labels into `n` folds of equal size, by the same units as `random_fold`.
 
     Raises:
-        DataError: There are fewer labels, or components of them, than folds (E226).
+        DataError: There are fewer labels, or components, than folds (E226).
     """
     units, unit, whole = _holdout_units(problem)
     _require_labels(len(units) >= n, len(units))
@@ -115,10 +116,10 @@ def random_folds(problem: Problem, n: int, seed: int) -> list[Fold]:
 
 
 def holdout_fold(problem: Problem, variables: np.ndarray) -> Fold:
-    """Hold out the labels among some variables, shape (n_variables,), bool.
+    """Hold out the labels of some variables, given as a mask of shape (n_variables,).
 
     Raises:
-        DataError: Nothing is left to learn from, or to predict (E226).
+        DataError: No labels would be left to train on, or to predict (E226).
     """
     labelled = labelled_in_problem(problem)
     test, component = labelled & variables, label_components(problem.graph, problem.roles)
@@ -128,9 +129,9 @@ def holdout_fold(problem: Problem, variables: np.ndarray) -> Fold:
 
 
 def _holdout_units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Return the units that can be held out, the unit of each variable, shape (n_variables,), and whether they are components.
+    """Return the units to hold out, the unit of each variable, shape (n_variables,), and whether they are components.
 
-    Candidates may join any two variables: where there are some, single variables are held out.
+    Candidates may join any two variables: with candidates, single variables are held out.
     """
     labelled = labelled_in_problem(problem)
     if not problem.candidates:
@@ -143,8 +144,8 @@ def _holdout_units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
 
 def _require_labels(enough: bool, n: int) -> None:
     if not enough:
-        message = f"{n} labels are too few to hold some of them out"
-        raise DataError(Diagnostic("E226", message, hint="label more things, or say the settings"))
+        message = f"too few labels to hold some out: {n}"
+        raise DataError(Diagnostic("E226", message, hint="label more entities, or give the settings explicitly"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,11 +153,12 @@ class Partition:
     """A partition of the variables of a ground graph into folds.
 
     Args:
-        name: The text of the plan for people.
-        fold: The index of each variable's fold in `fold_names`, shape (n_variables,); -1 for one that is never held out.
-        fold_names: The names of the folds: the sorted values of a column; else `1`, `2`, ... as far as a variable is in them, or
-            `hidden`, `rest`; the first and the last time of each period.
-        ordered: Whether the folds are consecutive periods, so that those after the test fold are excluded.
+        name: The text of the split plan.
+        fold: The index of each variable's fold in `fold_names`, shape (n_variables,); -1 for a variable that is never
+            held out.
+        fold_names: The names of the folds: the sorted values of a column; the first and last time of each period;
+            `hidden` and `rest`; or else `1`, `2`, ...
+        ordered: Whether the folds are consecutive periods, so that later ones are excluded.
     """
 
     name: str
@@ -165,32 +167,35 @@ class Partition:
     ordered: bool = False
 
     def holdout_mask(self, values: list[str]) -> np.ndarray:
-        """Return which variables are in the folds of these names, shape (n_variables,), bool.
+        """Return the mask of the variables in the named folds, shape (n_variables,).
 
         Raises:
-            UsageError: The partition does not have a fold of that name (E340).
+            UsageError: The partition does not have a fold of this name (E340).
         """
         for value in values:
             if value not in self.fold_names:
-                hint = suggestion(value, self.fold_names) or f"it has {listing(self.fold_names)}"
-                raise UsageError(Diagnostic("E340", f"the split by '{self.name}' has no value '{value}'", hint=hint))
+                hint = suggestion(value, self.fold_names) or f"the values are {listing(self.fold_names)}"
+                raise UsageError(
+                    Diagnostic("E340", f"unknown value '{value}' of the split by '{self.name}'", hint=hint)
+                )
         return np.isin(self.fold, [self.fold_names.index(v) for v in values])
 
 
 def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: bool = True) -> tuple[Fold, ...]:
-    """Return the folds that a plan holds out in turn: those of `plan.hold`, or each that has labels, of each repetition.
+    """Return the folds that a plan holds out in turn, for each repetition: those of `plan.holdout`, or each with labels.
 
     Args:
-        for_training: Whether each fold must leave labels to learn from.
+        for_training: Whether each fold must leave training labels.
 
     Raises:
-        DataError, UsageError: See `partition_variables`; or every seed gives the same division (E352), or too little is labelled (E226).
+        DataError, UsageError: See `partition_variables`; the plan is deterministic but has repetitions (E352); or
+            there are too few labels (E226).
     """
     plan = parse_split(plan) if isinstance(plan, str) else plan
     if plan.is_deterministic and plan.repeats > 1:
-        message = f"the split '{plan}' is the same every time, and there is nothing to repeat"
-        raise UsageError(Diagnostic("E352", message, hint="leave --repeats out"))
-    found: list[Fold] = []
+        message = f"the split '{plan}' is deterministic and cannot be repeated"
+        raise UsageError(Diagnostic("E352", message, hint="remove --repeats"))
+    folds: list[Fold] = []
     labelled = labelled_in_grounding(grounding)
     for repeat in range(plan.repeats):
         partition = partition_variables(grounding, replace(plan, seed=plan.seed + repeat))
@@ -202,21 +207,21 @@ def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: boo
             if not fold.n_test:
                 continue
             if for_training and not fold.train_mask(labelled).any():
-                message = f"with '{value}' held out there is no label to learn from"
-                raise DataError(Diagnostic("E226", message, hint="take another --split, or label more things"))
-            found.append(fold)
-    if not found:
-        message = f"{int(labelled.sum())} labels are too few to hold some of them out by this split"
-        raise DataError(Diagnostic("E226", message, hint="take another --split, or label more things"))
-    return tuple(found)
+                message = f"no training labels remain if '{value}' is held out"
+                raise DataError(Diagnostic("E226", message, hint="use another --split, or label more entities"))
+            folds.append(fold)
+    if not folds:
+        message = f"too few labels for this split: {int(labelled.sum())}"
+        raise DataError(Diagnostic("E226", message, hint="use another --split, or label more entities"))
+    return tuple(folds)
 
 
 def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partition:
-    """Partition the variables of a ground graph.
+    """Partition the variables of a ground graph into folds.
 
     Raises:
         UsageError: The text of the plan is not a split, or names an unknown attribute.
-        DataError: The tables do not have the column, or there are fewer parts than folds.
+        DataError: The tables do not have the column, or there are fewer units than folds.
     """
     plan = parse_split(plan) if isinstance(plan, str) else plan
     labelled = labelled_in_grounding(grounding)
@@ -225,13 +230,13 @@ def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partitio
             names, group = _column_values(grounding, plan.column)
             if plan.folds is None:
                 return Partition(str(plan), group, names)
-            there = len(distinct(group[labelled & (group >= 0)]))
-            _require_parts(plan, there, f"values of '{plan.column}' with labels")
+            n_values = len(distinct(group[labelled & (group >= 0)]))
+            _require_parts(plan, n_values, f"values of '{plan.column}' with labels")
             return _numbered_partition(plan, balanced_folds(group, labelled, _folds(plan), _rng(plan)))
         case "time":
             return _partition_by_time(grounding, plan)
         case "folds":
-            # Attributes of one entity stay together: the owner's name is hashed, and not the attribute.
+            # The owner's name is hashed, not the attribute, so that all attributes of an entity are in the same fold.
             hashes = [_key_hashes(grounding, block, f"{plan.seed}\0{block.owner}") for block in grounding.blocks]
             number = (np.concatenate(hashes) % np.uint64(_folds(plan))).astype(np.int64)
             names = tuple(str(number + 1) for number in distinct(number).tolist())
@@ -241,8 +246,8 @@ def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partitio
             rest = np.concatenate(hashes) >= np.uint64(plan.fraction * 2**64)
             return Partition(str(plan), rest.astype(np.int64), (HIDDEN_FOLD, "rest"))
         case "hide":
-            of = None if plan.attribute == ALL_ATTRIBUTES else plan.attribute
-            hidden = stratified_sample(_strata(grounding, of), plan.fraction, _rng(plan))
+            attribute = None if plan.attribute == ALL_ATTRIBUTES else plan.attribute
+            hidden = stratified_sample(_strata(grounding, attribute), plan.fraction, _rng(plan))
             return Partition(str(plan), np.where(hidden, 0, 1), (HIDDEN_FOLD, "rest"))
         case "component":
             component = grounding.component
@@ -269,46 +274,46 @@ def _numbered_partition(plan: SplitPlan, fold: np.ndarray) -> Partition:
     return Partition(str(plan), fold, tuple(str(number + 1) for number in range(int(fold.max(initial=-1)) + 1)))
 
 
-def _require_parts(plan: SplitPlan, there: int, what: str) -> None:
-    if there < _folds(plan):
-        message = f"{_folds(plan)} folds cannot be made of {there} {what}"
-        fewer = "give fewer --folds" if there > 1 else "label more things"
-        raise DataError(Diagnostic("E352", message, hint=f"{fewer}, or take another --split"))
+def _require_parts(plan: SplitPlan, n_units: int, what: str) -> None:
+    if n_units < _folds(plan):
+        message = f"cannot divide {n_units} {what} into {_folds(plan)} folds"
+        remedy = "use fewer --folds" if n_units > 1 else "label more entities"
+        raise DataError(Diagnostic("E352", message, hint=f"{remedy}, or use another --split"))
 
 
 def labelled_in_grounding(grounding: Grounding) -> np.ndarray:
-    """Return which variables have a label, shape (n_variables,), bool."""
+    """Return the mask of the labelled variables of a ground graph, shape (n_variables,)."""
     return np.asarray((grounding.states >= 0) & ~grounding.latent)
 
 
 def _strata(grounding: Grounding, of: str | None) -> np.ndarray:
-    """A number for each attribute's state of labelled variables, shape (n_variables,); -1 of all others.
+    """Return a number per attribute and state of the labelled variables, shape (n_variables,); -1 for all others.
 
     Args:
-        of: only this predicted attribute or relation.
+        of: Restrict to this predicted attribute or relation.
     """
     names = [block.name for block in grounding.blocks if not block.is_latent]
     chosen = [block for block in grounding.blocks if of in (None, block.name, block.attribute) and not block.is_latent]
     if of is not None and len(chosen) != 1:
-        hint = suggestion(of, names) or f"there is {listing(names)}"
-        raise UsageError(Diagnostic("E310", f"no predicted attribute '{of}' whose labels could be hidden", hint=hint))
-    out, before = np.full(len(grounding.states), -1), 0
+        hint = suggestion(of, names) or f"the predicted attributes are {listing(names)}"
+        raise UsageError(Diagnostic("E310", f"unknown or ambiguous predicted attribute '{of}'", hint=hint))
+    strata, n_before = np.full(len(grounding.states), -1), 0
     for block in chosen:
-        own = slice(block.start, block.start + block.count)
-        out[own] = np.where(grounding.states[own] >= 0, grounding.states[own] + before, -1)
-        before += len(block.values)
-    return out
+        block_slice = slice(block.start, block.start + block.count)
+        strata[block_slice] = np.where(grounding.states[block_slice] >= 0, grounding.states[block_slice] + n_before, -1)
+        n_before += len(block.values)
+    return strata
 
 
 def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the distinct texts of a column, and the index of each variable's text; `NO_FOLD` for one without the column.
+    """Return the distinct values of a column, and the index of each variable's value; `NO_FOLD` without the column.
 
     Args:
-        name: A column of the entity that a variable is about; for a tuple, of the first argument that has the column. With
-            an entity before it, `Page.university`, the column of that entity alone.
+        name: A column of the entity of each variable; for a tuple, of the first argument with this column. A qualified
+            name such as `Page.university` restricts it to that entity.
 
     Raises:
-        DataError: A variable is not about an entity, or none is about the named one (E342).
+        DataError: A variable does not belong to an entity, or none belongs to the named one (E342).
     """
     bound, spec = grounding.bound, grounding.spec
     entity, _, column = name.partition(".")
@@ -316,13 +321,19 @@ def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np
         entity, column = "", name
     texts: list[np.ndarray | None] = []
     for block in grounding.blocks:
-        places = [k for k, sort in enumerate(block.argument_types) if spec.entity(sort) and entity in ("", sort)]
-        if not (places or entity):
-            message = f"'{block.name}' is about no things, and cannot be split by a column of theirs"
-            hint = "give it an argument that is an entity, or split by folds=10"
+        entity_arguments = [
+            k for k, sort in enumerate(block.argument_types) if spec.entity(sort) and entity in ("", sort)
+        ]
+        if not (entity_arguments or entity):
+            message = f"'{block.name}' has no entity as argument, and cannot be split by a column of an entity"
+            hint = "add an argument of an entity type, or use --split folds=10"
             raise DataError(Diagnostic("E342", message, hint=hint))
-        with_column = places if entity else [k for k in places if bound.has_column(block.argument_types[k], column)]
-        chosen = next(iter(with_column or places), None)
+        with_column = (
+            entity_arguments
+            if entity
+            else [k for k in entity_arguments if bound.has_column(block.argument_types[k], column)]
+        )
+        chosen = next(iter(with_column or entity_arguments), None)
         if chosen is None:
             texts.append(None)
         else:
@@ -330,8 +341,10 @@ def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np
             texts.append(np.asarray(bound.raw_column(block.argument_types[chosen], column)[codes]).astype(str))
     known = [part for part in texts if part is not None]
     if not known:
-        message = f"nothing that is predicted is about {entity}, by whose '{column}' it is to be split"
-        raise DataError(Diagnostic("E342", message, hint="name a column of a thing that something is predicted of"))
+        message = f"cannot split by '{column}' of {entity}: no predicted attribute or relation belongs to {entity}"
+        raise DataError(
+            Diagnostic("E342", message, hint="use a column of an entity with predicted attributes or relations")
+        )
     values = np.unique(np.concatenate(known))
     group = [
         np.full(block.count, NO_FOLD) if part is None else np.searchsorted(values, part)
@@ -344,42 +357,42 @@ def _partition_by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
     values, group = _column_values(grounding, plan.column)
     times = _parse_times(values, plan.column)
     missing = np.full(1, np.nan if times.dtype == float else "NaT", dtype=times.dtype)
-    of_variable = np.concatenate((times, missing))[group]
+    time_of_variable = np.concatenate((times, missing))[group]
     labelled = labelled_in_grounding(grounding) & (group >= 0)
-    without = labelled & (of_variable != of_variable)
-    if without.any():
-        message = f"{int(without.sum()):,} labels have no time in '{plan.column}'"
-        raise DataError(Diagnostic("E352", message, hint="give each labelled thing its time, or remove its label"))
-    there, folds = len(np.unique(of_variable[labelled])), _folds(plan)
-    _require_parts(plan, there - 1, f"times in '{plan.column}' with labels after the first")
-    period = time_periods(of_variable, labelled, folds + 1)
+    lacks_time = labelled & (time_of_variable != time_of_variable)
+    if lacks_time.any():
+        message = f"{int(lacks_time.sum()):,} labels have no time in '{plan.column}'"
+        raise DataError(Diagnostic("E352", message, hint="add the missing times, or remove the labels"))
+    n_times, folds = len(np.unique(time_of_variable[labelled])), _folds(plan)
+    _require_parts(plan, n_times - 1, f"times in '{plan.column}' with labels after the first")
+    period = time_periods(time_of_variable, labelled, folds + 1)
     names = []
     for number in range(int(period.max()) + 1):
-        inside = distinct(group[labelled & (period == number)])
-        ascending = inside[np.argsort(times[inside], kind="stable")]
+        codes = distinct(group[labelled & (period == number)])
+        ascending = codes[np.argsort(times[codes], kind="stable")]
         first, last = (values[place] for place in ascending[[0, -1]])
         names.append(first if first == last else f"{first}..{last}")
     return Partition(str(plan), period, tuple(names), ordered=True)
 
 
 def _parse_times(values: tuple[str, ...], column: str) -> np.ndarray:
-    """Texts as numbers, or else as dates; missing where a text is empty."""
+    """Parse texts as numbers or else as dates; empty texts are missing values."""
     for kind, missing in ((np.float64, "nan"), (np.dtype("datetime64[us]"), "NaT")):
         try:
             return np.array([value or missing for value in values]).astype(kind)
         except ValueError:
             continue
-    message = f"column '{column}' holds neither numbers nor dates"
+    message = f"column '{column}' contains neither numbers nor dates"
     hint = "write times as numbers, or as 2026-11-22 or 2026-11-22T13:00:00"
     raise DataError(Diagnostic("E352", message, hint=hint))
 
 
 def _key_hashes(grounding: Grounding, block: VariableBlock, salt: str) -> np.ndarray:
-    """A number for each variable of a block that depends on its keys and the salt alone, shape (n,), uint64."""
-    start = blake2b(salt.encode(), digest_size=8)
-    found = np.empty(block.count, dtype=np.uint64)
+    """Return a hash per variable of a block that depends only on its keys and the salt, shape (n,), uint64."""
+    salted = blake2b(salt.encode(), digest_size=8)
+    hashes = np.empty(block.count, dtype=np.uint64)
     for k, keys in enumerate(zip(*grounding.argument_texts(block), strict=True)):
-        own = start.copy()
-        own.update("".join(f"\0{len(key)}:{key}" for key in keys).encode())
-        found[k] = int.from_bytes(own.digest(), "big")
-    return found
+        digest = salted.copy()
+        digest.update("".join(f"\0{len(key)}:{key}" for key in keys).encode())
+        hashes[k] = int.from_bytes(digest.digest(), "big")
+    return hashes

@@ -1,4 +1,4 @@
-"""Variables as people ask for them: `Page/17`, `Page/17.topic`, and as they are named, `Page(17).topic` and `linked(a, b)`."""
+"""Names of variables in commands: `Page/17`, `Page/17.topic`, and the full forms `Page(17).topic` and `linked(a, b)`."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ from relcrf.grounding.grounding import Grounding
 
 
 def resolve_variable(grounding: Grounding, text: str) -> int:
-    """The variable that a text names.
+    """Return the variable with the given name.
 
-    After a slash comes the thing's key as it is, whatever is in it, or the tuple's arguments; an attribute behind a dot is
-    needed where several are predicted. A key that ends like the attribute is taken for one where there is no shorter one.
+    The text after a slash is the entity's key verbatim, or the arguments of a tuple. An attribute after a dot is
+    required if several are predicted. A key that ends like the attribute is interpreted as a key only if no shorter
+    key matches.
 
     Raises:
-        UsageError: where there is none, or where several could be meant.
+        UsageError: No variable has this name (E313), or the name is ambiguous (E310).
     """
     owner, slash, rest = text.partition("/")
     owner = owner.strip()
     if not slash or "(" in owner:
         return grounding.find_variable(text)
-    mine = [block for block in grounding.blocks if block.owner == owner]
-    if not mine:
+    blocks = [block for block in grounding.blocks if block.owner == owner]
+    if not blocks:
         names = list(dict.fromkeys(block.owner for block in grounding.blocks))
-        hint = suggestion(owner, names) or f"there is {listing(names)}"
-        raise UsageError(Diagnostic("E313", f"nothing of '{owner}' is predicted", hint=hint))
-    named = [block for block in mine if block.attribute is not None and rest.endswith(f".{block.attribute}")]
-    if not named and len(mine) > 1:
-        asked = [f"{owner}/{rest}.{block.attribute}" for block in mine]
-        hint = suggestion(text, asked) or f"ask for one of {listing(asked)}"
-        raise UsageError(Diagnostic("E310", f"'{text}' does not say which attribute", hint=hint))
-    (block,) = named or mine
-    key = rest.removesuffix(f".{block.attribute}") if named else rest
+        hint = suggestion(owner, names) or f"predicted: {listing(names)}"
+        raise UsageError(
+            Diagnostic("E313", f"'{owner}' is not a predicted relation and has no predicted attributes", hint=hint)
+        )
+    matching = [block for block in blocks if block.attribute is not None and rest.endswith(f".{block.attribute}")]
+    if not matching and len(blocks) > 1:
+        full_names = [f"{owner}/{rest}.{block.attribute}" for block in blocks]
+        hint = suggestion(text, full_names) or f"use one of {listing(full_names)}"
+        raise UsageError(Diagnostic("E310", f"'{text}' is ambiguous: it does not name the attribute", hint=hint))
+    (block,) = matching or blocks
+    key = rest.removesuffix(f".{block.attribute}") if matching else rest
     try:
         return grounding.find_variable(block.format_name((key,)))
     except RelcrfError:
-        if not named or len(mine) > 1:
+        if not matching or len(blocks) > 1:
             raise
-        with suppress(RelcrfError):  # a key that itself ends like the attribute
+        with suppress(RelcrfError):  # the key itself may end like the attribute
             return grounding.find_variable(block.format_name((rest,)))
         raise

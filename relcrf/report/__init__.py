@@ -1,1 +1,1 @@
-"""A finished training as one HTML file."""
+"""The HTML report of a run folder, and pictures of graphs and comparisons."""

@@ -1,4 +1,4 @@
-"""Plots of comparisons: backends with their intervals, and losses over the cost of messages."""
+"""Plots of comparisons: backends with intervals, and loss against the cost of messages."""
 
 from __future__ import annotations
 
@@ -17,27 +17,34 @@ _MARKERS = {"evidence": "o", "static": "s", "none": "D"}
 
 
 def error_bars(estimates: Sequence[MeasureEstimate]) -> list[list[float]]:
-    """Return how far intervals go below and above their values; a bootstrap interval may lie a little to one side."""
+    """Return how far intervals extend below and above their values, at least 0: a bootstrap interval may exclude its value."""
     below = [max(one.value - one.low, 0.0) for one in estimates]
     return [below, [max(one.high - one.value, 0.0) for one in estimates]]
 
 
-def draw_backends(found: Evaluation, path: Path) -> None:
-    """Write a picture of a comparison: a row of axes per attribute, a bar with its interval of 95 % per backend."""
-    save_picture(lambda: _backends_figure(found), path, 130)
+def draw_backends(evaluation: Evaluation, path: Path) -> None:
+    """Write a picture of a comparison: a row of axes per attribute, a bar with its 95 % interval per backend."""
+    save_picture(lambda: _backends_figure(evaluation), path, 130)
 
 
-def _backends_figure(found: Evaluation) -> Any:
-    results = found.predictions
+def _backends_figure(evaluation: Evaluation) -> Any:
+    results = evaluation.predictions
     systems = list(results.systems)[::-1]
     n = len(results.attributes)
     figure = new_figure((9.0, n * (1.2 + 0.3 * len(systems))), layout="constrained")
-    every = figure.subplots(n, len(_PLOTTED_MEASURES), squeeze=False)
-    for attribute, row in zip(results.attributes, every, strict=True):
+    all_axes = figure.subplots(n, len(_PLOTTED_MEASURES), squeeze=False)
+    for attribute, row in zip(results.attributes, all_axes, strict=True):
         figures = [results.estimates(name, attribute) for name in systems]
         for (measure, text), axes in zip(_PLOTTED_MEASURES, row, strict=True):
-            own = [one[measure] for one in figures]
-            axes.barh(systems, [one.value for one in own], xerr=error_bars(own), color="C0", alpha=0.6, capsize=3.0)
+            measure_estimates = [one[measure] for one in figures]
+            axes.barh(
+                systems,
+                [one.value for one in measure_estimates],
+                xerr=error_bars(measure_estimates),
+                color="C0",
+                alpha=0.6,
+                capsize=3.0,
+            )
             axes.set_xlabel(text)
             axes.grid(axis="x", linewidth=0.4, alpha=0.6)
         row[0].set_title(escape_unprintable(attribute), loc="left", fontsize="medium")
@@ -45,7 +52,7 @@ def _backends_figure(found: Evaluation) -> Any:
 
 
 def draw_cost_sweep(points: Sequence[ParetoPoint], path: Path) -> None:
-    """Write a picture of losses over messages and seconds, a line per setting of `gates`; unbeaten points are filled."""
+    """Write a picture of loss against messages and seconds, a line per setting of `gates`; Pareto-optimal points are filled."""
     save_picture(lambda: _cost_figure(points), path, 130)
 
 
@@ -62,10 +69,10 @@ def _cost_figure(points: Sequence[ParetoPoint]) -> Any:
             axes.plot(x, y, color=colour, linewidth=1.0, marker=style, markerfacecolor="white", label=f"gates {gates}")
             filled = [k for k, (_, one) in enumerate(of_gates) if one]
             axes.plot([x[k] for k in filled], [y[k] for k in filled], color=colour, linestyle="none", marker=style)
-    left.set_ylabel("loss of held-out labels")
-    _format_axis(left, "messages for each variable asked")
-    _format_axis(right, "seconds of inference")
-    left.legend(title="filled: no other has less loss\nand no more messages")
+    left.set_ylabel("mean loss of held-out labels")
+    _format_axis(left, "messages per query variable")
+    _format_axis(right, "inference, CPU seconds")
+    left.legend(title="filled: Pareto-optimal")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Which values are taken for which, and the wrong answers that were the surest."""
+"""Confusions between values, and the most confident errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relcrf.data.frame import Frame
 from relcrf.evaluation.measures import ScoredLabels
 
 MAX_STATES = 12
-"""Maximum number of states of a matrix; of more states the pairs that are confused the most are listed."""
+"""Maximum number of states of a confusion matrix; with more states the most frequent confusions are listed."""
 
 MAX_PAIRS = 15
 MAX_MISTAKES = 10
@@ -19,13 +19,15 @@ MAX_MISTAKES = 10
 
 @dataclass(frozen=True)
 class Confusion:
-    """The wrong answers for one attribute.
+    """The errors of the predictions of one attribute.
 
     Args:
-        counts: A row per value that is a label, with the number of times that each value is the answer; empty where there
-            are more values than `MOST_STATES`.
-        pairs: Of different values, the most frequent first: `truth`, `answer`, `count`, and `labels` of the truth's value.
-        mistakes: The most confident first: `name`, `truth`, `answer`, the `probability` of the answer, and that `of_truth`.
+        counts: The confusion matrix, one row per true value and one column per predicted value; empty with more than
+            `MAX_STATES` values.
+        pairs: The most frequent confusions, in descending order: `truth`, `answer`, `count`, and `labels`, the number
+            of labels with the true value.
+        mistakes: The most confident errors, in descending order: `name`, `truth`, `answer`, and the probabilities of
+            the predicted value, `probability`, and of the true value, `of_truth`.
     """
 
     values: tuple[str, ...]
@@ -35,10 +37,11 @@ class Confusion:
 
 
 def count_confusions(scored: ScoredLabels, values: Sequence[str], names: Sequence[str]) -> Confusion:
-    """Count which values are taken for which among the held-out labels of one attribute.
+    """Count the confusions among the held-out labels of one attribute.
 
     Args:
-        values: Of the states. names: Of the variables.
+        values: The names of the states.
+        names: The names of the variables.
     """
     k, texts = len(values), np.array([*values], dtype=object)
     counts = np.bincount(scored.truth * k + scored.modes, minlength=k * k).reshape(k, k)

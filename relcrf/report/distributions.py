@@ -1,4 +1,4 @@
-"""Histograms of what a backend saw, as plots."""
+"""Plots of the histograms that a backend recorded."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from relcrf.learning.histogram import Histogram
 from relcrf.report.plot import FIRST, INK, MARK, SECOND, Plot, draw
 
 _COLOURS = (FIRST, SECOND, INK)
-"""Of the histograms of a figure, in their order; those beyond are not drawn."""
+"""Colours of the histograms of a figure, in order; further histograms are not drawn."""
 
 
 def plot_histograms(figures: Mapping[str, Mapping[str, Histogram]]) -> list[Plot]:
-    """Return a plot for each figure that has numbers: its histograms over each other, and their threshold."""
+    """Return a plot for each nonempty figure: its histograms superimposed, with their threshold."""
     drawn = {figure: [one for one in histograms.items() if one[1].total] for figure, histograms in figures.items()}
     return [_plot(figure, histograms) for figure, histograms in drawn.items() if histograms]
 
@@ -23,7 +23,7 @@ def _plot(figure: str, histograms: Sequence[tuple[str, Histogram]]) -> Plot:
 
     def paint(axes: Any) -> None:
         for order, (colour, _, histogram) in enumerate(drawn):
-            # The first is a ground that the others are drawn on.
+            # The first histogram is filled, the others are outlines above it.
             axes.stairs(histogram.counts, histogram.edges, color=colour, fill=not order, alpha=1.0 if order else 0.5)
         for threshold in sorted({h.threshold for _, _, h in drawn if h.threshold is not None}):
             for place in (-threshold, threshold):
@@ -36,7 +36,7 @@ def _plot(figure: str, histograms: Sequence[tuple[str, Histogram]]) -> Plot:
 
     legend = [(colour, f"{name}: {_legend_text(histogram)}") for colour, name, histogram in drawn]
     if any(h.threshold is not None for _, _, h in drawn):
-        legend.append((MARK, "the threshold"))
+        legend.append((MARK, "threshold"))
     return draw(figure, paint, tuple(legend))
 
 
@@ -44,4 +44,4 @@ def _legend_text(histogram: Histogram) -> str:
     cells = f"{histogram.total:,} cells"
     if histogram.threshold is None:
         return cells
-    return f"{histogram.n_beyond / histogram.total:.1%} of {cells} are beyond ±{histogram.threshold:g}"
+    return f"{histogram.n_beyond / histogram.total:.1%} of {cells} exceed ±{histogram.threshold:g}"

@@ -1,4 +1,4 @@
-"""The learned graph for other programs: GraphML, and Graphviz's DOT."""
+"""Exports of the learned graph: GraphML and Graphviz DOT."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ ENDING = ".graphml"
 
 
 def require_writable(path: Path) -> None:
-    """Validate the name of a GraphML file, see `require_suffix`, and make its folder."""
+    """Validate the name of a GraphML file, see `require_ending`, and create its folder."""
     require_suffix(path, (ENDING,), f"graph{ENDING}")
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_graphml(graph: LearnedGraph, path: Path) -> None:
-    """Write a graph through a temporary name. Nodes have a name, a kind and a degree; edges what is known of them, and a sign.
+    """Write a graph as GraphML, atomically. Nodes have a name, a kind and a degree; edges their known attributes and a sign.
 
     Raises:
-        UsageError: see `require_writable`.
+        UsageError: See `require_writable`.
     """
     require_writable(path)
-    networkx = import_module("networkx")  # no other command needs it, and it takes long to import
-    made = networkx.MultiGraph()
+    networkx = import_module("networkx")  # imported here because it is slow to import and rarely needed
+    exported = networkx.MultiGraph()
     for number, ((kind, name), degree) in enumerate(zip(graph.nodes.rows(), graph.degrees.tolist(), strict=True)):
-        made.add_node(f"n{number}", name=escape_unprintable(name), kind=escape_unprintable(kind), degree=degree)
+        exported.add_node(f"n{number}", name=escape_unprintable(name), kind=escape_unprintable(kind), degree=degree)
     for first, second, template, strength, weight, gain in graph.edges.rows():
-        facts = {"weight": weight, "sign": 1 if weight > 0 else -1} if weight == weight else {}
-        facts |= {"gain": gain} if gain == gain else {}
-        made.add_edge(f"n{first}", f"n{second}", template=template, strength=strength, **facts)
+        attributes = {"weight": weight, "sign": 1 if weight > 0 else -1} if weight == weight else {}
+        attributes |= {"gain": gain} if gain == gain else {}
+        exported.add_edge(f"n{first}", f"n{second}", template=template, strength=strength, **attributes)
     with atomic_path(path) as partial:
-        # The writer that is there wherever Python is.
-        networkx.write_graphml_xml(made, partial, prettyprint=True)
+        # This writer needs only the standard library.
+        networkx.write_graphml_xml(exported, partial, prettyprint=True)
 
 
 def as_dot(graph: LearnedGraph) -> str:
-    """The text of a graph in DOT: wide edges are strong, dashed ones negative."""
+    """Return the graph in DOT; the width of an edge grows with its strength, negative edges are dashed."""
     lines = ["graph learned {", "    node [shape=ellipse, fontname=Helvetica]"]
     lines += [f"    n{number} [label={_quoted(name)}]" for number, name in enumerate(graph.nodes["name"])]
     for first, second, template, strength, weight, _ in graph.edges.rows():

@@ -1,4 +1,4 @@
-"""The evaluation of a run on held-out labels, with its baselines: the local model and the label frequencies."""
+"""The evaluation of a run on held-out labels, compared with the local model and the label frequencies."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ from relcrf.report.weights import shown_weights
 from relcrf.settings import setting_names
 
 CURVE_FRACTIONS = (0.125, 0.25, 0.5)
-"""Fractions of the training labels that a learning curve learns from, besides all."""
+"""Fractions of the training labels in the learning curve, in addition to all labels."""
 
 MAX_VALUES = 20
 """Maximum number of values of an attribute whose labels are counted separately."""
 
 CURVE_COLUMNS = {"labels": int, "log_loss": float}
-"""Columns of a learning curve."""
+"""Columns of a learning curve with their types."""
 
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """The labels of one predicted attribute or relation.
+    """The label counts of one predicted attribute or relation.
 
     Args:
-        n_variables: how many there are of it. known: with a label, those that are held out with them.
-        values: how often each value is a label, in the order of the states.
+        n_variables: The number of variables.
+        n_labelled: The number of labels, including held-out ones.
+        values: The number of labels with each value, in the order of the states.
     """
 
     name: str
@@ -52,7 +53,7 @@ class LabelCounts:
 
     @property
     def most_frequent(self) -> dict[str, int]:
-        """The values that are labels the most often, and all others together."""
+        """The counts of the most frequent values, and of all others together."""
         if len(self.values) <= MAX_VALUES:
             return dict(self.values)
         order = sorted(self.values.items(), key=lambda value: -value[1])
@@ -62,19 +63,20 @@ class LabelCounts:
 
 @dataclass(frozen=True, eq=False)
 class HoldoutEvaluation:
-    """The part of a report that needs data.
+    """The results of a run on data: the part of a report that needs data.
 
     Args:
-        options: The words of the command line that name the data and what is held out.
-        tables: The number of rows of each table, by its name.
-        errors: Of the weights that are shown, or why there are none; None where they were not requested.
-        verdict: Of the inference; None where nothing is held out.
-        predictions: Of the baselines and of the run, whose name is `system`; None where nothing is held out.
-        names: The names of the test variables, by attribute.
-        no_local_reason: Why there is no local model; empty where there is.
-        leakage_notes: The leaks from training to test labels.
-        curve: The learning curve by attribute, empty where it was not requested: a row per number of training `labels`, with
-            the mean `log_loss` of the held-out ones, in nats.
+        options: The command-line options that name the data and the held-out labels.
+        tables: The number of rows of each table.
+        errors: The standard errors of the displayed weights, or why they are unavailable; None if they were not requested.
+        system: The name of the run's backend.
+        verdict: The verdict on the inference; None if no labels are held out.
+        predictions: The predictions of the baselines and of `system`; None if no labels are held out.
+        names: The names of the test variables by attribute.
+        no_local_reason: Why the local model is unavailable; empty if it is available.
+        leakage_notes: The interpretation of the leakage from training to test labels.
+        curve: The learning curve by attribute, empty if it was not requested: one row per number of training `labels`, with
+            the mean `log_loss` of the held-out labels, in nats.
     """
 
     options: tuple[str, ...]
@@ -106,14 +108,14 @@ def evaluate_holdout(
     with_errors: bool = False,
     observe: Observer = ignore_progress,
 ) -> HoldoutEvaluation:
-    """Predict labels that a run has not seen, and train its baselines on the others.
+    """Predict the held-out labels with a run, and train baselines on the other labels.
 
     Args:
-        grounding: Of the run's model, see `Fit.ground`.
-        hidden: The variables whose labels are held out, shape (n_variables,), bool; None holds nothing out.
+        grounding: The grounding of the run's model, see `Fit.ground`.
+        hidden: Mask of the variables whose labels are held out, shape (n_variables,). Default: none.
         options: See `HoldoutEvaluation`.
-        with_curve: Train again on some `CURVE_FRACTIONS` of the labels.
-        with_errors: Compute the standard errors of the weights that a report shows, which may take longer than learning.
+        with_curve: Whether to train on `CURVE_FRACTIONS` of the labels.
+        with_errors: Whether to compute the standard errors of the displayed weights, which may take longer than learning.
 
     Raises:
         UsageError, DataError: The run does not fit the data.
@@ -126,7 +128,7 @@ def evaluate_holdout(
     for table in dataset.tables.values():
         with report_read_errors(table.location):
             counts[table.name] = dataset.connection.execute(f"SELECT count(*) FROM {table.scan}").fetchone()
-    trial = HoldoutEvaluation(
+    evaluation = HoldoutEvaluation(
         options,
         {name: int(row[0]) for name, row in counts.items() if row},
         _count_labels(grounding, fold),
@@ -135,18 +137,20 @@ def evaluate_holdout(
         learned.count_unseen_keys(learned.extend_grounding(grounding)),
     )
     if not fold.n_test:
-        return trial
-    return _with_predictions(trial, fit, grounding, fold, with_curve=with_curve, observe=observe)
+        return evaluation
+    return _with_predictions(evaluation, fit, grounding, fold, with_curve=with_curve, observe=observe)
 
 
 def _count_labels(grounding: Grounding, fold: Fold) -> tuple[LabelCounts, ...]:
-    found, labelled = [], labelled_in_grounding(grounding)
+    label_counts, labelled = [], labelled_in_grounding(grounding)
     for block in predicted_blocks(grounding):
-        own = slice(block.start, block.start + block.count)
-        counts = np.bincount(grounding.states[own][labelled[own]], minlength=len(block.values))
+        block_slice = slice(block.start, block.start + block.count)
+        counts = np.bincount(grounding.states[block_slice][labelled[block_slice]], minlength=len(block.values))
         values = dict(zip(block.values, counts.tolist(), strict=True))
-        found.append(LabelCounts(block.name, block.count, int(counts.sum()), int(fold.test[own].sum()), values))
-    return tuple(found)
+        label_counts.append(
+            LabelCounts(block.name, block.count, int(counts.sum()), int(fold.test[block_slice].sum()), values)
+        )
+    return tuple(label_counts)
 
 
 def _standard_errors(learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None) -> StandardErrors | str:
@@ -157,34 +161,49 @@ def _standard_errors(learned: LearnedModel, grounding: Grounding, hidden: np.nda
 
 
 def _with_predictions(
-    trial: HoldoutEvaluation, fit: api.Fit, grounding: Grounding, fold: Fold, *, with_curve: bool, observe: Observer
+    evaluation: HoldoutEvaluation,
+    fit: api.Fit,
+    grounding: Grounding,
+    fold: Fold,
+    *,
+    with_curve: bool,
+    observe: Observer,
 ) -> HoldoutEvaluation:
-    """Return the trial with the predictions of the run and of the baselines."""
+    """Return the evaluation with the predictions of the run and of the baselines."""
     learned, labelled = fit.learned, labelled_in_grounding(grounding)
-    own, inferred = predict_fold_with_model(learned, grounding, fold, observe)
-    by_system, no_local = {learned.backend: [own]}, "no label is left to learn from: all are held out"
+    run_prediction, inferred = predict_fold_with_model(learned, grounding, fold, observe)
+    by_system, no_local_reason = (
+        {learned.backend: [run_prediction]},
+        "all labels are held out, so that it cannot be trained",
+    )
     curve: list[tuple[int, FoldPrediction]] = []
     if fold.train_mask(labelled).any():
-        baselines, no_local = {MAJORITY: [predict_frequencies(grounding, fold)]}, ""
+        baselines, no_local_reason = {MAJORITY: [predict_frequencies(grounding, fold)]}, ""
         if learned.backend != LOCAL:
             try:
                 local = make_backend(LOCAL, **_shared_settings(learned))
                 baselines[LOCAL] = [predict_fold(training_problem(grounding), fold, local)[0]]
             except (UsageError, DataError) as error:
-                no_local = error.diagnostics[0].message
+                no_local_reason = error.diagnostics[0].message
         by_system = {**baselines, **by_system}
-        curve = [*_learning_curve(learned, grounding, fold), (trial.n_training_labels, own)] if with_curve else []
+        curve = (
+            [*_learning_curve(learned, grounding, fold), (evaluation.n_training_labels, run_prediction)]
+            if with_curve
+            else []
+        )
     predictions = Predictions.from_folds(grounding, [fold], by_system)
     blocks = [block for block in predictions.blocks if block.name in predictions.attributes]
     return replace(
-        trial,
+        evaluation,
         verdict=inferred.verdict,
         predictions=predictions,
         names={
-            b.name: tuple(grounding.variable_names(own.variables[b.index_slice(own.variables)]).tolist())
+            b.name: tuple(
+                grounding.variable_names(run_prediction.variables[b.index_slice(run_prediction.variables)]).tolist()
+            )
             for b in blocks
         },
-        no_local_reason=no_local,
+        no_local_reason=no_local_reason,
         leakage_notes=measure_leakage(grounding, [fold]).interpretation,
         curve={
             b.name: Frame.from_rows(
@@ -197,18 +216,18 @@ def _with_predictions(
 
 
 def _shared_settings(learned: LearnedModel) -> dict[str, object]:
-    """Return the settings of the run that the local model has, too, so that it differs by the relations alone."""
+    """Return the settings of the run that the local model also has, so that both differ only in the relations."""
     return {name: value for name, value in learned.settings.items() if name in setting_names(backend_class(LOCAL))}
 
 
 def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
-    """Train the run's backend on some of the labels; yield their number and the predictions."""
+    """Train the run's backend on fractions of the labels; yield their number and the predictions."""
     system = learned.configure_backend()
     problem = training_problem(grounding, with_candidates=system.uses_candidates)
     train = np.flatnonzero(fold.train_mask(labelled_in_grounding(grounding)))
     order = np.random.default_rng(0).permutation(train)
-    for share in CURVE_FRACTIONS:
-        n = round(share * len(order))
+    for fraction in CURVE_FRACTIONS:
+        n = round(fraction * len(order))
         excluded = np.zeros_like(fold.test)
         excluded[order[n:]] = True
         if n:

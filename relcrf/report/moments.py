@@ -1,4 +1,4 @@
-"""Moments of the labels and of the model: a plot of all, and those that are farthest apart."""
+"""Moments of the labels and of the model: a plot of all, and a table of the largest mismatches."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from relcrf.learning.histogram import MAX_ABSOLUTE_EDGE
 from relcrf.report.plot import FIRST, MARK, Plot, draw
 
 MAX_ROWS = 20
-"""In the table."""
+"""Maximum number of rows of the table."""
 
 MAX_POINTS = 1000
-"""In the plot: half of them the farthest apart, half spread over all by size."""
+"""Maximum number of points of the plot: half of them the largest mismatches, half spread evenly by size."""
 
 MISMATCH_LIMIT = 2.0
-"""Standard errors, beyond which moments are told to be apart."""
+"""Difference in standard errors above which a moment counts as mismatched."""
 
 
 @dataclass(frozen=True)
 class MomentSummary:
-    """Moments.
+    """A comparison of the empirical moments with those that the model expects.
 
     Args:
-        largest_mismatches: the farthest apart, in descending order; see `named_moments`.
-        n_moments, n_mismatched: how many there are, and how many are more than `limit` standard errors apart.
+        largest_mismatches: The largest mismatches in descending order; see `named_moments`.
+        n_moments, n_mismatched: The number of moments, and of those that differ by more than `limit` standard errors.
     """
 
     plot: Plot
@@ -41,41 +41,41 @@ class MomentSummary:
 
 
 def summarise_moments(learned: LearnedModel) -> MomentSummary | None:
-    """The moments of the weights that were learned; None where the run has none that are numbers."""
-    found = learned.moments
-    if found is None:
+    """Compare the moments of the learned weights; return None if the run has no finite moments."""
+    stored = learned.moments
+    if stored is None:
         return None
-    both = np.abs((found.empirical, found.expected))
-    # A weight of no factor has none, such as those of links where every variable is alone.
-    places = np.flatnonzero(
-        learned.layout.learnable_mask() & (both <= MAX_ABSOLUTE_EDGE).all(axis=0) & both.any(axis=0)
+    magnitudes = np.abs((stored.empirical, stored.expected))
+    # A weight without factors has no moments, such as that of links between isolated variables.
+    offsets = np.flatnonzero(
+        learned.layout.learnable_mask() & (magnitudes <= MAX_ABSOLUTE_EDGE).all(axis=0) & magnitudes.any(axis=0)
     )
-    if not len(places):
+    if not len(offsets):
         return None
-    empirical, expected, apart = found.empirical[places], found.expected[places], found.differences[places]
+    empirical, expected, differences = stored.empirical[offsets], stored.expected[offsets], stored.differences[offsets]
     return MomentSummary(
-        _plot(empirical, expected, apart),
-        named_moments(learned, places[largest_indices(apart, MAX_ROWS)]),
-        len(places),
-        int((np.abs(apart) > MISMATCH_LIMIT).sum()),
+        _plot(empirical, expected, differences),
+        named_moments(learned, offsets[largest_indices(differences, MAX_ROWS)]),
+        len(offsets),
+        int((np.abs(differences) > MISMATCH_LIMIT).sum()),
     )
 
 
-def _plot(empirical: np.ndarray, expected: np.ndarray, apart: np.ndarray) -> Plot:
+def _plot(empirical: np.ndarray, expected: np.ndarray, differences: np.ndarray) -> Plot:
     spread = np.linspace(0, len(empirical) - 1, MAX_POINTS // 2).astype(np.int64)
-    shown = np.union1d(np.argsort(empirical, kind="stable")[spread], largest_indices(apart, MAX_POINTS // 2))
-    ends = [float(bound([empirical[shown], expected[shown]])) for bound in (np.min, np.max)]
+    shown = np.union1d(np.argsort(empirical, kind="stable")[spread], largest_indices(differences, MAX_POINTS // 2))
+    limits = [float(bound([empirical[shown], expected[shown]])) for bound in (np.min, np.max)]
 
     def paint(axes: Any) -> None:
-        axes.plot(ends, ends, color=MARK, linewidth=1.2, linestyle="--")
+        axes.plot(limits, limits, color=MARK, linewidth=1.2, linestyle="--")
         axes.plot(empirical[shown], expected[shown], ".", color=FIRST, markersize=4)
-        # Logarithmic, but for what is below 1: there are counts of 0, and sums of features may be negative.
+        # Symmetric logarithmic scale, linear below 1, because moments may be 0 or negative.
         for scale in (axes.set_xscale, axes.set_yscale):
             scale("symlog", linthresh=1.0)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set_xlabel("in the labels")
-        axes.set_ylabel("expected")
+        axes.set_xlabel("empirical moment")
+        axes.set_ylabel("expected moment")
 
-    shown_of = "" if len(shown) == len(empirical) else f", {len(shown):,} of {len(empirical):,}"
-    return draw("moments", paint, ((FIRST, f"weights{shown_of}"), (MARK, "where both are the same")))
+    note = "" if len(shown) == len(empirical) else f", {len(shown):,} of {len(empirical):,}"
+    return draw("moments", paint, ((FIRST, f"weights{note}"), (MARK, "equality")))

@@ -1,4 +1,4 @@
-"""The neighbourhood of a variable as a picture: what speaks for its answer, and what against."""
+"""A picture of the neighbourhood of an explained variable: contributions that support or oppose its answer."""
 
 from __future__ import annotations
 
@@ -12,63 +12,63 @@ from relcrf.evaluation.explanation import Contribution, Explanation
 from relcrf.report.plot import new_figure, save_picture, truncate
 
 MAX_NEIGHBOURS = 24
-"""Those of the largest contributions; the others are one line of the foot."""
+"""Maximum number of contributions drawn, by magnitude; the others are summed in the caption."""
 
 MAX_SOURCES = 4
-"""Of each neighbour that is opened."""
+"""Maximum number of sources drawn per neighbour."""
 
 MAX_LINE_LENGTH = 28
-"""Of a line of a label."""
+"""Maximum number of characters of a label line."""
 
 INK, PAPER, SUPPORTING, OPPOSING, OBSERVED, INFERRED = "#24292f", "#ffffff", "#0969da", "#bc4c00", "#57606a", "#8250df"
 
 ROW_HEIGHT, COLUMN_OFFSET, LABEL_WIDTH = 0.42, 2.1, 4.0
-"""Inches: the height of a row, how far rows are from the variable, and the room for a label."""
+"""Row height, distance of the columns from the variable, and width of a label, in inches."""
 
 
 Point = tuple[float, float]
-"""Inches from the variable."""
+"""Position relative to the variable, in inches."""
 
 
 def save_neighbourhood(explanation: Explanation, path: Path) -> None:
-    """Write the picture through a temporary name; the same bytes for the same explanation. For errors see `require_drawable`."""
+    """Write the picture atomically; equal explanations give equal bytes. For errors see `require_drawable`."""
     save_picture(lambda: draw_neighbourhood(explanation), path, 144)
 
 
 def draw_neighbourhood(explanation: Explanation) -> Any:
-    """A Matplotlib figure: the variable, right of it what speaks for its answer and left of it what speaks against it.
+    """Return a Matplotlib figure of the variable, with supporting contributions at its right and opposing ones at its left.
 
-    A line is blue where it speaks for the answer and brown where it does not, and as wide as its share of the largest one. Discs
-    of known neighbours are grey, of others violet; what was opened has its largest sources below it.
+    Supporting lines are blue, opposing ones brown; their width is proportional to the contribution. Discs of observed
+    neighbours are grey, of unobserved ones violet. The largest sources of a neighbour are drawn below it.
     """
     spokes = list(_spokes(explanation))
     left, right = (
-        COLUMN_OFFSET + LABEL_WIDTH if any(sign * at[0] > 0 for _, at, _ in spokes) else COLUMN_OFFSET
+        COLUMN_OFFSET + LABEL_WIDTH if any(sign * position[0] > 0 for _, position, _ in spokes) else COLUMN_OFFSET
         for sign in (-1, 1)
     )
-    height = max([2.0, *(2.0 * abs(at[1]) + 1.0 for _, at, _ in spokes)])
-    made = new_figure((left + right, height + 0.4), facecolor=PAPER)
-    axes = made.add_axes((0.0, 0.4 / (height + 0.4), 1.0, height / (height + 0.4)))
+    height = max([2.0, *(2.0 * abs(position[1]) + 1.0 for _, position, _ in spokes)])
+    figure = new_figure((left + right, height + 0.4), facecolor=PAPER)
+    axes = figure.add_axes((0.0, 0.4 / (height + 0.4), 1.0, height / (height + 0.4)))
     axes.set_axis_off()
     axes.set_xlim(-left, right)
     axes.set_ylim(-height / 2, height / 2)
-    most = max((abs(one.amount) for one, _, _ in spokes), default=1.0) or 1.0
-    for one, at, origin in spokes:
-        share = abs(one.amount) / most
+    largest = max((abs(one.amount) for one, _, _ in spokes), default=1.0) or 1.0
+    for one, position, origin in spokes:
+        ratio = abs(one.amount) / largest
         colour = SUPPORTING if one.amount >= 0 else OPPOSING
-        axes.plot(*zip(origin, at, strict=True), color=colour, linewidth=0.8 + 6.0 * share,
-                  alpha=0.35 + 0.5 * share, solid_capstyle="round", zorder=1)  # fmt: skip
+        axes.plot(*zip(origin, position, strict=True), color=colour, linewidth=0.8 + 6.0 * ratio,
+                  alpha=0.35 + 0.5 * ratio, solid_capstyle="round", zorder=1)  # fmt: skip
         disc = {"evidence": OBSERVED, "neighbour": INFERRED}.get(one.kind, INK)
-        axes.plot(*at, marker="o", markersize=9, color=disc, markeredgecolor=PAPER, zorder=2)
-        side = math.copysign(1.0, at[0])
-        axes.text(at[0] + 0.12 * side, at[1], "\n".join(_lines(one)), fontsize=8, color=INK,
-                  ha="left" if side > 0 else "right", va="center", zorder=4)  # fmt: skip
+        axes.plot(*position, marker="o", markersize=9, color=disc, markeredgecolor=PAPER, zorder=2)
+        direction = math.copysign(1.0, position[0])
+        axes.text(position[0] + 0.12 * direction, position[1], "\n".join(_lines(one)), fontsize=8, color=INK,
+                  ha="left" if direction > 0 else "right", va="center", zorder=4)  # fmt: skip
     probability = explanation.probabilities[explanation.answer]
     title = f"{_truncate_label(explanation.variable)}\n{_truncate_label(explanation.answer)} {probability:.2f}"
     box = {"boxstyle": "round,pad=0.5", "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.2}
     axes.text(0.0, 0.0, title, fontsize=10, color=INK, ha="center", va="center", zorder=5, bbox=box)
-    made.text(0.02, 0.15 / (height + 0.4), _caption(explanation), fontsize=8, color=INK)
-    return made
+    figure.text(0.02, 0.15 / (height + 0.4), _caption(explanation), fontsize=8, color=INK)
+    return figure
 
 
 def _caption(explanation: Explanation) -> str:
@@ -78,16 +78,17 @@ def _caption(explanation: Explanation) -> str:
     )
     left = sum(one.amount for one in explanation.contributions[MAX_NEIGHBOURS:])
     if len(explanation.contributions) > MAX_NEIGHBOURS:
-        text += f"; {len(explanation.contributions) - MAX_NEIGHBOURS} more together {left:+.3f}"
+        text += f"; {len(explanation.contributions) - MAX_NEIGHBOURS} further contributions {left:+.3f}"
     if abs(explanation.remainder) > 5e-4:
-        text += f"; interaction {explanation.remainder:+.3f}"
+        text += f"; remainder {explanation.remainder:+.3f}"
     return text
 
 
 def _spokes(explanation: Explanation) -> Iterator[tuple[Contribution, Point, Point]]:
-    """Yield contributions, each with the centre of its disc and of the disc that a line joins it to.
+    """Yield contributions, each with the centre of its disc and the other end of its line.
 
-    What speaks for the answer is in the right column, the rest in the left one; sources are in rows below what they are of.
+    Supporting contributions are in the right column, opposing ones in the left one; sources are in the rows below
+    their neighbour.
     """
     shown = explanation.contributions[:MAX_NEIGHBOURS]
     for sign in (1.0, -1.0):
@@ -98,10 +99,13 @@ def _spokes(explanation: Explanation) -> Iterator[tuple[Contribution, Point, Poi
                 largest = sorted(sources, key=lambda source: -abs(source.amount))[:MAX_SOURCES]
                 rows += [(one, None), *((source, one) for source in largest)]
         top, parent = ROW_HEIGHT * (len(rows) - 1) / 2, (0.0, 0.0)
-        for number, (one, of) in enumerate(rows):
-            at = (sign * (COLUMN_OFFSET if of is None else COLUMN_OFFSET + 0.35), top - ROW_HEIGHT * number)
-            yield one, at, (0.0, 0.0) if of is None else parent
-            parent = at if of is None else parent
+        for number, (one, neighbour) in enumerate(rows):
+            position = (
+                sign * (COLUMN_OFFSET if neighbour is None else COLUMN_OFFSET + 0.35),
+                top - ROW_HEIGHT * number,
+            )
+            yield one, position, (0.0, 0.0) if neighbour is None else parent
+            parent = position if neighbour is None else parent
 
 
 def _lines(one: Contribution) -> tuple[str, ...]:

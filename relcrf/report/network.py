@@ -1,4 +1,4 @@
-"""The learned graph as a picture: hubs are large, strong edges wide, and no two labels meet."""
+"""A picture of the learned graph: node size by degree, edge width by strength, and labels that do not overlap."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from relcrf.report.plot import (
 )
 
 MAX_LABELS = 150
-"""Nodes beyond these, those of the fewest edges, have no label."""
+"""Maximum number of labelled nodes; nodes with the fewest edges are not labelled."""
 
 MAX_LABEL_LENGTH = 26
-"""Of a label."""
+"""Maximum number of characters of a label."""
 
 FONT_SIZE = 8.0
-"""Height of a label's letters, in points; as are all lengths here."""
+"""Font size of labels in points; all lengths here are in points."""
 
 MARGIN, FOOTER = 14.0, 34.0
-"""Around all nodes, and below them for the legend."""
+"""Margin around all nodes, and height of the legend below them."""
 
 _LIGHT = {
     INK: "#24292f",
@@ -54,21 +54,21 @@ _LIGHT = {
 """Colours of a picture file."""
 
 _PAGE = {colour: colour for colour in _LIGHT}
-"""Colours of a picture on a page, which replaces them."""
+"""Placeholder colours of a picture on a page, which substitutes its own."""
 
 _SHAPES = (("o", INK), ("s", MARK), ("D", GRID))
-"""Marker and colour of each kind of nodes; those beyond are as the last."""
+"""Marker and colour of each kind of node; further kinds relative_strength the last."""
 
 
 @dataclass(frozen=True)
 class GraphDrawing:
-    """A graph with all that is measured of its picture.
+    """A graph with the layout of its picture.
 
     Args:
-        positions: the centre of each node's disc, shape (n_nodes, 2).
-        diameters: their diameters, shape (n_nodes,).
-        labels: of each node; empty for none.
-        size: width and height of the whole.
+        positions: The centre of each node's disc, shape (n_nodes, 2).
+        diameters: The diameter of each disc, shape (n_nodes,).
+        labels: The label of each node; empty for none.
+        size: The width and height of the picture.
     """
 
     graph: LearnedGraph
@@ -79,124 +79,130 @@ class GraphDrawing:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """The kinds of the nodes, in the order in which they come."""
+        """The kinds of nodes in the order of their first node."""
         return list(dict.fromkeys(self.graph.nodes["kind"]))
 
     @cached_property
     def colours(self) -> list[str]:
-        """The colour of each edge, by its sign; edges of several weights have none."""
+        """The colour of each edge by its sign; edges with several weights count as positive."""
         return [SECOND if weight < 0 else FIRST for weight in self.graph.edges["weight"]]
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
         """The colours with their meanings."""
         signed = not np.isnan(self.graph.edges["weight"]).all()
-        signs = [(FIRST, "more often together"), (SECOND, "less often together")] if signed else [(FIRST, "edges")]
+        signs = [(FIRST, "positive weight"), (SECOND, "negative weight")] if signed else [(FIRST, "edges")]
         kinds = [(_SHAPES[min(k, len(_SHAPES) - 1)][1], escape_unprintable(kind)) for k, kind in enumerate(self.kinds)]
         return (*(entry for entry in signs if entry[0] in self.colours), *kinds)
 
 
 def lay_out_graph(graph: LearnedGraph) -> GraphDrawing:
-    """A graph with places for its nodes; the same for the same graph.
+    """Compute the layout of a graph; equal graphs have equal layouts.
 
     Raises:
-        UsageError: where Matplotlib is not installed.
+        UsageError: Matplotlib is not installed.
     """
     degrees = graph.degrees
-    discs = 5.0 + 13.0 * np.sqrt(degrees / degrees.max())
-    # Of equally many edges the strongest count.
+    diameters = 5.0 + 13.0 * np.sqrt(degrees / degrees.max())
+    # Nodes with equal degrees are ordered by their strongest edge.
     best = np.zeros(len(degrees))
     np.maximum.at(best, graph.pairs.ravel(), np.repeat(graph.edges["strength"], 2))
     labelled = set(np.lexsort((-best, -degrees))[:MAX_LABELS].tolist())
     labels = tuple(
         truncate(name, MAX_LABEL_LENGTH) if k in labelled else "" for k, name in enumerate(graph.nodes["name"])
     )
-    words = np.array([_measure_label(label) for label in labels])
-    boxes = np.column_stack((np.maximum(discs, words[:, 0]), discs + words[:, 1]))
-    at = position_nodes(graph.pairs, boxes)
-    width, height = (at + boxes / 2).max(axis=0) + 2 * MARGIN
-    # A box is a disc and its label below; the centre of the disc is above that of the box.
-    at = at + MARGIN + np.column_stack((np.zeros(len(at)), words[:, 1] / 2 + FOOTER))
-    return GraphDrawing(graph, at, discs, labels, (max(float(width), 360.0), float(height) + FOOTER))
+    text_sizes = np.array([_measure_label(label) for label in labels])
+    boxes = np.column_stack((np.maximum(diameters, text_sizes[:, 0]), diameters + text_sizes[:, 1]))
+    positions = position_nodes(graph.pairs, boxes)
+    width, height = (positions + boxes / 2).max(axis=0) + 2 * MARGIN
+    # A box contains a disc and the label below it, so that the disc is above the centre of the box.
+    positions = positions + MARGIN + np.column_stack((np.zeros(len(positions)), text_sizes[:, 1] / 2 + FOOTER))
+    return GraphDrawing(graph, positions, diameters, labels, (max(float(width), 360.0), float(height) + FOOTER))
 
 
 def _measure_label(label: str) -> tuple[float, float]:
-    """Width and height of a label."""
+    """Return width and height of a label."""
     if not label:
         return 0.0, 0.0
-    words, fonts = (import_extra(f"matplotlib.{part}", EXTRA, PURPOSE) for part in ("textpath", "font_manager"))
+    textpath, fonts = (import_extra(f"matplotlib.{part}", EXTRA, PURPOSE) for part in ("textpath", "font_manager"))
     with drawing_style({}):
         font = fonts.FontProperties(size=FONT_SIZE)
-        width, _, _ = words.TextToPath().get_text_width_height_descent(label, font, ismath=False)
+        width, _, _ = textpath.TextToPath().get_text_width_height_descent(label, font, ismath=False)
     return float(width) + 2.0, 1.3 * FONT_SIZE
 
 
 def plot_graph(graph: LearnedGraph, title: str) -> Plot:
-    """The picture for the report page."""
-    made = lay_out_graph(graph)
-    return draw(title, lambda axes: _paint_graph(axes, made, _PAGE), made.legend, inches=_inches(made))
+    """Return the picture for the report page."""
+    drawing = lay_out_graph(graph)
+    return draw(title, lambda axes: _paint_graph(axes, drawing, _PAGE), drawing.legend, inches=_inches(drawing))
 
 
 def save_graph(graph: LearnedGraph, path: Path) -> None:
-    """Write the picture through a temporary name; the same bytes for the same graph. For errors see `require_drawable`."""
+    """Write the picture atomically; equal graphs give equal bytes. For errors see `require_drawable`."""
     save_picture(lambda: _figure(graph), path, 144)
 
 
 def _figure(graph: LearnedGraph) -> Any:
-    made = lay_out_graph(graph)
-    figure = new_figure(_inches(made), facecolor=_LIGHT[PAPER])
+    drawing = lay_out_graph(graph)
+    figure = new_figure(_inches(drawing), facecolor=_LIGHT[PAPER])
     axes = figure.subplots()
-    _paint_graph(axes, made, _LIGHT)
-    _write_legend(axes, made)
+    _paint_graph(axes, drawing, _LIGHT)
+    _write_legend(axes, drawing)
     return figure
 
 
-def _inches(made: GraphDrawing) -> tuple[float, float]:
-    width, height = made.size
+def _inches(drawing: GraphDrawing) -> tuple[float, float]:
+    width, height = drawing.size
     return width / 72, height / 72
 
 
-def _paint_graph(axes: Any, made: GraphDrawing, colours: Mapping[str, str]) -> None:
-    """The nodes and edges on axes as large as the figure, one unit of which is a point.
+def _paint_graph(axes: Any, drawing: GraphDrawing, colours: Mapping[str, str]) -> None:
+    """Paint nodes and edges on axes that fill the figure, with points as unit.
 
     Args:
-        colours: by the names of a page.
+        colours: The actual colour of each placeholder colour.
     """
     axes.set_axis_off()
     axes.set_position((0.0, 0.0, 1.0, 1.0))
-    axes.set_xlim(0.0, made.size[0])
-    axes.set_ylim(0.0, made.size[1])
-    shares = made.graph.edges["strength"] / made.graph.edges["strength"][0]
-    for number in range(len(made.graph.edges) - 1, -1, -1):  # the strongest last, above the others
-        first, second = made.graph.pairs[number]
-        colour, share = made.colours[number], float(shares[number])
-        line = {"color": colours[colour], "alpha": 0.1 + 0.75 * share**0.6, "linewidth": 0.4 + 3.6 * share}
+    axes.set_xlim(0.0, drawing.size[0])
+    axes.set_ylim(0.0, drawing.size[1])
+    relative_strengths = drawing.graph.edges["strength"] / drawing.graph.edges["strength"][0]
+    for number in range(len(drawing.graph.edges) - 1, -1, -1):  # strongest last, in front of the others
+        first, second = drawing.graph.pairs[number]
+        colour, relative_strength = drawing.colours[number], float(relative_strengths[number])
+        line = {
+            "color": colours[colour],
+            "alpha": 0.1 + 0.75 * relative_strength**0.6,
+            "linewidth": 0.4 + 3.6 * relative_strength,
+        }
         if first == second:
-            around = 1.7 * made.diameters[first]
-            axes.plot(*made.positions[first], marker="o", markersize=around, fillstyle="none", markeredgewidth=line["linewidth"],
-                      markeredgecolor=line["color"], alpha=line["alpha"])  # fmt: skip
+            loop_diameter = 1.7 * drawing.diameters[first]
+            axes.plot(*drawing.positions[first], marker="o", markersize=loop_diameter, fillstyle="none",
+                      markeredgewidth=line["linewidth"], markeredgecolor=line["color"], alpha=line["alpha"])  # fmt: skip
         else:
-            axes.plot(*made.positions[[first, second]].T, solid_capstyle="round", **line)
-    for node, (place, disc, label) in enumerate(zip(made.positions, made.diameters, made.labels, strict=True)):
-        shape, colour = _SHAPES[min(made.kinds.index(made.graph.nodes["kind"][node]), len(_SHAPES) - 1)]
-        axes.plot(*place, marker=shape, markersize=disc if shape == "o" else 0.8 * disc, color=colours[colour],
+            axes.plot(*drawing.positions[[first, second]].T, solid_capstyle="round", **line)
+    for node, (position, diameter, label) in enumerate(
+        zip(drawing.positions, drawing.diameters, drawing.labels, strict=True)
+    ):
+        shape, colour = _SHAPES[min(drawing.kinds.index(drawing.graph.nodes["kind"][node]), len(_SHAPES) - 1)]
+        axes.plot(*position, marker=shape, markersize=diameter if shape == "o" else 0.8 * diameter, color=colours[colour],
                   markeredgecolor=colours[PAPER], markeredgewidth=0.8, zorder=3)  # fmt: skip
         if label:
-            back = {"facecolor": colours[PAPER], "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
-            axes.text(place[0], place[1] - disc / 2 - 0.5, label, fontsize=FONT_SIZE, color=colours[INK],
-                      ha="center", va="top", zorder=4, bbox=back)  # fmt: skip
+            background = {"facecolor": colours[PAPER], "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
+            axes.text(position[0], position[1] - diameter / 2 - 0.5, label, fontsize=FONT_SIZE, color=colours[INK],
+                      ha="center", va="top", zorder=4, bbox=background)  # fmt: skip
 
 
-def _write_legend(axes: Any, made: GraphDrawing) -> None:
-    """What colours and sizes say, in the foot of the picture."""
+def _write_legend(axes: Any, drawing: GraphDrawing) -> None:
+    """Write the legend at the bottom of the picture."""
     lines = import_extra("matplotlib.lines", EXTRA, PURPOSE)
     handles = []
-    markers = {colour: shape for shape, colour in _SHAPES[: len(made.kinds)]}
-    for colour, text in made.legend:
+    markers = {colour: shape for shape, colour in _SHAPES[: len(drawing.kinds)]}
+    for colour, text in drawing.legend:
         dot = {"marker": markers.get(colour), "linestyle": "none", "markersize": 6}
         style = dot if colour in markers else {"linewidth": 2.5}
         handles.append(lines.Line2D([], [], color=_LIGHT[colour], label=text, **style))
-    title = f"{len(made.graph.nodes):,} keys, {len(made.graph.edges):,} edges"
+    title = f"{len(drawing.graph.nodes):,} keys, {len(drawing.graph.edges):,} edges"
     handles.insert(0, lines.Line2D([], [], linestyle="none", label=title))
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=len(handles), frameon=False,

@@ -1,4 +1,4 @@
-"""Where the nodes of a picture stand: neighbours close together, and nothing over anything else."""
+"""Positions of the nodes of a picture: neighbours close together, without overlaps."""
 
 from __future__ import annotations
 
@@ -9,91 +9,91 @@ from importlib import import_module
 import numpy as np
 
 MAX_EXACT_NODES = 200
-"""Nodes of a component that is laid out by the distances of all pairs; larger ones by forces, in less time."""
+"""Maximum number of nodes of a component that is laid out by all pairwise distances; larger ones use a faster force layout."""
 
 SEPARATION_STEPS = 60
-"""Of pushing boxes apart before the whole is made wider."""
+"""Number of separation steps before the picture is enlarged."""
 
 GAP = 3.0
-"""Between boxes, in points."""
+"""Gap between boxes, in points."""
 
 
 def position_nodes(pairs: np.ndarray, boxes: np.ndarray, seed: int = 0) -> np.ndarray:
-    """The centres of boxes, shape (n_nodes, 2), in points: none overlaps another, and all have coordinates from 0 on.
+    """Compute the centres of boxes without overlaps, shape (n_nodes, 2), in points, with coordinates from 0.
 
     Args:
-        pairs: of nodes that are joined, shape (n_edges, 2).
-        boxes: width and height of each node, in points, shape (n_nodes, 2).
-        seed: of layouts that are drawn.
+        pairs: Adjacent nodes, shape (n_edges, 2).
+        boxes: Width and height of each node, in points, shape (n_nodes, 2).
+        seed: The seed of random layouts.
     """
-    at = _pack_components(_component_layouts(pairs, len(boxes), seed))
-    # Boxes take a sixth of the area to begin with, which is a quarter wider than high.
+    positions = _pack_components(_component_layouts(pairs, len(boxes), seed))
+    # Initially boxes take a sixth of the area, whose width is 1.25 times its height.
     area = 6.0 * float(np.prod(boxes + GAP, axis=1).sum())
     height = math.sqrt(area / 1.25)
-    at *= np.array([1.25 * height, height])
-    at = _separate_boxes(at, boxes + GAP)
-    return np.asarray(at - (at - boxes / 2).min(axis=0))
+    positions *= np.array([1.25 * height, height])
+    positions = _separate_boxes(positions, boxes + GAP)
+    return np.asarray(positions - (positions - boxes / 2).min(axis=0))
 
 
 def _component_layouts(pairs: np.ndarray, n_nodes: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The nodes of each component and where they stand in a square of side 1, the largest first."""
-    networkx = import_module("networkx")  # no other command needs it, and it takes long to import
+    """Return the nodes of each component and their positions in a unit square, largest component first."""
+    networkx = import_module("networkx")  # imported here because it is slow to import and rarely needed
     graph = networkx.Graph()
     graph.add_nodes_from(range(n_nodes))
     graph.add_edges_from(pairs.tolist())
-    found = []
+    layouts = []
     for members in sorted(networkx.connected_components(graph), key=lambda nodes: (-len(nodes), min(nodes))):
         nodes = np.array(sorted(members))
-        part = networkx.Graph()
-        part.add_nodes_from(nodes.tolist())  # in this order, so that the same graph is laid out in the same way
-        part.add_edges_from(graph.subgraph(members).edges)
+        subgraph = networkx.Graph()
+        subgraph.add_nodes_from(nodes.tolist())  # in a fixed order, so that equal graphs have equal layouts
+        subgraph.add_edges_from(graph.subgraph(members).edges)
         if len(nodes) <= MAX_EXACT_NODES:
-            at = networkx.kamada_kawai_layout(part, weight=None)
+            positions = networkx.kamada_kawai_layout(subgraph, weight=None)
         else:
-            at = networkx.forceatlas2_layout(part, max_iter=120, scaling_ratio=4.0, seed=seed)
-        found.append((nodes, _expand_centre(np.array([at[node] for node in nodes.tolist()]))))
-    return found
+            positions = networkx.forceatlas2_layout(subgraph, max_iter=120, scaling_ratio=4.0, seed=seed)
+        layouts.append((nodes, _expand_centre(np.array([positions[node] for node in nodes.tolist()]))))
+    return layouts
 
 
-def _expand_centre(at: np.ndarray) -> np.ndarray:
-    """Places with more room in their middle, where hubs crowd, and less at their rim; in a square of side 1."""
-    at = at - at.mean(axis=0)
-    radius = np.linalg.norm(at, axis=1, keepdims=True)
-    at = at / np.maximum(radius, 1e-9) ** 0.35
-    at = at - at.min(axis=0)
-    return np.asarray(at / np.maximum(at.max(axis=0), 1e-9))
+def _expand_centre(positions: np.ndarray) -> np.ndarray:
+    """Enlarge the crowded centre of a layout relative to its border; normalise it to a unit square."""
+    positions = positions - positions.mean(axis=0)
+    radius = np.linalg.norm(positions, axis=1, keepdims=True)
+    positions = positions / np.maximum(radius, 1e-9) ** 0.35
+    positions = positions - positions.min(axis=0)
+    return np.asarray(positions / np.maximum(positions.max(axis=0), 1e-9))
 
 
 def _pack_components(components: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """All components beside each other in a square of side 1, in rows of squares whose areas are as their numbers of nodes."""
-    sides = [math.sqrt(len(nodes)) for nodes, _ in components]
-    width = max(sides[0], math.sqrt(1.3 * sum(side**2 for side in sides)))
+    """Pack all components into a unit square, in rows of squares with areas proportional to their numbers of nodes."""
+    side_lengths = [math.sqrt(len(nodes)) for nodes, _ in components]
+    width = max(side_lengths[0], math.sqrt(1.3 * sum(side**2 for side in side_lengths)))
     out = np.empty((sum(len(nodes) for nodes, _ in components), 2))
     x = y = row = 0.0
-    for side, (nodes, at) in zip(sides, components, strict=True):
+    for side, (nodes, positions) in zip(side_lengths, components, strict=True):
         if x + side > width + 1e-9:
             x, y, row = 0.0, y + row, 0.0
-        # A tenth is left between a component and the next.
-        out[nodes] = np.array([x, y]) + side * (0.05 + 0.9 * at)
+        # A tenth of the side remains free between components.
+        out[nodes] = np.array([x, y]) + side * (0.05 + 0.9 * positions)
         x, row = x + side, max(row, side)
     return np.asarray(out / np.maximum(out.max(axis=0), 1e-9))
 
 
-def _separate_boxes(at: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """Centres of boxes that have been pushed apart until none overlaps another, the whole being made wider where it must."""
-    first, second = np.triu_indices(len(at), 1)
-    least = (boxes[first] + boxes[second]) / 2
+def _separate_boxes(positions: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Push boxes apart until none overlap, and enlarge the picture if necessary."""
+    first, second = np.triu_indices(len(positions), 1)
+    min_distance = (boxes[first] + boxes[second]) / 2
     while True:
         for _ in range(SEPARATION_STEPS):
-            between = at[second] - at[first]
-            over = least - np.abs(between)
-            met = np.flatnonzero((over > 1e-6).all(axis=1))
-            if not len(met):
-                return at
-            axis = over[met].argmin(axis=1)
-            push = np.where(between[met, axis] < 0, -0.5, 0.5) * (over[met, axis] + 1e-3)
-            shift = np.zeros_like(at)
-            np.add.at(shift, (second[met], axis), push)
-            np.add.at(shift, (first[met], axis), -push)
-            at = at + np.clip(shift, -20.0, 20.0)
-        at = at * 1.06
+            offset = positions[second] - positions[first]
+            overlap = min_distance - np.abs(offset)
+            colliding = np.flatnonzero((overlap > 1e-6).all(axis=1))
+            if not len(colliding):
+                return positions
+            axis = overlap[colliding].argmin(axis=1)
+            push = np.where(offset[colliding, axis] < 0, -0.5, 0.5) * (overlap[colliding, axis] + 1e-3)
+            shift = np.zeros_like(positions)
+            np.add.at(shift, (second[colliding], axis), push)
+            np.add.at(shift, (first[colliding], axis), -push)
+            positions = positions + np.clip(shift, -20.0, 20.0)
+        positions = positions * 1.06

@@ -1,4 +1,4 @@
-"""The optimiser's path: what each stage of a training did, in figures and in plots."""
+"""The progress of the optimiser in each stage of a training, as a table and as plots."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from relcrf.data.extras import import_extra
 from relcrf.report.plot import EXTRA, FIRST, PURPOSE, Plot, draw
 
 _MAX_MARKERS = 40
-"""Up to so many points are drawn one by one."""
+"""Maximum number of points that are drawn with markers."""
 
 _MAX_PLOTTED = 1e100
-"""What is beyond it is not drawn: an optimiser that diverges comes to numbers of which no axis can be made."""
+"""Maximum magnitude of plotted values; a diverging optimiser may exceed the range of an axis."""
 
 
 def split_stages(
@@ -24,15 +24,15 @@ def split_stages(
 ) -> list[tuple[str, dict[str, np.ndarray]]]:
     """Return the name of each stage of a log and the columns of its iterations, each of shape (n,).
 
-    The columns are `iteration`, `value`, `gradient` (the largest absolute entry, with L1 that of the steepest direction),
-    `weights` (the number of nonzero ones), and where they are known `chosen` (candidates in the model), `seconds` (since the
-    stage began) and `processor` (CPU seconds).
+    The columns are `iteration`, `value` (the objective), `gradient` (the largest absolute entry; with L1 of the
+    steepest direction), `weights` (the number of nonzero weights), and if known `chosen` (candidates in the model),
+    `seconds` (since the start of the stage) and `processor` (CPU seconds).
 
     Args:
         log: See `LearnedModel`.
-        steps: The times of the log's entries, see `Timings`; empty where they are unknown.
+        steps: The times of the log entries, see `Timings`; empty if unknown.
     """
-    found = []
+    split = []
     times = steps if len(steps) == len(log) else ()
     for name, members in groupby(range(len(log)), key=lambda k: str(log[k]["stage"])):
         rows = list(members)
@@ -40,36 +40,40 @@ def split_stages(
         columns = {column: np.array([log[k][column] for k in rows]) for column in known}
         if times:
             columns["seconds"], columns["processor"] = np.array([times[k] for k in rows]).T
-        found.append((name, columns))
-    return found
+        split.append((name, columns))
+    return split
 
 
 def plot_stage(name: str, stage: Mapping[str, np.ndarray]) -> list[Plot]:
-    """Return plots of the value over iterations and over seconds, the gradient, and the numbers of weights and candidates."""
+    """Return plots of the objective, the gradient, and the numbers of nonzero weights and candidates."""
     draw_line = partial(_line_plot, name)
     iteration, gradient = stage["iteration"], stage["gradient"]
-    found = [draw_line("value", stage["value"], "iterations", iteration)]
+    plots = [draw_line("objective", stage["value"], "iterations", iteration)]
     if "seconds" in stage:
-        found.append(draw_line("value", stage["value"], "seconds", stage["seconds"]))
-    seen = (gradient > 0) & (gradient < _MAX_PLOTTED)
-    if seen.any():
-        found.append(draw_line("gradient", gradient[seen], "iterations", iteration[seen], logarithmic=True))
+        plots.append(draw_line("objective", stage["value"], "seconds", stage["seconds"]))
+    plottable = (gradient > 0) & (gradient < _MAX_PLOTTED)
+    if plottable.any():
+        plots.append(draw_line("gradient", gradient[plottable], "iterations", iteration[plottable], logarithmic=True))
     if len(np.unique(stage["weights"])) > 1:
-        found.append(draw_line("weights other than 0", stage["weights"], "iterations", iteration))
+        plots.append(draw_line("nonzero weights", stage["weights"], "iterations", iteration))
     if len(np.unique(stage.get("chosen", ()))) > 1:
-        over, where = ("seconds", stage["seconds"]) if "seconds" in stage else ("iterations", iteration)
-        found.append(draw_line("candidates in the model", stage["chosen"], over, where))
-    return found
+        x_name, x = ("seconds", stage["seconds"]) if "seconds" in stage else ("iterations", iteration)
+        plots.append(draw_line("candidates in the model", stage["chosen"], x_name, x))
+    return plots
 
 
 def _line_plot(
     stage: str, what: str, values: np.ndarray, over: str, where: np.ndarray, *, logarithmic: bool = False
 ) -> Plot:
-    seen = (np.abs(values) < _MAX_PLOTTED) & (np.abs(where) < _MAX_PLOTTED)
+    plottable = (np.abs(values) < _MAX_PLOTTED) & (np.abs(where) < _MAX_PLOTTED)
 
     def paint(axes: Any) -> None:
         axes.plot(
-            where[seen], values[seen], color=FIRST, linewidth=1.6, marker="." if seen.sum() <= _MAX_MARKERS else ""
+            where[plottable],
+            values[plottable],
+            color=FIRST,
+            linewidth=1.6,
+            marker="." if plottable.sum() <= _MAX_MARKERS else "",
         )
         axes.set_xlabel(over)
         if over == "iterations":

@@ -1,4 +1,4 @@
-"""The report of a run folder: one HTML file that needs nothing else and runs nothing."""
+"""The HTML report of a run folder: a single self-contained file without scripts."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from relcrf.report.results import build_sections
 from relcrf.text.highlight import RcrfLexer
 
 PURPOSE = "relcrf report"
-"""Argument of `require` for the packages that make the page."""
+"""Argument of `import_extra` for the packages that render the page."""
 
 _LIGHT, _DARK = (
     HtmlFormatter(style=style, cssclass="model", nobackground=True) for style in ("default", "github-dark")
 )
-"""Formatters of the model's text for light and for dark paper; what is around its words is the page's."""
+"""Formatters of the model text for the light and the dark colour scheme."""
 
 
 @dataclass(frozen=True)
 class ReportPage:
-    """A report.
+    """A rendered report.
 
     Args:
-        html: the page.
-        plots: the titles of its plots.
-        warnings: what its readers are warned of.
+        html: The page.
+        plots: The titles of its plots.
+        warnings: The warnings on the page.
     """
 
     html: str
@@ -53,89 +53,96 @@ class ReportPage:
 
 
 def require_writable(out: Path) -> None:
-    """Refuses a place where no report can be, before any work is done.
+    """Reject an invalid output path before any work is done.
 
     Raises:
-        UsageError: for a folder or another ending than `.html`; where a package of the extra `report` is missing.
+        UsageError: The path is a folder or does not end in `.html` (E312), or a package of the extra `report` is missing.
     """
     if out.suffix != ".html" or out.is_dir():
-        raise UsageError(Diagnostic("E312", f"'{out}' is no .html file", hint="name a file such as report.html"))
+        raise UsageError(
+            Diagnostic("E312", f"'{out}' is not the path of an .html file", hint="use a file name such as report.html")
+        )
     for package in ("jinja2", "matplotlib.figure"):
         import_extra(package, EXTRA, PURPOSE)
 
 
-def write_report(run: Path, out: Path, trial: HoldoutEvaluation | None = None) -> ReportPage:
-    """Writes the report of a run folder, through a temporary name; makes the folder that it is to be in.
+def write_report(run: Path, out: Path, holdout: HoldoutEvaluation | None = None) -> ReportPage:
+    """Write the report of a run folder atomically; create the parent folder.
 
     Args:
-        trial: what labels that were held out say of the run; see `report/holdout.py`.
+        holdout: The evaluation on held-out labels, see `report/holdout.py`.
 
     Raises:
-        UsageError: see `require_writable`.
-        DataError: where the folder is none, or damaged.
-        OSError: where the place cannot be written to.
+        UsageError: See `require_writable`.
+        DataError: The folder is not a run folder, or is damaged.
+        OSError: The path is not writable.
     """
     require_writable(out)
-    found = render_report(run, trial)
+    page = render_report(run, holdout)
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, found.html)
-    return found
+    write_text(out, page.html)
+    return page
 
 
-def render_report(run: Path, trial: HoldoutEvaluation | None = None) -> ReportPage:
-    """The report of a run folder. For the arguments and what it raises see `write`."""
+def render_report(run: Path, holdout: HoldoutEvaluation | None = None) -> ReportPage:
+    """Render the report of a run folder. For arguments and errors see `write_report`."""
     jinja2 = import_extra("jinja2", EXTRA, PURPOSE)
-    learned, timings, made_of = run_folder.load(run), run_folder.load_timings(run), run_folder.load_provenance(run)
-    protocol = TrainingProtocol() if made_of is None else made_of.protocol
+    learned, timings, provenance = run_folder.load(run), run_folder.load_timings(run), run_folder.load_provenance(run)
+    protocol = TrainingProtocol() if provenance is None else provenance.protocol
     name = Path(os.path.abspath(run)).name
     stages = [
         (stage, columns, optimisation.plot_stage(stage, columns))
         for stage, columns in optimisation.split_stages(learned.log, timings.step_seconds)
     ]
-    histograms, graph, matched = (
+    histograms, graph, moment_summary = (
         distributions.plot_histograms(learned.histograms),
         _graph_plots(learned),
         moments.summarise_moments(learned),
     )
-    judged = [] if trial is None else build_sections(trial)
+    attribute_sections = [] if holdout is None else build_sections(holdout)
     templates = weights.template_table(learned)
-    errors = trial.errors if trial is not None and isinstance(trial.errors, StandardErrors) else None
-    learnt = learned.layout.learnable_mask()
-    warned = advice.warnings(learned, templates, matched, trial, judged)
+    errors = holdout.errors if holdout is not None and isinstance(holdout.errors, StandardErrors) else None
+    learnable = learned.layout.learnable_mask()
+    warning_texts = advice.warnings(learned, templates, moment_summary, holdout, attribute_sections)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"number": _format_number, "figure": _format_measure, "share": _format_percentage}
+    environment.filters |= {"number": _format_number, "measure": _format_measure, "percent": _format_percentage}
     html = environment.from_string(_read_resource("page.html")).render(
         css=f"{_read_resource('page.css')}\n{_model_style()}",
         name=name,
         learned=learned,
-        learnt=int(learnt.sum()),
-        nonzero=int(np.count_nonzero(learned.vectors["weights"][learnt])),
-        warnings=warned,
-        trial=trial,
-        sections=judged,
-        steps=advice.next_steps(learned, name, matched, trial, judged),
+        n_learned=int(learnable.sum()),
+        n_nonzero=int(np.count_nonzero(learned.vectors["weights"][learnable])),
+        warnings=warning_texts,
+        holdout=holdout,
+        sections=attribute_sections,
+        steps=advice.next_steps(learned, name, moment_summary, holdout, attribute_sections),
         phases=timings.phases,
         model=highlight(model_text(learned.spec), RcrfLexer(), _LIGHT),
         templates=templates,
-        command=reproduction.train_command(learned, name, () if trial is None else trial.options, protocol),
-        made_of=made_of,
+        command=reproduction.train_command(learned, name, () if holdout is None else holdout.options, protocol),
+        provenance=provenance,
         versions=reproduction.package_versions(),
         stages=stages,
         histograms=histograms,
-        moments=matched,
+        moments=moment_summary,
         graph=graph,
-        strongest=weights.weight_tables(learned, errors),
+        weight_tables=weights.weight_tables(learned, errors),
     )
     html = escape_unprintable(html, allowed="\n\t")
-    drawn = [*(section.plots for section in judged), *(plots for *_, plots in stages), histograms, graph]
-    drawn += [[matched.plot]] if matched is not None else []
-    return ReportPage(html, tuple(plot.title for plots in drawn for plot in plots), tuple(warned))
+    plot_groups = [
+        *(section.plots for section in attribute_sections),
+        *(plots for *_, plots in stages),
+        histograms,
+        graph,
+    ]
+    plot_groups += [[moment_summary.plot]] if moment_summary is not None else []
+    return ReportPage(html, tuple(plot.title for plots in plot_groups for plot in plots), tuple(warning_texts))
 
 
 def _model_style() -> str:
-    """Return the rules that colour the model's text."""
+    """Return the style rules that colour the model text."""
     light, dark = (
         "\n".join(rule for rule in formatter.get_style_defs(".model").splitlines() if rule.startswith(".model ."))
         for formatter in (_LIGHT, _DARK)
@@ -148,27 +155,27 @@ def _read_resource(name: str) -> str:
 
 
 def _format_number(value: object) -> str:
-    """A figure as people read it."""
+    """Format a number with thousands separators."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "none" if value is None else str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
 
 
 def _format_measure(value: float) -> str:
-    """A measure; nothing where it is none."""
+    """Format a measure; empty if it is undefined."""
     return "" if math.isnan(value) else f"{value:.3f}"
 
 
 def _format_percentage(value: float | None) -> str:
-    """A part of all; nothing where there is no whole."""
+    """Format a fraction as a percentage; empty if it is undefined."""
     return "" if value is None else f"{value:.1%}"
 
 
 def _graph_plots(learned: LearnedModel) -> list[Plot]:
-    """The picture of the chosen pairs, where there are any."""
-    found = build_learned_graph(learned)
+    """Return the picture of the learned graph, if it has edges."""
+    graph = build_learned_graph(learned)
     return (
-        [network.plot_graph(found, f"{len(found.nodes):,} keys, {len(found.edges):,} edges")]
-        if len(found.edges)
+        [network.plot_graph(graph, f"{len(graph.nodes):,} keys, {len(graph.edges):,} edges")]
+        if len(graph.edges)
         else []
     )

@@ -1,4 +1,4 @@
-"""Plots: inline SVG that takes its colours and its letters from the page around it, and pictures as files."""
+"""Plots: inline SVG that inherits colours and fonts from its page, and picture files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from relcrf.files import atomic_path, require_suffix
 from relcrf.printable import escape_unprintable
 
 EXTRA, PURPOSE = "report", "a picture"
-"""Arguments of `require` for the packages that draw."""
+"""Arguments of `import_extra` for the packages that draw."""
 
 PICTURE_EXTENSIONS = (".png", ".svg", ".pdf")
 """Formats of picture files."""
 
 INK, GRID, FIRST, SECOND, MARK, PAPER = "#01aa01", "#02aa02", "#03aa03", "#04aa04", "#05aa05", "#06aa06"
-"""Colours to draw with. Each stands for a variable of the page's style."""
+"""Placeholder colours, each of which represents a variable of the page's style."""
 
 _VARIABLES = {INK: "--ink", GRID: "--grid", FIRST: "--first", SECOND: "--second", MARK: "--mark", PAPER: "--paper"}
 
@@ -36,14 +36,14 @@ _STYLE = {
     "font.size": 10,
     "grid.color": GRID,
     "grid.linewidth": 0.6,
-    "svg.fonttype": "none",  # letters stay letters
+    "svg.fonttype": "none",  # keep text as text
     "text.color": INK,
     "text.parse_math": False,
     "xtick.color": INK,
     "ytick.color": INK,
 }
 _INCHES = (4.4, 2.7)
-"""A letter is as large as on the page around it where a plot is as wide as a telephone."""
+"""Size of a plot; on a telephone its text has the size of the text of the page."""
 
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "http://www.w3.org/1999/xlink"
@@ -51,11 +51,11 @@ _LINK = "http://www.w3.org/1999/xlink"
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing with its words.
+    """A plot with title and legend.
 
     Args:
-        svg: an element for the inside of an HTML page.
-        legend: pairs of a variable of the page's style and what is drawn in that colour.
+        svg: An SVG element to embed in an HTML page.
+        legend: Pairs of a variable of the page's style and the meaning of its colour.
     """
 
     title: str
@@ -69,16 +69,16 @@ def draw(
     legend: tuple[tuple[str, str], ...] = (),
     inches: tuple[float, float] = _INCHES,
 ) -> Plot:
-    """A plot; the same bytes for the same input.
+    """Draw a plot; equal input gives equal bytes.
 
     Args:
-        title: differs from those of the other plots of a page.
-        paint: draws on Matplotlib's axes.
-        legend: colours, of those above, and words for them.
-        inches: width and height.
+        title: Unique among the plots of a page.
+        paint: Draws on Matplotlib axes.
+        legend: Pairs of a placeholder colour and its meaning.
+        inches: Width and height.
 
     Raises:
-        UsageError: where Matplotlib is not installed.
+        UsageError: Matplotlib is not installed.
     """
     out = io.StringIO()
     with drawing_style({**_STYLE, "svg.hashsalt": ascii(title)}):
@@ -89,10 +89,10 @@ def draw(
 
 
 def require_drawable(path: Path) -> None:
-    """Validate the name of a picture file before any work is done, and make its folder.
+    """Validate the name of a picture file before any work is done, and create its folder.
 
     Raises:
-        UsageError: The ending is not among `PICTURE_EXTENSIONS`, the path is a folder, or Matplotlib is not installed.
+        UsageError: The extension is not in `PICTURE_EXTENSIONS`, the path is a folder, or Matplotlib is not installed.
     """
     require_suffix(path, PICTURE_EXTENSIONS, "picture.png")
     import_extra("matplotlib.figure", EXTRA, PURPOSE)
@@ -100,10 +100,10 @@ def require_drawable(path: Path) -> None:
 
 
 def save_picture(make: Callable[[], Any], path: Path, dpi: int) -> None:
-    """Write a Matplotlib figure through a temporary name; the same bytes for the same figure.
+    """Write a Matplotlib figure atomically; equal figures give equal bytes.
 
     Args:
-        make: Returns the figure, whose style is set while it is made and written.
+        make: Returns the figure; called with the drawing style set.
 
     Raises:
         UsageError: See `require_drawable`.
@@ -121,21 +121,21 @@ def new_figure(inches: tuple[float, float], **options: Any) -> Any:
 
 
 def truncate(text: str, max_length: int) -> str:
-    """Return a printable text of at most `max_length` letters, which ends in an ellipsis where it is cut."""
+    """Return printable text of at most `max_length` characters, with an ellipsis if it was truncated."""
     text = escape_unprintable(text)
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
 @contextmanager
 def drawing_style(settings: dict[str, Any]) -> Iterator[None]:
-    """Draw with some settings of Matplotlib, and without warnings about letters that the font lacks."""
+    """Set Matplotlib parameters and suppress warnings about glyphs that are missing in the font."""
     with import_extra("matplotlib", EXTRA, PURPOSE).rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph \d+")
         yield
 
 
 def _inline_svg(text: str, title: str) -> str:
-    """What of an SVG file an HTML page needs: no size of its own, nothing that other plots have by the same name."""
+    """Reduce an SVG file to an element for an HTML page: no fixed size, and no identifiers that clash with other plots."""
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK)
     root = ElementTree.fromstring(text)

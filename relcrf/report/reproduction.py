@@ -1,4 +1,4 @@
-"""The origin of a report: the command that trains the same again, and the versions that wrote it."""
+"""Reproduction of a run: commands that train it again or with other options, and the versions of the packages."""
 
 from __future__ import annotations
 
@@ -15,47 +15,53 @@ from relcrf.backends.provenance import PACKAGES, TrainingProtocol
 from relcrf.backends.registry import backend_names, make_backend
 
 DATA_PLACEHOLDER = ("--data", "DATA")
-"""A placeholder for unknown data."""
+"""Placeholder for unknown data."""
 
 
 def train_command(learned: LearnedModel, name: str, options: Sequence[str], protocol: TrainingProtocol) -> str:
-    """Return the command that trains the same, to be run where the run folder is; one option a line.
+    """Return the command that trains the same model, run in the parent of the run folder; one option per line.
 
     Args:
-        name: Of the run folder.
-        options: The words that name the data and what is held out; if there are none, the data are a placeholder, and the
-            protocol tells what was held out.
+        name: The name of the run folder.
+        options: The command-line options that name the data and the held-out labels; if empty, a placeholder for the
+            data and the split of the protocol are used.
     """
-    held = (
+    holdout_options = (
         []
         if protocol.split is None
-        else [("--split", protocol.split), *(("--hold", value) for value in protocol.holdout)]
+        else [("--split", protocol.split), *(("--holdout", value) for value in protocol.holdout)]
     )
-    pairs = [*zip(options[::2], options[1::2], strict=True)] or [DATA_PLACEHOLDER, *held]
-    pairs += [("--backend", learned.backend), *_setting_options(learned.settings)]
-    pairs += [("--calibrate", str(protocol.calibrate))] if protocol.calibrate else []
-    pairs += [("--out", f"{name}-again")]
-    lines = [f"relcrf train {_model_path(name)}", *(f"    {option} {shlex.quote(value)}" for option, value in pairs)]
+    options_with_values = [*zip(options[::2], options[1::2], strict=True)] or [DATA_PLACEHOLDER, *holdout_options]
+    options_with_values += [("--backend", learned.backend), *_setting_options(learned.settings)]
+    options_with_values += [("--calibrate", str(protocol.calibrate))] if protocol.calibrate else []
+    options_with_values += [("--out", f"{name}-again")]
+    lines = [
+        f"relcrf train {_model_path(name)}",
+        *(f"    {option} {shlex.quote(value)}" for option, value in options_with_values),
+    ]
     return " \\\n".join(lines)
 
 
 def variant_command(
     learned: LearnedModel, name: str, options: Sequence[str], extra_options: Sequence[str], suffix: str
 ) -> str:
-    """Return a command that trains with the settings that differ from the backend's defaults, and with other options.
+    """Return a command that trains with the non-default settings of the run and with further options.
 
     Args:
-        name, options: See `command`. ending: Of the name of the new run folder.
+        name, options: See `train_command`.
+        suffix: The suffix of the name of the new run folder.
     """
-    usual = asdict(make_backend(learned.backend)) if learned.backend in backend_names() else {}
-    given = {word.partition("=")[0] for word in extra_options}
-    changed = {n: value for n, value in learned.settings.items() if usual.get(n) != value and n not in given}
-    chosen = [word for pair in _setting_options(changed) for word in pair]
+    defaults = asdict(make_backend(learned.backend)) if learned.backend in backend_names() else {}
+    overridden = {word.partition("=")[0] for word in extra_options}
+    changed_settings = {
+        n: value for n, value in learned.settings.items() if defaults.get(n) != value and n not in overridden
+    }
+    setting_words = [word for pair in _setting_options(changed_settings) for word in pair]
     words = [
         *(options or DATA_PLACEHOLDER),
         "--backend",
         learned.backend,
-        *chosen,
+        *setting_words,
         *extra_options,
         "--out",
         f"{name}-{suffix}",
@@ -73,6 +79,6 @@ def _setting_options(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def package_versions() -> dict[str, str]:
-    """Return those of relcrf, Python, and the packages that results depend on."""
-    found = {"relcrf": relcrf.__version__, "Python": platform.python_version()}
-    return found | {package: version(package) for package in PACKAGES if package not in found}
+    """Return the versions of relcrf, Python, and the packages on which results depend."""
+    versions = {"relcrf": relcrf.__version__, "Python": platform.python_version()}
+    return versions | {package: version(package) for package in PACKAGES if package not in versions}

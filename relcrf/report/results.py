@@ -1,4 +1,4 @@
-"""What held-out labels say of a run, for each predicted attribute: measures, relational gain, confusion, calibration, curve."""
+"""Results on held-out labels per predicted attribute: measures, relational gain, confusions, calibration, learning curve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relcrf.report.holdout import CURVE_COLUMNS, HoldoutEvaluation, LabelCounts
 from relcrf.report.plot import FIRST, MARK, Plot, draw
 
 MIN_LABELS = 100
-"""Labels, below which figures say little."""
+"""Minimum number of held-out labels for reliable differences."""
 
 TITLES = {
     "accuracy": "accuracy",
@@ -31,7 +31,7 @@ _LOWER_IS_BETTER = ("log_loss", "brier", "calibration_error")
 
 @dataclass(frozen=True)
 class MeasureRow:
-    """One row: what every system reached, in the order of `Section.systems`, and which ones no other beats."""
+    """One row of the table of measures: the estimate of each system, in the order of `AttributeSection.systems`, and the best."""
 
     title: str
     estimates: tuple[MeasureEstimate, ...]
@@ -40,44 +40,48 @@ class MeasureRow:
 
 @dataclass(frozen=True)
 class RelationalGain:
-    """What the run is above the local model, label by label."""
+    """The paired difference between the run and the local model."""
 
     accuracy: MeasureDifference
     log_loss: MeasureDifference
 
     @property
     def is_gain(self) -> bool:
-        """Whether the relations help beyond chance."""
+        """Whether the relations significantly improve the log-loss."""
         return self.log_loss.high < 0.0
 
     @property
     def is_loss(self) -> bool:
-        """Whether they harm beyond chance."""
+        """Whether the relations significantly worsen the log-loss."""
         return self.log_loss.low > 0.0
 
     @property
     def summary(self) -> str:
-        loss, points = _format_difference(self.log_loss, 1.0, ".3f"), _format_difference(self.accuracy, 100.0, ".1f")
-        facts = f"against the local model, log-loss changes by {loss} nats and accuracy by {points} points"
+        """A sentence that states the gain and its significance."""
+        log_loss = _format_difference(self.log_loss, 1.0, ".3f", "nats")
+        accuracy = _format_difference(self.accuracy, 100.0, ".1f", "percentage points")
+        facts = f"compared with the local model, log-loss changes by {log_loss} and accuracy by {accuracy}"
         if self.is_gain:
-            return f"The relations pay: {facts}."
+            return f"The relations improve the predictions: {facts}."
         if self.is_loss:
-            return f"The relations harm here: {facts}."
-        return f"Whether the relations pay is open: {facts}."
+            return f"The relations degrade the predictions: {facts}."
+        return f"The effect of the relations is not significant: {facts}."
 
 
-def _format_difference(found: MeasureDifference, scale: float, digits: str) -> str:
-    value, low, high = (format(scale * number, f"+{digits}") for number in (found.value, found.low, found.high))
-    return f"{value} (95 %: {low} to {high})"
+def _format_difference(difference: MeasureDifference, scale: float, digits: str, unit: str) -> str:
+    value, low, high = (
+        format(scale * number, f"+{digits}") for number in (difference.value, difference.low, difference.high)
+    )
+    return f"{value} {unit} (95 % CI: {low} to {high})"
 
 
 @dataclass(frozen=True)
 class AttributeSection:
-    """Of one attribute.
+    """The results for one attribute.
 
     Args:
-        resampling_unit: `components` or `labels`, which the intervals resample.
-        gain: None where there is no local model to compare with.
+        resampling_unit: The units that the bootstrap resamples: `components` or `labels`.
+        gain: None without a local model to compare with.
     """
 
     labels: LabelCounts
@@ -91,58 +95,65 @@ class AttributeSection:
     plots: tuple[Plot, ...]
 
 
-def build_sections(trial: HoldoutEvaluation) -> list[AttributeSection]:
-    """One for each attribute of which something is held out."""
-    if trial.predictions is None:
+def build_sections(holdout: HoldoutEvaluation) -> list[AttributeSection]:
+    """Build a section for each attribute with held-out labels."""
+    if holdout.predictions is None:
         return []
-    return [_build_section(trial, trial.predictions, labels) for labels in trial.labels if labels.n_held_out]
+    return [_build_section(holdout, holdout.predictions, labels) for labels in holdout.labels if labels.n_held_out]
 
 
-def _build_section(trial: HoldoutEvaluation, results: Predictions, labels: LabelCounts) -> AttributeSection:
+def _build_section(holdout: HoldoutEvaluation, results: Predictions, labels: LabelCounts) -> AttributeSection:
     name, systems = labels.name, tuple(results.systems)
-    figures = {system: results.estimates(system, name) for system in systems}
+    estimates = {system: results.estimates(system, name) for system in systems}
     gain = None
-    if LOCAL in systems and trial.system != LOCAL:
-        found = results.differences(trial.system, LOCAL, name)
-        gain = RelationalGain(found["accuracy"], found["log_loss"])
-    judged, clusters = results.pooled(trial.system, name), results.clusters(name)
-    calibrated, points = measure_calibration(name, judged, clusters), trial.curve.get(name, Frame({}))
-    plots = [_systems_plot(name, figures, measure) for measure in ("accuracy", "log_loss")]
+    if LOCAL in systems and holdout.system != LOCAL:
+        differences = results.differences(holdout.system, LOCAL, name)
+        gain = RelationalGain(differences["accuracy"], differences["log_loss"])
+    scored, clusters = results.pooled(holdout.system, name), results.clusters(name)
+    calibrated, points = measure_calibration(name, scored, clusters), holdout.curve.get(name, Frame({}))
+    plots = [_systems_plot(name, estimates, measure) for measure in ("accuracy", "log_loss")]
     plots += [calibrated.plot, *([_learning_curve_plot(name, points)] if len(points) > 1 else [])]
     return AttributeSection(
         labels,
         systems,
-        tuple(_measure_rows(figures)),
-        figures[trial.system],
+        tuple(_measure_rows(estimates)),
+        estimates[holdout.system],
         clusters.unit,
         gain,
-        count_confusions(judged, tuple(labels.values), trial.names[name]),
+        count_confusions(scored, tuple(labels.values), holdout.names[name]),
         calibrated,
         tuple(plots),
     )
 
 
-def _measure_rows(figures: Mapping[str, Mapping[str, MeasureEstimate]]) -> list[MeasureRow]:
+def _measure_rows(estimates: Mapping[str, Mapping[str, MeasureEstimate]]) -> list[MeasureRow]:
     rows = []
     for measure, title in TITLES.items():
-        own = tuple(of_system[measure] for of_system in figures.values())
-        known = [figure.value for figure in own if figure.value == figure.value]
+        row_estimates = tuple(of_system[measure] for of_system in estimates.values())
+        known = [estimate.value for estimate in row_estimates if estimate.value == estimate.value]
         if known:
             best = min(known) if measure in _LOWER_IS_BETTER else max(known)
-            rows.append(MeasureRow(title, own, tuple(figure.value == best for figure in own)))
+            rows.append(MeasureRow(title, row_estimates, tuple(estimate.value == best for estimate in row_estimates)))
     return rows
 
 
-def _systems_plot(name: str, figures: Mapping[str, Mapping[str, MeasureEstimate]], measure: str) -> Plot:
-    """The systems beside each other."""
-    systems = list(figures)[::-1]
-    own = [figures[system][measure] for system in systems]
+def _systems_plot(name: str, estimates: Mapping[str, Mapping[str, MeasureEstimate]], measure: str) -> Plot:
+    """Plot one measure of all systems with intervals."""
+    systems = list(estimates)[::-1]
+    system_estimates = [estimates[system][measure] for system in systems]
 
     def paint(axes: Any) -> None:
-        values = [figure.value for figure in own]
+        values = [estimate.value for estimate in system_estimates]
         rows = range(len(systems))
         axes.errorbar(
-            values, rows, xerr=error_bars(own), color=FIRST, linestyle="", marker="o", markersize=6, capsize=4
+            values,
+            rows,
+            xerr=error_bars(system_estimates),
+            color=FIRST,
+            linestyle="",
+            marker="o",
+            markersize=6,
+            capsize=4,
         )
         axes.set_yticks(rows, systems)
         axes.set_ylim(-0.6, len(systems) - 0.4)
@@ -158,7 +169,7 @@ def _learning_curve_plot(name: str, points: Frame) -> Plot:
         axes.plot(labels, losses, color=FIRST, linewidth=1.6, marker="o", markersize=4)
         axes.plot(labels[-1:], losses[-1:], color=MARK, marker="o", markersize=6, linestyle="")
         axes.set_xlim(left=0.0)
-        axes.set_xlabel("labels that were learned from")
+        axes.set_xlabel("training labels")
         axes.set_ylabel("log-loss, nats")
 
-    return draw(f"{name}: learning curve", paint, ((FIRST, "trained again on fewer labels"), (MARK, "this run")))
+    return draw(f"{name}: learning curve", paint, ((FIRST, "trained on fewer labels"), (MARK, "this run")))

@@ -1,4 +1,4 @@
-"""The weights that a report shows: the largest, with their gains and errors, and a row for each template."""
+"""Tables of weights in a report: the largest weights with gains and standard errors, and one row per template."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from relcrf.data.frame import Frame
 from relcrf.evaluation.standard_errors import StandardErrors
 
 MAX_WEIGHTS = 40
-"""In a table of the strongest."""
+"""Maximum number of rows of a table of weights."""
 
 
 def template_table(learned: LearnedModel) -> Frame:
-    """Return a row for each block of weights: name, kind, and the numbers of bindings, weights, and weights other than 0."""
+    """Return one row per weight block: name, kind, and the numbers of bindings, weights and nonzero weights."""
     candidates = _candidate_names(learned)
     rows = []
     for block, (info, shape) in enumerate(zip(learned.templates, learned.layout.blocks, strict=True)):
@@ -25,44 +25,44 @@ def template_table(learned: LearnedModel) -> Frame:
 
 
 def weight_tables(learned: LearnedModel, errors: StandardErrors | None = None) -> dict[str, Frame]:
-    """Return the largest weights of candidates, and of the other weights that were learned, by a title; none is empty.
+    """Return the nonempty tables of the largest candidate weights and of the largest other learned weights, by title.
 
-    The columns are those of `weight_table`, and where they are known `error` (nan of some), `gain` and `support`.
+    The columns are those of `named_weights`, and if known `error` (nan where unknown), `gain` and `support`.
     """
-    found = {}
-    for title, places in _largest_weights(learned).items():
-        columns = dict(weight_table(learned, places).columns)
-        if errors is not None and np.isfinite(errors.values[places]).any():
-            columns["error"] = np.where(np.isfinite(errors.values), errors.values, np.nan)[places]
+    tables = {}
+    for title, offsets in _largest_weights(learned).items():
+        columns = dict(weight_table(learned, offsets).columns)
+        if errors is not None and np.isfinite(errors.values[offsets]).any():
+            columns["error"] = np.where(np.isfinite(errors.values), errors.values, np.nan)[offsets]
         if title == _CANDIDATES_TITLE and {"gain", "support"} <= set(learned.vectors):
-            columns |= {name: learned.vectors[name][places] for name in ("gain", "support")}
-        if len(places):
-            found[title] = Frame(columns)
-    return found
+            columns |= {name: learned.vectors[name][offsets] for name in ("gain", "support")}
+        if len(offsets):
+            tables[title] = Frame(columns)
+    return tables
 
 
 def shown_weights(learned: LearnedModel) -> np.ndarray:
-    """Return a mask of the weights that `tables` shows, shape (layout.size,)."""
-    found = np.zeros(learned.layout.size, dtype=bool)
-    for places in _largest_weights(learned).values():
-        found[places] = True
-    return found
+    """Return a mask of the weights in `weight_tables`, shape (layout.size,)."""
+    mask = np.zeros(learned.layout.size, dtype=bool)
+    for offsets in _largest_weights(learned).values():
+        mask[offsets] = True
+    return mask
 
 
-_CANDIDATES_TITLE = "Strongest candidates"
+_CANDIDATES_TITLE = "Largest candidate weights"
 
 
 def _largest_weights(learned: LearnedModel) -> dict[str, np.ndarray]:
     candidates = _candidate_names(learned)
-    learnt = [k for k, block in enumerate(learned.layout.blocks) if not block.fixed]
-    chosen = [k for k in learnt if learned.templates[k].name in candidates]
-    others = [k for k in learnt if k not in chosen]
+    learned_blocks = [k for k, block in enumerate(learned.layout.blocks) if not block.fixed]
+    chosen = [k for k in learned_blocks if learned.templates[k].name in candidates]
+    others = [k for k in learned_blocks if k not in chosen]
     return {
         title: largest_of_blocks(learned, blocks, MAX_WEIGHTS)
-        for title, blocks in ((_CANDIDATES_TITLE, chosen), ("Strongest weights", others))
+        for title, blocks in ((_CANDIDATES_TITLE, chosen), ("Largest weights", others))
     }
 
 
 def _candidate_names(learned: LearnedModel) -> set[str]:
-    """The names of the declarations of candidates."""
+    """Return the names of the candidate declarations."""
     return {template.name for template in learned.spec.flatten().templates if template.is_candidate}

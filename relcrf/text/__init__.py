@@ -1,1 +1,1 @@
-"""A model as colours and tables for people."""
+"""Model text and tables as highlighted HTML."""

@@ -1,12 +1,12 @@
-"""Colours for `.rcrf` text in whatever uses Pygments: documentation, terminals, notebooks."""
+"""Syntax highlighting of `.rcrf` text by Pygments, for documentation, terminals and notebooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from pygments import highlight  # type: ignore[import-untyped, unused-ignore]  # no types of its own
-from pygments import token as t  # type: ignore[import-untyped, unused-ignore]  # no types of its own
+from pygments import highlight  # type: ignore[import-untyped, unused-ignore]  # untyped package
+from pygments import token as t  # type: ignore[import-untyped, unused-ignore]  # untyped package
 from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped, unused-ignore]
 from pygments.lexer import Lexer  # type: ignore[import-untyped, unused-ignore]
 
@@ -26,7 +26,7 @@ _CONNECTIVES = frozenset({"and", "or", "not", "in"})
 
 
 class RcrfLexer(Lexer):  # type: ignore[misc, unused-ignore]
-    """A lexer that reads declarations as the language server does: a word is coloured as what it is where it stands."""
+    """A Pygments lexer that classifies a word by its context, as the language server does."""
 
     name = "rcrf"
     aliases = ("rcrf", "relcrf")
@@ -34,7 +34,7 @@ class RcrfLexer(Lexer):  # type: ignore[misc, unused-ignore]
     mimetypes = ("text/x-rcrf",)
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
-        """Each token of the text with its offset and its kind."""
+        """Yield each token of the text with its offset and type."""
         source = SourceText(text)
         kinds: dict[int, Any] = {}
         for declaration in source.declarations:
@@ -44,7 +44,7 @@ class RcrfLexer(Lexer):  # type: ignore[misc, unused-ignore]
 
 
 def _token_kinds(head: DeclarationTokens) -> Iterator[tuple[int, Any]]:
-    """Yield the kinds of names, numbers and signs, by their offsets."""
+    """Yield the types of names, numbers and operators by their offsets."""
     for k, token in enumerate(head.tokens):
         if token.kind == "name":
             yield token.start, _name_kind(head, k)
@@ -55,7 +55,7 @@ def _token_kinds(head: DeclarationTokens) -> Iterator[tuple[int, Any]]:
 
 
 def _name_kind(head: DeclarationTokens, k: int) -> Any:
-    """What a name is: its place tells, since words of the language may be attributes and values elsewhere."""
+    """Return the type of a name from its position: keywords may be attributes or values elsewhere."""
     text, before, after = head.texts[k], head.text_at(k - 1), head.text_at(k + 1)
     if before == ".":
         return t.Name.Attribute
@@ -93,6 +93,6 @@ def _clause_name_kind(text: str, before: str, after: str, head: DeclarationToken
 
 
 def highlight_html(text: str) -> str:
-    """A model as HTML that carries its own colours; every character of the text is escaped."""
+    """Return a model as HTML with inline colours and escaped text."""
     formatter = HtmlFormatter(noclasses=True, nobackground=True, prestyles="line-height: 1.35")
     return str(highlight(text, RcrfLexer(), formatter))

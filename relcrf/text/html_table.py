@@ -1,4 +1,4 @@
-"""Tables for notebooks: HTML in which every cell is escaped."""
+"""HTML tables for notebooks, with escaped cells."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 
 def html_table(columns: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "") -> str:
-    """A table.
+    """Return an HTML table.
 
     Args:
-        columns: the names above; none where all are empty.
-        caption: a line above it.
+        columns: The headers of the columns; no header row if all are empty.
+        caption: The caption of the table.
     """
 
     def row(cells: Iterable[object], tag: str) -> str:

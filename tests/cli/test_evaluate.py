@@ -27,36 +27,36 @@ def test_tables_for_people(relcrf_, web):
 def test_one_object_for_machines(relcrf_json, web, tmp_path):
     ask = ("cv", WEBKB, "--data", web, "--backend", "ess", "--backend", "pseudo", "--split", "snowball", "--folds", 2)
     code, found = relcrf_json(*ask, "--repeats", 2, "--seed", 3, "--out", tmp_path)
-    assert code == 0 and list(found["backends"]) == ["local", "ess", "pseudo"] and found["rounds_found"] == 0
-    assert [one["name"] for one in found["rounds"]] == ["1.1", "1.2", "2.1", "2.2"]
+    assert code == 0 and list(found["backends"]) == ["local", "ess", "pseudo"] and found["folds_loaded"] == 0
+    assert [one["name"] for one in found["fold_sizes"]] == ["1.1", "1.2", "2.1", "2.2"]
     assert set(found["attributes"][NAME]["relational_gain"]) == {"ess", "pseudo"}
     assert found["attributes"][NAME]["systems"]["ess"]["pr_auc"]["value"] is None
-    assert len(list(tmp_path.glob("*/round-*/Page.category.csv"))) == 12
+    assert len(list(tmp_path.glob("*/fold-*/Page.category.csv"))) == 12
     code, again = relcrf_json(*ask, "--repeats", 2, "--seed", 3, "--out", tmp_path)
-    assert (code, again["rounds_found"]) == (0, 12)
+    assert (code, again["folds_loaded"]) == (0, 12)
     assert again["attributes"] == found["attributes"]
 
 
 def test_what_is_held_out_by_default(relcrf_json, web, tmp_path):
     ask = ("cv", WEBKB, "--backend", "local")
     code, found = relcrf_json(*ask, "--data", web)
-    assert (code, found["split"], len(found["rounds"])) == (0, "random", 5)
+    assert (code, found["split"], len(found["fold_sizes"])) == (0, "random", 5)
     manifest = tmp_path / "dataset.toml"
     tables = "".join(f'[tables.{name}]\nfile = "{name}.csv"\n' for name in ("page", "page_words", "link"))
     for name in ("page", "page_words", "link"):
         (tmp_path / f"{name}.csv").write_text((web / f"{name}.csv").read_text())
     manifest.write_text(f'{tables}[split]\ncolumn = "school"\nholdout = ["s1"]\n')
     code, found = relcrf_json(*ask, "--data", manifest)
-    assert (found["split"], [one["name"] for one in found["rounds"]]) == ("school", ["s1"])
+    assert (found["split"], [one["name"] for one in found["fold_sizes"]]) == ("school", ["s1"])
     code, found = relcrf_json(*ask, "--data", manifest, "--folds", 3)
-    assert (found["split"], len(found["rounds"])) == ("random", 3)
+    assert (found["split"], len(found["fold_sizes"])) == ("random", 3)
 
 
 def test_a_share_is_hidden(relcrf_json, web):
     ask = ("cv", WEBKB, "--data", web, "--backend", "local")
     code, found = relcrf_json(*ask, "--hide", "0.25", "--repeats", 3)
-    assert code == 0 and [one["name"] for one in found["rounds"]] == ["1.hidden", "2.hidden", "3.hidden"]
-    assert all(10 <= one["held_out"] <= 14 for one in found["rounds"])
+    assert code == 0 and [one["name"] for one in found["fold_sizes"]] == ["1.hidden", "2.hidden", "3.hidden"]
+    assert all(10 <= one["held_out"] <= 14 for one in found["fold_sizes"])
     code, found = relcrf_json(*ask, "--hide", "category=0.25")
     assert code == 0 and found["split"] == "0.25 of category hidden"
 
@@ -101,7 +101,7 @@ def test_a_folder_of_other_answers(relcrf_, web, tmp_path):
     assert (code, err.count("error[")) == (2, 1) and "E353" in err
     code, _, err = relcrf_(*ask)
     assert code == 0 and "2 rounds were in" in err
-    facts({"format": 0})(tmp_path / "local" / "round-01")
+    facts({"format": 0})(tmp_path / "local" / "fold-01")
     code, _, err = relcrf_(*ask)
     assert (code, err.count("error["), "E353" in err) == (2, 1, True)
 
@@ -121,7 +121,7 @@ def ask(relcrf_, web, answers, tmp_path):
 
     def after(damage):
         shutil.copytree(answers, tmp_path / "out")
-        damage(tmp_path / "out" / "local" / "round-01")
+        damage(tmp_path / "out" / "local" / "fold-01")
         return relcrf_(*words, tmp_path / "out")
 
     return after
@@ -131,7 +131,7 @@ def facts(change):
     """Changes what is said of a round."""
 
     def edit(folder):
-        path = folder / "round.json"
+        path = folder / "fold.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
 
     return edit
@@ -163,10 +163,10 @@ def test_answers_that_are_whole_are_taken(ask):
     [
         lambda folder: (folder / f"{NAME}.csv").write_text((folder / f"{NAME}.csv").read_text()[:500]),
         lambda folder: (folder / f"{NAME}.csv").unlink(),
-        lambda folder: (folder / "round.json").write_text("[" * 100_000),
-        lambda folder: (folder / "round.json").write_text("[]"),
+        lambda folder: (folder / "fold.json").write_text("[" * 100_000),
+        lambda folder: (folder / "fold.json").write_text("[]"),
         facts({"tables": {}}),
-        facts({"tables": {f"../round-02/{NAME}.csv": ""}}),
+        facts({"tables": {f"../fold-02/{NAME}.csv": ""}}),
         facts({"seconds_learn": float("nan")}),
         facts({"seconds_infer": None}),
         cells(lambda rows: rows[1].__setitem__(4, rows[1][3]), hashed=False),

@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "least", "made"),
-    [("evaluation", 7, "answers/ess/round-04/Page.category.csv"), ("compare", 3, "compare.png")],
+    [("evaluation", 7, "answers/ess/fold-04/Page.category.csv"), ("compare", 3, "compare.png")],
 )
 def test_a_page_can_be_followed(page, least, made, relcrf_, tmp_path, monkeypatch, capsys):
     for name in ("models", "datasets"):

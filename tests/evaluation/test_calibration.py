@@ -1,4 +1,4 @@
-"""Calibration: the scale is that of the best held-out likelihood, and changes no most probable joint state."""
+"""Temperature calibration: the scale maximises the held-out likelihood and preserves the most probable joint state."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from relcrf.resources import resource_path
 
 @pytest.fixture(scope="module")
 def web():
-    """Pages whose words tell little, and links."""
+    """Pages with weakly informative words, and links."""
     rng = np.random.default_rng(1)
     kinds = np.array(["course", "faculty", "student"], dtype=object)
     kind = rng.integers(3, size=90)
@@ -30,20 +30,22 @@ def web():
 
 
 @pytest.mark.parametrize("backend", ["ess", "pseudo"])
-def test_weights_that_are_too_large_are_made_smaller(web, backend):
+def test_overfitted_weights_are_scaled_down(web, backend):
     model, grounding = web
     hidden = np.arange(len(grounding.states)) % 3 == 0
-    plain, tamed = (api.fit(model, grounding, backend, hidden=hidden, l2=1e-4, calibrate=folds) for folds in (0, 4))
-    scale = tamed.summary["calibration"]
+    plain, calibrated = (
+        api.fit(model, grounding, backend, hidden=hidden, l2=1e-4, calibrate=folds) for folds in (0, 4)
+    )
+    scale = calibrated.summary["calibration"]
     assert scale in SCALES and scale < 1.0
-    np.testing.assert_allclose(tamed.learned.vectors["weights"], scale * plain.learned.vectors["weights"])
-    before, after = (api.predict(fit, grounding, hidden=hidden) for fit in (plain, tamed))
+    np.testing.assert_allclose(calibrated.learned.vectors["weights"], scale * plain.learned.vectors["weights"])
+    before, after = (api.predict(fit, grounding, hidden=hidden) for fit in (plain, calibrated))
     assert after.score(subset=hidden).log_likelihood > before.score(subset=hidden).log_likelihood
     if backend == "ess":
         np.testing.assert_array_equal(before.inferred.map_states, after.inferred.map_states)
 
 
-def test_the_scale_is_that_of_a_search_by_hand(web):
+def test_scale_equals_manual_search(web):
     model, grounding = web
     fit = api.fit(model, grounding, "local", l2=0.01, calibrate=3)
     problem = api.training_problem(grounding)
@@ -58,7 +60,7 @@ def test_the_scale_is_that_of_a_search_by_hand(web):
     assert fit.summary["calibration"] == SCALES[total.argmax()]
 
 
-def test_hidden_labels_are_not_seen_and_fixed_weights_stay():
+def test_hidden_labels_are_not_used_and_fixed_weights_are_unchanged():
     text = (
         "domain D = { x, y } entity E { predict d : D\n w : string }\n"
         "template given(e: E) over e.d init 0.5 fixed\ntemplate word(e: E) over e.d per e.w"
@@ -75,12 +77,12 @@ def test_hidden_labels_are_not_seen_and_fixed_weights_stay():
     assert (weights == 0.5).all()
     from dataclasses import replace
 
-    turned = replace(grounding, states=np.where(hidden, 0, grounding.states))
-    other = api.fit(model, turned, "local", hidden=hidden, calibrate=5)
+    changed = replace(grounding, states=np.where(hidden, 0, grounding.states))
+    other = api.fit(model, changed, "local", hidden=hidden, calibrate=5)
     np.testing.assert_array_equal(other.learned.vectors["weights"], fit.learned.vectors["weights"])
 
 
-def test_what_cannot_be_calibrated(web):
+def test_too_few_folds_or_labels_raise_error(web):
     model, grounding = web
     with pytest.raises(UsageError, match="E317"):
         api.fit(model, grounding, "local", calibrate=1)

@@ -1,4 +1,4 @@
-"""Backends beside each other: the same rounds, refusals and crashes in their rows, exact answers as judge."""
+"""Comparison of backends: equal folds, results of failed backends, and the error of marginals."""
 
 import sys
 from dataclasses import replace
@@ -49,14 +49,14 @@ def found(grounding):
     )
 
 
-def test_the_same_as_cross_validation(grounding, found):
+def test_probabilities_equal_cross_validation(grounding, found):
     other = evaluate(grounding, ["ess"], "by=Page.school", settings={"ess": {"l2": 0.5}})
     for name in ("majority", "local", "ess"):
         for one, two in zip(found.predictions.by_system[name], other.predictions.by_system[name], strict=True):
             np.testing.assert_allclose(one.probabilities, two.probabilities, atol=1e-9)
 
 
-def test_a_row_each(found):
+def test_each_backend_has_scores_and_resources(found):
     whole = {**found.as_dict(), **found.resources_as_dict()}
     assert list(whole["backends"]) == ["local", "ess", "pseudo"]
     of = whole["attributes"][NAME]
@@ -69,12 +69,12 @@ def test_a_row_each(found):
     for row in whole["backends"].values():
         assert row["status"] == "converged" and row["seconds_learn"] > 0 and row["error"] is None
         assert 2**27 < row["bytes_before"] < row["bytes_peak"] < 2**33
-        assert row["exactness"]["parts"] == 5 <= row["exactness"]["variables"]
+        assert row["exactness"]["n_subgraphs"] == 5 <= row["exactness"]["n_variables"]
     assert whole["backends"]["local"]["exactness"]["divergence"] < 1e-9
-    assert whole["backends"]["pseudo"]["exactness"]["largest"] < 1e-9, "auto is exact on what is small"
+    assert whole["backends"]["pseudo"]["exactness"]["max_error"] < 1e-9, "auto is exact on small graphs"
 
 
-def test_who_refuses_has_a_row():
+def test_backend_that_rejects_the_model_has_a_result():
     e = pd.DataFrame({"id": range(30), "d": ["x", "x", "y"] * 10})
     r = pd.DataFrame({"a": range(29), "b": range(1, 30)})
     grounding = relcrf.parse(THREES).ground(relcrf.Dataset({"e": e, "r": r}))
@@ -85,12 +85,12 @@ def test_who_refuses_has_a_row():
     assert set(found.predictions.systems) == {"majority", "pseudo"}
     whole = found.resources_as_dict()["backends"]["ess"]
     assert whole["error"]["code"] == "E302" and whole["seconds_learn"] is None
-    nobody = compare(grounding, ["ess"], "random")
-    assert nobody.predictions.best_system("E.d") == "majority"
+    none_left = compare(grounding, ["ess"], "random")
+    assert none_left.predictions.best_system("E.d") == "majority"
 
 
-def test_who_dies_or_takes_too_long_has_a_row(grounding, tmp_path, monkeypatch):
-    """A stranger's backend, found by its entry point in the processes as well."""
+def test_backend_that_dies_or_times_out_has_a_result(grounding, tmp_path, monkeypatch):
+    """Use a third-party backend, found by its entry point in the separate processes as well."""
     package = tmp_path / "strangers.py"
     package.write_text(
         "import os, time\nfrom relcrf.backends.local import LocalBackend\n"
@@ -111,12 +111,12 @@ def test_who_dies_or_takes_too_long_has_a_row(grounding, tmp_path, monkeypatch):
     sys.modules.pop("strangers", None)
 
 
-def test_what_cannot_be_compared(grounding):
+def test_invalid_comparisons_raise_error(grounding):
     for backends, jobs, code in (([], 1, "E354"), (["ess"], 0, "E354"), (["ass"], 1, "E301")):
         with pytest.raises(UsageError, match=code):
             compare(grounding, backends, jobs=jobs)
     with pytest.raises(UsageError, match="E304"):
-        compare(grounding, ["local"], settings={"local": {"width": 2}})
+        compare(grounding, ["local"], settings={"local": {"treewidth": 2}})
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def problem(grounding):
     return training_problem(grounding)
 
 
-def test_parts_are_small_connected_and_apart(problem):
+def test_subgraphs_are_small_connected_and_disjoint(problem):
     chosen, parts = sample_subgraphs(problem, 6, 0)
     labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
     assert parts >= 3 and not (chosen & ~labelled).any()
@@ -147,8 +147,8 @@ def component_sizes(graph):
 
 
 @pytest.mark.parametrize("backend", ["ess", "chow-liu", "dense", "local"])
-def test_the_judge_is_right(problem, backend):
-    """Against enumeration of one part, by hand."""
+def test_exactness_equals_enumeration(problem, backend):
+    """Compare with enumeration of a single subgraph."""
     system = make_backend(backend)
     learned = system.fit(problem, Monitor())
     chosen, parts = sample_subgraphs(problem, 1, 3)
@@ -158,17 +158,17 @@ def test_the_judge_is_right(problem, backend):
     roles = np.where(chosen, Role.FREE, np.where(labelled, Role.CLAMPED, Role.ABSENT)).astype(np.int8)
     graph = reduce_graph(problem.graph, roles, problem.states)
     truth = Enumeration(graph.scopes).marginals(graph.potentials(learned.vectors["weights"])).nodes
-    said = system.infer(replace(problem, roles=roles), learned.vectors).marginals
-    assert found.max_error == pytest.approx(np.abs(truth - said).max(), abs=1e-9)
-    assert found.divergence == pytest.approx((truth * np.log(truth / said)).sum() / chosen.sum(), abs=1e-9)
+    marginals = system.infer(replace(problem, roles=roles), learned.vectors).marginals
+    assert found.max_error == pytest.approx(np.abs(truth - marginals).max(), abs=1e-9)
+    assert found.divergence == pytest.approx((truth * np.log(truth / marginals)).sum() / chosen.sum(), abs=1e-9)
     assert found.n_variables == chosen.sum()
     if backend == "local":
-        assert found.divergence < 1e-9, "its weights of pairs are 0"
+        assert found.divergence < 1e-9, "its pairwise weights are 0"
     if backend == "ess":
-        assert found.max_error > 1e-4, "the part has cycles, which a forest leaves out"
+        assert found.max_error > 1e-4, "the subgraph has cycles, which a forest omits"
 
 
-def test_repeated_rows_have_a_part_each():
+def test_repeated_rows_have_one_subgraph_each():
     model = relcrf.load(resource_path("models", "sensors.rcrf"))
     rng = np.random.default_rng(0)
     moments = pd.DataFrame({"id": [f"t{k}" for k in range(6)]})
@@ -181,10 +181,10 @@ def test_repeated_rows_have_a_part_each():
     assert np.count_nonzero(chosen.reshape(6, 30), axis=1).max() <= JOINT_BITS / np.log2(5)
 
 
-def test_neighbours(grounding):
+def test_adjacency_matrix_contains_all_links(grounding):
     adjacency = adjacency_matrix(grounding.graph)
     dense = adjacency.toarray()
     assert (dense == dense.T).all() and not dense.diagonal().any()
     (links,) = [group for group in grounding.graph.groups if len(group.scope) == 2]
-    wanted = {(int(a), int(b)) for a, b in zip(*links.scope, strict=True)}
-    assert set(zip(*map(list, dense.nonzero()), strict=True)) == wanted | {(b, a) for a, b in wanted}
+    expected = {(int(a), int(b)) for a, b in zip(*links.scope, strict=True)}
+    assert set(zip(*map(list, dense.nonzero()), strict=True)) == expected | {(b, a) for a, b in expected}

@@ -1,4 +1,4 @@
-"""Cross-validation: the figures are those of fits by hand, hidden labels and later times are not seen, rounds are resumed."""
+"""Cross-validation: scores equal manual fits, hidden labels and later periods are not used, existing folds are loaded."""
 
 from dataclasses import replace
 
@@ -33,18 +33,18 @@ def found(web):
     return evaluate(web[1], ["ess"], "by=Page.school", settings={"ess": {"l2": 0.5}})
 
 
-def test_figures_are_those_of_fits_by_hand(web, found):
+def test_scores_equal_manual_fits(web, found):
     model, grounding = web
     assert found.predictions.systems == ("majority", "local", "ess")
     right, log_loss, n = 0.0, 0.0, 0
-    for one, said in zip(found.folds, found.predictions.scored_by_fold("ess", NAME), strict=True):
-        fit = api.fit(model, grounding, "ess", hidden=one.test, l2=0.5)
-        predicted = api.predict(fit, grounding, hidden=one.test)
-        score = predicted.score(subset=one.test)
+    for fold, scored in zip(found.folds, found.predictions.scored_by_fold("ess", NAME), strict=True):
+        fit = api.fit(model, grounding, "ess", hidden=fold.test, l2=0.5)
+        predicted = api.predict(fit, grounding, hidden=fold.test)
+        score = predicted.score(subset=fold.test)
         n, right, log_loss = n + score.n, right + score.n * score.accuracy, log_loss - score.n * score.log_likelihood
-        among = one.test[predicted.variables()]
-        np.testing.assert_allclose(said.probabilities, predicted.probabilities()[among])
-        assert one.train(grounding.states >= 0).sum() == 48 - score.n
+        among = fold.test[predicted.variables()]
+        np.testing.assert_allclose(scored.probabilities, predicted.probabilities()[among])
+        assert fold.train_mask(grounding.states >= 0).sum() == 48 - score.n
     figures = found.predictions.estimates("ess", NAME)
     assert (figures["accuracy"].value, figures["log_loss"].value) == pytest.approx((right / n, log_loss / n))
     assert figures["log_loss"].spread > 0
@@ -52,30 +52,30 @@ def test_figures_are_those_of_fits_by_hand(web, found):
         assert figure.low <= figure.value <= figure.high
 
 
-def test_the_gain_is_that_of_each_label(found):
+def test_gain_is_the_paired_difference_of_labels(found):
     results = found.predictions
     gain = results.differences("ess", "local", NAME)["log_loss"]
     figures = {name: results.estimates(name, NAME)["log_loss"] for name in ("ess", "local")}
     assert gain.value == pytest.approx(figures["ess"].value - figures["local"].value)
     assert gain.value < 0 and gain.low < gain.value < gain.high
     assert gain.high - gain.low < sum(one.high - one.low for one in figures.values())
-    rounds = [
-        float((one.of_items["log_loss"] - two.of_items["log_loss"]).mean())
+    folds = [
+        float((one.item_measures["log_loss"] - two.item_measures["log_loss"]).mean())
         for one, two in zip(results.scored_by_fold("ess", NAME), results.scored_by_fold("local", NAME), strict=True)
     ]
-    assert np.mean(gain.fold_interval) == pytest.approx(np.mean(rounds))
+    assert np.mean(gain.fold_interval) == pytest.approx(np.mean(folds))
 
 
-def test_ranks_are_compared_within_a_round(found):
+def test_ranking_measures_are_averaged_over_folds(found):
     results = found.predictions
-    rounds = [(len(one.truth), one.measures()["roc_auc"]) for one in results.scored_by_fold("ess", NAME)]
-    wanted = sum(n * value for n, value in rounds) / sum(n for n, _ in rounds)
-    assert results.estimates("ess", NAME)["roc_auc"].value == pytest.approx(wanted)
+    folds = [(len(one.truth), one.measures()["roc_auc"]) for one in results.scored_by_fold("ess", NAME)]
+    expected = sum(n * value for n, value in folds) / sum(n for n, _ in folds)
+    assert results.estimates("ess", NAME)["roc_auc"].value == pytest.approx(expected)
     assert results.estimates("majority", NAME)["roc_auc"].value == 0.5
 
 
-def test_labels_are_counted_by_attribute():
-    """Of two attributes each label that is learned from counts for its own: else intervals over folds were too narrow."""
+def test_training_labels_are_counted_by_attribute():
+    """Count training labels per attribute; counting both attributes would make intervals over folds too narrow."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"id": range(60), "d": rng.choice(["x", "y"], 60), "b": rng.choice(["u", "v"], 60)})
     model = relcrf.parse(
@@ -93,27 +93,27 @@ def test_labels_are_counted_by_attribute():
     assert results.differences("local", "majority", "E.d")["log_loss"].fold_interval == pytest.approx((low, high))
 
 
-def test_the_majority_counts_what_is_learned_from(web):
+def test_majority_uses_training_labels(web):
     _, grounding = web
     fold = make_folds(grounding, "random,folds=3")[0]
-    said = predict_frequencies(grounding, fold)
+    predicted = predict_frequencies(grounding, fold)
     known = grounding.states[(grounding.states >= 0) & ~fold.test]
-    wanted = np.bincount(known, minlength=5) + 1
-    np.testing.assert_allclose(said.probabilities[:5], wanted / wanted.sum())
+    expected = np.bincount(known, minlength=5) + 1
+    np.testing.assert_allclose(predicted.probabilities[:5], expected / expected.sum())
 
 
 def test_hidden_labels_are_not_learned_from(web):
     _, grounding = web
     fold = make_folds(grounding, "random,folds=3")[0]
-    turned = replace(grounding, states=np.where(fold.test, 0, grounding.states))
+    changed = replace(grounding, states=np.where(fold.test, 0, grounding.states))
     system = ess.EssBackend()
-    said = [predict_fold(training_problem(g), fold, system)[0] for g in (grounding, turned)]
-    np.testing.assert_array_equal(said[0].probabilities, said[1].probabilities)
-    assert not np.array_equal(said[0].truth, said[1].truth)
+    predicted = [predict_fold(training_problem(g), fold, system)[0] for g in (grounding, changed)]
+    np.testing.assert_array_equal(predicted[0].probabilities, predicted[1].probabilities)
+    assert not np.array_equal(predicted[0].truth, predicted[1].truth)
 
 
-def test_the_future_is_not_there():
-    """A chain in time: what comes later is neither learned from nor evidence, though linked."""
+def test_later_periods_are_excluded():
+    """In a chain in time, later variables are neither training labels nor evidence, although they are linked."""
     model = relcrf.parse(
         "domain D = { x, y } entity E { predict d : D } relation Next(a: E, b: E) template p(e: E) over e.d\n"
         "template n(a: E, b: E) where Next(a, b) over a.d == b.d"
@@ -126,26 +126,26 @@ def test_the_future_is_not_there():
     assert (first.learning_problem(problem).roles[20:] == Role.ABSENT).all()
     assert (first.query_problem(problem).roles == np.repeat([Role.CLAMPED, Role.FREE, Role.ABSENT], [10, 10, 20])).all()
     later = np.arange(40) >= 20
-    turned = replace(grounding, states=np.where(later, 1 - grounding.states, grounding.states))
-    said = [predict_fold(training_problem(g), first, ess.EssBackend())[0] for g in (grounding, turned)]
-    np.testing.assert_array_equal(said[0].probabilities, said[1].probabilities)
+    changed = replace(grounding, states=np.where(later, 1 - grounding.states, grounding.states))
+    predicted = [predict_fold(training_problem(g), first, ess.EssBackend())[0] for g in (grounding, changed)]
+    np.testing.assert_array_equal(predicted[0].probabilities, predicted[1].probabilities)
 
 
-def test_rounds_that_are_there_are_not_asked_for_again(web, tmp_path, monkeypatch):
+def test_existing_folds_are_not_recomputed(web, tmp_path, monkeypatch):
     _, grounding = web
     out = tmp_path / "answers"
     fit, count = ess.EssBackend.fit, []
 
-    def interrupted(self, problem, monitor):
+    def interrupt_third_fit(self, problem, monitor):
         count.append(1)
         if len(count) == 3:
             raise KeyboardInterrupt
         return fit(self, problem, monitor)
 
-    monkeypatch.setattr(ess.EssBackend, "fit", interrupted)
+    monkeypatch.setattr(ess.EssBackend, "fit", interrupt_third_fit)
     with pytest.raises(KeyboardInterrupt):
         evaluate(grounding, ["ess"], "random", folder=out)
-    assert len(list(out.glob("ess/round-*"))) == 2 and len(list(out.glob("local/round-*"))) == 5
+    assert len(list(out.glob("ess/fold-*"))) == 2 and len(list(out.glob("local/fold-*"))) == 5
     found = evaluate(grounding, ["ess"], "random", folder=out)
     assert (found.n_loaded, len(count)) == (7, 6)
     whole = evaluate(grounding, ["ess"], "random")
@@ -155,37 +155,37 @@ def test_rounds_that_are_there_are_not_asked_for_again(web, tmp_path, monkeypatc
         assert (one.fold, one.converged) == (other.fold, other.converged)
 
 
-def test_tables_of_predictions(web, tmp_path):
+def test_prediction_tables(web, tmp_path):
     _, grounding = web
     found = evaluate(grounding, [], "by=school", folder=tmp_path)
-    table = pd.read_csv(tmp_path / "local" / "round-01" / f"{NAME}.csv")
+    table = pd.read_csv(tmp_path / "local" / "fold-01" / f"{NAME}.csv")
     assert list(table.columns[:3]) == ["variable", "truth", "predicted"] and table.columns[-1] == "id"
     assert len(table) == len(found.predictions.by_system["local"][0].truth)
     np.testing.assert_allclose(table.filter(like="p_").sum(axis=1), 1.0)
     block = grounding.blocks[0]
-    assert list(table["id"]) == list(grounding.arguments(block)[0][table["variable"]])
+    assert list(table["id"]) == list(grounding.argument_texts(block)[0][table["variable"]])
     assert list(table["truth"]) == [block.values[k] for k in grounding.states[table["variable"]]]
 
 
-@pytest.mark.parametrize("harm", ["settings", "split", "facts", "table"])
-def test_answers_of_something_else(web, tmp_path, harm):
+@pytest.mark.parametrize("change", ["settings", "split", "metadata", "table"])
+def test_prediction_files_of_another_evaluation_raise_e353(web, tmp_path, change):
     _, grounding = web
     split, chosen = "folds=2", {}
     evaluate(grounding, [], split, folder=tmp_path)
-    if harm == "settings":
+    if change == "settings":
         chosen = {"local": {"l2": 3.0}}
-    elif harm == "split":
+    elif change == "split":
         split = "folds=2,seed=1"
-    elif harm == "facts":
-        (tmp_path / "local" / "round-01" / "round.json").write_text("{")
+    elif change == "metadata":
+        (tmp_path / "local" / "fold-01" / "fold.json").write_text("{")
     else:
-        (tmp_path / "local" / "round-01" / f"{NAME}.csv").write_text("variable,truth\n1\n")
+        (tmp_path / "local" / "fold-01" / f"{NAME}.csv").write_text("variable,truth\n1\n")
     with pytest.raises(UsageError, match="E353"):
         evaluate(grounding, [], split, folder=tmp_path, settings=chosen)
 
 
 def test_links_are_predicted():
-    """People of one town know each other; hidden links and hidden absences are asked for, the rest is evidence."""
+    """People of the same town know each other; hidden links and non-links are queries, the others evidence."""
     model = relcrf.parse(
         "domain Town = { a, b } entity P { town : Town } predict relation Knows(x: P, y: P) where x != y\n"
         "template prior(x: P, y: P) over Knows(x, y) template same(x: P, y: P) where x.town == y.town over Knows(x, y)\n"
@@ -207,15 +207,15 @@ def test_links_are_predicted():
     assert len(table) == 3 * 7 and set(table["attribute"]) == {"Knows"}
 
 
-def test_majority_is_no_backend(web):
+def test_majority_is_not_a_backend(web):
     with pytest.raises(UsageError, match="E301"):
         evaluate(web[1], ["majority"])
 
 
-def test_as_a_dictionary(found):
+def test_as_dict(found):
     whole = found.as_dict()
     of = whole["attributes"][NAME]
     assert (of["n"], of["resampled"]) == (48, "labels")
     assert set(of["systems"]) == {"majority", "local", "ess"} and set(of["relational_gain"]) == {"ess"}
-    assert [one["held_out"] for one in whole["rounds"]] == [16, 16, 16]
-    assert whole["leaks"]["transductive"] is True and len(whole["leaks"]["in_words"]) >= 2
+    assert [one["held_out"] for one in whole["fold_sizes"]] == [16, 16, 16]
+    assert whole["leaks"]["transductive"] is True and len(whole["leaks"]["interpretation"]) >= 2

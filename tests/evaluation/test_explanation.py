@@ -1,4 +1,4 @@
-"""Explanations against enumeration: they add up, they are what removing a thing does, and flips flip."""
+"""Explanations: contributions are additive and equal the effect of removing factors; changes flip predictions."""
 
 from dataclasses import replace
 from itertools import product
@@ -49,8 +49,8 @@ def tables(links=TREE, labels=None, seed=0):
     return {"page": page, "page_word": words, "link": pd.DataFrame(links, columns=["x", "y"])}
 
 
-def trained(data, backend="ess", seed=0, text=MODEL, **settings):
-    """A model whose weights are drawn and not learned, so that much speaks for and against."""
+def random_fit(data, backend="ess", seed=0, text=MODEL, **settings):
+    """Return a model with random weights, so that there are contributions of both signs."""
     name, _, method = backend.partition("-") if backend.startswith("dense") else (backend, "", "")
     if method:
         settings["inference"] = method
@@ -61,7 +61,7 @@ def trained(data, backend="ess", seed=0, text=MODEL, **settings):
 
 
 def enumerated(fit, grounding, variable, *, hidden=(), without=()):
-    """The marginal of a variable by the definition; some of its factors may be left out, as (group, factor)."""
+    """Return the log marginal of a variable by enumeration, without some of its factors given as (group, factor)."""
     graph, weights = grounding.graph, fit.learned.vectors_for(grounding)["weights"]
     states = grounding.states.copy()
     states[[variable, *hidden]] = -1
@@ -80,21 +80,21 @@ def enumerated(fit, grounding, variable, *, hidden=(), without=()):
     return total - np.logaddexp.reduce(total)
 
 
-def added_up(one):
-    """A contribution is the sum of its parts and of its sources."""
-    if one.parts:
-        assert sum(part.amount for part in one.parts) == pytest.approx(one.amount, abs=1e-9)
+def assert_additive(one):
+    """Assert that a contribution is the sum of its features and of its sources."""
+    if one.features:
+        assert sum(part.amount for part in one.features) == pytest.approx(one.amount, abs=1e-9)
     if one.sources:
         assert sum(source.amount for source in one.sources) == pytest.approx(one.amount, abs=1e-9)
         for source in one.sources:
-            added_up(source)
+            assert_additive(source)
 
 
 @pytest.mark.parametrize("backend", EXACT)
 @pytest.mark.parametrize("seed", range(3))
-def test_on_a_tree_contributions_add_up_to_the_enumerated_log_odds(backend, seed):
+def test_contributions_on_a_tree_sum_to_enumerated_log_odds(backend, seed):
     data = tables(seed=seed)
-    fit = trained(data, backend, seed)
+    fit = random_fit(data, backend, seed)
     grounding = fit.ground(relcrf.Dataset(data))
     for page in range(8):
         found = fit.explain(grounding, f"Page/{page}", depth=3)
@@ -107,15 +107,15 @@ def test_on_a_tree_contributions_add_up_to_the_enumerated_log_odds(backend, seed
         assert sum(one.amount for one in found.contributions) == pytest.approx(expected, abs=1e-9)
         assert sum(found.by_template().values()) == pytest.approx(expected, abs=1e-9)
         for one in found.contributions:
-            added_up(one)
+            assert_additive(one)
             rest = [source.amount for source in one.sources if source.kind == "interaction"]
             assert rest == pytest.approx([0.0] * len(rest), abs=1e-9)
 
 
-def test_on_a_tree_a_neighbour_contributes_what_its_factors_do():
-    """Enumerated without the factors of one link, the log odds change by what that neighbour contributes."""
+def test_neighbour_on_a_tree_contributes_the_effect_of_its_factors():
+    """Removing the factors of one link changes the enumerated log odds by the contribution of that neighbour."""
     data = tables()
-    fit = trained(data)
+    fit = random_fit(data)
     grounding = fit.ground(relcrf.Dataset(data))
     found = fit.explain(grounding, "Page/1", against="a")
     values, checked = grounding.blocks[0].values, []
@@ -143,9 +143,9 @@ def test_on_a_tree_a_neighbour_contributes_what_its_factors_do():
 @pytest.mark.parametrize(
     "backend", ["dense-jt", "dense-bp", "dense-mf", "dense-trw", "pseudo", "ess", "gated", "trmrf", "grafting"]
 )
-def test_on_a_graph_with_cycles_the_rest_is_told(backend):
+def test_remainder_on_a_graph_with_cycles(backend):
     data = tables([*TREE, (1, 2), (3, 4)])
-    fit = trained(data, backend)
+    fit = random_fit(data, backend)
     grounding = fit.ground(relcrf.Dataset(data))
     prediction = relcrf.api.predict(fit, grounding)
     for variable, probabilities in zip(prediction.variables(), prediction.probabilities(), strict=True):
@@ -157,16 +157,16 @@ def test_on_a_graph_with_cycles_the_rest_is_told(backend):
             np.log(found.probabilities[found.answer] / found.probabilities[found.against]), abs=1e-9
         )
         for one in found.contributions:
-            added_up(one)
-        if backend in ("ess", "dense-bp"):  # messages at the fixed point, or a forest
+            assert_additive(one)
+        if backend in ("ess", "dense-bp"):  # converged messages, or a forest
             assert abs(found.remainder) < 0.5
-        if backend in ("dense-mf", "trmrf"):  # expected log potentials are all that a node hears
+        if backend in ("dense-mf", "trmrf"):  # mean field passes only expected log potentials
             assert abs(found.remainder) < 1e-4
 
 
-def test_the_junction_tree_leaves_over_what_enumeration_does():
+def test_junction_tree_log_odds_equal_enumeration():
     data = tables([(0, 1), (1, 3), (0, 3)])
-    fit = trained(data, "dense-jt")
+    fit = random_fit(data, "dense-jt")
     grounding = fit.ground(relcrf.Dataset(data))
     found = fit.explain(grounding, "Page/0")
     exact, values = enumerated(fit, grounding, 0), grounding.blocks[0].values
@@ -176,26 +176,26 @@ def test_the_junction_tree_leaves_over_what_enumeration_does():
 
 def test_several_trees_are_averaged():
     data = tables([*TREE, (1, 2), (3, 4), (0, 3)])
-    fit = trained(data, "ess", trees=3)
+    fit = random_fit(data, "ess", trees=3)
     found = fit.explain(relcrf.Dataset(data), "Page/1", depth=2)
     total = sum(one.amount for one in found.contributions) + found.remainder
     assert total == pytest.approx(found.log_odds, abs=1e-9)
     for one in found.contributions:
-        added_up(one)
+        assert_additive(one)
 
 
 def test_labelled_neighbours_in_the_tree_are_evidence():
     data = tables()
-    fit = trained(data, "ess", observed_edges="tree")
+    fit = random_fit(data, "ess", observed_edges="tree")
     found = fit.explain(relcrf.Dataset(data), "Page/0")
     assert {one.kind for one in found.contributions if one.neighbours} == {"neighbour", "evidence"}
     assert found.remainder == pytest.approx(0.0, abs=1e-9)
 
 
-def test_gates_scale_what_they_let_through():
+def test_closed_gates_have_no_contributions():
     data = tables([*TREE, (1, 2)])
-    fit = trained(data, "gated")
-    closed = Fit(replace(fit.learned, settings={**fit.learned.settings, "threshold": 0.999}))
+    fit = random_fit(data, "gated")
+    closed = Fit(replace(fit.learned, settings={**fit.learned.settings, "gate_threshold": 0.999}))
     kinds = {one.kind for one in closed.explain(relcrf.Dataset(data), "Page/1").contributions}
     assert kinds == {"itself"}
     assert "neighbour" in {one.kind for one in fit.explain(relcrf.Dataset(data), "Page/1").contributions}
@@ -203,7 +203,7 @@ def test_gates_scale_what_they_let_through():
 
 def test_further_labels_can_be_hidden():
     data = tables()
-    fit = trained(data)
+    fit = random_fit(data)
     grounding = fit.ground(relcrf.Dataset(data))
     hidden = np.arange(8) == 2
     found = fit.explain(grounding, "Page/0", hidden=hidden)
@@ -216,10 +216,10 @@ def test_further_labels_can_be_hidden():
 @pytest.mark.parametrize(
     ("page", "backend"), [(0, "ess"), (1, "ess"), (3, "ess"), (4, "ess"), (0, "dense-mf"), (1, "gated")]
 )
-def test_what_a_change_does_is_what_other_tables_give(page, backend):
-    """Every single change, made in the tables themselves and grounded again."""
+def test_changes_equal_changed_tables(page, backend):
+    """Apply each single change to the tables and ground them again."""
     data = tables()
-    fit = trained(data, backend)
+    fit = random_fit(data, backend)
     found = fit.flips(relcrf.Dataset(data), f"Page/{page}")
     asked = fit.explain(relcrf.Dataset(data), f"Page/{page}")
     kinds = set()
@@ -227,7 +227,7 @@ def test_what_a_change_does_is_what_other_tables_give(page, backend):
     for flip in found.single:
         (change,) = flip.changes
         kinds.add(change.subject.split()[0].split("(")[0])
-        other = changed(data, page, change)
+        other = change_tables(data, page, change)
         again = fit.explain(relcrf.Dataset(other), f"Page/{page}", against=None)
         assert again.answer == flip.answer
         assert again.probabilities[flip.answer] == pytest.approx(flip.probability, abs=1e-6)
@@ -237,14 +237,14 @@ def test_what_a_change_does_is_what_other_tables_give(page, backend):
     if found.nearest is not None:
         other = data
         for change in found.nearest.changes:
-            other = changed(other, page, change)
+            other = change_tables(other, page, change)
         assert fit.explain(relcrf.Dataset(other), f"Page/{page}").answer == found.nearest.answer != asked.answer
 
 
-def changed(data, page, change):
-    """Tables with a change of evidence."""
+def change_tables(data, page, change):
+    """Return tables with a change of evidence."""
     pages, words = data["page"].copy(), data["page_word"]
-    template, _, key = change.what.partition(" ")
+    template, _, key = change.subject.partition(" ")
     if template.startswith("Page("):
         pages.loc[pages["id"] == int(template[5 : template.index(")")]), "topic"] = change.after
     elif template == "colour":
@@ -259,8 +259,8 @@ def changed(data, page, change):
 
 
 @pytest.mark.parametrize(("prior", "changes"), [(-0.95, ["t a"]), (-0.5, ["t a", "t b"]), (0.5, None)])
-def test_as_many_changes_as_it_takes(prior, changes):
-    """Words that speak for x by 1 and 0.9 nats, and a prior against it."""
+def test_nearest_flip_has_minimal_changes(prior, changes):
+    """Words support x by 1 and 0.9 nats; the prior opposes it."""
     text = f"""domain D = {{ x, y }} domain W = open entity E {{ predict d : D words : bag of W }}
     template prior(e: E) over e.d == x init {prior} fixed
     template t(e: E, w: W) where w in e.words over e.d == x per w"""
@@ -307,7 +307,7 @@ def test_predicted_relations_and_cliques():
 )
 def test_unknown_variables_are_one_diagnostic(asked, code, said):
     data = tables()
-    fit = trained(data)
+    fit = random_fit(data)
     with pytest.raises(UsageError) as raised:
         fit.explain(relcrf.Dataset(data), asked)
     (diagnostic,) = raised.value.diagnostics
@@ -315,24 +315,24 @@ def test_unknown_variables_are_one_diagnostic(asked, code, said):
     assert said in diagnostic.render()
 
 
-def test_which_of_several_attributes():
+def test_ambiguous_attribute_raises_error():
     text = """domain D = { x, y } entity E { predict d : D predict f : D }
     template t(e: E) over e.d template u(e: E) over e.f template v(e: E) over e.d, e.f"""
     data = relcrf.Dataset({"e": pd.DataFrame({"id": ["a.d", "b"], "d": ["x", None], "f": ["y", "x"]})})
     fit = relcrf.parse(text).fit(data, "ess")
-    with pytest.raises(UsageError, match="does not say which attribute"):
+    with pytest.raises(UsageError, match="does not name the attribute"):
         fit.explain(data, "E/b")
     assert fit.explain(data, "E/b.d").variable == "E(b).d"
     assert fit.explain(data, "E/a.d.f").variable == "E(a.d).f"
 
 
-def test_states_that_cannot_be_compared():
+def test_invalid_states_raise_error():
     data = tables()
-    fit = trained(data)
-    with pytest.raises(UsageError, match="never 'd'"):
+    fit = random_fit(data)
+    with pytest.raises(UsageError, match="unknown value 'd'"):
         fit.explain(relcrf.Dataset(data), "Page/0", against="d")
     answer = fit.explain(relcrf.Dataset(data), "Page/0").answer
-    with pytest.raises(UsageError, match="the answer itself"):
+    with pytest.raises(UsageError, match="the predicted value itself"):
         fit.explain(relcrf.Dataset(data), "Page/0", against=answer)
     one = relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2], "d": ["x", None]})})
     alone = relcrf.parse("domain D = open entity E { predict d : D } template t(e: E) over e.d").fit(one, "local")
@@ -340,9 +340,9 @@ def test_states_that_cannot_be_compared():
         alone.explain(one, "E/2")
 
 
-def test_a_backend_that_does_not_say_what_it_answers_from():
+def test_backend_without_inference_tasks_raises_e368():
     data = tables()
-    fit = trained(data, "local")
+    fit = random_fit(data, "local")
     case = ExplanationCase.from_model(fit.learned, fit.ground(relcrf.Dataset(data)), 0)
 
     class Silent(type(case.system)):
@@ -354,14 +354,14 @@ def test_a_backend_that_does_not_say_what_it_answers_from():
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg"])
-def test_pictures_are_the_same_for_the_same_answer(ending, tmp_path):
+def test_equal_explanations_have_equal_pictures(ending, tmp_path):
     pytest.importorskip("matplotlib")
     data = tables()
     names = np.array(["$a$", "b\x1b[31m", *"cdefgh"], dtype=object)
     data["page"]["id"] = names
     data["page_word"]["page"] = names[data["page_word"]["page"]]
     data["link"] = pd.DataFrame(names[np.array(TREE)], columns=["x", "y"])
-    found = trained(data).explain(relcrf.Dataset(data), "Page/$a$", depth=2)
+    found = random_fit(data).explain(relcrf.Dataset(data), "Page/$a$", depth=2)
     for name in ("one", "two"):
         neighbourhood.save_neighbourhood(found, tmp_path / f"{name}{ending}")
     first = (tmp_path / f"one{ending}").read_bytes()
@@ -371,6 +371,6 @@ def test_pictures_are_the_same_for_the_same_answer(ending, tmp_path):
         assert b"\x1b" not in first
 
 
-def test_a_picture_needs_a_name_of_a_picture(tmp_path):
+def test_invalid_picture_extension_raises_error(tmp_path):
     with pytest.raises(UsageError, match="does not end in"):
         require_drawable(tmp_path / "one.gif")

@@ -1,4 +1,4 @@
-"""Intervals hold what they promise: 95 % of the time, with clusters and with folds that overlap."""
+"""Confidence intervals have the nominal coverage, with clusters and with overlapping training sets."""
 
 import numpy as np
 import pytest
@@ -9,15 +9,15 @@ from relcrf.evaluation.predictions import FoldPrediction, Predictions
 from relcrf.grounding.variables import VariableBlock
 
 
-def test_clusters_are_wider_than_labels():
+def test_cluster_intervals_are_wider_than_label_intervals():
     rng = np.random.default_rng(0)
     component = np.repeat(np.arange(40), 25)
     values = rng.normal(size=40)[component] + 0.1 * rng.normal(size=1000)
     by_component = Clusters.from_variables(np.arange(1000), component)
     assert by_component.unit == "components"
-    alone = Clusters(np.arange(1000), "labels")
+    by_label = Clusters(np.arange(1000), "labels")
     widths = []
-    for clusters in (by_component, alone):
+    for clusters in (by_component, by_label):
         low, high = percentile_interval([float(w @ values / w.sum()) for w in clusters.bootstrap_weights()])
         assert low < values.mean() < high
         widths.append(high - low)
@@ -25,7 +25,7 @@ def test_clusters_are_wider_than_labels():
     assert widths[0] > 3 * widths[1]
 
 
-def test_a_bootstrap_covers_the_truth():
+def test_bootstrap_interval_covers_the_mean():
     hits = 0
     for seed in range(100):
         values = np.random.default_rng(seed).normal(size=100)
@@ -35,39 +35,41 @@ def test_a_bootstrap_covers_the_truth():
     assert 88 <= hits <= 99
 
 
-def test_one_component_is_no_sample():
+def test_dominating_component_falls_back_to_labels():
     assert Clusters.from_variables(np.arange(50), np.zeros(50, dtype=int)).unit == "labels"
     mostly_one = np.concatenate([np.zeros(900, dtype=int), np.arange(1, 101)])
     assert Clusters.from_variables(np.arange(1000), mostly_one).unit == "labels"
     twice = Clusters.from_variables(np.array([0, 1, 0, 1]), np.zeros(4, dtype=int))
-    assert twice.index.tolist() == [0, 1, 0, 1]  # of a variable that was held out twice both are drawn together
+    assert twice.index.tolist() == [0, 1, 0, 1]  # both predictions of a variable are resampled together
     assert (
         effective_count(np.array([5, 5, 5])) == pytest.approx(3.0) and effective_count(np.array([], dtype=int)) == 0.0
     )
 
 
-def test_folds():
+def test_fold_interval():
     low, high = fold_interval([1.0, 2.0, 3.0], 0.5)
-    # t of 2 degrees of freedom is 4.3027; the variance is 1, times 1/3 + 1/2
+    # the t quantile for 2 degrees of freedom is 4.3027; the variance is 1, times 1/3 + 1/2
     assert (low, high) == pytest.approx((2 - 4.3027 * np.sqrt(5 / 6), 2 + 4.3027 * np.sqrt(5 / 6)), abs=1e-4)
     assert all(np.isnan(fold_interval([1.0, float("nan")], 0.5)))
     assert all(np.isnan(percentile_interval([float("nan")])))
 
 
-def test_a_calibration_error_lies_in_its_interval():
-    """Of a well calibrated system it is larger in nearly every draw, which are rougher than the sample."""
+def test_calibration_error_lies_in_its_interval():
+    """The calibration error of a calibrated system is larger in nearly every resample, which the interval corrects."""
     rng = np.random.default_rng(4)
     confidence = rng.uniform(0.5, 1.0, 200)
-    # as many are right in each bin as it says
+    # the accuracy of each bin equals its confidence
     truth = np.zeros(200, dtype=np.int64)
     for low in np.arange(0.5, 1.0, 0.1):
         own = np.flatnonzero((confidence >= low) & (confidence < low + 0.1))
         truth[own[: round(float((1 - confidence[own]).sum()))]] = 1
     scored = ScoredLabels(np.column_stack((confidence, 1 - confidence)), truth)
     block = VariableBlock("a", None, 0, 200, ("x", "y"), (), ())
-    said = FoldPrediction("1", np.arange(200), np.arange(0, 402, 2), scored.probabilities.ravel(), truth)
-    predictions = Predictions((block,), np.arange(200), np.array([[200]]), {"s": [said]})
+    predicted = FoldPrediction("1", np.arange(200), np.arange(0, 402, 2), scored.probabilities.ravel(), truth)
+    predictions = Predictions((block,), np.arange(200), np.array([[200]]), {"s": [predicted]})
     found = predictions.estimates("s", "a")["calibration_error"]
     assert 0.0 <= found.low <= found.value <= found.high < 0.1
-    draws = [scored.measures(w)["calibration_error"] for w in Clusters(np.arange(200), "labels").bootstrap_weights()]
-    assert np.quantile(draws, 0.025) > found.value
+    resamples = [
+        scored.measures(w)["calibration_error"] for w in Clusters(np.arange(200), "labels").bootstrap_weights()
+    ]
+    assert np.quantile(resamples, 0.025) > found.value

@@ -1,4 +1,4 @@
-"""Ways to divide: every label once, folds of like size, whole groups, few links across, the past before the future."""
+"""Partitions: every label is in one fold, folds are balanced, groups are whole, few edges are cut, periods are consecutive."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def rng(seed=0):
 
 
 def grid(n):
-    """The neighbours in a grid of n times n."""
+    """Return the adjacency of an n by n grid."""
     cell = np.arange(n * n).reshape(n, n)
     pairs = [(cell[:, :-1], cell[:, 1:]), (cell[:-1], cell[1:])]
     one = np.concatenate([a.ravel() for a, _ in pairs] + [b.ravel() for _, b in pairs])
@@ -31,7 +31,7 @@ def crossing(adjacency, fold):
     return int((fold[rows] != fold[columns]).sum()) // 2
 
 
-def test_every_stratum_has_its_share_in_every_fold():
+def test_strata_are_equally_distributed_over_folds():
     stratum = np.repeat([-1, 0, 1, 2], [7, 50, 23, 4])
     fold = stratified_folds(stratum, 5, rng())
     assert (fold[:7] == -1).all() and (fold[7:] >= 0).all()
@@ -44,13 +44,13 @@ def test_every_stratum_has_its_share_in_every_fold():
     np.testing.assert_array_equal(fold, stratified_folds(stratum, 5, rng()))
 
 
-def test_a_share_of_every_stratum_is_hidden():
+def test_sample_contains_a_fraction_of_each_stratum():
     stratum = rng().permutation(np.repeat([-1, 0, 1], [10, 900, 40]))
     hidden = stratified_sample(stratum, 0.1, rng())
     assert [int(hidden[stratum == k].sum()) for k in (-1, 0, 1)] == [0, 90, 4]
 
 
-def test_whole_groups_in_folds_of_like_size():
+def test_groups_are_whole_and_folds_are_balanced():
     sizes = np.array([40, 30, 20, 20, 10, 10, 5, 5, 1, 1])
     group = np.repeat(np.arange(10), sizes)
     labelled = np.ones(len(group), dtype=bool)
@@ -58,12 +58,12 @@ def test_whole_groups_in_folds_of_like_size():
     for number in range(10):
         assert len(set(fold[group == number])) == 1
     assert max(np.bincount(fold)) - min(np.bincount(fold)) <= 5
-    labelled[group == 0] = False  # no labels, no weight
+    labelled[group == 0] = False  # unlabelled groups have no weight
     assert np.bincount(balanced_folds(group, labelled, 3, rng())[labelled]).max() <= 37
     assert (balanced_folds(np.where(group == 1, -1, group), labelled, 3, rng())[group == 1] == -1).all()
 
 
-def test_a_snowball_cuts_fewer_links_than_chance():
+def test_snowball_cuts_fewer_edges_than_random_folds():
     adjacency, labelled = grid(20), np.ones(400, dtype=bool)
     labelled[::7] = False
     fold = snowball_folds(adjacency, labelled, 4, rng())
@@ -75,13 +75,13 @@ def test_a_snowball_cuts_fewer_links_than_chance():
     assert crossing(adjacency, everything) < 0.4 * crossing(adjacency, chance)
 
 
-def test_a_snowball_begins_anew_where_a_component_ends():
+def test_snowball_continues_in_another_component():
     fold = snowball_folds(csr_array((6, 6), dtype=bool), np.ones(6, dtype=bool), 3, rng())
     assert np.bincount(fold).tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize("kind", [np.float64, "datetime64[s]"])
-def test_periods_are_one_after_the_other(kind):
+def test_periods_are_consecutive(kind):
     time = rng().permutation(np.repeat(np.arange(10), 10)).astype("int64").astype(kind)
     labelled = np.ones(100, dtype=bool)
     period = time_periods(time, labelled, 4)
@@ -91,7 +91,7 @@ def test_periods_are_one_after_the_other(kind):
     assert np.bincount(period).max() <= 30
 
 
-def test_what_has_no_label_or_no_time_in_periods():
+def test_periods_of_unlabelled_and_untimed_variables():
     time = np.array([np.nan, 1.0, 1.0, 2.0, 3.0, 0.0, 9.0])
     labelled = np.array([False, True, True, True, True, False, False])
     assert time_periods(time, labelled, 3).tolist() == [-1, 0, 0, 1, 2, 0, 2]

@@ -1,4 +1,4 @@
-"""The splits of a cross-validation, from their texts to what each round holds out."""
+"""Cross-validation splits, from their text to the folds."""
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ template likes(x: E, y: F) over Likes(x, y)
 
 @pytest.fixture(scope="module")
 def grounding():
-    """Ten chains of six things; every seventh has no colour."""
+    """Ten chains of six entities; every seventh entity has no colour."""
     n = 60
     colour = np.where(np.arange(n) % 3 == 0, "red", "blue").astype(object)
     colour[::7] = None
@@ -58,7 +58,7 @@ def block(grounding, name):
         ("hide=0.1,seed=7", None, SplitPlan("hide", fraction=0.1, seed=7)),
     ],
 )
-def test_what_a_split_is(text, folds, plan):
+def test_split_text_is_parsed(text, folds, plan):
     assert parse_split(text, folds, 3) == plan
 
 
@@ -66,12 +66,12 @@ def test_what_a_split_is(text, folds, plan):
     ("text", "folds"),
     [("by=", None), ("time=", None), ("random=5", None), ("folds=5", 4), ("random", 1), ("page=3", None)],
 )
-def test_what_is_not_a_split(text, folds):
+def test_invalid_split_raises_e349(text, folds):
     with pytest.raises(UsageError, match="E349"):
         parse_split(text, folds)
 
 
-def test_what_hide_takes():
+def test_hide_text_is_parsed():
     assert parse_hide("0.1", 2) == SplitPlan("hide", fraction=0.1, attribute=ALL_ATTRIBUTES, seed=2)
     assert parse_hide("Likes = 0.25") == SplitPlan("hide", fraction=0.25, attribute="Likes")
     for text in ("all", "1", "0", "=0.1", "nan"):
@@ -97,7 +97,7 @@ def test_components_stay_whole(grounding):
         assert len(set(chain)) == 1
 
 
-def test_links_are_hidden_and_no_links_as_often(grounding):
+def test_links_and_non_links_are_hidden_equally(grounding):
     (one,) = make_folds(grounding, parse_hide("Likes=0.2"))
     likes = block(grounding, "Likes")
     assert not np.delete(one.test, likes).any()
@@ -108,18 +108,18 @@ def test_links_are_hidden_and_no_links_as_often(grounding):
     assert every.test[block(grounding, "E.colour")].any()
 
 
-def test_by_the_column_of_one_entity_the_others_stay_in_training(grounding):
+def test_qualified_column_holds_out_only_that_entity(grounding):
     rounds = make_folds(grounding, parse_split("by=E.town"))
     assert [one.name for one in rounds] == ["t0", "t1", "t2", "t3"]
     assert not any(one.test[block(grounding, "F.shade")].any() for one in rounds)
-    assert rounds[0].test[block(grounding, "Likes")].sum() == 15 * 3  # of a tuple the thing at its argument
+    assert rounds[0].test[block(grounding, "Likes")].sum() == 15 * 3  # a tuple belongs to its entity argument
     assert len(make_folds(grounding, parse_split("by=E.town", 2))) == 2
     with pytest.raises(DataError, match="E212"):
-        make_folds(grounding, parse_split("by=town"))  # F has none
+        make_folds(grounding, parse_split("by=town"))  # F does not have the column
 
 
 @pytest.mark.parametrize("column", ["E.year", "E.day"])
-def test_the_past_tells_the_future(grounding, column):
+def test_time_folds_train_on_the_past(grounding, column):
     rounds = make_folds(grounding, f"folds=3,time={column}")
     colours, others = block(grounding, "E.colour"), block(grounding, "F.shade")
     labelled = grounding.states >= 0
@@ -135,7 +135,7 @@ def test_the_past_tells_the_future(grounding, column):
     assert rounds[-1].name.startswith(("2004", "2026-02"))
 
 
-def test_repeats_are_other_divisions(grounding):
+def test_repeats_are_different_splits(grounding):
     rounds = make_folds(grounding, "random,folds=2,repeats=2")
     assert [one.name for one in rounds] == ["1.1", "1.2", "2.1", "2.2"]
     assert not np.array_equal(rounds[0].test, rounds[2].test)
@@ -158,24 +158,24 @@ def test_repeats_are_other_divisions(grounding):
         ("hide=0.001,of=*", "E226"),
     ],
 )
-def test_what_cannot_be_divided(grounding, plan, code):
+def test_impossible_splits_raise_error(grounding, plan, code):
     with pytest.raises(DataError, match=code):
         make_folds(grounding, plan)
 
 
-def test_of_one_label_no_folds_are_made():
+def test_single_label_raises_error():
     model = relcrf.parse("entity E { predict d : bool } template t(e: E) over e.d")
     one = model.ground(relcrf.Dataset({"e": {"id": [1, 2], "d": [True, None]}}))
-    with pytest.raises(DataError, match="label more things"):
+    with pytest.raises(DataError, match="label more entities"):
         make_folds(one, "random,folds=2")
 
 
-def test_an_attribute_that_is_not_predicted(grounding):
+def test_unknown_attribute_raises_e310(grounding):
     with pytest.raises(UsageError, match="E310"):
         make_folds(grounding, "hide=0.1,of=Colours")
 
 
-def test_labels_without_a_time():
+def test_missing_times_raise_e352():
     model = relcrf.parse("domain D = { x, y } entity E { predict d : D } template t(e: E) over e.d")
     data = pd.DataFrame({"id": [1, 2, 3], "d": ["x", "y", "x"], "year": ["2001", None, "2003"]})
     grounding = model.ground(relcrf.Dataset({"e": data}))
@@ -183,7 +183,7 @@ def test_labels_without_a_time():
         make_folds(grounding, "folds=2,time=year")
 
 
-def test_a_group_with_all_labels_leaves_nothing_to_learn_from():
+def test_group_with_all_labels_raises_e226():
     model = relcrf.parse("domain D = { x, y } entity E { predict d : D } template t(e: E) over e.d")
     data = pd.DataFrame({"id": [1, 2, 3], "d": ["x", "y", None], "part": ["a", "a", "b"]})
     grounding = model.ground(relcrf.Dataset({"e": data}))
@@ -191,7 +191,7 @@ def test_a_group_with_all_labels_leaves_nothing_to_learn_from():
         make_folds(grounding, "part")
 
 
-def test_nothing_predicted_is_about_that_thing():
+def test_entity_without_predictions_raises_e342():
     model = relcrf.parse(
         "domain D = { x, y } entity E { predict d : D } entity F { size : integer } template t(e: E) over e.d"
     )

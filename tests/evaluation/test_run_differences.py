@@ -1,4 +1,4 @@
-"""What is told of two runs."""
+"""Differences between two runs."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def fitted(text=TEXT, keys="abab", backend="local", **settings):
     return relcrf.parse(text).fit(relcrf.Dataset({"e": table}), backend, **settings).learned
 
 
-def test_a_run_does_not_differ_from_itself():
+def test_run_equals_itself():
     one = fitted()
     found = compare_runs(one, one)
     assert not any(
@@ -28,8 +28,8 @@ def test_a_run_does_not_differ_from_itself():
     assert found.candidate_jaccard is None
 
 
-def test_weights_are_matched_by_their_names():
-    """Key b has another place among the weights of the other run."""
+def test_weights_are_matched_by_name():
+    """The key b has another offset among the weights of the other run."""
     one, other = fitted(), fitted(keys="bcbc")
     shifted = replace(other, vectors={"weights": other.vectors["weights"] + np.array([0.0, 5.0, 0.0, 0.0])})
     found = compare_runs(one, shifted)
@@ -38,21 +38,21 @@ def test_weights_are_matched_by_their_names():
     assert [set(alone["key"]) for alone in found.unique_weights] == [{"a"}, {"c"}]
 
 
-def test_settings_models_and_data():
+def test_differences_of_settings_model_and_data():
     changed = TEXT + "\ntemplate more(e: E) over e.d"
     table = pd.DataFrame({"id": range(5), "d": list("xyxyx"), "c": list("ababc")})
     other = relcrf.parse(changed).fit(relcrf.Dataset({"e": table}), "ess", l2=2.0).learned
     found = compare_runs(fitted(), other, ("one", "two"))
     assert found.settings["backend"] == ("local", "ess")
     assert found.settings["l2"] == (1.0, 2.0)
-    assert found.settings["width"] == (None, 1)
+    assert found.settings["treewidth"] == (None, 1)
     assert found.bindings == {"t": (4, 5), "more": (None, 5)}
     assert found.vocabulary_sizes == {"C": (2, 3)}
     assert found.model[:2] == ("--- one", "+++ two")
     assert "+template more(e: E) over e.d" in found.model
 
 
-def test_structure_in_common():
+def test_candidate_jaccard():
     assert jaccard({1, 2, 3}, {2, 3, 4}) == 0.5
     assert jaccard(set(), set()) is None
     text = """domain W = open entity E predict relation has(e: E, w: W)

@@ -1,4 +1,4 @@
-"""Labels held out by a column, by folds and by a share: the same for the same keys, whatever else is there."""
+"""Splits by a column, by folds and by a fraction: a variable's fold depends only on its key."""
 
 from itertools import pairwise
 
@@ -36,9 +36,9 @@ def ground(keys):
 
 
 def folds(grounding, plan):
-    """The fold of each variable by its name."""
+    """Return the fold of each variable by its name."""
     split = partition_variables(grounding, plan)
-    names = grounding.labels(np.arange(len(split.fold)))
+    names = grounding.variable_names(np.arange(len(split.fold)))
     return {name: split.fold_names[f] for name, f in zip(names, split.fold, strict=True)}
 
 
@@ -46,15 +46,15 @@ KEYS = [f"k{i}" for i in range(300)]
 
 
 @pytest.mark.parametrize("plan", ["folds=5", "hide=0.2", "folds=5,seed=3", "hide=0.2, seed=3"])
-def test_a_variable_stays_where_it_is(plan):
+def test_fold_depends_only_on_the_key(plan):
     whole = folds(ground(KEYS), plan)
-    turned = folds(ground(KEYS[:100][::-1]), plan)
-    same = [name for name in turned if name in whole]
-    assert len(same) == 200  # the tuples are others
-    assert all(turned[name] == whole[name] for name in same)
+    reversed_folds = folds(ground(KEYS[:100][::-1]), plan)
+    same = [name for name in reversed_folds if name in whole]
+    assert len(same) == 200  # tuples of other keys
+    assert all(reversed_folds[name] == whole[name] for name in same)
 
 
-def test_folds_are_of_like_size_and_keep_things_together():
+def test_folds_are_balanced_and_keep_entities_together():
     found = folds(ground(KEYS), "folds=5")
     assert set(found.values()) == {"1", "2", "3", "4", "5"}
     for key in KEYS:
@@ -64,7 +64,7 @@ def test_folds_are_of_like_size_and_keep_things_together():
     assert len({found[f"P({a}, {b})"] for a, b in pairwise(KEYS)}) == 5
 
 
-def test_a_share_is_hidden_of_each_attribute_by_itself():
+def test_attributes_are_hidden_independently():
     found = folds(ground(KEYS), "hide=0.2")
     hidden = {name for name, fold in found.items() if fold == "hidden"}
     assert 0.14 < len(hidden) / len(found) < 0.26
@@ -72,8 +72,8 @@ def test_a_share_is_hidden_of_each_attribute_by_itself():
     assert hidden != {name for name, fold in folds(ground(KEYS), "hide=0.2,seed=1").items() if fold == "hidden"}
 
 
-def test_hashes_do_not_change_between_versions():
-    """Written down once: who publishes a result by folds and a seed must find the same folds later."""
+def test_hashes_are_stable():
+    """Compare with recorded folds: published results by folds and a seed must remain reproducible."""
     found = folds(ground(["a", "b", "c", "d"]), "folds=10,seed=7")
     assert [found[f"E({k}).colour"] for k in "abcd"] == ["2", "10", "10", "7"]
 
@@ -95,7 +95,7 @@ def test_hashes_do_not_change_between_versions():
         ("fold=3", None),
     ],
 )
-def test_what_split_takes(text, plan):
+def test_split_text(text, plan):
     if plan is not None:
         assert parse_split(text) == plan
         return
@@ -116,7 +116,7 @@ def manifest(web, split):
     return web
 
 
-def test_evaluate_takes_the_split_of_the_manifest(web, capsys, monkeypatch):
+def test_evaluate_uses_the_split_of_the_manifest(web, capsys, monkeypatch):
     manifest(web, 'column = "school"\nholdout = ["s1"]')
     command = ("evaluate", WEBKB, "--data", web / "dataset.toml", "--backend", "local")
     code, found = json_command(capsys, monkeypatch, *command)
@@ -124,14 +124,14 @@ def test_evaluate_takes_the_split_of_the_manifest(web, capsys, monkeypatch):
     code, found = json_command(capsys, monkeypatch, *command, "--split", "folds=3")
     assert [f["fold"] for f in found["folds"]] == ["1", "2", "3"]
     assert found["folds"][0]["scores"]["Page.category"]["n"] > 0
-    assert sum(f["scores"]["Page.category"]["n"] for f in found["folds"]) == 48  # every labelled page once
+    assert sum(f["scores"]["Page.category"]["n"] for f in found["folds"]) == 48  # each labelled page once
     code, found = json_command(capsys, monkeypatch, *command, "--split", "hide=0.3")
     assert [f["fold"] for f in found["folds"]] == ["hidden"]
     found = relcrf.load(WEBKB).evaluate(relcrf.Dataset(web), backend="local")
     assert [fold.name for fold in found.folds] == ["s1"]
 
 
-def test_train_and_predict_hide_what_the_manifest_hides(web, tmp_path, capsys, monkeypatch):
+def test_train_and_predict_use_the_split_of_the_manifest(web, tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
     train = ("train", WEBKB, "--data", web, "--out", run, "--backend", "local", "--force")
     predict = ("predict", run, "--data", web)
@@ -143,11 +143,11 @@ def test_train_and_predict_hide_what_the_manifest_hides(web, tmp_path, capsys, m
     assert queries() == 12
     manifest(web, "hide = 0.3")
     code, _, err = relcrf_command(capsys, monkeypatch, *train)
-    assert code == 0 and "the split of the manifest holds out" in err
+    assert code == 0 and "the split of dataset.toml holds out" in err
     assert 15 < queries() < 40
     manifest(web, "folds = 3")
-    assert queries() == 12  # folds alone say not which to hide
-    (code, found) = json_command(capsys, monkeypatch, *predict, "--hold", "2")
+    assert queries() == 12  # a plan without a fold to hold out hides nothing
+    (code, found) = json_command(capsys, monkeypatch, *predict, "--holdout", "2")
     assert found["queries"]["Page.category"] > 15
 
 
@@ -155,19 +155,19 @@ def test_train_and_predict_hide_what_the_manifest_hides(web, tmp_path, capsys, m
     ("arguments", "code"),
     [
         (("--split", "folds=0"), "E349"),
-        (("--hold", "s1"), "E341"),
+        (("--holdout", "s1"), "E341"),
         (("--split", "folds=3"), "E341"),
-        (("--split", "folds=3", "--hold", "4"), "E340"),
+        (("--split", "folds=3", "--holdout", "4"), "E340"),
     ],
 )
-def test_mistakes(web, tmp_path, capsys, monkeypatch, arguments, code):
+def test_invalid_options_raise_error(web, tmp_path, capsys, monkeypatch, arguments, code):
     command = ("train", WEBKB, "--data", web, "--out", tmp_path / "run", *arguments)
     found, _, err = relcrf_command(capsys, monkeypatch, *command)
     assert (found, err.count("error[")) == (2, 1)
     assert code in err
 
 
-def test_a_relation_about_no_things_may_be_split_by_folds(tmp_path):
+def test_relation_without_entities_can_be_split_by_folds(tmp_path):
     model = relcrf.parse("predict relation Rain(day: 1..9) template t(d: 1..9) over Rain(d)")
     data = relcrf.Dataset(write_tables(tmp_path, rain=[{"day": 1}]))
     assert len(np.unique(partition_variables(model.ground(data), "folds=3").fold)) == 3
@@ -191,5 +191,5 @@ PLANS = st.one_of(
 
 @generated(200)
 @given(PLANS)
-def test_the_text_of_a_plan_is_read_as_that_plan(plan):
+def test_text_of_a_plan_is_parsed_to_the_same_plan(plan):
     assert parse_split(plan.text) == plan

@@ -1,4 +1,4 @@
-"""Standard errors against closed forms, against the spread of estimates, and by two ways to the same numbers."""
+"""Standard errors equal closed forms and the spread of estimates; both solvers give the same numbers."""
 
 from dataclasses import replace
 
@@ -29,8 +29,8 @@ def logistic(n=300, seed=0, beta=(0.3, 1.0, -0.7)):
 
 @pytest.mark.parametrize("l2", [0.0, 2.0])
 @pytest.mark.parametrize("backend", ["local", "ess", "chow-liu", "dense"])
-def test_logistic_regression_in_closed_form(backend, l2):
-    """The information of a logistic regression is X' diag(p (1 - p)) X, and that of its penalty l2."""
+def test_logistic_regression_equals_closed_form(backend, l2):
+    """The information of a logistic regression is X' diag(p (1 - p)) X + l2 I."""
     design, tables = logistic()
     data = relcrf.Dataset(tables)
     more = {"inference": "jt"} if backend == "dense" else {}
@@ -44,8 +44,8 @@ def test_logistic_regression_in_closed_form(backend, l2):
     np.testing.assert_allclose(found["z"], weights / expected, rtol=1e-6)
 
 
-def test_estimates_spread_as_their_standard_errors_say():
-    """On chains of five, whose pairs are learned jointly, over 60 samples of labels."""
+def test_standard_errors_equal_spread_of_estimates():
+    """Fit chains of five, whose pairs are learned jointly, on 60 samples of labels."""
     text = """domain D = { x, y } entity E { predict d : D } relation R(a: E, b: E)
     template bias(e: E) over e.d == x
     template same(a: E, b: E) where R(a, b) over a.d == b.d"""
@@ -64,7 +64,9 @@ def test_estimates_spread_as_their_standard_errors_say():
         estimates.append(found["weight"])
         errors.append(found["standard_error"])
     spread = np.std(estimates, axis=0, ddof=1)
-    np.testing.assert_allclose(np.mean(errors, axis=0), spread, rtol=0.25)  # of 60 a spread is known to a tenth
+    np.testing.assert_allclose(
+        np.mean(errors, axis=0), spread, rtol=0.25
+    )  # the spread of 60 samples has a relative error of a tenth
     assert np.abs(np.mean(estimates, axis=0) - [0.4, 0.8]).max() < 3 * spread.max() / np.sqrt(60) + 0.02
 
 
@@ -78,8 +80,8 @@ def links(chains, length):
     return pd.DataFrame(pairs, columns=["a", "b"])
 
 
-def walks(chains, length, stay, rng):
-    """Labels along chains of which each is the one before with a probability."""
+def random_chains(chains, length, stay, rng):
+    """Sample labels along chains in which each label equals the previous one with probability `stay`."""
     turns = rng.random((chains, length)) > stay
     turns[:, 0] = rng.random(chains) < 0.5
     return (np.cumsum(turns, axis=1) % 2).astype(np.int32)
@@ -94,11 +96,11 @@ def estimates(model, grounding, samples, backend):
     )
 
 
-@pytest.mark.parametrize(("backend", "settings"), [("pseudo", {}), ("dense", {"learn": "pseudo"})])
-def test_pseudo_likelihood_beside_a_bootstrap(backend, settings):
-    """Whole chains are drawn again; the inverse of the curvature alone would be far off."""
+@pytest.mark.parametrize(("backend", "settings"), [("pseudo", {}), ("dense", {"objective": "pseudo"})])
+def test_pseudo_likelihood_equals_bootstrap(backend, settings):
+    """Resample whole chains; the inverse curvature alone would deviate strongly."""
     rng = np.random.default_rng(5)
-    model, states = relcrf.parse(CHAIN), walks(150, 6, 0.8, rng)
+    model, states = relcrf.parse(CHAIN), random_chains(150, 6, 0.8, rng)
     data = {"e": pd.DataFrame({"id": range(states.size), "d": np.array(["x", "y"])[states.ravel()]})}
     grounding = model.ground(relcrf.Dataset({**data, "r": links(150, 6)}))
     fit = api.fit(model, grounding, backend, **settings)
@@ -117,12 +119,12 @@ def test_pseudo_likelihood_beside_a_bootstrap(backend, settings):
 
 
 def test_pseudo_likelihood_on_one_connected_graph():
-    """A single chain, whose parts are not independent, drawn anew 80 times."""
+    """Sample a single connected chain 80 times."""
     rng = np.random.default_rng(6)
     model = relcrf.parse(CHAIN)
     table = pd.DataFrame({"id": range(500), "d": ["x", "y"] * 250})
     grounding = model.ground(relcrf.Dataset({"e": table, "r": links(1, 500)}))
-    samples = [walks(1, 500, 0.75, rng) for _ in range(80)]
+    samples = [random_chains(1, 500, 0.75, rng) for _ in range(80)]
     spread = estimates(model, grounding, samples, "pseudo").std(axis=0, ddof=1)
     found = []
     for states in samples[:20]:
@@ -131,8 +133,8 @@ def test_pseudo_likelihood_on_one_connected_graph():
     np.testing.assert_allclose(np.sqrt(np.mean(np.square(found), axis=0)), spread, rtol=0.25)
 
 
-def test_pseudo_likelihood_of_independent_labels_is_their_likelihood():
-    """Without links the score varies as its curvature says, whatever the penalty."""
+def test_pseudo_likelihood_of_independent_labels_equals_likelihood():
+    """Without links the variance of the score equals its curvature, for any penalty."""
     _, tables = logistic(2000)
     data = relcrf.Dataset(tables)
     model = relcrf.parse(LOGISTIC)
@@ -140,14 +142,14 @@ def test_pseudo_likelihood_of_independent_labels_is_their_likelihood():
     np.testing.assert_allclose(one, other, rtol=0.1)
 
 
-def test_a_penalty_below_the_rounding():
+def test_penalty_below_rounding_error():
     text = """domain D = { x, y } entity E { predict d : D } template table(e: E) over e.d"""
     data = relcrf.Dataset({"e": pd.DataFrame({"id": range(6000), "d": list("xxxyyx") * 1000})})
     found = relcrf.parse(text).fit(data, "local", l2=1e-13).weights(data)
-    assert (found["standard_error"] > 100).all(), "the labels tell the difference alone"
+    assert (found["standard_error"] > 100).all(), "the labels identify only the difference"
 
 
-def test_conjugate_gradients_give_what_the_inverse_gives(monkeypatch):
+def test_conjugate_gradients_equal_inverse(monkeypatch):
     _, tables = logistic(100)
     tables["e"]["c"] = np.random.default_rng(1).choice(list("pqrs"), size=100)
     text = LOGISTIC.replace("z : real", "z : real c : C").replace("domain D", "domain C = open domain D")
@@ -156,7 +158,7 @@ def test_conjugate_gradients_give_what_the_inverse_gives(monkeypatch):
     fit = relcrf.parse(text).fit(data, "local")
     grounding = fit.ground(data)
     whole = standard_errors_from_data(fit.learned, grounding)
-    monkeypatch.setattr(module, "MOST_WEIGHTS", 5)
+    monkeypatch.setattr(module, "MAX_DENSE_WEIGHTS", 5)
     np.testing.assert_allclose(standard_errors_from_data(fit.learned, grounding).values, whole.values, rtol=1e-5)
     asked = np.arange(len(whole.values)) % 2 == 0
     some = standard_errors_from_data(fit.learned, grounding, requested=asked).values
@@ -164,8 +166,8 @@ def test_conjugate_gradients_give_what_the_inverse_gives(monkeypatch):
     assert np.isnan(some[~asked]).all()
 
 
-def test_what_the_labels_do_not_tell_has_no_error():
-    """Of a table's weights without a penalty only differences are known; and fixed weights have no error."""
+def test_unidentified_weights_have_infinite_error():
+    """Without a penalty only differences of a table's weights are identified; fixed weights have no error."""
     text = """domain D = { x, y } entity E { predict d : D }
     template table(e: E) over e.d l2 0.0
     template given(e: E) over e.d == x init 0.1 fixed"""
@@ -174,7 +176,7 @@ def test_what_the_labels_do_not_tell_has_no_error():
     np.testing.assert_array_equal(found["standard_error"], [np.inf, np.inf, np.nan])
 
 
-def test_other_tables_are_told():
+def test_other_tables_are_not_at_the_maximum():
     _, tables = logistic()
     data = relcrf.Dataset(tables)
     fit = relcrf.parse(LOGISTIC).fit(data, "local")
@@ -184,7 +186,7 @@ def test_other_tables_are_told():
 
 
 @pytest.mark.parametrize(("backend", "settings"), [("dense", {}), ("ess", {"objective": "margin"})])
-def test_no_exact_likelihood_no_standard_errors(backend, settings):
+def test_backend_without_exact_likelihood_raises_e357(backend, settings):
     _, tables = logistic(40)
     data = relcrf.Dataset(tables)
     fit = relcrf.parse(LOGISTIC).fit(data, backend, **settings)
@@ -193,26 +195,26 @@ def test_no_exact_likelihood_no_standard_errors(backend, settings):
     assert raised.value.diagnostics[0].code == "E357"
 
 
-def test_more_weights_than_were_learned():
+def test_additional_weights_raise_error():
     text = "domain D = { x, y } domain C = open entity E { predict d : D c : C } template t(e: E) over e.d per e.c"
     table = pd.DataFrame({"id": range(4), "d": list("xyxy"), "c": list("abab")})
     fit = relcrf.parse(text).fit(relcrf.Dataset({"e": table}), "local")
     other = relcrf.Dataset({"e": table.assign(c=list("abcd"))})
-    with pytest.raises(UsageError, match="8 weights on these tables and has learned 4"):
+    with pytest.raises(UsageError, match="8 weights on these tables, but 4 were learned"):
         fit.weights(other)
 
 
-def test_latent_attributes_have_a_hessian_too():
+def test_latent_attributes():
     text = """domain D = { x, y } entity E { predict d : D latent h : 1..2 }
     template t(e: E) over e.d, e.h template b(e: E) over e.d == x"""
     data = relcrf.Dataset({"e": pd.DataFrame({"id": range(8), "d": list("xxxyyxxy")})})
     fit = relcrf.parse(text).fit(data, "ess", l2=1.0)
     errors = fit.weights(data)["standard_error"]
     assert (errors > 0.1).all()
-    assert (errors < 1.01 + 1e-6).all(), "an l2 of 1 alone gives 1; what is latent adds a little"
+    assert (errors < 1.01 + 1e-6).all(), "l2 = 1 alone gives 1; the latent attribute adds little information"
 
 
-def test_support_is_how_often_labels_have_it():
+def test_support_counts_labels():
     text = "domain D = { x, y } domain C = open entity E { predict d : D c : C } template t(e: E) over e.d per e.c"
     table = pd.DataFrame({"id": range(5), "d": list("xyxyx"), "c": list("ababa")})
     fit = relcrf.parse(text).fit(relcrf.Dataset({"e": table}), "local")

@@ -1,4 +1,4 @@
-"""The learned graph: what of a run it is, its picture, and its files."""
+"""The learned graph: its nodes and edges, its picture, and its files."""
 
 import json
 from xml.etree import ElementTree
@@ -56,31 +56,31 @@ def hostile():
     return graph_of(HOSTILE, pairs, [(-1) ** k * (1 + k) for k in range(len(pairs))])
 
 
-def test_it_is_what_was_chosen(traits):
+def test_graph_contains_chosen_candidates(traits):
     found = build_learned_graph(traits)
     assert sum(found.degrees) == 2 * len(found.edges) == 2 * traits.summary["chosen"]
     nodes = found.nodes.rows()
     assert set(found.nodes["kind"]) == {"trait", "verb"} and len(set(nodes)) == len(nodes)
-    wanted = {}
+    expected = {}
     for block, info in enumerate(traits.templates):
         if info.name in ("traits", "subject"):
             weights, gains = (traits.layout.matrix(traits.vectors[name], block)[:, 0] for name in ("weights", "gain"))
             for key, weight, gain in zip(info.keys.values, weights, gains, strict=True):
-                # `subject` has the trait before the verb in `per`, and behind it in `over`.
+                # `subject` has the trait before the verb in `per`, and after it in `over`.
                 ends = [("trait", key[0]), ("trait", key[1])]
                 ends = ends if info.name == "traits" else [("verb", key[1]), ("trait", key[0])]
-                wanted[info.name, *ends] = (weight, gain)
-    assert wanted
-    told = {
+                expected[info.name, *ends] = (weight, gain)
+    assert expected
+    edges = {
         (template, nodes[first], nodes[second]): (weight, gain)
         for first, second, template, _, weight, gain in found.edges.rows()
         if template in ("traits", "subject")
     }
-    assert told == wanted
+    assert edges == expected
     assert list(found.edges["strength"]) == sorted(np.abs(found.edges["weight"]), reverse=True)
 
 
-def test_tables_have_a_strength_and_no_sign():
+def test_candidates_with_tables_have_no_sign():
     text = (
         "domain KeyNode = open\nentity Row\npredict relation value(r: Row, n: KeyNode) : 1..3\n"
         "candidates edge(r: Row, s: KeyNode, t: KeyNode) where s < t over value(r, s), value(r, t) per s, t\n"
@@ -110,38 +110,42 @@ def test_tables_have_a_strength_and_no_sign():
 
 @generated(40)
 @given(st.integers(2, 40), st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=80), st.integers(0, 9))
-def test_no_box_meets_another(n, pairs, seed):
+def test_boxes_do_not_overlap(n, pairs, seed):
     boxes = np.random.default_rng(seed).uniform(4, 90, (n, 2)) * [1.0, 0.3]
     pairs = np.array([(a % n, b % n) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
-    at = position_nodes(pairs, boxes)
-    np.testing.assert_array_equal(at, position_nodes(pairs, boxes))
+    positions = position_nodes(pairs, boxes)
+    np.testing.assert_array_equal(positions, position_nodes(pairs, boxes))
     first, second = np.triu_indices(n, 1)
-    apart = np.abs(at[first] - at[second]) - (boxes[first] + boxes[second]) / 2
-    assert (apart.max(axis=1) > 0).all() and (at - boxes / 2).min() >= -1e-9
+    apart = np.abs(positions[first] - positions[second]) - (boxes[first] + boxes[second]) / 2
+    assert (apart.max(axis=1) > 0).all() and (positions - boxes / 2).min() >= -1e-9
 
 
-def test_large_components_are_laid_out_by_forces(monkeypatch):
+def test_large_components_use_a_force_layout(monkeypatch):
     monkeypatch.setattr(node_positions, "MAX_EXACT_NODES", 5)
     pairs = np.array([(0, k) for k in range(1, 9)] + [(8, k) for k in range(9, 16)] + [(16, 17)])
     boxes = np.full((18, 2), 10.0)
-    at = position_nodes(pairs, boxes)
-    np.testing.assert_array_equal(at, position_nodes(pairs, boxes))
-    far = np.linalg.norm(at[8] - at[1:8], axis=1).mean()
-    assert np.linalg.norm(at[0] - at[1:8], axis=1).mean() < far > np.linalg.norm(at[8] - at[9:16], axis=1).mean()
+    positions = position_nodes(pairs, boxes)
+    np.testing.assert_array_equal(positions, position_nodes(pairs, boxes))
+    far = np.linalg.norm(positions[8] - positions[1:8], axis=1).mean()
+    assert (
+        np.linalg.norm(positions[0] - positions[1:8], axis=1).mean()
+        < far
+        > np.linalg.norm(positions[8] - positions[9:16], axis=1).mean()
+    )
 
 
-def test_the_least_connected_of_many_have_no_label(monkeypatch):
+def test_nodes_with_fewest_edges_have_no_label(monkeypatch):
     monkeypatch.setattr(network, "MAX_LABELS", 3)
     star = graph_of("abcdef", [(0, k) for k in range(1, 6)] + [(3, 5)], [1.0, 2.0, 3.0, 5.0, 4.0, 1.0])
-    made = network.lay_out_graph(star)
-    assert made.labels == ("a", "", "", "d", "", "f")
-    assert made.diameters.argmax() == 0 and made.diameters[3] > made.diameters[1]
+    drawing = network.lay_out_graph(star)
+    assert drawing.labels == ("a", "", "", "d", "", "f")
+    assert drawing.diameters.argmax() == 0 and drawing.diameters[3] > drawing.diameters[1]
     monkeypatch.setattr(network, "MAX_LABELS", 150)
     assert network.lay_out_graph(graph_of(["x" * 99, "y"], [(0, 1)], [1.0])).labels == ("x" * 25 + "…", "y")
 
 
 @pytest.mark.parametrize("ending", PICTURE_EXTENSIONS)
-def test_the_same_graph_is_the_same_picture(hostile, tmp_path, ending):
+def test_equal_graphs_have_equal_pictures(hostile, tmp_path, ending):
     for name in ("one", "two"):
         network.save_graph(hostile, tmp_path / f"{name}{ending}")
     one, two = ((tmp_path / f"{name}{ending}").read_bytes() for name in ("one", "two"))
@@ -150,21 +154,21 @@ def test_the_same_graph_is_the_same_picture(hostile, tmp_path, ending):
     assert (tmp_path / f"one{ending}").read_bytes() != two
 
 
-def test_the_picture_of_a_page_has_the_words_and_the_page_the_colours(hostile):
-    made = network.plot_graph(hostile, "the graph")
-    texts = [node.text for node in ElementTree.fromstring(made.svg).iter() if node.tag.endswith("text")]
+def test_picture_on_a_page_uses_the_colours_of_the_page(hostile):
+    drawing = network.plot_graph(hostile, "the graph")
+    texts = [node.text for node in ElementTree.fromstring(drawing.svg).iter() if node.tag.endswith("text")]
     assert set(texts) == {escape_unprintable(name) for name in HOSTILE if name}
-    assert made.legend == (("--first", "more often together"), ("--second", "less often together"), ("--ink", "has"))
-    assert all(f"var({name})" in made.svg for name in ("--first", "--second", "--ink", "--paper"))
-    assert "aa01" not in made.svg and "aa06" not in made.svg
+    assert drawing.legend == (("--first", "positive weight"), ("--second", "negative weight"), ("--ink", "has"))
+    assert all(f"var({name})" in drawing.svg for name in ("--first", "--second", "--ink", "--paper"))
+    assert "aa01" not in drawing.svg and "aa06" not in drawing.svg
 
 
-def test_printable():
+def test_escape_unprintable():
     assert escape_unprintable("a\x00\x1b\n\u202e\ud800\\") == "a\\x00\\x1b\\n\\u202e\\ud800\\"
     assert escape_unprintable("été 右 \u00a0x") == "été 右 \u00a0x"
 
 
-def test_graphml_reads_back(hostile, traits, tmp_path):
+def test_graphml_round_trip(hostile, traits, tmp_path):
     path = tmp_path / "deep" / "g.graphml"
     graph_files.write_graphml(hostile, path)
     assert [p.name for p in path.parent.iterdir()] == ["g.graphml"]
@@ -183,10 +187,10 @@ def test_graphml_reads_back(hostile, traits, tmp_path):
     assert sorted(gain for *_, gain in read.edges(data="gain")) == sorted(whole.edges["gain"])
 
 
-def test_dot_quotes_its_names(hostile):
+def test_dot_quotes_names(hostile):
     lines = graph_files.as_dot(hostile).splitlines()
     assert lines[0] == "graph learned {" and lines[-1] == "}" and len(lines) == 3 + len(HOSTILE) + len(hostile.edges)
     labels = [line.partition("label=")[2].removesuffix("]") for line in lines if "label=" in line]
-    # DOT's strings are JSON's here: a quote and a backslash have a backslash before them.
+    # DOT strings are escaped like JSON strings here: quotes and backslashes have a backslash before them.
     assert [json.loads(label) for label in labels] == [escape_unprintable(name) for name in HOSTILE]
     assert sum("dashed" in line for line in lines) == sum(hostile.edges["weight"] < 0)

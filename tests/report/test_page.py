@@ -1,4 +1,4 @@
-"""Reports of runs of `ess` and `trmrf`: what they hold, that they run and load nothing, and that they are the same twice."""
+"""Reports of runs of `ess` and `trmrf`: contents, escaping, no scripts, and reproducible bytes."""
 
 import json
 import shutil
@@ -18,11 +18,11 @@ from relcrf.report.weights import MAX_WEIGHTS
 from relcrf.resources import resource_path
 
 UNSIGNED = shutil.ignore_patterns("manifest.json")
-"""For copies that are changed: without hashes, whoever reads them has to look himself."""
+"""Ignore pattern for copies of runs that are changed: without the manifest, the hashes are not checked."""
 
 
 def train(folder, model, data, backend, **settings):
-    """A run folder as the command writes it."""
+    """Write a run folder as the command does."""
     monitor = checkpoints.CheckpointMonitor(run_folder.prepare_partial_folder(folder, resume=False), "test")
     fit = api.fit(model, model.ground(relcrf.Dataset(data)), backend, monitor=monitor, **settings)
     run_folder.save(fit.learned, folder, {"learn": fit.seconds}, monitor.seconds)
@@ -42,7 +42,7 @@ def trmrf(tmp_path_factory):
 
 
 def rows(html):
-    """The cells of all tables, a list for each row."""
+    """Return the cells of all tables, a list per row."""
     found = []
     for part in html.split("<tr>")[1:]:
         cells = Page(f"<table><tr>{part.split('</tr>')[0]}</tr></table>")
@@ -50,7 +50,7 @@ def rows(html):
     return found
 
 
-def test_the_report_of_an_ess_run(ess):
+def test_report_of_an_ess_run(ess):
     made = page.render_report(ess)
     html = Page(made.html)
     html.require_closed()
@@ -62,10 +62,10 @@ def test_the_report_of_an_ess_run(ess):
             "Model",
             "Data",
             "Training",
-            "Path of the optimiser",
+            "Optimisation",
             "Moments",
-            "Strongest weights",
-            "To do it again",
+            "Largest weights",
+            "Reproduction",
         ),
     ]
     assert html.text("h3") == ["Templates", "Summary", "Seconds", "Settings", "structure", "weights"]
@@ -76,9 +76,11 @@ def test_the_report_of_an_ess_run(ess):
     facts = dict(zip(html.text("dt"), html.text("dd"), strict=True))
     summary = api.load_fit(ess).summary
     assert facts["variables"] == str(summary["variables"]) and facts["tolerance"] == "1e-05" and facts["l2"] == "1"
-    assert {"structure: value over iterations", "weights: value over seconds", "weights: gradient over iterations"} <= {
-        *made.plots
-    }
+    assert {
+        "structure: objective over iterations",
+        "weights: objective over seconds",
+        "weights: gradient over iterations",
+    } <= {*made.plots}
     assert len(made.plots) == html.count("svg") == html.count("figure")
     table = rows(made.html)
     assert ["prior", "60", "5", "5"] in table
@@ -94,19 +96,19 @@ def test_the_report_of_an_ess_run(ess):
     assert status == summary["weights_status"]
 
 
-def test_the_report_of_a_trmrf_run(trmrf):
+def test_report_of_a_trmrf_run(trmrf):
     made = page.render_report(trmrf)
     html = Page(made.html)
     html.require_closed()
-    assert {"errors", "signals", "induction: weights other than 0 over iterations"} <= set(made.plots)
+    assert {"errors", "signals", "induction: nonzero weights over iterations"} <= set(made.plots)
     learned = api.load_fit(trmrf).learned
     legend = html.text("li")
     for figure in ("errors", "signals"):
         for name, found in learned.histograms[figure].items():
             share = f"{found.n_beyond / found.total:.1%}"
-            assert f"{name}: {share} of {found.total:,} cells are beyond ±0.1" in legend
-    assert legend.count("the threshold") == 2
-    assert {"Learned graph", "Strongest candidates"} <= {*html.text("h2")} and made.plots[-1].endswith(" edges")
+            assert f"{name}: {share} of {found.total:,} cells exceed ±0.1" in legend
+    assert legend.count("threshold") == 2
+    assert {"Learned graph", "Largest candidate weights"} <= {*html.text("h2")} and made.plots[-1].endswith(" edges")
     table = rows(made.html)
     fit = api.load_fit(trmrf)
     candidates = {t.name for t in fit.learned.spec.templates if t.is_candidate}
@@ -122,7 +124,7 @@ def test_the_report_of_a_trmrf_run(trmrf):
     ] in table
 
 
-def test_the_policy_allows_no_script(ess):
+def test_content_security_policy_forbids_scripts(ess):
     policies = [
         attributes["content"]
         for tag, attributes in Page(page.render_report(ess).html).elements
@@ -135,7 +137,7 @@ def test_the_policy_allows_no_script(ess):
 HOSTILE = "<script>alert(1)</script>"
 
 
-def test_whatever_a_run_says_is_text(tmp_path):
+def test_hostile_run_is_escaped(tmp_path):
     model = relcrf.parse(
         f'domain D = {{ "{HOSTILE}", b }}\ndomain W = open\nentity E {{ predict d : D w : W }}\n'
         f"template t(e: E) over e.d per e.w # {HOSTILE}\n"
@@ -147,7 +149,7 @@ def test_whatever_a_run_says_is_text(tmp_path):
         "log.jsonl": lambda text: text.replace("structure", "</svg>\\ud800<script>$^$</script>"),
         "run.json": lambda text: text.replace('"l2"', '"<i>\\ud800"', 1),
         "histograms.json": lambda text: json.dumps(
-            {HOSTILE: {HOSTILE: {"edges": [0, 0.5, 1], "counts": [1, 0], "threshold": 0.5, "beyond": 0}}}
+            {HOSTILE: {HOSTILE: {"edges": [0, 0.5, 1], "counts": [1, 0], "threshold": 0.5, "n_beyond": 0}}}
         ),
     }.items():
         path = run / name
@@ -164,7 +166,7 @@ def test_whatever_a_run_says_is_text(tmp_path):
     assert {"</style><img src=x onerror=alert(1)>", HOSTILE} <= cells
 
 
-def test_the_same_bytes_twice(tmp_path, trmrf):
+def test_equal_runs_have_equal_reports(tmp_path, trmrf):
     again = train(tmp_path / "nations", relcrf.parse(TEXT), traits_world(), "trmrf", l1=1.0)
     assert (again / "histograms.json").read_bytes() == (trmrf / "histograms.json").read_bytes()
     assert "seconds" not in (again / "log.jsonl").read_text()
@@ -172,7 +174,7 @@ def test_the_same_bytes_twice(tmp_path, trmrf):
     assert page.render_report(again).html == page.render_report(trmrf).html
 
 
-def test_old_runs_have_a_report_without_what_they_lack(tmp_path, trmrf):
+def test_runs_without_optional_files_have_a_report(tmp_path, trmrf):
     run = shutil.copytree(trmrf, tmp_path / "old", ignore=UNSIGNED)
     (run / "histograms.json").unlink()
     (run / "timings.json").write_text('{"ground": 0.5, "learn": 1.5}')
@@ -188,8 +190,11 @@ def test_old_runs_have_a_report_without_what_they_lack(tmp_path, trmrf):
     ("name", "text"),
     [
         ("histograms.json", "[1]"),
-        ("histograms.json", '{"errors": {"now": {"edges": [0, 1], "counts": [1, 2], "threshold": null, "beyond": 0}}}'),
-        ("histograms.json", '{"errors": {"now": {"edges": [0, 1], "counts": [1], "threshold": "x", "beyond": 0}}}'),
+        (
+            "histograms.json",
+            '{"errors": {"now": {"edges": [0, 1], "counts": [1, 2], "threshold": null, "n_beyond": 0}}}',
+        ),
+        ("histograms.json", '{"errors": {"now": {"edges": [0, 1], "counts": [1], "threshold": "x", "n_beyond": 0}}}'),
         ("timings.json", "[1]"),
         ("timings.json", '{"steps": [[1]]}'),
         ("timings.json", '{"learn": null}'),
@@ -199,7 +204,7 @@ def test_old_runs_have_a_report_without_what_they_lack(tmp_path, trmrf):
         ("run.json", "{}"),
     ],
 )
-def test_damaged_files(tmp_path, trmrf, name, text):
+def test_damaged_files_raise_e336(tmp_path, trmrf, name, text):
     run = shutil.copytree(trmrf, tmp_path / "run", ignore=UNSIGNED)
     (run / name).write_text(text)
     with pytest.raises(DataError, match="E336") as caught:
@@ -207,7 +212,7 @@ def test_damaged_files(tmp_path, trmrf, name, text):
     assert len(caught.value.diagnostics) == 1 and name in caught.value.diagnostics[0].message
 
 
-def test_an_optimiser_that_came_to_no_numbers(tmp_path, ess):
+def test_diverged_optimiser_has_a_report(tmp_path, ess):
     run = shutil.copytree(ess, tmp_path / "run", ignore=UNSIGNED)
     moments = np.load(run / "moments.npy")
     moments[:, ::2], moments[1, 1::4] = 1e308, np.nan
@@ -223,7 +228,7 @@ def test_an_optimiser_that_came_to_no_numbers(tmp_path, ess):
     Page(made.html).require_closed()
 
 
-def test_templates_that_do_not_fit_their_weights(tmp_path, trmrf):
+def test_templates_that_do_not_match_their_weights_raise_e336(tmp_path, trmrf):
     run = shutil.copytree(trmrf, tmp_path / "run", ignore=UNSIGNED)
     facts = json.loads((run / "run.json").read_text())
     facts["templates"][0]["patterns"].append("one more")
@@ -233,7 +238,7 @@ def test_templates_that_do_not_fit_their_weights(tmp_path, trmrf):
 
 
 @pytest.mark.parametrize("name", ["report", "report.txt", "folder.html"])
-def test_places_for_a_page(tmp_path, ess, name):
+def test_invalid_output_paths_raise_e312(tmp_path, ess, name):
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(UsageError, match="E312"):
         page.write_report(ess, tmp_path / name)

@@ -1,4 +1,4 @@
-"""The page about reports, followed as a reader would."""
+"""The documentation page about reports: its commands and examples run."""
 
 import re
 import runpy
@@ -14,11 +14,11 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_can_be_followed(tmp_path, monkeypatch, capsys):
+def test_documentation_page_can_be_followed(tmp_path, monkeypatch, capsys):
     for name in ("models", "datasets"):
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "report.md").read_text()
+    text = (ROOT / "docs" / "how-to" / "report.md").read_text()
     ran = 0
     for language, block in BLOCK.findall(text):
         if language == "python":
@@ -35,5 +35,5 @@ def test_the_page_can_be_followed(tmp_path, monkeypatch, capsys):
                 assert code == 0, (line, err)
             ran += 1
     assert ran >= 6 and (tmp_path / "web.html").exists() and (tmp_path / "again.html").exists()
-    for picture in re.findall(r"\]\((pictures/[^)]+)\)", text):
+    for picture in re.findall(r"\]\(\.\./(pictures/[^)]+)\)", text):
         assert (ROOT / "docs" / picture).is_file()

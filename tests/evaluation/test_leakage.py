@@ -1,4 +1,4 @@
-"""The leak report: factors across the cut counted by hand, twins, keys that were never seen."""
+"""The leakage report: crossing factors, duplicates and unseen keys."""
 
 import numpy as np
 import pandas as pd
@@ -26,33 +26,33 @@ def ground(colours, words, near):
     )
 
 
-def held(grounding, *variables):
+def fold_of(grounding, *variables):
     mask = np.zeros(len(grounding.states), dtype=bool)
     mask[list(variables)] = True
     return Fold("1", mask, np.zeros_like(mask))
 
 
-def test_what_crosses_is_counted():
+def test_crossing_factors_are_counted():
     near = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
     grounding = ground(["red", "blue", "red", None, "blue", "red"], ["a"] * 6, near)
-    found = measure_leakage(grounding, [held(grounding, 1, 2)])
-    # (0, 1) crosses; (1, 2) is within; (2, 3) goes to what has no label
+    found = measure_leakage(grounding, [fold_of(grounding, 1, 2)])
+    # (0, 1) crosses; (1, 2) joins two test labels; (2, 3) joins an unlabelled variable
     assert found.crossings.rows() == [("near", 3, 1)]
     assert (found.held_out, found.labelled_neighbours, found.transductive) == (2, 1, True)
-    assert "50% of what is held out has a labelled neighbour" in found.interpretation[0]
-    assert "--split snowball" in found.interpretation[1], "there is but one component"
-    both = measure_leakage(grounding, [held(grounding, 1, 2), held(grounding, 4)])
+    assert "50% of the test labels have a training label as neighbour" in found.interpretation[0]
+    assert "--split snowball" in found.interpretation[1], "there is a single component"
+    both = measure_leakage(grounding, [fold_of(grounding, 1, 2), fold_of(grounding, 4)])
     assert both.crossings.rows() == [("near", 5, 2)] and both.held_out == 3
 
 
-def test_what_is_not_used_joins_nothing():
+def test_excluded_variables_have_no_factors():
     grounding = ground(["red", "blue", "red"], ["a"] * 3, [(0, 1), (1, 2)])
-    one = held(grounding, 1)
+    one = fold_of(grounding, 1)
     one.excluded[2] = True
     assert measure_leakage(grounding, [one]).crossings.rows() == [("near", 1, 1)]
 
 
-def test_components_are_inductive():
+def test_component_folds_are_inductive():
     near = [(2 * k, 2 * k + 1) for k in range(10)]
     grounding = ground(["red", "blue"] * 10, ["a"] * 20, near)
     found = measure_leakage(grounding, make_folds(grounding, "component,folds=5"))
@@ -62,13 +62,13 @@ def test_components_are_inductive():
     assert mixed.transductive and "--split component" in mixed.interpretation[1]
 
 
-def test_what_nothing_joins_is_told():
+def test_independent_labels_are_reported():
     grounding = ground(["red", "blue"] * 4, ["a"] * 8, [(0, 0)])
     (sentence,) = measure_leakage(grounding, make_folds(grounding, "random,folds=2")).interpretation
     assert sentence.startswith("no factor joins two labels")
 
 
-def test_a_giant_component_is_told():
+def test_giant_component_is_reported():
     near = [(k, k + 1) for k in range(12)]
     grounding = ground(["red", "blue"] * 8, ["a"] * 16, near)
     found = measure_leakage(grounding, make_folds(grounding, "component,folds=2"))
@@ -76,37 +76,37 @@ def test_a_giant_component_is_told():
     assert "81% of the labels" in found.interpretation[1]
 
 
-def test_keys_that_were_never_learned_from():
+def test_unseen_keys_are_reported():
     grounding = ground(["red", "blue", "red", "blue"], ["a b", "a", "c d e", "a e"], [(0, 1)])
-    found = measure_leakage(grounding, [held(grounding, 2)])
+    found = measure_leakage(grounding, [fold_of(grounding, 2)])
     assert found.keys.rows() == [("word", 3, 1)]
     assert "2 of 3 keys of 'word'" in found.interpretation[-1]
 
 
-def test_twins_have_all_features_in_common():
+def test_duplicates_have_equal_features():
     words = ["a b c d e", "a b c d e", "a b c d", "a b c d", "f g h i j", "f g h i k"]
     grounding = ground(["red", "red", "red", "red", "blue", "blue"], words, [(0, 1)])
-    found = measure_leakage(grounding, [held(grounding, 1, 3, 5)])
+    found = measure_leakage(grounding, [fold_of(grounding, 1, 3, 5)])
     assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (2, 1, 1), (
-        "four words are too few to tell"
+        "four words are too few for a comparison"
     )
-    assert any("have a twin" in sentence for sentence in found.interpretation)
+    assert any("are duplicates of" in sentence for sentence in found.interpretation)
     other = ground(["red", "blue", "red", "red", "blue", "blue"], words, [(0, 1)])
-    assert measure_leakage(other, [held(other, 1, 3, 5)]).duplicates_same_label == 0
+    assert measure_leakage(other, [fold_of(other, 1, 3, 5)]).duplicates_same_label == 0
 
 
-def test_vectors_tell_twins():
+def test_duplicates_by_vectors():
     model = relcrf.parse("domain D = { x, y } entity E { predict d : D  v : vector } template t(e: E) over e.d by e.v")
     values = np.random.default_rng(0).normal(size=(6, 8))
     values[3] = values[0]
     table = pd.DataFrame({"id": range(6), "d": list("xyxxyy"), **{f"v_{k}": values[:, k] for k in range(8)}})
     grounding = model.ground(relcrf.Dataset({"e": table}))
-    found = measure_leakage(grounding, [held(grounding, 0, 1)])
+    found = measure_leakage(grounding, [fold_of(grounding, 0, 1)])
     assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (2, 1, 1)
 
 
-def test_repeated_structure_is_counted_as_any_other():
-    """Rows x items: every row has the same factors."""
+def test_crossing_factors_of_repeated_structure():
+    """In a table of rows and items every row has the same factors."""
     model = relcrf.parse(
         "entity Row domain S = { a, b, c } predict relation on(row: Row, s: S)\n"
         "template pair(r: Row, s: S, t: S) where s < t over on(r, s), on(r, t) per s, t"
@@ -115,8 +115,8 @@ def test_repeated_structure_is_counted_as_any_other():
         [(k, s, (k + i) % 2 == 0) for k in range(4) for i, s in enumerate("abc")], columns=["row", "s", "value"]
     )
     grounding = model.ground(relcrf.Dataset({"row": pd.DataFrame({"id": range(4)}), "on": on}))
-    found = measure_leakage(grounding, [held(grounding, 0, 3, 4, 5)])
-    # of the first row two of three factors touch what is held out and cross; of the second row all three, which none crosses
+    found = measure_leakage(grounding, [fold_of(grounding, 0, 3, 4, 5)])
+    # the first row has two crossing factors; the second row has three factors over test labels, none of which crosses
     assert found.crossings.rows() == [("pair", 5, 2)]
     assert found.keys.rows() == [("pair", 3, 3)]
 
@@ -130,7 +130,7 @@ candidates together(a: Animal, s: Trait, t: Trait) where s < t over has(a, s) an
 """
 
 
-def test_what_candidates_may_join_is_connected():
+def test_candidates_count_as_edges():
     rows = [(a, t, (a + k) % 2 == 0) for a in range(6) for k, t in enumerate("xyz")]
     rows.append((6, "x", True))
     grounding = relcrf.parse(TRAITS).ground(
@@ -143,12 +143,14 @@ def test_what_candidates_may_join_is_connected():
     )
     whole = make_folds(grounding, "component,folds=3")
     for one in whole:
-        assert set(np.bincount(np.flatnonzero(one.test) // 3)) <= {0, 3}, "an animal is held out whole, or not at all"
+        assert set(np.bincount(np.flatnonzero(one.test) // 3)) <= {0, 3}, (
+            "all variables of an animal are in the same fold"
+        )
     found = measure_leakage(grounding, whole)
     assert (
         not found.transductive and found.labelled_neighbours == 0 and found.largest_component == pytest.approx(3 / 21)
     )
-    mixed = measure_leakage(grounding, [held(grounding, 0, 3, 4, 5)])
+    mixed = measure_leakage(grounding, [fold_of(grounding, 0, 3, 4, 5)])
     assert mixed.transductive and (mixed.held_out, mixed.labelled_neighbours) == (4, 1)
     model = relcrf.parse(TRAITS.replace("candidates", "# "))
     alone = model.ground(grounding.bound.dataset)

@@ -1,4 +1,4 @@
-"""Variables by what people call them, keys that look like attributes among them."""
+"""Names of variables in commands, including keys that end like an attribute."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def grounding(keys, more=""):
     return model.ground(relcrf.Dataset({"page": columns}))
 
 
-def test_a_key_that_ends_like_the_attribute():
+def test_key_that_ends_like_the_attribute():
     found = grounding(["x.topic", "y", "y.topic", "a/b"])
     assert found.variable_name(resolve_variable(found, "Page/x.topic")) == "Page(x.topic).topic"
     assert found.variable_name(resolve_variable(found, "Page/y.topic")) == "Page(y).topic"
@@ -24,7 +24,7 @@ def test_a_key_that_ends_like_the_attribute():
             resolve_variable(found, name)
 
 
-def test_of_several_attributes_one_is_named():
+def test_ambiguous_attribute_raises_error():
     found = grounding(["x.topic", "y"], "predict kind : bool")
     assert found.variable_name(resolve_variable(found, "Page/y.kind")) == "Page(y).kind"
     for name in ("Page/x.topic", "Page/y"):

@@ -1,4 +1,4 @@
-"""Near-duplicates beside a comparison of all pairs, and in the leak report."""
+"""Near-duplicates equal those of a comparison of all pairs, and are included in the leakage report."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ VECTOR = "template vector(e: E) over e.d by 1, e.v"
 
 
 def bags(n, rng):
-    """Bags of 30 of 400 words; two of three are copies of the one before with some words changed."""
+    """Return bags of 30 of 400 words; two of three are copies of the previous one with a few changed words."""
     found = [rng.choice(400, 30, replace=False)]
     while len(found) < n:
         fresh = rng.choice(400, 30, replace=False)
@@ -32,7 +32,7 @@ def bags(n, rng):
 
 
 def vectors(n, width, rng):
-    """Rows of numbers, two of three of which are near the one before."""
+    """Return random vectors; two of three are near the previous one."""
     found = [rng.normal(size=width)]
     while len(found) < n:
         fresh = rng.normal(size=width)
@@ -59,54 +59,54 @@ def as_set(pairs):
     return {tuple(sorted(pair)) for pair in pairs.tolist()}
 
 
-def among(near):
+def pairs_above_diagonal(near):
     return {(a, b) for a, b in zip(*np.nonzero(near), strict=True) if a < b}
 
 
-def near_sets(words):
-    there = np.zeros((len(words), 400))
+def sets_are_near(words):
+    incidence = np.zeros((len(words), 400))
     for row, bag in enumerate(words):
-        there[row, bag] = 1.0
-    both, sizes = there @ there.T, there.sum(axis=1)
-    return both >= near_duplicates.MIN_JACCARD * (sizes[:, None] + sizes - both)
+        incidence[row, bag] = 1.0
+    n_common, sizes = incidence @ incidence.T, incidence.sum(axis=1)
+    return n_common >= near_duplicates.MIN_JACCARD * (sizes[:, None] + sizes - n_common)
 
 
-def near_numbers(numbers):
+def vectors_are_near(numbers):
     scaled = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
     squares = ((scaled[:, None] - scaled) ** 2).sum(axis=2)
     return squares <= near_duplicates.MAX_DISTANCE**2 * 2.0 * numbers.shape[1]
 
 
-def test_sets_beside_all_pairs():
+def test_sets_equal_comparison_of_all_pairs():
     words = bags(600, np.random.default_rng(0))
     grounding = ground(WORDS, words=words)
-    truth = among(near_sets(words))
+    truth = pairs_above_diagonal(sets_are_near(words))
     found = as_set(find_near_duplicates(LocalEvidence(grounding), np.arange(600)))
     assert found <= truth and len(truth) > 100
     assert len(found) > 0.98 * len(truth)
 
 
 @pytest.mark.parametrize("width", [6, 60])
-def test_numbers_beside_all_pairs(width):
+def test_vectors_equal_comparison_of_all_pairs(width):
     numbers = vectors(600, width, np.random.default_rng(1))
     grounding = ground(VECTOR, numbers=numbers)
-    truth = among(near_numbers(numbers))
+    truth = pairs_above_diagonal(vectors_are_near(numbers))
     found = as_set(find_near_duplicates(LocalEvidence(grounding), np.arange(600)))
     assert found <= truth and len(truth) > 50
     assert len(found) > 0.98 * len(truth)
 
 
-def test_sets_and_numbers_together_beside_all_pairs():
+def test_sets_and_vectors_equal_comparison_of_all_pairs():
     rng = np.random.default_rng(2)
     words, numbers = bags(600, rng), vectors(600, 6, rng)
     grounding = ground(WORDS, VECTOR, words=words, numbers=numbers)
-    truth = among(near_sets(words) & near_numbers(numbers))
+    truth = pairs_above_diagonal(sets_are_near(words) & vectors_are_near(numbers))
     found = as_set(find_near_duplicates(LocalEvidence(grounding), np.arange(600)))
     assert found <= truth and len(truth) > 20
     assert len(found) > 0.98 * len(truth)
 
 
-def test_what_all_is_alike_is_not_compared_with_all(monkeypatch):
+def test_large_buckets_are_not_compared_completely(monkeypatch):
     rng = np.random.default_rng(3)
     same = rng.choice(400, 80, replace=False)
     words = [np.delete(same, rng.choice(80, 3, replace=False)) for _ in range(1000)]
@@ -120,18 +120,18 @@ def test_what_all_is_alike_is_not_compared_with_all(monkeypatch):
     assert 1000 < compared[0] <= 1000 * near_duplicates.BUCKET_WINDOW * near_duplicates.BANDS < 1000 * 999 / 2
 
 
-def test_the_report_tells_of_near_duplicates():
+def test_near_duplicates_are_reported():
     first, second, third = (np.arange(start, start + 12) for start in (0, 20, 40))
     words = [first, first[:-1], second, np.append(second, 99), third, third]
     grounding = ground(WORDS, words=words, labels=["x", "x", "y", "x", "x", "y"])
     held = np.array([False, True, False, True, False, True])
     found = measure_leakage(grounding, [Fold("1", held, np.zeros(6, dtype=bool))])
     assert (found.distinctive, found.duplicates, found.duplicates_same_label) == (3, 1, 0)
-    assert (found.near_duplicates, found.near_same_label) == (2, 1), "a twin is not counted again"
+    assert (found.near_duplicates, found.near_same_label) == (2, 1), "duplicates are not counted as near-duplicates"
     assert any(
-        "2 of 3 held-out things are nearly the same as one in the training (1 with" in s for s in found.interpretation
+        "2 of 3 test entities are near-duplicates of a training entity (1 with" in s for s in found.interpretation
     )
-    apart = measure_leakage(
+    same_fold = measure_leakage(
         grounding, [Fold("1", np.array([True, True, False, False, False, False]), np.zeros(6, dtype=bool))]
     )
-    assert (apart.near_duplicates, apart.duplicates) == (0, 0), "those that are near are held out together"
+    assert (same_fold.near_duplicates, same_fold.duplicates) == (0, 0), "near-duplicates in the same fold do not count"

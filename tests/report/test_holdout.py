@@ -1,4 +1,4 @@
-"""Reports with data: what held-out labels say, told in figures, pictures and sentences."""
+"""Reports with data: scores on held-out labels, plots, recommendations and their commands."""
 
 import shlex
 
@@ -23,16 +23,16 @@ from relcrf.report.holdout import evaluate_holdout
 from relcrf.resources import resource_path
 
 HELD = ("school", ["s1"])
-OPTIONS = ("--data", "data", "--split", "school", "--hold", "s1")
+OPTIONS = ("--data", "data", "--split", "school", "--holdout", "s1")
 
 
 def hidden_labels(grounding, held):
-    """The variables whose labels a split and its folds hold out."""
+    """Return the mask of the variables whose labels a split holds out."""
     return HoldoutOptions(split=held[0], holdout=held[1]).hidden(grounding) if held else None
 
 
-def trained(folder, model, data, backend="ess", held=HELD, **settings):
-    """A run folder of what is not held out, and its trial."""
+def train_run(folder, model, data, backend="ess", held=HELD, **settings):
+    """Write a run folder trained without the held-out labels."""
     grounding = model.ground(relcrf.Dataset(data))
     hidden = hidden_labels(grounding, held)
     monitor = checkpoints.CheckpointMonitor(run_folder.prepare_partial_folder(folder, resume=False), "test")
@@ -41,8 +41,8 @@ def trained(folder, model, data, backend="ess", held=HELD, **settings):
     return folder
 
 
-def tried(folder, data, held=HELD, **options):
-    """The trial of a run folder."""
+def evaluate_run(folder, data, held=HELD, **options):
+    """Return the holdout evaluation of a run folder."""
     fit = api.load_fit(folder)
     grounding = fit.ground(relcrf.Dataset(data))
     return evaluate_holdout(fit, grounding, hidden_labels(grounding, held), options=OPTIONS, **options)
@@ -50,12 +50,12 @@ def tried(folder, data, held=HELD, **options):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    return tmp_path_factory.mktemp("trial")
+    return tmp_path_factory.mktemp("holdout")
 
 
 @pytest.fixture(scope="module")
 def web(place):
-    """A web in which every seventh page has a wrong label."""
+    """Pages of which every seventh has a wrong label."""
     folder = small_web(place / "data", pages=150)
     pages = pd.read_csv(folder / "page.csv")
     pages.loc[::7, "category"] = pages["category"].shift(-3)[::7]
@@ -65,45 +65,45 @@ def web(place):
 
 @pytest.fixture(scope="module")
 def run(place, web):
-    return trained(place / "web", relcrf.load(resource_path("models", "webkb.rcrf")), web)
+    return train_run(place / "web", relcrf.load(resource_path("models", "webkb.rcrf")), web)
 
 
 @pytest.fixture(scope="module")
-def trial(run, web):
-    return tried(run, web, with_curve=True, with_errors=True)
+def holdout(run, web):
+    return evaluate_run(run, web, with_curve=True, with_errors=True)
 
 
-def test_a_trial_asks_as_predict_does(run, web, trial):
+def test_scores_equal_predict(run, web, holdout):
     fit = api.load_fit(run)
     grounding = fit.ground(relcrf.Dataset(web))
     held = hidden_labels(grounding, HELD)
     score = api.predict(fit, grounding, hidden=held).score(subset=held)
-    assert list(trial.predictions.systems) == ["majority", "local", "ess"]
-    figures = trial.predictions.estimates("ess", "Page.category")
+    assert list(holdout.predictions.systems) == ["majority", "local", "ess"]
+    figures = holdout.predictions.estimates("ess", "Page.category")
     assert figures["accuracy"].value == pytest.approx(score.accuracy)
     assert figures["log_loss"].value == pytest.approx(-score.log_likelihood)
-    (labels,) = trial.labels
-    assert (labels.things, labels.known, labels.held) == (150, labels.known, score.n)
-    assert sum(labels.values.values()) == labels.known == (grounding.states >= 0).sum()
-    assert trial.tables == {"page": 150, "page_words": 900, "link": 300}
-    assert trial.n_training_labels == labels.known - score.n == fit.summary["variables"]
-    points = trial.curve["Page.category"]
-    assert points["labels"].tolist() == [round(share * trial.n_training_labels) for share in (0.125, 0.25, 0.5, 1)]
+    (labels,) = holdout.labels
+    assert (labels.n_variables, labels.n_labelled, labels.n_held_out) == (150, labels.n_labelled, score.n)
+    assert sum(labels.values.values()) == labels.n_labelled == (grounding.states >= 0).sum()
+    assert holdout.tables == {"page": 150, "page_words": 900, "link": 300}
+    assert holdout.n_training_labels == labels.n_labelled - score.n == fit.summary["variables"]
+    points = holdout.curve["Page.category"]
+    assert points["labels"].tolist() == [round(share * holdout.n_training_labels) for share in (0.125, 0.25, 0.5, 1)]
     assert points["log_loss"][-1] == pytest.approx(-score.log_likelihood)
 
 
-def test_the_report_with_data(run, trial):
-    made = page.render_report(run, trial)
+def test_report_with_data(run, holdout):
+    made = page.render_report(run, holdout)
     html = Page(made.html)
     html.require_closed()
     assert {f"Page.category: {what}" for what in ("accuracy", "log-loss, nats", "reliability", "learning curve")} <= {
         *made.plots
     }
     assert len(made.plots) == html.count("svg") == html.count("figure")
-    figures = trial.predictions.estimates("ess", "Page.category")
+    figures = holdout.predictions.estimates("ess", "Page.category")
     cells = html.text("td")
     assert f"{figures['accuracy'].value:.3f}" in cells and f"{figures['roc_auc'].value:.3f}" in cells
-    judged = trial.predictions.pooled("ess", "Page.category")
+    judged = holdout.predictions.pooled("ess", "Page.category")
     for state in np.unique(judged.truth):
         right = ((judged.truth == state) & (judged.modes == state)).sum()
         assert f"{right / (judged.truth == state).sum():.1%}" in cells, "recall"
@@ -111,34 +111,34 @@ def test_the_report_with_data(run, trial):
     low, high = figures["accuracy"].low, figures["accuracy"].high
     assert f"[{low:.3f}, {high:.3f}]" in html.text("small")
     assert f"{figures['accuracy'].value:.1%}" in html.text("strong")
-    gain = trial.predictions.differences("ess", "local", "Page.category")["accuracy"].value
-    (sentence,) = [text for text in html.text("p") if "against the local model" in text]
-    assert f"accuracy by {100 * gain:+.1f} (95 %:" in sentence
-    assert "standard error" in html.text("th") and "Surest mistakes" in html.text("h4")
-    assert page.render_report(run, trial).html == made.html
-    # Commands name what was given.
+    gain = holdout.predictions.differences("ess", "local", "Page.category")["accuracy"].value
+    (sentence,) = [text for text in html.text("p") if "compared with the local model" in text]
+    assert f"accuracy by {100 * gain:+.1f} percentage points (95 % CI:" in sentence
+    assert "standard error" in html.text("th") and "Most confident errors" in html.text("h4")
+    assert page.render_report(run, holdout).html == made.html
+    # Commands contain the options of the report.
     (again,) = [text for text in html.text("pre") if text.startswith("relcrf train web/model.rcrf \\")]
-    assert "--split school \\\n" in again and "--hold s1" in again
+    assert "--split school \\\n" in again and "--holdout s1" in again
     assert [text for text in html.text("pre") if text.startswith("relcrf explain web 'Page(p")]
 
 
-def test_the_command_of_a_report_trains_the_same(run, web, trial, place, monkeypatch, capsys):
+def test_reproduction_command_trains_equal_weights(run, web, holdout, place, monkeypatch, capsys):
     monkeypatch.chdir(place)
-    (again,) = [text for text in Page(page.render_report(run, trial).html).text("pre") if "web-again" in text]
+    (again,) = [text for text in Page(page.render_report(run, holdout).html).text("pre") if "web-again" in text]
     words = shlex.split(again.replace("\\\n", ""))
     assert words[0] == "relcrf" and relcrf_command(capsys, monkeypatch, *words[1:])[0] == 0
     np.testing.assert_array_equal(np.load(place / "web-again" / "weights.npy"), np.load(run / "weights.npy"))
 
 
-def test_the_commands_of_the_next_steps_work(place, web, monkeypatch, capsys):
-    """Of a run that has settings of its own, did not converge, and is not sure enough."""
+def test_commands_of_the_next_steps_run(place, web, monkeypatch, capsys):
+    """Use a run with non-default settings that did not converge and is underconfident."""
     settings = {"max_iterations": 3, "l2": 30.0}
-    run = trained(place / "a run", relcrf.load(resource_path("models", "webkb.rcrf")), web, **settings)
-    found = Page(page.render_report(run, tried(run, web)).html).text("pre")
+    run = train_run(place / "a run", relcrf.load(resource_path("models", "webkb.rcrf")), web, **settings)
+    found = Page(page.render_report(run, evaluate_run(run, web)).html).text("pre")
     steps = [shlex.split(text) for text in found if text.startswith("relcrf ") and "\\\n" not in text]
     assert [step[1] for step in steps] == ["train", "train", "explain", "cv", "weights"]
     longer, calibrated = steps[:2]
-    assert {"--split", "--hold", "s1"} <= {*steps[-1]}, "standard errors are of what the training saw"
+    assert {"--split", "--holdout", "s1"} <= {*steps[-1]}, "standard errors are computed on the training labels"
     assert longer.count("--set") == 2 and {"max_iterations=1000", "l2=30.0"} <= {*longer}
     assert {"--calibrate", "max_iterations=3", "l2=30.0"} <= {*calibrated}
     monkeypatch.chdir(place)
@@ -147,57 +147,59 @@ def test_the_commands_of_the_next_steps_work(place, web, monkeypatch, capsys):
         assert code == 0, (step, err)
 
 
-def test_nothing_held_out(run, web):
-    html = Page(page.render_report(run, tried(run, web, held=None)).html)
+def test_report_without_held_out_labels(run, web):
+    html = Page(page.render_report(run, evaluate_run(run, web, held=None)).html)
     html.require_closed()
-    assert [text for text in html.text("p") if text.startswith("Nothing is held out of these data")]
-    assert "standard error" not in html.text("th") and "--errors" in html.text("code")
+    assert [text for text in html.text("p") if text.startswith("No labels are held out of these data")]
+    assert "standard error" not in html.text("th") and "--standard-errors" in html.text("code")
     assert "150" in html.text("dd") and "reliability" not in " ".join(html.text("figcaption"))
 
 
-def test_labels_that_training_saw_are_told(place, web):
-    run = trained(place / "seen", relcrf.load(resource_path("models", "webkb.rcrf")), web, held=None)
-    assert [text for text in page.render_report(run, tried(run, web)).warnings if "probably seen" in text]
+def test_held_out_labels_seen_in_training_give_a_warning(place, web):
+    run = train_run(place / "seen", relcrf.load(resource_path("models", "webkb.rcrf")), web, held=None)
+    assert [text for text in page.render_report(run, evaluate_run(run, web)).warnings if "probably seen" in text]
     assert not [
         text
-        for text in page.render_report(place / "web", tried(place / "web", web)).warnings
+        for text in page.render_report(place / "web", evaluate_run(place / "web", web)).warnings
         if "probably seen" in text
     ]
 
 
-def test_all_labels_held_out(run, web):
-    found = tried(run, web, held=("school", ["s0", "s1", "s2"]))
+def test_all_labels_held_out_gives_no_baselines(run, web):
+    found = evaluate_run(run, web, held=("school", ["s0", "s1", "s2"]))
     assert list(found.predictions.systems) == ["ess"]
     made = page.render_report(run, found)
     Page(made.html).require_closed()
-    assert [text for text in made.warnings if "no local model" in text]
+    assert [text for text in made.warnings if "not compared with the local model" in text]
 
 
-def test_a_local_run_has_no_gain(place, web):
-    run = trained(place / "alone", relcrf.load(resource_path("models", "webkb.rcrf")), web, "local")
-    found = tried(run, web)
+def test_local_run_has_no_relational_gain(place, web):
+    run = train_run(place / "alone", relcrf.load(resource_path("models", "webkb.rcrf")), web, "local")
+    found = evaluate_run(run, web)
     assert list(found.predictions.systems) == ["majority", "local"]
     made = page.render_report(run, found)
-    assert "against the local model" not in made.html and not [text for text in made.warnings if "no local" in text]
+    assert "compared with the local model" not in made.html and not [
+        text for text in made.warnings if "not compared" in text
+    ]
 
 
 HOSTILE = "</style><script>alert(1)</script>"
 
 
-def test_what_data_say_is_text(place):
+def test_hostile_data_is_escaped(place):
     model = relcrf.parse("domain D = open\nentity E { predict d : D }\ntemplate t(e: E) over e.d\n")
     values = [HOSTILE, f"{HOSTILE}b", "$x^$"]
     names = [f"{k}<img src=x>\x1b'" for k in range(90)]
     table = pd.DataFrame({"id": names, "d": [values[k % 7 % 3] for k in range(90)], "g": [k % 2 for k in range(90)]})
-    run = trained(place / "<i>hostile", model, {"e": table}, held=("g", ["1"]))
-    made = page.render_report(run, tried(run, {"e": table}, held=("g", ["1"])))
+    run = train_run(place / "<i>hostile", model, {"e": table}, held=("g", ["1"]))
+    made = page.render_report(run, evaluate_run(run, {"e": table}, held=("g", ["1"])))
     html = Page(made.html)
     html.require_closed()
     assert not {"script", "img", "i"} & {tag for tag, _ in html.elements}
     assert HOSTILE in html.text("th") and "\x1b" not in " ".join(html.text("pre"))
 
 
-def test_many_states_are_pairs():
+def test_confusions_of_many_states_are_pairs():
     rng = np.random.default_rng(0)
     k = MAX_STATES + 1
     truth = rng.integers(k, size=500)
@@ -221,9 +223,9 @@ def test_many_states_are_pairs():
 
 @pytest.mark.parametrize(
     ("said", "happens", "words"),
-    [(0.95, 0.7, "too sure"), (0.6, 0.9, "less sure than it may be"), (0.8, 0.8, "taken at their word")],
+    [(0.95, 0.7, "overconfident"), (0.6, 0.9, "underconfident"), (0.8, 0.8, "within sampling error")],
 )
-def test_advice_on_calibration(said, happens, words):
+def test_calibration_advice(said, happens, words):
     n = 600
     truth = (np.arange(n) >= happens * n).astype(np.int64)
     judged = ScoredLabels(np.tile([said, 1 - said], (n, 1)), truth)
@@ -234,9 +236,9 @@ def test_advice_on_calibration(said, happens, words):
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
-def test_the_page_in_a_browser(run, trial, tmp_path):
-    """No width of a window makes the page itself scroll sideways, and letters stand out from their paper."""
-    page.write_report(run, tmp_path / "report.html", trial)
+def test_page_in_a_browser(run, holdout, tmp_path):
+    """Check that the page never scrolls sideways, and that its text has sufficient contrast."""
+    page.write_report(run, tmp_path / "report.html", holdout)
     with browser(tmp_path / "profile") as shown:
         papers = []
         for width in (320, 1600):
@@ -257,7 +259,7 @@ def test_the_page_in_a_browser(run, trial, tmp_path):
 
 
 def contrast(shown, element):
-    """How far a text stands out from what is behind it, as WCAG 2 measures it."""
+    """Return the WCAG 2 contrast ratio of a text and its background."""
     text, paper = shown.ask(
         f"""(() => {{
             const e = document.querySelector({element!r});

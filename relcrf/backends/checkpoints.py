@@ -1,4 +1,4 @@
-"""Checkpoints: what an interrupted training goes on from, bit for bit."""
+"""Checkpoints, from which an interrupted training resumes with bitwise identical results."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from relcrf.learning.lbfgs import AnyState, OptimiserState
 from relcrf.structure.search import SearchState
 
 FORMAT_VERSION = 2
-"""Version of the files; a checkpoint of another one is refused."""
+"""Version of the checkpoint files; checkpoints of other versions are rejected."""
 
 SAVE_INTERVAL = 5.0
 """Seconds between checkpoints."""
 
 WallCpuSeconds = tuple[float, float]
-"""By the clock, and of the processor in this process."""
+"""Elapsed wall-clock time and CPU time of this process."""
 
 
 @dataclass(frozen=True)
 class _Progress:
-    """A stage and its state, None before the first; and all that led there."""
+    """A stage with its state, None before the first one, and the history up to that state."""
 
     state: tuple[str, OptimiserState] | None
     log: list[dict[str, Any]]
@@ -40,17 +40,18 @@ class _Progress:
 
 
 class CheckpointMonitor(Monitor):
-    """Saves the optimiser's state every few seconds, and gives it back.
+    """A monitor that saves the optimiser's state every few seconds and restores it.
 
-    `log` is the path so far, and `seconds` the time that each of its entries came at, from the beginning of its stage on; an
+    `log` is the optimiser's log so far, and `seconds` the time of each of its entries since the start of its stage; an
     interruption is not counted.
 
     Args:
-        folder: the partial run folder. identity: the `fingerprint` of what is trained.
-        on_step: another monitor's `step`, for progress.
+        folder: The partial run folder.
+        identity: The `fingerprint` of the training.
+        on_step: The `step` of another monitor, for progress reports.
 
     Raises:
-        UsageError: where the folder's checkpoint is of something else.
+        UsageError: If the folder's checkpoint belongs to another training.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class CheckpointMonitor(Monitor):
         self.on_step(stage, state, max_iterations)
 
     def save(self) -> None:
-        """Write the latest state and all that led there to one file."""
+        """Write the latest state and the history up to it to one file."""
         reached = self.progress
         if reached.state is None:
             return
@@ -142,11 +143,11 @@ def parse_seconds(pairs: Sequence[Sequence[float]]) -> list[WallCpuSeconds]:
 
 @dataclass(frozen=True)
 class Timings:
-    """How long a training took.
+    """The duration of a training.
 
     Args:
-        phases: seconds of each, by name.
-        step_seconds: for each entry of the log, see `CheckpointMonitor`; empty where nobody watched.
+        phases: Seconds of each phase, by name.
+        step_seconds: For each entry of the log, see `CheckpointMonitor`; empty if no monitor recorded them.
     """
 
     phases: Mapping[str, float]

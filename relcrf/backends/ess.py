@@ -1,4 +1,4 @@
-"""ESS-CRF: for each evidence its own structure, a spanning forest or a thin graph; exact learning and inference on it.
+"""ESS-CRF: evidence-specific structures of small treewidth, with exact learning and inference.
 
 Source: Chechetka & Guestrin, Evidence-Specific Structures for Rich Tractable CRFs (NIPS 2010).
 """
@@ -35,12 +35,12 @@ from relcrf.structure.edge_kinds import count_kinds
 
 @dataclass(frozen=True)
 class PairLikelihoodSpec(AbstractLikelihoodSpec):
-    """Each pair of variables that share a factor, as a model of its own."""
+    """The likelihood of each pair of variables that share a factor, as a model of its own."""
 
     backend: str
 
     def graph(self, problem: Problem) -> ReducedGraph:
-        """The nodes with all edges."""
+        """Return the nodes with all edges."""
         return problem.reduced_graph(self.backend)
 
     def likelihood(self, problem: Problem) -> PairLikelihood:
@@ -50,13 +50,13 @@ class PairLikelihoodSpec(AbstractLikelihoodSpec):
 
 @dataclass(frozen=True)
 class StructureLikelihoodSpec(AbstractLikelihoodSpec):
-    """The edges that the rule chooses under structure weights.
+    """The likelihood on the edges that the rule selects under structure weights.
 
     Args:
-        fractions, label_information: see `EdgeSelector.chosen`.
-        observed_in_tree: labelled neighbours take part in the structure.
-        sharpness: of the margin loss; 0 is the likelihood.
-        trees: structures whose distributions are averaged.
+        fractions, label_information: See `EdgeSelector.select`.
+        observed_in_tree: Whether labelled neighbours are included in the structure.
+        sharpness: Sharpness of the margin loss; 0 selects the likelihood.
+        trees: Number of structures whose distributions are averaged.
     """
 
     backend: str
@@ -69,14 +69,14 @@ class StructureLikelihoodSpec(AbstractLikelihoodSpec):
     trees: int = 1
 
     def graphs(self, problem: Problem) -> list[ReducedGraph]:
-        """The nodes with the edges that act, once for each structure; where neighbours are in the tree, with those as nodes."""
+        """Return the graph of the active edges of each structure, in which `observed_in_tree` includes labelled nodes."""
         graph = (problem.unclamp() if self.observed_in_tree else problem).reduced_graph(self.backend)
         information = edge_information(graph, self.structure.load())
         shares, labels = (None if v is None else v.load() for v in (self.fractions, self.label_information))
         return self.rule.select(graph, information, self.trees, fractions=shares, label_information=labels)
 
     def graph(self, problem: Problem) -> ReducedGraph:
-        """The first of `graphs`."""
+        """Return the first of `graphs`."""
         return replace(self, trees=1).graphs(problem)[0]
 
     def likelihood(self, problem: Problem) -> AbstractLikelihood:
@@ -96,21 +96,25 @@ def _kind_counts(problem: Problem, spec: PairLikelihoodSpec | StructureLikelihoo
 
 @dataclass(frozen=True)
 class EssBackend(AbstractLikelihoodBackend):
-    """Three steps: structure weights u from pairs, a structure by conditional mutual information under u, then exact
-    learning of the weights w on it. At inference u gives the structure for the new evidence.
+    """Evidence-specific structures by conditional mutual information, with exact learning of the weights on them.
+
+    Training has three steps: structure weights u from pairs, a structure by conditional mutual information under u, and
+    exact learning of the weights w on it. In prediction, u determines the structure for the new evidence.
 
     Args:
-        seed: of the start where the model has latent attributes.
-        objective: of the weights: `likelihood`, or `margin`, the structured hinge loss.
-        sharpness: of the margin, see `MarginLoss`.
-        treewidth: treewidth; 1 is a forest, see `EdgeSelector`.
-        min_information, min_fraction, pooling: structure regularisation, see `EdgeSelector`.
-        trees: of inference alone: structures whose answers are averaged; each discounts the edges of those before it.
-        observed_edges: `fold`: a labelled neighbour costs no edge, its factor is the unknown end's alone; `tree`: it takes
-            part in the structure like an unknown one.
+        seed: Seed of the initial weights if the model has latent attributes.
+        objective: Objective of the weights: `likelihood`, or `margin`, the structured hinge loss.
+        sharpness: Sharpness of the margin loss, see `MarginLoss`.
+        treewidth: Treewidth of the structure; 1 is a forest, see `EdgeSelector`.
+        min_information, min_fraction, pooling: Structure regularisation, see `EdgeSelector`.
+        trees: Number of structures whose predictions are averaged, in inference only; each structure discounts the
+            edges of the previous ones.
+        observed_edges: `fold` absorbs the factor of a labelled neighbour into the unknown variable, so that it needs no
+            edge; `tree` treats labelled neighbours like unknown variables in the structure.
 
     Raises:
-        UsageError: for another objective or another way with observed edges, a width of 0, or a pooling above 1.
+        UsageError: If `objective` or `observed_edges` has another value, a setting that must be positive is 0, or
+            `pooling` exceeds 1.
     """
 
     name: ClassVar[str] = "ess"
@@ -189,7 +193,7 @@ class EssBackend(AbstractLikelihoodBackend):
         return replace(self._structure_spec(problem, vectors), observed_in_tree=in_tree, trees=self.trees)
 
     def _structure_spec(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec:
-        """The structure that the vectors give; without those of a setting it does not act."""
+        """Return the structure specification of the learned vectors; settings without a learned vector have no effect."""
         structure, shares, labels = (
             problem.share_vector(vectors[name]) if name in vectors else None
             for name in ("structure", "share", "label_information")

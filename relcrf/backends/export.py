@@ -1,4 +1,4 @@
-"""A learned structure as a model file: what was chosen of the candidates, each a template that people can read and edit."""
+"""Export of a learned structure as a model file, with each chosen candidate as a template that can be edited."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from relcrf.model.expressions import (
 from relcrf.model.spec import ModelSpec, Template
 
 _SCORE_FORMATS = {"gain": ".4g", "support": ".0f"}
-"""Vectors of what a candidate is worth, and how their numbers are written."""
+"""Vectors with scores of candidates, and the formats of their values."""
 
 
 def require_exportable(spec: ModelSpec) -> None:
-    """Refuses models whose candidates have things as keys, before any work is done.
+    """Reject models whose candidates have entities as keys, before any work is done.
 
     Raises:
-        UsageError: for a model cannot name a thing.
+        UsageError: If a key of candidates is an entity, which a model file cannot name.
     """
     for node in spec.flatten().templates:
         sorts = {p.name: p.type_name for p in node.parameters}
@@ -40,11 +40,11 @@ def require_exportable(spec: ModelSpec) -> None:
 
 
 def render_learned_model(learned: LearnedModel) -> str:
-    """The text of the model with each chosen candidate as a template of its own, in the place of the candidates.
+    """Return the text of the model with each chosen candidate as a template in place of the declaration of candidates.
 
-    Its weights are where learning starts. Comments say what it gains and how often it holds, see `structure/gains.py`, where the
-    backend tells that, and of a table its strength, the norm of its weights. Weights of the other templates are in the run
-    folder alone. For which models see `require_exportable`.
+    Their weights become initial weights. Comments give the gain and the support of a candidate (see
+    `structure/gains.py`) if the backend reports them, and for a table its strength, the norm of its weights. Weights of
+    the other templates are in the run folder only. See `require_exportable` for the supported models.
     """
     spec = learned.spec.flatten()
     taken = {node.name for node in spec.templates}
@@ -58,7 +58,7 @@ def render_learned_model(learned: LearnedModel) -> str:
 
 
 def _render_candidates(node: Template, learned: LearnedModel, taken: set[str]) -> list[str]:
-    """The templates of one declaration of candidates, those of the largest weights first."""
+    """Return the templates of one declaration of candidates, in descending order of the norm of their weights."""
     found = [(block, t) for block, t in enumerate(learned.templates) if t.name == node.name]
     if not found:
         return []
@@ -82,7 +82,7 @@ def _render_candidates(node: Template, learned: LearnedModel, taken: set[str]) -
 
 
 def _instantiate_key(node: Template, key: tuple[str, ...], name: str) -> Template:
-    """The candidates of one key as a template."""
+    """Return the candidates of one key as a template."""
     constants: dict[str, Expression] = {
         item.name: Text(value) for item, value in zip(node.per, key, strict=True) if isinstance(item, Name)
     }

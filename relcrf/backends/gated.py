@@ -1,4 +1,4 @@
-"""The gated MRF: the evidence chooses which factors take part; gates and weights are learned together for loss and speed.
+"""The gated MRF: the evidence selects the active factors; gates and weights are learned jointly for accuracy and speed.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012).
 """
@@ -31,13 +31,13 @@ from relcrf.learning.stochastic import AbstractStochasticMethod, Adam, MetaDesce
 
 @dataclass(frozen=True)
 class TrainingStage:
-    """A part of learning.
+    """A stage of training.
 
     Args:
-        steepness: of the gates' thresholds.
-        uses_evidence: whether gates look at the evidence.
-        early_stopping: whether held-out variables say when it has done enough; before gates have closed they cannot.
-        refit: weights of pairs that are 0 stay so, and L1 does not act.
+        steepness: Steepness of the gates' thresholds.
+        uses_evidence: Whether gates depend on the evidence.
+        early_stopping: Whether held-out variables decide when the stage ends; they cannot before gates have closed.
+        refit: Keep the pair weights that are 0, and learn the others without L1.
     """
 
     name: str
@@ -56,17 +56,20 @@ TRAINING_STAGES = {
     "static": (TrainingStage("static", 1.0, False, False), TrainingStage("sharp", 2.0, False, True)),
     "none": (TrainingStage("open", 1.0, False, True),),
 }
-"""Of learning, by `gates`. Gates that may look at the evidence from the start soon close all pairs of unknown variables, and
-what is left overfits."""
+"""Training stages by the setting `gates`.
+
+Gates that depend on the evidence from the start soon close all pairs of unknown variables, and the remaining factors
+overfit.
+"""
 
 REFIT_STAGE = TrainingStage("refit", 2.0, True, True, refit=True)
-"""The last one where L1 has made weights 0: the others learn without it."""
+"""The last stage if L1 is used: it learns the weights that are not 0 without L1."""
 
 INITIAL_GATE_LOG_ODDS = 2.0
-"""The log odds at which all gates are open at first."""
+"""Log odds at which all gates start; 2 means open with probability 0.88."""
 
 PRETRAINING_BP_ITERATIONS = 50
-"""Of belief propagation in the likelihood that learning begins with."""
+"""Maximum number of belief propagation iterations in the likelihood of the pretraining."""
 
 STOCHASTIC_OPTIMISERS: dict[str, type[AbstractStochasticMethod]] = {"adam": Adam, "smd": MetaDescent}
 DEFAULT_LEARNING_RATES = {"adam": 0.03, "smd": 0.1}
@@ -74,30 +77,40 @@ DEFAULT_LEARNING_RATES = {"adam": 0.03, "smd": 0.1}
 
 @dataclass(frozen=True)
 class GatedBackend(AbstractBackend):
-    """Factors over pairs have gates, and both learn for the beliefs that a few iterations of propagation end with.
+    """A model with gates on pair factors; gates and weights minimise the loss after a few iterations of propagation.
 
-    First the weights are learned by likelihood for a few iterations, with all gates open; then weights and gates together for
-    the risk, with gates whose thresholds are soft, and then less soft.
+    Training first maximises the likelihood of the weights for a few iterations with all gates open; then it minimises
+    the risk over weights and gates, with soft gate thresholds that become steeper.
 
     Args:
-        loss: of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, 1 less the F measure.
-        message_cost: of a message, beside the mean loss; messages are counted for each variable that is asked for.
-        gates: `evidence`; `static`: a number for each key, whatever the evidence; `none`: all are open.
-        bp_iterations: of belief propagation.
-        gate_threshold: of a gate's probability, below which its factor is left out in use. training_gate_threshold: in learning.
-        l2, l1, group_l1: of the weights of factors; groups are those of a key. Where L1 has made weights 0 the others are learned
-            once more without it. gate_l2: of the gates' bases.
-            evidence_l2: of what they make of the evidence. Penalties are on the sum over variables, of all draws.
-        evidence_fraction: of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
-        unlabelled: `leave`: variables without a label take no part in learning; `infer`: they are hidden.
-        pretraining_iterations: iterations of likelihood.
-        optimiser: in batches of whole components `adam` or `smd`, stochastic meta-descent; or `lbfgs`, which with gates ends in
-            worse optima: what all gates have in common moves first, and they open or close all at once.
-        batch_size: components. rate: of the first step of a stochastic one; 0 is its default.
-        max_iterations, tolerance: of each stage.
-        validation_fraction: share of what is learned from that is held out to find out when to stop: components, or variables where these
-            are few. patience: iterations in which what is held out has not become better before a stage stops.
-        seed: of what is drawn.
+        loss: Loss of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, which is 1 minus the F
+            measure.
+        message_cost: Cost of a message relative to the mean loss; messages are counted per query variable.
+        gates: `evidence`: gates depend on the evidence; `static`: one gate per key for all evidence; `none`: all gates
+            are open.
+        bp_iterations: Number of iterations of belief propagation.
+        gate_threshold: Gate probability below which a factor is left out in prediction.
+        training_gate_threshold: Threshold of the soft gates in training.
+        l2, l1, group_l1: Penalties on the weights of factors; a group is the weights of a key. If L1 is used, a last
+            stage refits the weights that are not 0 without it.
+        gate_l2: L2 penalty on the base weights of gates.
+        evidence_l2: L2 penalty on the evidence weights of gates. Penalties apply to the sum over variables and evidence
+            draws.
+        evidence_fraction: Fraction of the labels that are treated as evidence in training, as they will be in
+            prediction.
+        evidence_draws: Number of random draws of these labels.
+        unlabelled: `ignore` leaves variables without a label out of training; `infer` treats them as hidden.
+        pretraining_iterations: Number of likelihood iterations.
+        optimiser: `adam` or `smd` (stochastic meta-descent), both on batches of whole components; or `lbfgs`, which
+            finds worse optima with gates: the weights that all gates share move first, and the gates open or close all
+            at once.
+        batch_size: Number of components per batch.
+        learning_rate: Learning rate of the first step of a stochastic optimiser; 0 selects its default.
+        max_iterations, tolerance: Stopping rule of each stage.
+        validation_fraction: Fraction of the training data that is held out for early stopping: components, or variables
+            if there are few components.
+        patience: Number of iterations without improvement on the held-out data after which a stage stops.
+        seed: Random seed.
     """
 
     name: ClassVar[str] = "gated"
@@ -141,11 +154,11 @@ class GatedBackend(AbstractBackend):
         return "what its gates look at is not cut into pieces"
 
     def fit(self, problem: Problem, monitor: Monitor, warm_start: Mapping[str, np.ndarray] | None = None) -> FitResult:
-        """See `AbstractBackend.fit`.
+        """Learn from the labels of the free variables; see `AbstractBackend.fit`.
 
         Args:
-            warm_start: vectors that were learned for the same problem, at another price say, to begin with in place of the likelihood;
-                but what gates have in common no more open than at first.
+            warm_start: Vectors learned for the same problem, for example at another message cost, that replace the
+                likelihood pretraining; shared gate weights are reduced to their initial value if they are larger.
         """
         self._require_unsharded(problem)
         begin = problem.initial_weights(
@@ -196,13 +209,17 @@ class GatedBackend(AbstractBackend):
         )
 
     def _draw_evidence(self, problem: Problem, eligible: np.ndarray, rng: np.random.Generator) -> Problem:
-        """The same with some of the labels as evidence, of variables among some, shape (n_variables,), bool."""
+        """Return the problem with a random part of the labels as evidence.
+
+        Args:
+            eligible: Variables that may become evidence, shape (n_variables,), bool.
+        """
         labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
         chosen = labelled & eligible & (rng.random(len(labelled)) < self.evidence_fraction)
         return replace(problem, roles=np.where(chosen, Role.CLAMPED, problem.roles).astype(np.int8))
 
     def _pretrain(self, problem: Problem, held_out: np.ndarray, start: np.ndarray, monitor: Monitor) -> OptimiserState:
-        """The weights with all gates open, after some iterations of likelihood from `start`, without what is held out."""
+        """Run some iterations of maximum likelihood from `start` with all gates open and without held-out variables."""
         problem.reduced_graph(self.name)
         problem = replace(
             problem, roles=np.where(held_out & (problem.roles == Role.FREE), Role.ABSENT, problem.roles).astype(np.int8)
@@ -217,7 +234,7 @@ class GatedBackend(AbstractBackend):
         return replace(state, status="stopped early") if state.status == "not converged" else state
 
     def _initial_gates(self, problem: Problem) -> np.ndarray:
-        """Weights of gates that are all open alike."""
+        """Return gate weights with which all gates are equally open."""
         gates = problem.gates
         shared = ~(gates.feature_weight_mask(problem.graph) | gates.key_weight_mask(problem.graph))
         return np.where(shared, INITIAL_GATE_LOG_ODDS, 0.0)
@@ -255,7 +272,7 @@ class GatedBackend(AbstractBackend):
         point: np.ndarray,
         monitor: Monitor,
     ) -> OptimiserState:
-        """Learn until it has converged, or what is held out has not become better for a while."""
+        """Minimise the risk until it converges or the held-out risk has not improved for `patience` iterations."""
         n_asked, every = sum(risk.n_scored for risk in risks), np.arange(len(risks))
 
         def evaluate(at: np.ndarray, batch: np.ndarray = every) -> tuple[float, np.ndarray]:
@@ -289,7 +306,7 @@ class GatedBackend(AbstractBackend):
         return Owlqn(l1=penalties.l1_strengths, **settings) if penalties.l1 else Lbfgs(**settings)
 
     def _check_early_stopping(self, state: OptimiserState, held_out_risk: Risk) -> OptimiserState:
-        """With what held-out variables say of the gates as they are in use; at the end the state is the best there was."""
+        """Update the state with the held-out risk under hard gates; move a state that ends to the best point."""
         loss, messages = held_out_risk.evaluate(
             held_out_risk.infer_with_hard_gates(state.point, self.gate_threshold, skip_closed=False)
         )

@@ -1,4 +1,4 @@
-"""The risk of the labelled variables of a problem with gates."""
+"""Risks of the labelled variables of a problem with gates, split into batches and held-out variables."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from relcrf.learning.likelihood import AbstractLikelihood
 from relcrf.learning.risk import Risk, RiskSettings
 
 MIN_WHOLE_COMPONENTS = 20
-"""Components, fewer than which are not held out whole."""
+"""Minimum number of components for holding out whole components."""
 
 MIN_HELD_OUT_LABELS = 10
-"""Labels; fewer would say nothing, and none is held out."""
+"""Minimum number of held-out labels; with fewer, which are not informative, none are held out."""
 
 
 def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, backend: str) -> Risk:
-    """The risk of the variables that are asked for.
+    """Return the risk of the scored variables.
 
-    A free variable has the status `scored` where `problem.asked` says so, or by default where it has a label; else `hidden`.
+    A free variable has the status `asked` if it is in `problem.queries`, or by default if it has a label; otherwise
+    `hidden`.
 
     Args:
-        scored: free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
+        scored: Free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
     """
     graph = GatedGraph.from_reduced(problem.reduced_graph(backend))
     gates = problem.gates.gate_features(problem.graph, graph.factors, _gate_statuses(problem))
@@ -41,11 +42,11 @@ def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, bac
 
 @dataclass(frozen=True)
 class ExampleSplitter:
-    """How a problem's labelled variables are divided into what is learned from, in batches, and what is held out.
+    """A splitter of a problem's labelled variables into training batches and held-out variables.
 
     Args:
-        held_out_fraction: share of the components, or of the variables where components are few.
-        batch_size: components at a time; 0 is all.
+        held_out_fraction: Fraction of the components, or of the variables if there are few components.
+        batch_size: Number of components per batch; 0 for a single batch.
     """
 
     settings: RiskSettings
@@ -54,7 +55,7 @@ class ExampleSplitter:
     batch_size: int
 
     def select_held_out(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
-        """Variables, shape (n_variables,), bool, and whether they are whole components."""
+        """Return the held-out variables, shape (n_variables,), bool, and whether they are whole components."""
         component = label_components(problem.graph, problem.roles)
         named = distinct(component[_labelled_mask(problem)])
         whole = len(named) >= MIN_WHOLE_COMPONENTS
@@ -67,13 +68,14 @@ class ExampleSplitter:
     def split_risks(
         self, problems: Sequence[Problem], held_out: np.ndarray, whole: bool, rng: np.random.Generator
     ) -> tuple[list[Risk], Risk | None]:
-        """Batches of all problems, and what is held out of the first, if anything is.
+        """Return the batches of all problems, and the held-out risk of the first problem, or None.
 
         Args:
-            problems: a problem with some labels as evidence, once or more. out, whole: see `select_held_out`.
+            problems: One or more versions of a problem that treat different labels as evidence.
+            held_out, whole: See `select_held_out`.
 
         Raises:
-            DataError: where that leaves nothing to learn from.
+            DataError: If no label remains to learn from.
         """
         risks = [risk for one in problems for risk in self._batches(one, held_out, whole, rng)]
         if not risks:
@@ -105,10 +107,10 @@ class ExampleSplitter:
 
 
 def remove_closed_factors(problem: Problem, gates: np.ndarray, threshold: float) -> Problem:
-    """The same without the factors whose gates are less open than a threshold: what is closed costs nothing more.
+    """Return the problem without the factors whose gate probability is below the threshold, so that they cost nothing.
 
     Args:
-        gates: weights of the gates.
+        gates: Weights of the gates.
     """
     graph, left = problem.gates.drop_closed_factors(
         problem.graph, problem.roles, _gate_statuses(problem), gates, threshold
@@ -131,18 +133,18 @@ def _labelled_mask(problem: Problem) -> np.ndarray:
 
 
 def _restrict(problem: Problem, kept: np.ndarray) -> Problem:
-    """The same without the other free variables. Evidence stays: it belongs to no component."""
+    """Return the problem with only the kept free variables and all evidence, which belongs to no component."""
     roles = np.where(kept | (problem.roles == Role.CLAMPED), problem.roles, Role.ABSENT).astype(np.int8)
     return replace(problem, roles=roles)
 
 
 @dataclass(frozen=True)
 class GatedBeliefsSpec(AbstractLikelihoodSpec):
-    """The beliefs of the free variables, as if these were independent.
+    """The product of the beliefs of the free variables, as a distribution.
 
     Args:
-        gates: weights of the gates.
-        threshold: below which factors are left out.
+        gates: Weights of the gates.
+        threshold: Gate probability below which factors are left out.
     """
 
     backend: str
@@ -161,7 +163,7 @@ class GatedBeliefsSpec(AbstractLikelihoodSpec):
 
 @dataclass(frozen=True, eq=False)
 class BeliefLikelihood(AbstractLikelihood):
-    """Minus the sum of the log beliefs of the observed states. It is to be judged by, and has no gradient."""
+    """The negative sum of the log beliefs of the observed states; for evaluation only, without a gradient."""
 
     graph: ReducedGraph
     states: np.ndarray

@@ -1,4 +1,4 @@
-"""Iterative proportional fitting: maximum likelihood by matching the counts of one table after the other."""
+"""Iterative proportional fitting: maximum likelihood by matching the counts of one table after another."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from relcrf.learning.proportional_fitting import (
 
 @dataclass(frozen=True)
 class IpfBackend(AbstractWholeGraphBackend):
-    """Maximum likelihood without a penalty, for tables that the evidence only selects; see `learning/proportional_fitting.py`.
+    """Unpenalised maximum likelihood for tables that the evidence only selects; see `learning/proportional_fitting.py`.
 
     Args:
-        l2: 0; proportional fitting has no penalty.
-        max_iterations: how often it goes through all tables.
-        tolerance: it has converged when the largest difference of counts has fallen to this share of its start.
-        update: `each`: the tables one after the other; `all`: all at once, generalised iterative scaling.
-        smoothing: share of the samples that counts as drawn from the model at its start, all states alike. So that a state
-            that the labels never have has a potential that is small and not 0.
-        inference: a method that has a log partition, by name; see docs/explanation/inference. Where it is not exact, nor is the fit.
+        l2: Must be 0; proportional fitting has no penalty.
+        max_iterations: Maximum number of passes over all tables.
+        tolerance: Converged when the largest difference of counts has decreased to this fraction of its initial value.
+        update: `each` updates one table after another; `all` updates all tables at once, as in generalised iterative
+            scaling.
+        smoothing: Fraction of the samples that is replaced by samples of the initial model, in which all states are
+            equally likely, so that the potential of a state that never occurs in the labels is small but not 0.
+        inference: Name of a method that computes a log partition; see docs/inference. The fit is only as exact as this
+            method.
 
     Raises:
-        UsageError: for another `update` or method, a penalty, or a smoothing that is no share.
+        UsageError: If `update` or `inference` has another value, `l2` is not 0, or `smoothing` is not in [0, 1).
     """
 
     name: ClassVar[str] = "ipf"
@@ -95,10 +97,11 @@ class IpfBackend(AbstractWholeGraphBackend):
         )
 
     def _require_tables(self, problem: Problem) -> None:
-        """Refuses what proportional fitting is not for.
+        """Reject problems that proportional fitting does not support.
 
         Raises:
-            UsageError: for a graph in pieces, latent attributes, penalties, features that are numbers, overlapping patterns.
+            UsageError: For a sharded graph, latent attributes, penalties, features that are not counts, or overlapping
+                patterns.
         """
         self._require_unsharded(problem, "give more --memory, and no --workers; or use ess")
         reason = "it matches counts of states that are known"
@@ -120,10 +123,11 @@ class IpfBackend(AbstractWholeGraphBackend):
     def _require_feasible_counts(
         self, graph: ReducedGraph, tables: WeightTables, target: np.ndarray, expected: np.ndarray
     ) -> None:
-        """Refuses counts that no finite weights match.
+        """Reject counts that no finite weights match.
 
         Raises:
-            DataError: where labels have what the fixed weights rule out, or without smoothing lack a state.
+            DataError: If the labels contain a state that the fixed weights exclude or, without smoothing, lack a
+                possible state.
         """
         layout = graph.graph.layout
         wanted, owner = tables.outcomes(target)

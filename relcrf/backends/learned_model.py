@@ -1,4 +1,4 @@
-"""A model with its weights, and how weights move from the data that they were learned on to other data."""
+"""A model with learned weights, and the transfer of weights from the training data to other data."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ from relcrf.model.spec import ModelSpec, OpenDomain
 
 @dataclass(frozen=True)
 class WeightSchema:
-    """Weights in blocks, and what their numbers mean."""
+    """A weight layout with the templates, keys and features that its positions stand for."""
 
     layout: WeightLayout
     templates: tuple[TemplateInfo, ...]
 
     @classmethod
     def from_gates(cls, grounding: Grounding) -> WeightSchema:
-        """Of the gates of a ground graph."""
+        """Return the schema of the gates of a ground graph."""
         return cls(grounding.gates.layout, grounding.gate_templates)
 
 
 @dataclass(frozen=True)
 class LearnedModel:
-    """All that predicting needs.
+    """A model with all information that prediction needs.
 
     Args:
-        backend, settings: which system, by name, and its settings.
-        vectors: named weight vectors, each of shape (layout.size,), but for `gates`, which is laid out as the gates are.
-        templates: what the weights' numbers mean.
-        vocabulary: the values of the open domains, in the order of their codes.
-        summary: figures about the training.
-        log: for each iteration of each stage: stage, iteration, value, gradient, and how many weights are not 0.
-        converged: whether every optimisation did.
-        histograms, moments: see `FitResult`.
-        gates: None where factors have none.
-        seconds: that learning took; 0 where the model was read from a run folder, whose `timings.json` has them.
+        backend, settings: Name of the backend and its settings.
+        vectors: Named weight vectors of shape (layout.size,), except `gates`, which has the layout of the gates.
+        templates: The templates, keys and features that the positions of the weights stand for.
+        vocabulary: The values of the open domains, in the order of their codes.
+        summary: Figures about the training.
+        log: For each iteration of each stage: stage, iteration, value, gradient norm, and the number of nonzero
+            weights.
+        converged: Whether every optimisation has converged.
+        histograms, moments: See `FitResult`.
+        gates: The schema of the gates; None if factors have no gates.
+        seconds: Training time; 0 if the model was read from a run folder, where `timings.json` contains it.
     """
 
     spec: ModelSpec
@@ -65,14 +66,14 @@ class LearnedModel:
     seconds: float = field(default=0.0, compare=False)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:
-        """Return the backend as it was trained, with some of its settings changed."""
+        """Return the backend with the training settings, some of them replaced."""
         return make_backend(self.backend, **{**self.settings, **settings})
 
     def extend_grounding(self, grounding: Grounding) -> Grounding:
-        """A ground graph with the candidates that training chose.
+        """Return a ground graph with the candidates that training chose.
 
         Raises:
-            DataError: where the model is not that of the weights: files of two runs lie in one folder.
+            DataError: If the weights belong to another model, because files of two runs are in one folder.
         """
         names = {t.name for t in self.spec.templates if t.is_candidate}
         chosen = {t.name: t.keys.values for t in self.templates if t.name in names and t.keys is not None}
@@ -85,10 +86,10 @@ class LearnedModel:
         return found
 
     def vectors_for(self, grounding: Grounding) -> dict[str, np.ndarray]:
-        """The weight vectors laid out for another ground graph; weights of keys that were never seen are 0.
+        """Return the weight vectors in the layout of another ground graph; weights of unseen keys are 0.
 
         Raises:
-            DataError: where a predicted attribute has values that it did not have in training.
+            DataError: If a predicted attribute has values that did not occur in training.
         """
         layout = grounding.graph.layout
         # What is not learned is as the model gives it, seen or not.
@@ -108,7 +109,7 @@ class LearnedModel:
         return out
 
     def count_unseen_keys(self, grounding: Grounding) -> dict[str, int]:
-        """For each template with keys, how many keys of a ground graph have no learned weights."""
+        """Return, for each template with keys, the number of keys of a ground graph without learned weights."""
         out = {}
         for old, new in zip(self.templates, grounding.templates, strict=True):
             if old.keys and new.keys:
@@ -117,7 +118,7 @@ class LearnedModel:
 
 
 def open_domain_values(grounding: Grounding) -> dict[str, tuple[str, ...]]:
-    """The values of the open domains of a ground graph."""
+    """Return the values of the open domains of a ground graph."""
     return {d.name: grounding.domains[d.name] for d in grounding.spec.domains if isinstance(d, OpenDomain)}
 
 
@@ -128,10 +129,11 @@ def _transfer_weights(
     default: np.ndarray,
     blocks: Sequence[tuple[int, int]] | None = None,
 ) -> np.ndarray:
-    """Weights of one meaning laid out for another; those that it did not have are as given.
+    """Return weights of one schema in the layout of another, with the default for missing weights.
 
     Args:
-        blocks: which are of the same templates, by their places in both; None: each has all that the other has, in its order.
+        blocks: Index pairs of the blocks of the same templates; None if both schemas have the same templates in the
+            same order.
     """
     out = default.copy()
     if blocks is None:
@@ -153,7 +155,7 @@ def _transfer_weights(
 
 
 def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray, np.ndarray]:
-    """Features of both that mean the same: indices in the old matrix and in the new one."""
+    """Return the features with the same meaning in both, as indices in the old matrix and in the new one."""
     width, wider = len(old.features), len(new.features)
     if old.features != (new.features[:width] if new.is_extensible else new.features):
         message = f"template '{new.name}' has {wider} features here and had {width} in training"

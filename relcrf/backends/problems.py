@@ -1,4 +1,4 @@
-"""Ground graphs as problems: what is learned from, and what is asked."""
+"""Construction of training problems and query problems from ground graphs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def training_problem(
     *,
     with_candidates: bool = False,
 ) -> Problem:
-    """Labelled variables as targets, given ones as evidence, latent ones free and without a state, all others left out.
+    """Return a problem with labelled and latent variables free, `evidence` clamped, and all others absent.
 
     Raises:
-        DataError: where nothing is labelled.
+        DataError: If no variable is labelled.
     """
     labelled = grounding.states >= 0
     if hidden is not None:
@@ -40,13 +40,13 @@ def training_problem(
 def query_problem(
     learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, queries: np.ndarray | None = None
 ) -> tuple[Grounding, dict[str, np.ndarray], Problem]:
-    """The unknown variables as queries: the graph with what training chose, its weights, and the problem.
+    """Return the graph with the chosen candidates, its weights, and a problem with the unknown variables as queries.
 
     Args:
-        hidden, queries: see `relcrf.api.predict`.
+        hidden, queries: See `relcrf.api.predict`.
 
     Raises:
-        DataError: where weights are no numbers, so that nothing follows from them.
+        DataError: If a weight is NaN, so that predictions are undefined.
     """
     for name, vector in learned.vectors.items():
         if broken := int(np.isnan(vector).sum()):

@@ -1,10 +1,11 @@
-"""Run folders: what training leaves behind, and what an interrupted training goes on from.
+"""Run folders: the files that training writes, and from which an interrupted training resumes.
 
-A run folder holds `run.json` (backend, settings, figures, the shape of the weights), `model.rcrf`, `dictionaries.json`
-(the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl` (the optimiser's path),
-`moments.npy` and `histograms.json` where the backend gave some, `timings.json`, and `manifest.json`: a hash of each other file,
-and what the run was made of. All but the timings are the same bytes for the same input. While training runs it is called
-`NAME.partial` and holds `checkpoint/`; it gets its name when it is complete.
+A run folder contains `run.json` (backend, settings, figures, the shape of the weights), `model.rcrf`,
+`dictionaries.json` (the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl`
+(the optimiser's log), `moments.npy` and `histograms.json` if the backend provides them, `timings.json`, and
+`manifest.json`: the hash of each other file, and the provenance of the run. All files except the timings are bitwise
+reproducible. During training, the folder is called `NAME.partial` and contains `checkpoint/`; it is renamed when it is
+complete.
 """
 
 from __future__ import annotations
@@ -45,31 +46,31 @@ from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
 
 FORMAT_VERSION = 1
-"""Version of the folder's layout; a reader refuses a later one."""
+"""Version of the folder's layout; a reader rejects other versions."""
 
 MANIFEST = "manifest.json"
 
 
 def _resolve(folder: Path) -> Path:
-    """Where a run folder stands: of a link its target is taken, and `.` has no name of its own."""
+    """Return the real path of a run folder: the target of a link, and the name of the folder `.`."""
     return Path(os.path.realpath(folder))
 
 
 def partial_folder(folder: Path) -> Path:
-    """Where an unfinished run stands."""
+    """Return the path of the unfinished run."""
     whole = _resolve(folder)
     return whole.with_name(whole.name + ".partial")
 
 
 def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterable[Path] = ()) -> None:
-    """Refuses a place where a run cannot or must not be written, before any work is done. Changes nothing.
+    """Reject a path where a run cannot or must not be written, before any work is done, without changing anything.
 
     Args:
-        inputs: files and folders that must not go with what stands there.
+        inputs: Files and folders that must not be replaced together with the run folder.
 
     Raises:
-        UsageError: where something else stands there, a run is complete already, an interrupted one would be lost, nothing
-            is there to resume, or another process is training there.
+        UsageError: If the path contains other files, a complete run, or an interrupted run that would be lost; if there
+            is nothing to resume; or if another process is training there.
     """
     if not folder.name or folder.name == "..":
         message = f"'{folder}' cannot be a run folder"
@@ -104,7 +105,7 @@ def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterabl
 
 
 def _foreign_files(folder: Path) -> list[str]:
-    """The names in a run folder that are none of a run's; none where no manifest says which are."""
+    """Return the names in a run folder that its manifest does not list; an empty list if there is no manifest."""
     if not folder.is_dir() or not (known := manifest_hashes(folder)):
         return []
     own = {*known, MANIFEST, "timings.json"}
@@ -113,10 +114,10 @@ def _foreign_files(folder: Path) -> list[str]:
 
 @contextmanager
 def claim_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
-    """The partial folder of a run that begins or goes on, which no other process can claim meanwhile.
+    """Yield the partial folder of a run that starts or resumes, locked against other processes.
 
     Raises:
-        UsageError: as `require_writable`, for what came since.
+        UsageError: For the reasons of `require_writable`, if they have arisen since.
     """
     require_writable(folder, resume=resume, force=force)
     partial = partial_folder(folder)
@@ -127,10 +128,10 @@ def claim_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
 
 @contextmanager
 def _lock_partial(partial: Path) -> Iterator[None]:
-    """Hold the lock file beside a partial folder, which goes when the claim ends.
+    """Hold the lock file next to a partial folder, which is removed when the context ends.
 
     Raises:
-        UsageError: where another process holds it.
+        UsageError: If another process holds it.
     """
     try:
         with file_lock(partial.with_name(f".{partial.name}.lock"), timeout=0.0):
@@ -141,7 +142,7 @@ def _lock_partial(partial: Path) -> Iterator[None]:
 
 
 def prepare_partial_folder(folder: Path, *, resume: bool) -> Path:
-    """Makes the partial folder of a run that begins or goes on; for what may be there see `require_writable`."""
+    """Create the partial folder of a run that starts or resumes; for its possible content see `require_writable`."""
     partial = partial_folder(folder)
     if not resume and partial.parent.is_dir():
         remove_folder(partial)
@@ -156,11 +157,12 @@ def save(
     step_seconds: Sequence[WallCpuSeconds] = (),
     provenance: Provenance | None = None,
 ) -> None:
-    """Writes a complete run folder, through its partial name; a run that stood there goes only when this one is whole.
+    """Write a run folder under its partial name; an existing run is replaced only when the new one is complete.
 
     Args:
-        timings, step_seconds: see `Timings`.
-        provenance: None where nobody can make the run again: Python has given what no command line says.
+        timings, step_seconds: See `Timings`.
+        provenance: None if the run cannot be reproduced, because it was started from Python with arguments that the
+            command line does not have.
     """
     partial = partial_folder(folder)
     (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
@@ -209,10 +211,11 @@ def save(
 
 
 def load(folder: Path) -> LearnedModel:
-    """Reads a run folder.
+    """Read a run folder.
 
     Raises:
-        DataError: where it is none, unfinished, of a later version, or damaged. ModelError: where its model is wrong.
+        DataError: If it is not a run folder, unfinished, of another format version, or damaged.
+        ModelError: If its model is invalid.
     """
     if not (folder / "run.json").is_file():
         hint = "a run folder is what 'relcrf train' writes"
@@ -267,9 +270,10 @@ def load(folder: Path) -> LearnedModel:
 
 
 def _require_unchanged(folder: Path) -> None:
-    """
+    """Compare the hashes of the files with the manifest; a folder without a manifest is accepted.
+
     Raises:
-        DataError: where a file is another than the manifest says, by its hash; a folder that has no manifest is taken as it is.
+        DataError: If a file has changed.
     """
     for name, known in manifest_hashes(folder).items():
         with _checked_path(folder, name):
@@ -278,19 +282,19 @@ def _require_unchanged(folder: Path) -> None:
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of each file but the timings, as it was written; empty where there is no manifest.
+    """Return the hash of each file except the timings, as it was written; empty if there is no manifest.
 
     Raises:
-        DataError: where the manifest is damaged.
+        DataError: If the manifest is damaged.
     """
     return {str(name): str(known) for name, known in _manifest(folder).get("files", {}).items()}
 
 
 def load_provenance(folder: Path) -> Provenance | None:
-    """Return what a run was made of; None where that is not known.
+    """Return the provenance of a run, or None if it is not known.
 
     Raises:
-        DataError: where the file is damaged.
+        DataError: If the file is damaged.
     """
     made_of = _manifest(folder).get("made_of")
     with _checked_path(folder, MANIFEST):
@@ -298,10 +302,10 @@ def load_provenance(folder: Path) -> Provenance | None:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a run folder; empty where there is none.
+    """Return the manifest of a run folder; empty if there is none.
 
     Raises:
-        DataError: where it is damaged.
+        DataError: If it is damaged.
     """
     with _checked_path(folder, MANIFEST) as path:
         if not path.exists():
@@ -312,10 +316,10 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _checked_path(folder: Path, name: str) -> Iterator[Path]:
-    """Open a file of a run folder for reading: whatever goes wrong inside is reported as its damage.
+    """Yield the path of a file of a run folder, and report errors in the context as damage of that file.
 
     Raises:
-        DataError: where the file is not as it was written, or `contained_path` rejects it.
+        DataError: If the file is damaged, or `contained_path` rejects it.
     """
     path = contained_path(folder, name)
     try:
@@ -325,10 +329,11 @@ def _checked_path(folder: Path, name: str) -> Iterator[Path]:
 
 
 def contained_path(folder: Path, name: str) -> Path:
-    """A file of a run folder, whether it is there or not; a name or a link may have come with the folder, from somebody else.
+    """Return the path of a file of a run folder, which may be missing; the folder may come from an untrusted source.
 
     Raises:
-        DataError: where it leads out of the folder or to nowhere, or is a pipe or a device, which a reader may wait for.
+        DataError: If the path leads out of the folder or to a broken link, or is a pipe or a device, on which a reader
+            may block.
     """
     path = folder / name
     real = os.path.realpath(path)
@@ -341,9 +346,10 @@ def contained_path(folder: Path, name: str) -> Path:
 
 
 def _read_floats(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """
+    """Read an array of floats.
+
     Raises:
-        ValueError: where a file has other numbers than so many.
+        ValueError: If the file contains another shape or type.
     """
     found = open_column(path)
     if found.shape != shape or found.dtype != np.float64:
@@ -352,17 +358,17 @@ def _read_floats(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _parse_log_entry(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of the log; see `Checkpoints.step`."""
+    """Return one line of the log; see `CheckpointMonitor.step`."""
     names = ("iteration", "weights", "chosen") if "chosen" in plain else ("iteration", "weights")
     whole = {name: int(np.int64(plain[name])) for name in names}
     return {"stage": str(plain["stage"]), "value": float(plain["value"]), "gradient": float(plain["gradient"]), **whole}
 
 
 def load_timings(folder: Path) -> Timings:
-    """How long the training of a run folder took.
+    """Return the duration of the training of a run folder.
 
     Raises:
-        DataError: where the file is damaged.
+        DataError: If the file is damaged.
     """
     with _checked_path(folder, "timings.json") as path:
         facts = json.loads(path.read_text(encoding="utf-8"))
@@ -371,7 +377,7 @@ def load_timings(folder: Path) -> Timings:
 
 
 def _read_moments(path: Path, size: int) -> Moments | None:
-    """Those of a file; none where it is not there."""
+    """Return the moments of a file, or None if the file does not exist."""
     if not path.exists():
         return None
     found = _read_floats(path, (3, size))
@@ -387,7 +393,7 @@ def _histograms_to_plain(figures: Mapping[str, Mapping[str, Histogram]]) -> dict
 
 
 def _read_histograms(path: Path) -> dict[str, dict[str, Histogram]]:
-    """Those of a file; none where it is not there."""
+    """Return the histograms of a file; empty if the file does not exist."""
     if not path.exists():
         return {}
     return {
@@ -408,10 +414,11 @@ def _keys_to_plain(templates: Sequence[TemplateInfo]) -> list[dict[str, Any] | N
 
 
 def _parse_schema(plain: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None]) -> WeightSchema:
-    """From its plain form; the keys of each template beside it.
+    """Return a schema from its plain form and the plain keys of each template.
 
     Raises:
-        ValueError: where templates and blocks of weights are of different sizes. TypeError: where a size is no whole number.
+        ValueError: If the sizes of templates and weight blocks differ.
+        TypeError: If a size is not an integer.
     """
     layout = WeightLayout(from_json_value(tuple[WeightBlock, ...], plain["blocks"]))
     known = [{**template, "keys": own} for template, own in zip(plain["templates"], keys, strict=True)]

@@ -1,4 +1,4 @@
-"""Learning and inference over shards: the same backends, on pieces of a graph that an executor deals to workers."""
+"""Learning and inference over shards: the same backends on parts of a graph that an executor distributes to workers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from relcrf.inference.result import Verdict
 T = TypeVar("T")
 
 RESULT_FILES = ("answered", "marginals", "map_states", "edges")
-"""Files with the answers for a shard."""
+"""Files with the inference results of a shard."""
 
 BYTES_PER_FACTOR = 300
-"""What a factor takes while its shard is at work, about: its edge, its terms and its tables."""
+"""Approximate memory per factor of a loaded shard: its edge, its terms and its tables."""
 
 
 @dataclass(frozen=True)
 class ShardedProblem(Problem):
-    """A problem whose components are in shards. Sums are the same bits whatever the executor.
+    """A problem whose components are stored in shards. Sums are bitwise equal for all executors.
 
     Args:
-        shards: folders. folder: theirs, which every worker can read and write.
-        max_loaded: shards that a worker may hold at work at a time.
+        shards: Folders of the shards.
+        folder: Their parent folder, which every worker can read and write.
+        max_loaded: Maximum number of shards that a worker keeps loaded.
     """
 
     is_sharded: ClassVar[bool] = True
@@ -63,11 +64,11 @@ def shard_problem(
     memory: int,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> ShardedProblem:
-    """Cuts a problem into shards.
+    """Split a problem into shards.
 
     Args:
-        folder: empty; for a cluster, one that all its machines share.
-        memory: bytes that a worker may take, about.
+        folder: An empty folder; for a cluster, one that all its machines share.
+        memory: Approximate memory limit of a worker in bytes.
     """
     size = min(SHARD_FACTORS, max(1, memory // (8 * BYTES_PER_FACTOR)))
     shards = cut_into_shards(problem.graph, problem.roles, problem.states, folder, size, on_progress)
@@ -82,10 +83,10 @@ def shard_problem(
 def infer_shards(
     problem: ShardedProblem, backend: AbstractBackend, vectors: Mapping[str, np.ndarray]
 ) -> InferenceResult:
-    """The answers of a backend for every shard, put together.
+    """Infer on every shard and merge the results.
 
     Raises:
-        UsageError: where the backend needs the graph in one piece.
+        UsageError: If the backend needs an unsharded graph.
     """
     require_shardable(backend)
     shared = {name: problem.share_vector(vector) for name, vector in sorted(vectors.items())}
@@ -110,7 +111,7 @@ def infer_shards(
 
 
 def require_shardable(backend: AbstractBackend) -> None:
-    """Raises UsageError where the backend needs the graph in one piece."""
+    """Raise UsageError if the backend needs an unsharded graph."""
     if backend.unshardable_reason:
         message = f"backend '{backend.name}' needs the graph in one piece, and it is taken in pieces: {backend.unshardable_reason}"
         raise UsageError(
@@ -119,16 +120,16 @@ def require_shardable(backend: AbstractBackend) -> None:
 
 
 def unload_shards() -> None:
-    """Forgets the shards that this process has at work."""
+    """Unload the shards of this process."""
     _loaded_shards.clear()
 
 
 _loaded_shards: OrderedDict[Path, Problem] = OrderedDict()
-"""The shards that this process has at work, the latest used last."""
+"""The loaded shards of this process, least recently used first."""
 
 
 def _call_on_shard(shard: Path, function: Callable[[Problem], T], max_loaded: int) -> T:
-    """Return what a function returns for a shard, which stays at work until `max_loaded` others have been."""
+    """Apply a function to a shard, which stays loaded until `max_loaded` others have been used."""
     piece = _loaded_shards.pop(shard, None)
     if piece is None:
         while len(_loaded_shards) >= max_loaded:
@@ -140,7 +141,7 @@ def _call_on_shard(shard: Path, function: Callable[[Problem], T], max_loaded: in
 
 
 def _infer_shard(shard: Path, backend: AbstractBackend, vectors: Mapping[str, SharedVector]) -> tuple[float, Verdict]:
-    """Write the answers for a shard beside it; what travels back is the log partition and the verdict."""
+    """Write the inference results of a shard to its folder, and return the log partition and the verdict."""
     loaded = load_shard(shard)
     piece = Problem(loaded.graph, loaded.roles, loaded.states)
     found = backend.infer(piece, {name: vector.load() for name, vector in vectors.items()})

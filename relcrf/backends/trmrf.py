@@ -1,4 +1,4 @@
-"""TR-MRF: features chosen out of the model's candidates while their weights are learned.
+"""TR-MRF: features are chosen from the model's candidates while their weights are learned.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014).
 """
@@ -27,39 +27,45 @@ from relcrf.structure.induction import ContrastiveInduction
 from relcrf.structure.search import PenaltyStrengths, SearchState, StructureSearch, lasso_factory
 
 MAX_WEIGHTS = 1 << 24
-"""Of `full`: with the optimiser's memory some 4 GiB."""
+"""Maximum number of weights for `structure=full`; with the optimiser's memory they take about 4 GiB."""
 
 MAX_LITERAL_CELLS = 1 << 27
-"""Of `grafting`: a gigabyte a table, of which there are four."""
+"""Maximum number of cells of a table for `structure=grafting`; each of its four tables takes up to a gigabyte."""
 
 
 @dataclass(frozen=True)
 class TrMrfBackend(AbstractWholeGraphBackend):
-    """Pseudo-likelihood or contrastive divergence with L1, from a model of the templates alone that candidates join.
+    """Pseudo-likelihood or contrastive divergence with L1, starting from the templates and adding candidate features.
 
-    First the templates' weights are learned, by the pseudo-likelihood of the labels. Then in each round the candidates whose
-    gradients are beyond their L1 penalty and the largest join the model, and the optimiser does a few iterations; when none is
-    left it goes on to convergence. A candidate whose weight is 0 at the end leaves.
+    Training first learns the templates' weights by the pseudo-likelihood of the labels. Then it repeats rounds: add the
+    candidates whose gradients exceed their L1 penalty most, and run a few iterations of the optimiser. When no
+    candidate passes, it optimises to convergence. A candidate whose weight is 0 at the end is removed.
 
     Args:
-        objective: `pseudo`, pseudo-likelihood; or `cd`, mean-field contrastive divergence, which learns latent attributes too.
-        cd_steps: of `cd`, how often its mean field updates each variable, from the labels on.
-        update: of `cd`: `blocks`, see `blocks_by_key`; or `parallel`, all variables at once: that is faster, but variables that
-            agree strongly swap their states, which no gradient sees, so that weights may grow without end.
-        unlabelled: variables of predicted attributes without a label. `leave`: they take no part in learning. `infer`: in `cd`,
-            the part of the latent ones; in `pseudo` they are filled in with their probabilities under what was learned, given
-            all labels, as neighbours alone, and all is learned anew from there, `imputation_rounds` times.
-        structure: how candidates are found. `cfi`: contrastive feature induction, by the samples with large errors and large
-            signals. `grafting`: by the gradients of all. `full`: all are in the model from the start.
-        l1, l2: of candidates and of all weights, where a template does not set its own; penalties on the sum over variables.
-        error_threshold, signal_threshold: thresholds of `cfi`, see `Scorer`.
-        candidates_per_round: how many candidates join in a round. steps: iterations of the optimiser in a round.
-        max_iterations, tolerance: of the optimiser, in each stage.
-        validation_fraction: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
-            when no candidate is left.
-        patience: rounds in which the held-out labels have not become more probable before it stops.
-        inference: a method that has marginals, by name; see docs/explanation/inference.
-        seed: of what is held out, and of methods that draw.
+        objective: `pseudo`, pseudo-likelihood; or `cd`, mean-field contrastive divergence, which also learns latent
+            attributes.
+        cd_steps: For `cd`: number of mean-field updates of each variable, starting at the labels.
+        update: For `cd`: `blocks`, see `blocks_by_key`; or `parallel`, all variables at once, which is faster; but
+            strongly coupled variables then swap their states, which no gradient reflects, so weights may grow without
+            bound.
+        unlabelled: Treatment of unlabelled variables of predicted attributes. `ignore` leaves them out of training.
+            `infer` treats them as latent for `cd`; for `pseudo`, it imputes their probabilities under the learned model
+            given all labels, uses them as neighbours only, and repeats training `imputation_rounds` times.
+        structure: Search for candidates. `cfi`: contrastive feature induction, from the samples with large errors and
+            large signals. `grafting`: by the gradients of all candidates. `full`: all candidates are in the model from
+            the start.
+        l1, l2: Penalties on candidates and on all weights, for templates that do not set their own; they apply to the
+            sum over variables.
+        error_threshold, signal_threshold: Thresholds of `cfi`, see `Scorer`.
+        candidates_per_round: Maximum number of candidates added per round.
+        iterations_per_round: Number of optimiser iterations per round.
+        max_iterations, tolerance: Stopping rule of the optimiser in each stage.
+        validation_fraction: Fraction of the labels held out for early stopping; training then continues on all labels.
+            0 disables it.
+        patience: Number of rounds without improvement on the held-out labels before training stops.
+        imputation_rounds: Number of imputations for `pseudo` with `unlabelled=infer`.
+        inference: Name of a method that computes marginals; see docs/inference.
+        seed: Seed of the held-out labels, and of sampling methods.
     """
 
     name: ClassVar[str] = "trmrf"
@@ -143,10 +149,10 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         )
 
     def _require_learnable(self, problem: Problem) -> None:
-        """Refuse a problem that this backend cannot learn from.
+        """Reject a problem that this backend cannot learn from.
 
         Raises:
-            UsageError: for a graph in pieces, spaces that are tables or too large, and latent attributes without `cd`.
+            UsageError: For a sharded graph, spaces of tables or too large spaces, and latent attributes without `cd`.
         """
         hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
         self._require_unsharded(problem, hint)
@@ -158,7 +164,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             self._require_labels(problem, reason, "use --set objective=cd, or --backend ess")
 
     def _pseudo_likelihood(self, problem: Problem, imputed: NodeTables | None) -> LiteralLikelihood:
-        """That of the labels with nothing chosen, and with unlabelled variables as they are filled in; or without these."""
+        """Return the pseudo-likelihood with no chosen candidates and with imputed unlabelled variables, if any."""
         present = problem.roles == Role.FREE
         if imputed is not None:
             present[imputed.variables] = True
@@ -173,7 +179,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         induced: ContrastiveInduction,
         stages: StageRunner,
     ) -> tuple[StructureSearch, SearchState]:
-        """Learn structure and weights in one stage, or with `validation_fraction` in two; `suffix` is that of their names."""
+        """Learn structure and weights in one stage, or in two with early stopping, whose names end with `suffix`."""
         trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.validation_fraction
         search = StructureSearch(
             model.trained_on(trained),
@@ -203,10 +209,10 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
 
 def _require_literals(spaces: tuple[PairOrTripleSpace, ...]) -> None:
-    """Refuses spaces of tables.
+    """Reject spaces of tables.
 
     Raises:
-        UsageError: where there is one.
+        UsageError: If a space contains tables.
     """
     for space in spaces:
         if isinstance(space, TableSpace):
@@ -216,10 +222,10 @@ def _require_literals(spaces: tuple[PairOrTripleSpace, ...]) -> None:
 
 
 def _require_pairs(spaces: tuple[PairOrTripleSpace, ...]) -> tuple[PairSpace, ...]:
-    """Spaces whose candidates can all be in a model from the start.
+    """Return the spaces if all contain pairs, so that all candidates can be in the model from the start.
 
     Raises:
-        UsageError: where there are triples among them.
+        UsageError: If a space contains triples.
     """
     for space in spaces:
         if isinstance(space, TripleSpace):
@@ -231,10 +237,10 @@ def _require_pairs(spaces: tuple[PairOrTripleSpace, ...]) -> tuple[PairSpace, ..
 
 
 def _require_capacity(spaces: tuple[PairOrTripleSpace, ...], structure: str) -> None:
-    """Refuses spaces that could not be held.
+    """Reject spaces that need too much memory.
 
     Raises:
-        UsageError: where all candidates would be written down, or dense tables of literals, and are too many.
+        UsageError: If the weights of all candidates, or dense tables of literals, would be too large.
     """
     for space in spaces:
         if structure == "full":
@@ -250,5 +256,5 @@ def _require_capacity(spaces: tuple[PairOrTripleSpace, ...], structure: str) -> 
 
 
 def _free_spaces(problem: Problem) -> tuple[PairOrTripleSpace, ...]:
-    """The candidates between free variables."""
+    """Return the candidates between free variables."""
     return tuple(space.restrict_to_variables(problem.roles == Role.FREE) for space in problem.candidates)

@@ -1,4 +1,4 @@
-"""The chosen candidates of a model: what they add to the scores of literals, and the gradient of their weights."""
+"""Active candidates of a model: their contribution to the scores of literals, and the gradient of their weights."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from relcrf.kernels import active_pairs
 from relcrf.learning.literals import Literals
 
 MAX_LITERAL_VARIANCE = 0.25
-"""The largest variance of a literal."""
+"""The largest possible variance of a literal."""
 
 
 @dataclass(frozen=True)
 class ActiveSpace:
-    """Candidates of one space as pairs of literals that hold together, or of a composite of two literals and a third.
+    """The active candidates of one space, as pairs of literals, or of a composite of two literals and a third literal.
 
-    What acts on a composite acts on each of its two literals where the other holds.
+    A candidate acts on a literal if its other literals are true. A score added to a composite is added to each of its
+    two literals if the other one is true.
 
     Args:
-        composites: of triples; their numbers are after those of all literals. None of pairs.
-        first, second: the sides; their `variable` is the number of a literal, or of a composite.
-        first_keys, second_keys: keys in the two, shape (n,).
+        composites: Composites of triples, numbered after all literals. None for a space of pairs.
+        first, second: The two sides; their `variable` is the number of a literal or of a composite.
+        n_samples: The number of samples.
+        first_keys, second_keys: Keys of each candidate on the two sides, shape (n,).
     """
 
     composites: CompositeLiterals | None
@@ -37,7 +39,7 @@ class ActiveSpace:
 
     @classmethod
     def from_pairs(cls, space: PairOrTripleSpace, n_literals: int, pairs: np.ndarray) -> ActiveSpace:
-        """Return some candidates of a space, named by pairs of numbers of shape (n, 2)."""
+        """Return the given candidates of a space, as pairs of numbers of shape (n, 2)."""
         if isinstance(space, TripleSpace):
             made, pairs = space.composites(pairs, n_literals)
             sides = made.side, space.third
@@ -47,11 +49,12 @@ class ActiveSpace:
         return cls(made, *sides, space.n_samples, a, b)
 
     def add_scores(self, weights: np.ndarray, truth_values: np.ndarray, scores: np.ndarray) -> None:
-        """Add to the scores of literals the weights of the candidates all of whose other literals hold.
+        """Add the weight of each candidate to the score of each of its literals whose other literals are true.
 
         Args:
-            weights: shape (n,).
-            truth_values: of each literal, shape (n_literals,). scores: added to, the same shape.
+            weights: Shape (n,).
+            truth_values: Truth value of each literal, shape (n_literals,).
+            scores: Modified in place, same shape.
         """
         made = self.composites
         if made is None:
@@ -74,17 +77,18 @@ class ActiveSpace:
         )
 
     def gradient(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
-        """Return the adjoint of `add_scores` at errors of literals, shape (n_literals,). Shape (n,)."""
+        """Apply the adjoint of `add_scores` to the errors of the literals, shape (n_literals,); return shape (n,)."""
         made = self.composites
         if made is None:
             return self._gradient(errors, truth_values)
         return self._gradient(made.append_errors(errors, truth_values), made.append_truth_values(truth_values))
 
     def count_changes(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
-        """Return by how much the number of samples in which all literals hold changes, shape (n,).
+        """Return the change in the number of samples in which all literals of a candidate are true, shape (n,).
 
         Args:
-            changes: of each literal, shape (n_literals,). means: of before and after, the same shape.
+            changes: Change of each literal, shape (n_literals,).
+            means: Mean of each literal before and after the change, same shape.
         """
         # a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
         made = self.composites
@@ -97,8 +101,9 @@ class ActiveSpace:
         return active_pairs.gradient(*cells, self.n_samples, self.first_keys, self.second_keys, errors, truth_values)
 
     def curvature(self, truth_values: np.ndarray) -> np.ndarray:
-        """Estimate the diagonal of the pseudo-likelihood's Hessian, shape (n,): an upper estimate where no literal is in two
-        samples of its key.
+        """Estimate the diagonal of the pseudo-likelihood's Hessian, shape (n,).
+
+        It is an upper bound if no literal is in two samples of its key.
         """
         # A literal moves where the others hold, with a variance of a quarter at most.
         return MAX_LITERAL_VARIANCE * self.gradient(np.ones(len(truth_values)), truth_values)
@@ -106,11 +111,11 @@ class ActiveSpace:
 
 @dataclass(frozen=True)
 class ActiveCandidates:
-    """Candidates of all spaces.
+    """The active candidates of all spaces.
 
     Args:
-        n: how many.
-        spaces: of the spaces that have some, the indices of these among all, and what they are.
+        n: The number of candidates.
+        spaces: For each space with active candidates, their indices among all active candidates, and the `ActiveSpace`.
     """
 
     n: int
@@ -118,7 +123,7 @@ class ActiveCandidates:
 
     @classmethod
     def from_set(cls, literals: Literals, chosen: CandidateSet) -> ActiveCandidates:
-        """Return some candidates of the literals' spaces."""
+        """Return the given candidates of the literals' spaces."""
         places = [chosen.indices_in_space(number) for number in range(len(literals.spaces))]
         parts = [
             (at, ActiveSpace.from_pairs(space, literals.size, chosen.pairs(at)))
@@ -128,24 +133,24 @@ class ActiveCandidates:
         return cls(len(chosen), tuple(parts))
 
     def add_scores(self, weights: np.ndarray, truth_values: np.ndarray, scores: np.ndarray) -> None:
-        """See `ActiveSpace`; `weights` has shape (n,)."""
+        """Call `ActiveSpace.add_scores` for each space; `weights` has shape (n,)."""
         for places, part in self.spaces:
             part.add_scores(weights[places], truth_values, scores)
 
     def gradient(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
-        """See `ActiveSpace`."""
+        """Return `ActiveSpace.gradient` of all spaces, shape (n,)."""
         return self._collect(lambda part: part.gradient(errors, truth_values))
 
     def count_changes(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
-        """See `ActiveSpace`."""
+        """Return `ActiveSpace.count_changes` of all spaces, shape (n,)."""
         return self._collect(lambda part: part.count_changes(changes, means))
 
     def curvature(self, truth_values: np.ndarray) -> np.ndarray:
-        """See `ActiveSpace`."""
+        """Return `ActiveSpace.curvature` of all spaces, shape (n,)."""
         return self._collect(lambda part: part.curvature(truth_values))
 
     def _collect(self, compute: Callable[[ActiveSpace], np.ndarray]) -> np.ndarray:
-        """Return a number for each candidate, shape (n,)."""
+        """Compute one value per candidate for each space and return them in the order of the candidates, shape (n,)."""
         out = np.zeros(self.n)
         for places, part in self.spaces:
             out[places] = compute(part)
@@ -154,12 +159,12 @@ class ActiveCandidates:
 
 @dataclass(frozen=True)
 class SideInteractions:
-    """What the chosen of a space say of one of its literals, given all others.
+    """The active candidates of a space, viewed from one side: the keys there, and the side and keys of the others.
 
     Args:
-        keys: of each chosen, in the side of that literal; shape (n,).
-        other_side: the other side; or of triples composites of the two others, whose numbers are after those of all literals.
-        partner_keys: of each chosen, its key there.
+        keys: Key of each active candidate on that side, shape (n,).
+        other_side: The other side; for triples, the composites of the two other sides, numbered after all literals.
+        partner_keys: Key of each active candidate on the other side.
     """
 
     keys: np.ndarray
@@ -168,7 +173,7 @@ class SideInteractions:
 
     @classmethod
     def build(cls, space: PairOrTripleSpace, side_index: int, n_literals: int, pairs: np.ndarray) -> SideInteractions:
-        """On the literal of a place, of some of the chosen, shape (n, 2)."""
+        """Return the interactions of side `side_index` for the active candidates `pairs`, shape (n, 2)."""
         keys = space.decode_keys(pairs)
         others = [k for k in range(len(space.sides)) if k != side_index]
         if not isinstance(space, TripleSpace):
@@ -188,7 +193,11 @@ class SideInteractions:
         truth_values: np.ndarray,
         scores: np.ndarray,
     ) -> None:
-        """Adds what some of the chosen, shape (n,), bool, say to the scores of literals of the own side; see `ActiveSpace`."""
+        """Add the weights of the selected candidates to the scores of `own_side`; see `ActiveSpace.add_scores`.
+
+        Args:
+            selected: Candidates to include, shape (n,), bool.
+        """
         if isinstance(self.other_side, CompositeLiterals):
             other, truth_values = self.other_side.side, self.other_side.append_truth_values(truth_values)
         else:

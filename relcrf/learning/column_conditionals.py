@@ -1,4 +1,4 @@
-"""Edges with tables on nodes that form a table of samples by columns: the fast way of `edge_cells.CellConditionals`."""
+"""Conditionals of nodes that form a table of samples by columns; faster than `edge_conditionals.CellConditionals`."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from relcrf.kernels.threads import freeze, map_key_ranges
 from relcrf.learning.edge_conditionals import AbstractConditionals, EdgeTables
 
 MAX_STATES = 127
-"""Maximum number of states that a label of 8 bits can have."""
+"""Maximum number of states of a label stored in 8 bits."""
 
 COMPARISON_CHUNK = 1 << 16
-"""Nodes whose tables are compared at a time."""
+"""Number of nodes whose tables are compared per pass."""
 
 SOFTMAX_COST = 4
-"""What a column's probabilities take of a sample, when what an edge takes is 1."""
+"""Cost of a column's probabilities per sample, relative to the cost of an edge."""
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnPotentials:
-    """A graph whose nodes have the same potentials in all samples, under any weights, as the graph of one node of each column.
+    """Potentials that are the same in all samples under any weights, as a graph with one node per column.
 
     Args:
-        graph: the nodes that stand for columns.
-        node: which of them stands for each column, shape (n_columns,).
+        graph: The nodes that represent the columns.
+        node: The node that represents each column, shape (n_columns,).
     """
 
     graph: ReducedGraph
@@ -39,9 +39,9 @@ class ColumnPotentials:
 
     @classmethod
     def build(cls, base: ReducedGraph, columns: SampleColumns) -> ColumnPotentials | None:
-        """None where some node has other potentials than another of its column.
+        """Return the potentials of the columns, or None if two nodes of a column have different potentials.
 
-        Potentials are linear in the weights: those that are the same under weights drawn at random always are.
+        Potentials are linear in the weights, so potentials that agree for randomly drawn weights agree for all weights.
         """
         found = cls.from_representatives(base, columns)
         weights = np.random.default_rng(0).normal(size=base.graph.layout.size)
@@ -60,7 +60,10 @@ class ColumnPotentials:
 
     @classmethod
     def from_representatives(cls, base: ReducedGraph, columns: SampleColumns) -> ColumnPotentials:
-        """With one node of each column, whatever the others are; of a column without nodes, the graph's first."""
+        """Return the potentials of one node per column, without comparing the others.
+
+        An empty column is represented by the graph's first node.
+        """
         nodes, node = np.unique(np.maximum(columns.node.max(axis=1, initial=-1), 0), return_inverse=True)
         place = np.full(base.n_nodes, -1, dtype=np.int32)
         place[nodes] = np.arange(len(nodes))
@@ -77,24 +80,24 @@ class ColumnPotentials:
 
     @property
     def n_states(self) -> np.ndarray:
-        """Of each column."""
+        """The number of states of each column."""
         return np.asarray(self.graph.cardinality[self.node])
 
     def _state_offsets(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which numbers of rows of a width, one for each column, are states, and their places in flat tables."""
+        """Return which entries of rows of a width, one row per column, are states, and their offsets in flat tables."""
         at = self.graph.state_start[self.node][:, None] + np.arange(width)
         there = np.arange(width) < self.n_states[:, None]
         return there, at[there]
 
     def log_potentials(self, weights: np.ndarray, width: int) -> np.ndarray:
-        """Of the columns' states, shape (n_columns, width); 0 for what is no state."""
+        """Return the log potentials of the columns' states, shape (n_columns, width); 0 in the padding."""
         there, at = self._state_offsets(width)
         out = np.zeros(there.shape)
         out[there] = self.graph.node_log_potentials(weights)[at]
         return out
 
     def counts(self, rows: np.ndarray) -> np.ndarray:
-        """The adjoint of `log_potentials`: the gradient of the weights, shape (layout.size,)."""
+        """Apply the adjoint of `log_potentials` and return the gradient of the weights, shape (layout.size,)."""
         there, at = self._state_offsets(rows.shape[1])
         out = np.zeros(self.graph.graph.layout.size)
         self.graph.add_node_counts(np.bincount(at, rows[there], int(self.graph.state_start[-1])), out)
@@ -103,12 +106,12 @@ class ColumnPotentials:
 
 @dataclass(frozen=True, eq=False)
 class EdgeRows:
-    """Tables of edges as the rows that a column's states select, for each of both ends, one after the other.
+    """Edge tables stored as the rows that a state of one end selects, first for the one end and then for the other.
 
     Args:
-        edges: all that have tables.
-        side_columns: see `SampleColumns`.
-        width: of rows.
+        edges: All edges that have tables.
+        side_columns: The columns of the keys on each side of each space, see `SampleColumns`.
+        width: The width of a row.
     """
 
     edges: EdgeTables
@@ -117,16 +120,22 @@ class EdgeRows:
 
     @cached_property
     def start(self) -> np.ndarray:
-        """Where each edge's rows begin, shape (n_edges + 1,): one of no state, those of the second end's states, the same of the
-        first's."""
+        """Return the start of each edge's rows, shape (n_edges + 1,).
+
+        Each edge has a row for a missing state and one row for each state of its second end, and then the same for its
+        first end.
+        """
         return self.edges.chosen.entry_offsets(
             [2 + sum(len(side.truth) for side in space.sides) for space in self.edges.spaces]
         )
 
     @cached_property
     def _row_offsets(self) -> np.ndarray:
-        """Return where each entry of flat tables is in flat rows, first as the second end's states select it, then as the
-        first's; shape (2, n_entries)."""
+        """Return the offset of each entry of the flat tables in the flat rows, shape (2, n_entries).
+
+        The first row of the result is for rows selected by the second end's states, the second for rows selected by the
+        first end's.
+        """
         out = np.empty((2, int(self.edges.table_start[-1])), dtype=np.int64)
         for number, space in enumerate(self.edges.spaces):
             places = self.edges.chosen.indices_in_space(number)
@@ -138,17 +147,17 @@ class EdgeRows:
         return out
 
     def rows(self, tables: np.ndarray) -> np.ndarray:
-        """Return the flat rows of flat tables."""
+        """Return flat tables as flat rows."""
         out = edge_columns.aligned_zeros(int(self.start[-1]) * self.width)
         out[self._row_offsets] = tables
         return out
 
     def tables(self, rows: np.ndarray) -> np.ndarray:
-        """Return the adjoint of `rows`."""
+        """Apply the adjoint of `rows`."""
         return np.asarray(rows[self._row_offsets].sum(axis=0))
 
     def incidence(self, n_columns: int) -> ColumnEdges:
-        """The edges of each column."""
+        """Return the edges that are incident to each column."""
         chosen = self.edges.chosen
         ends, rows = np.zeros((2, len(chosen)), dtype=np.int64), np.stack((self.start[:-1], self.start[:-1]))
         for number, (space, of_sides) in enumerate(zip(self.edges.spaces, self.side_columns, strict=True)):
@@ -164,14 +173,16 @@ class EdgeRows:
 
 @dataclass(frozen=True, eq=False)
 class ColumnConditionals(AbstractConditionals):
-    """Of nodes in a table, a block of samples at a time; where those of a column are alike, no tables of all are in memory.
+    """Conditionals of nodes in a table, computed for a block of samples at a time.
+
+    If the nodes of a column share their potentials, the tables of individual nodes are never in memory.
 
     Args:
-        base: each node with its factors at its neighbours' labels (`blanket_graph`), but for the edges.
-        columns: its nodes as a table.
-        shared: the potentials of columns; None where nodes have their own.
-        states: the labels, shape (n_nodes,).
-        trained: nodes whose conditionals count, shape (n_nodes,), bool.
+        base: Each node with its factors at its neighbours' labels (`blanket_graph`), without the edges.
+        columns: The nodes arranged as a table.
+        shared: The potentials of the columns; None if nodes of a column differ.
+        states: The labels, shape (n_nodes,).
+        trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
     """
 
     base: ReducedGraph
@@ -208,7 +219,7 @@ class ColumnConditionals(AbstractConditionals):
 
     @cached_property
     def _observed(self) -> np.ndarray:
-        """How often each column has each label, shape (n_columns, width)."""
+        """Return the number of occurrences of each label in each column, shape (n_columns, width)."""
         counts = [np.bincount(labels[labels >= 0], minlength=self._width) for labels in self._columns.labels]
         return np.array(counts, dtype=np.float64)
 
@@ -240,7 +251,7 @@ class ColumnConditionals(AbstractConditionals):
     def _sweep(
         self, weights: np.ndarray, active: EdgeRows, tables: np.ndarray, requested: EdgeRows, all_columns: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What `edge_columns.sweep` gives: values, sums of probabilities, flat residuals, and gradients of rows."""
+        """Run `edge_columns.sweep`; return values, sums of probabilities, flat residuals and gradients of rows."""
         columns = self._columns
         n_columns = len(columns.states)
         n_samples = columns.states.shape[1]

@@ -1,4 +1,4 @@
-"""Counts of numbers over fixed bins."""
+"""Histograms of values over fixed bins."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 MAX_ABSOLUTE_EDGE = 1e100
-"""Of edges and thresholds, so that sums and differences of them are numbers."""
+"""Maximum absolute value of bin edges and thresholds, which keeps their sums and differences finite."""
 
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """How many numbers fall between which.
+    """The number of values in each bin.
 
     Args:
-        edges: of the bins, ascending, shape (n + 1,).
-        counts: shape (n,), int64.
-        threshold: a size that matters for these numbers; None where there is none.
-        n_beyond: how many are larger than that, by their absolute values.
+        edges: Bin edges, ascending, shape (n + 1,).
+        counts: Shape (n,), int64.
+        threshold: A reference magnitude for these values, or None.
+        n_beyond: Number of values whose magnitude exceeds the threshold.
     """
 
     edges: np.ndarray
@@ -39,7 +39,7 @@ class Histogram:
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[np.ndarray], edges: np.ndarray, threshold: float | None = None) -> Histogram:
-        """Of numbers that come in parts. What rounding has put beyond the last edges counts within."""
+        """Count values given in chunks; values that rounding puts beyond the outer edges go to the outer bins."""
         counts, beyond = np.zeros(len(edges) - 1, dtype=np.int64), 0
         for values in chunks:
             counts += np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
@@ -48,20 +48,20 @@ class Histogram:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Histogram:
-        """From the form that `as_plain` gives.
+        """Return the histogram from the form that `as_plain` returns.
 
         Raises:
-            ValueError, TypeError, KeyError: where it is another.
+            ValueError, TypeError, KeyError: If `plain` has another form.
         """
         edges, counts = np.asarray(plain["edges"], dtype=np.float64), np.asarray(plain["counts"], dtype=np.int64)
         threshold = plain["threshold"]
         return cls(edges, counts, None if threshold is None else float(threshold), int(plain["beyond"]))
 
     def as_plain(self) -> dict[str, Any]:
-        """Numbers and lists, as JSON has them."""
+        """Return the histogram as numbers and lists that JSON can represent."""
         return {**asdict(self), "edges": self.edges.tolist(), "counts": self.counts.tolist()}
 
     @property
     def total(self) -> int:
-        """How many numbers there are."""
+        """Return the number of values."""
         return int(self.counts.sum())

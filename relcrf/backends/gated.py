@@ -128,7 +128,7 @@ class GatedBackend(AbstractBackend):
     evidence_l2: float = 10.0
     evidence_fraction: float = 0.0
     evidence_draws: int = 1
-    unlabelled: str = "leave"
+    unlabelled: str = "ignore"
     pretraining_iterations: int = 5
     optimiser: str = "adam"
     batch_size: int = 200
@@ -142,7 +142,7 @@ class GatedBackend(AbstractBackend):
     def __post_init__(self) -> None:
         self._require_one_of("loss", LOSSES)
         self._require_one_of("gates", ("evidence", "static", "none"))
-        self._require_one_of("unlabelled", ("leave", "infer"))
+        self._require_one_of("unlabelled", ("ignore", "infer"))
         self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC_OPTIMISERS))
         self._require_positive("bp_iterations", "batch_size", "evidence_draws", "training_gate_threshold")
         self._require_below_1("gate_threshold", "training_gate_threshold", "evidence_fraction", "validation_fraction")
@@ -279,7 +279,7 @@ class GatedBackend(AbstractBackend):
             value, gradient = penalties(at)
             for risk in (risks[number] for number in batch):
                 part, slope = risk(at, stage.steepness)
-                share = risk.n_asked * len(risks) / (n_asked * len(batch))
+                share = risk.n_scored * len(risks) / (n_asked * len(batch))
                 value += share * part
                 gradient += share * slope
             return value, np.where(penalties.learned, gradient, 0.0)

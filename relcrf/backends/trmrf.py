@@ -74,7 +74,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     objective: str = "pseudo"
     cd_steps: int = 1
     update: str = "blocks"
-    unlabelled: str = "leave"
+    unlabelled: str = "ignore"
     structure: str = "cfi"
     l1: float = 1.0
     l2: float = 0.1
@@ -93,7 +93,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     def __post_init__(self) -> None:
         self._require_one_of("objective", ("pseudo", "cd"))
         self._require_one_of("update", ("parallel", "blocks"))
-        self._require_one_of("unlabelled", ("leave", "infer"))
+        self._require_one_of("unlabelled", ("ignore", "infer"))
         self._require_one_of("structure", ("cfi", "grafting", "full"))
         self._require_one_of("inference", MARGINAL_METHODS)
         self._require_positive("candidates_per_round", "iterations_per_round", "cd_steps")

@@ -127,7 +127,7 @@ def test_optimisers_end_near_each_other(rows):
     assert loss["smd"] == pytest.approx(loss["lbfgs"], abs=2e-3)
 
 
-@pytest.mark.parametrize("settings", [{"optimiser": "smd", "batch": 20, "rate": 1.0}, {"optimiser": "lbfgs"}])
+@pytest.mark.parametrize("settings", [{"optimiser": "smd", "batch_size": 20, "learning_rate": 1.0}, {"optimiser": "lbfgs"}])
 def test_gates_are_learned_by_each_optimiser(rows, settings):
     model, grounding = rows
     fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), message_cost=0.002, **settings)
@@ -173,7 +173,7 @@ def test_penalties_leave_fixed_weights_alone():
 # Evidence and hidden variables
 
 
-@pytest.mark.parametrize("settings", [{}, {"price": 0.005}, {"loss": "cross-entropy"}], ids=["plain", "price", "cross"])
+@pytest.mark.parametrize("settings", [{}, {"message_cost": 0.005}, {"loss": "cross-entropy"}], ids=["plain", "message_cost", "cross"])
 def test_a_latent_attribute_is_learned(settings):
     model, grounding = grounded(worlds.HIDDEN_CAUSE, worlds.of_two_kinds())
     hidden = chosen(grounding, 0.2) & (grounding.states >= 0)
@@ -228,7 +228,7 @@ def test_unlabelled_variables_are_hidden_or_left_out(rows):
     settings = {"hidden": hidden, "gates": "none", "validation_fraction": 0.0, "max_iterations": 20}
     left, joined, blind = (
         api.fit(model, ground, "gated", unlabelled=unlabelled, **settings)
-        for ground, unlabelled in ((grounding, "leave"), (grounding, "infer"), (other, "infer"))
+        for ground, unlabelled in ((grounding, "ignore"), (grounding, "infer"), (other, "infer"))
     )
     assert left.summary["asked"] == joined.summary["asked"] == (~hidden).sum()
     # Of things of which any trait is labelled all pairs.
@@ -310,7 +310,7 @@ def papers(words, seed=0):
 
 def test_gates_look_at_bags_and_know_nothing_of_new_words():
     model, grounding = grounded(BAGS, papers(["tied", "loose"]))
-    settings = {"given": block(grounding, "other"), "evidence_l2": 0.1, "validation_fraction": 0.0, "price": 0.01}
+    settings = {"given": block(grounding, "other"), "evidence_l2": 0.1, "validation_fraction": 0.0, "message_cost": 0.01}
     fit = api.fit(model, grounding, "gated", **settings)
     score, sent = asked(fit, papers(["tied", "loose"], seed=1), lambda g: block(g, "one"), "Paper.one")
     assert 1.2 < sent < 1.8 and score.accuracy > 0.7
@@ -368,13 +368,13 @@ def test_a_single_key_shares_its_gate_with_those_of_other_tables():
     ("settings", "stops"),
     [
         ({}, (("likelihood", 2), ("static", 3), ("evidence", 2), ("sharp", 2))),
-        ({"optimiser": "smd", "gates": "static", "evidence_fraction": 0.5, "draws": 2}, (("static", 3), ("sharp", 2))),
+        ({"optimiser": "smd", "gates": "static", "evidence_fraction": 0.5, "evidence_draws": 2}, (("static", 3), ("sharp", 2))),
         ({"optimiser": "lbfgs", "l1": 1.0}, (("static", 3), ("evidence", 2), ("refit", 2))),
     ],
     ids=["adam", "smd", "l1"],
 )
 def test_an_interrupted_run_goes_on_bit_for_bit(rows, tmp_path, settings, stops):
-    settings = {"price": 0.002, "max_iterations": 6, "patience": 3, "batch": 100, **settings}
+    settings = {"message_cost": 0.002, "max_iterations": 6, "patience": 3, "batch_size": 100, **settings}
     fit = assert_goes_on(*rows, "gated", settings, stops, tmp_path)
     assert set(fit.learned.vectors) == {"weights", "gates"}
 
@@ -407,7 +407,7 @@ def test_damaged_gates(rows, tmp_path):
 
 def test_selection_and_calibration(rows):
     model, grounding = rows
-    found = api.select(grounding, "gated", {"l2": (1e5, 1.0), "price": (0.0, 0.5)}, max_iterations=20)
+    found = api.select(grounding, "gated", {"l2": (1e5, 1.0), "message_cost": (0.0, 0.5)}, max_iterations=20)
     assert found.settings["l2"] == 1.0 and found.whole_components and len(found.rows) == 4
     fit = api.fit(model, grounding, "gated", max_iterations=5, calibrate=2)
     assert 0.25 <= fit.summary["calibration"] <= 2.0
@@ -429,10 +429,10 @@ BAD = (
     {"gates": "magic"},
     {"unlabelled": "magic"},
     {"optimiser": "magic"},
-    {"iterations": 0},
-    {"batch": 0},
-    {"draws": 0},
-    {"threshold": 1.0},
+    {"bp_iterations": 0},
+    {"batch_size": 0},
+    {"evidence_draws": 0},
+    {"gate_threshold": 1.0},
     {"training_gate_threshold": 0.0},
     {"training_gate_threshold": 1.0},
     {"evidence_fraction": 1.0},
@@ -556,9 +556,9 @@ def test_commands(folder, tmp_path, capsys, monkeypatch):
     assert relcrf_command(capsys, monkeypatch, "report", run, "--out", tmp_path / "r.html")[0] == 0
     more = ("--force", "--select", "message_cost=0,5", "--calibrate", "2")
     code, answer = json_command(capsys, monkeypatch, *train, *more)
-    assert code == 0 and answer["settings"]["price"] in (0.0, 5.0) and "calibration" in answer["summary"]
+    assert code == 0 and answer["settings"]["message_cost"] in (0.0, 5.0) and "calibration" in answer["summary"]
     code, _, err = relcrf_command(
-        capsys, monkeypatch, "predict", run, "--data", folder / "others", "--set", "threshold=1"
+        capsys, monkeypatch, "predict", run, "--data", folder / "others", "--set", "gate_threshold=1"
     )
     assert code == 2 and err.count("error[") == 1 and "E305" in err
 
@@ -665,7 +665,7 @@ def test_labels_that_are_held_out_are_seen_by_no_stage():
         + "template pair(x: Thing, y: Thing) where Next(x, y) over x.rain <=> y.rain"
     )
     grounding = model.ground(chain_of([True] * 60))
-    settings = {"validation_fraction": 0.3, "evidence_fraction": 0.5, "draws": 3, "max_iterations": 3, "patience": 100}
+    settings = {"validation_fraction": 0.3, "evidence_fraction": 0.5, "evidence_draws": 3, "max_iterations": 3, "patience": 100}
     problem = api.training_problem(grounding)
     out, whole = ExampleSplitter(RiskSettings(), "gated", 0.3, 200).select_held_out(problem, np.random.default_rng(0))
     assert out.any() and not whole

@@ -52,14 +52,14 @@ def edges(fit):
     ]
 
 
-@pytest.mark.parametrize("activate", ACTIVATION_RULES)
-def test_it_finds_the_edges_and_predicts_by_them(world, activate):
+@pytest.mark.parametrize("activation", ACTIVATION_RULES)
+def test_it_finds_the_edges_and_predicts_by_them(world, activation):
     model, grounding = world
     hidden = np.random.default_rng(0).random(grounding.graph.n_variables) < 0.15
-    fit = api.fit(model, grounding, "grafting", hidden=hidden, activate=activate)
+    fit = api.fit(model, grounding, "grafting", hidden=hidden, activation=activation)
     assert fit.learned.converged
     assert edges(fit) >= TRUE
-    if activate != "features":
+    if activation != "features":
         assert edges(fit) <= TRUE | {BETWEEN}
     assert api.predict(fit, grounding, hidden=hidden).score(subset=hidden).accuracy > 0.6
 
@@ -82,9 +82,9 @@ def test_a_larger_penalty_has_fewer_edges_and_that_of_the_model_wins(world):
 @pytest.mark.parametrize(
     ("settings", "stops"),
     [
-        ({"activate": "best-choice", "tests": 5, "steps": 1}, [("unary", 2), ("edges", 3)]),
-        ({"activate": "features", "reservoir": 4, "validation_fraction": 0.1}, [("edges", 6), ("weights", 3)]),
-        ({"activate": "first-hit", "hubs": 0.1, "tests": 4}, [("edges", 6)]),
+        ({"activation": "best-choice", "tests_per_round": 5, "iterations_per_round": 1}, [("unary", 2), ("edges", 3)]),
+        ({"activation": "features", "reservoir_size": 4, "validation_fraction": 0.1}, [("edges", 6), ("weights", 3)]),
+        ({"activation": "first-hit", "hub_fraction": 0.1, "tests_per_round": 4}, [("edges", 6)]),
     ],
 )
 def test_an_interrupted_run_goes_on_bit_for_bit(world, tmp_path, settings, stops):
@@ -95,10 +95,10 @@ def test_time_ends_it_and_it_says_so(tmp_path, capsys, monkeypatch):
     folder = written(tmp_path)
     arguments = (str(folder / "model.rcrf"), "--data", str(folder / "data"), "--backend", "grafting")
     status, out, err = relcrf_command(
-        capsys, monkeypatch, "train", *arguments, "--set", "time=1e-9", "--out", str(folder / "run")
+        capsys, monkeypatch, "train", *arguments, "--set", "max_seconds=1e-9", "--out", str(folder / "run")
     )
     assert status == 0 and "out of time" in out
-    assert "a larger --set time= allows more" in " ".join((out + err).split())
+    assert "a larger --set max_seconds= allows more" in " ".join((out + err).split())
     assert not json.loads((folder / "run" / "run.json").read_text())["converged"]
 
 
@@ -169,11 +169,11 @@ template of_kind(r: Row, n: Node) over r.kind, value(r, n) per n
         (TRIPLES, {}, "E397"),
         (TEXT.replace("per s, t", "per s, t l1 0"), {}, "E399"),
         (LATENT, {}, "E307"),
-        (TEXT, {"activate": "all"}, "E305"),
+        (TEXT, {"activation": "all"}, "E305"),
         (TEXT, {"score": "luck"}, "E305"),
         (TEXT, {"alpha": 1.5}, "E305"),
         (TEXT, {"validation_fraction": 1.0}, "E305"),
-        (TEXT, {"tests": 0}, "E305"),
+        (TEXT, {"tests_per_round": 0}, "E305"),
         (TEXT, {"inference": "dual"}, "E305"),
     ],
 )

@@ -40,7 +40,7 @@ def same(found, values, threshold):
 
 def test_errors_and_signals_of_every_cell(world):
     holds, model, grounding = world
-    settings = {"l1": 0.5, "l2": 0.0, "tolerance": 1e-7, "error": 0.3, "signal": 0.4}
+    settings = {"l1": 0.5, "l2": 0.0, "tolerance": 1e-7, "error_threshold": 0.3, "signal_threshold": 0.4}
     fit = api.fit(model, grounding, "trmrf", **settings)
     assert fit.summary["chosen"] > 2
     figures = fit.learned.histograms
@@ -104,13 +104,13 @@ def test_a_histogram_counts_all_parts():
         {"edges": [0, 0, 1]},
         {"edges": [0, 1]},
         {"counts": [-1, 2]},
-        {"beyond": 9},
+        {"n_beyond": 9},
         {"threshold": "much"},
         {"edges": [0, 1, 1e308]},
     ],
 )
 def test_what_is_no_histogram(changes):
-    plain = {"edges": [0, 0.5, 1], "counts": [1, 2], "threshold": 0.5, "beyond": 1}
+    plain = {"edges": [0, 0.5, 1], "counts": [1, 2], "threshold": 0.5, "n_beyond": 1}
     assert Histogram.from_plain(plain).total == 3
     with pytest.raises(ValueError):
         Histogram.from_plain({**plain, **changes})

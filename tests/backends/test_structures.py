@@ -96,7 +96,7 @@ def enumerated(graph, weights, states, asked):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"width": 2}, {"observed_edges": "tree"}, {"observed_edges": "tree", "width": 3}]
+    "settings", [{}, {"treewidth": 2}, {"observed_edges": "tree"}, {"observed_edges": "tree", "treewidth": 3}]
 )
 def test_joint_log_likelihood_by_enumeration(sensors, settings):
     """Three sensors are asked for at two moments, the other labels are known."""
@@ -167,7 +167,7 @@ def test_width_adds_edges_up_to_the_dense_model(sensors):
     everything = np.ones(len(grounding.states), dtype=bool)
     found = []
     for width in (1, 2, 5):
-        fit = api.fit(model, grounding, "ess", width=width, l2=0.1)
+        fit = api.fit(model, grounding, "ess", treewidth=width, l2=0.1)
         found.append((fit.summary["forest_edges"], api.joint_log_likelihood(fit, grounding, hidden=everything)))
     assert [edges for edges, _ in found] == [120 * 5, 120 * 9, 120 * 15]
     dense = api.fit(model, grounding, "dense", inference="jt", l2=0.1)
@@ -178,7 +178,7 @@ def test_dense_learning_by_any_method_is_better_than_local(sensors):
     model, grounding = sensors
     hidden = np.arange(len(grounding.states)) % 3 == 0
     local = api.predict(api.fit(model, grounding, "local"), grounding, hidden=hidden).score()
-    for settings in ({"inference": "jt"}, {}, {"learn": "pseudo"}):
+    for settings in ({"inference": "jt"}, {}, {"objective": "pseudo"}):
         found = api.predict(api.fit(model, grounding, "dense", **settings), grounding, hidden=hidden).score()
         assert found.log_likelihood > local.log_likelihood + 0.2
 
@@ -234,11 +234,11 @@ def test_the_margin_objective_predicts_and_refuses_latent_attributes(web):
     [
         ("ess", {"objective": "hinge"}),
         ("ess", {"observed_edges": "both"}),
-        ("ess", {"width": 0}),
+        ("ess", {"treewidth": 0}),
         ("ess", {"sharpness": 0}),
         ("ess", {"trees": 0}),
         ("dense", {"inference": "gibbs"}),
-        ("dense", {"learn": "bp"}),
+        ("dense", {"objective": "bp"}),
     ],
 )
 def test_wrong_settings_are_told_before_work_begins(backend, settings):
@@ -284,7 +284,7 @@ def test_cliques_beyond_memory_are_refused(sensors, monkeypatch):
     model, grounding = sensors
     monkeypatch.setattr(exact, "MEMORY", 1000)
     with pytest.raises(UsageError, match=r"E308[\s\S]*width"):
-        api.fit(model, grounding, "ess", width=2)
+        api.fit(model, grounding, "ess", treewidth=2)
 
 
 def test_pieces(web, sensors, monkeypatch):
@@ -294,7 +294,7 @@ def test_pieces(web, sensors, monkeypatch):
     everything = np.ones(len(grounding.states), dtype=bool)
     for backend, settings in (
         ("ess", {"min_fraction": 0.25, "pooling": 0.5}),
-        ("ess", {"width": 2}),
+        ("ess", {"treewidth": 2}),
         ("chow-liu", {}),
         ("dense", {}),
     ):

@@ -18,7 +18,7 @@ from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
 
-EXACT = {"tolerance": 1e-7, "max_iterations": 2000, "l2": 0.0, "error": 0.0, "signal": 0.0}
+EXACT = {"tolerance": 1e-7, "max_iterations": 2000, "l2": 0.0, "error_threshold": 0.0, "signal_threshold": 0.0}
 PLAIN = """
 domain Trait = open
 entity Thing
@@ -93,7 +93,7 @@ def test_what_goes_together_is_chosen(plain):
 def test_three_ways_to_one_optimum(world, request):
     """With thresholds of 0, contrastive induction is Grafting, and both end where all of L1 ends."""
     model, grounding = request.getfixturevalue(world)
-    settings = {**EXACT, "l1": 2.0, "batch": 3}
+    settings = {**EXACT, "l1": 2.0, "candidates_per_round": 3}
     fits = {way: api.fit(model, grounding, "trmrf", structure=way, **settings) for way in ("cfi", "grafting", "full")}
     values = {}
     problem = api.training_problem(grounding, with_candidates=True)
@@ -121,7 +121,7 @@ WAYS = [("blocks", 0.0, ("cfi", "grafting", "full")), ("parallel", 1.0, ("grafti
 @pytest.mark.parametrize(("update", "l2", "ways"), WAYS, ids=["blocks", "parallel"])
 def test_all_ways_of_contrastive_divergence_have_one_end(plain, update, l2, ways):
     model, grounding = plain
-    settings = {**EXACT, "tolerance": 1e-5, "objective": "cd", "update": update, "l1": 6.0, "l2": l2, "batch": 3}
+    settings = {**EXACT, "tolerance": 1e-5, "objective": "cd", "update": update, "l1": 6.0, "l2": l2, "candidates_per_round": 3}
     found = {}
     for way in ways:
         fit = api.fit(model, grounding, "trmrf", structure=way, **settings)
@@ -158,7 +158,7 @@ def test_unlabelled_variables_join_without_what_the_tables_say_of_them(plain):
     settings = {"objective": "cd", "update": "parallel", "l1": 10.0, "l2": 5.0}
     left, joined, blind = (
         api.fit(model, ground, "trmrf", hidden=hidden, unlabelled=unlabelled, **settings)
-        for ground, unlabelled in ((grounding, "leave"), (grounding, "infer"), (other, "infer"))
+        for ground, unlabelled in ((grounding, "ignore"), (grounding, "infer"), (other, "infer"))
     )
     assert joined.summary["hidden"] == hidden.sum() and left.summary["hidden"] == 0
     np.testing.assert_array_equal(joined.learned.vectors["weights"], blind.learned.vectors["weights"])
@@ -170,7 +170,7 @@ def test_unlabelled_variables_join_without_what_the_tables_say_of_them(plain):
 
 def test_thresholds_leave_the_weak_out(plain):
     model, grounding = plain
-    loose, strict = (api.fit(model, grounding, "trmrf", l1=3.0, error=0.0, signal=signal) for signal in (0.0, 0.6))
+    loose, strict = (api.fit(model, grounding, "trmrf", l1=3.0, error_threshold=0.0, signal_threshold=signal) for signal in (0.0, 0.6))
     assert {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(loose)
     # Half of the things have these traits, so that no signal of theirs is above a half.
     assert not {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} & keys(strict)
@@ -179,7 +179,7 @@ def test_thresholds_leave_the_weak_out(plain):
 
 def test_held_out_labels_stop_it(plain):
     model, grounding = plain
-    fit = api.fit(model, grounding, "trmrf", l1=0.01, validation_fraction=0.2, batch=2, steps=3, patience=2)
+    fit = api.fit(model, grounding, "trmrf", l1=0.01, validation_fraction=0.2, candidates_per_round=2, iterations_per_round=3, patience=2)
     everything = api.fit(model, grounding, "trmrf", l1=0.01)
     assert fit.summary["induction_status"] == "stopped early" and fit.learned.converged
     assert fit.summary["weights_status"] == "converged"
@@ -191,7 +191,7 @@ def test_unlabelled_things_are_filled_in(plain):
     """Where the hidden ones are neighbours, there are more samples to learn from, and they count by how probable they are."""
     model, grounding = plain
     hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.4
-    fits = [api.fit(model, grounding, "trmrf", hidden=hidden, l1=12.0, unlabelled=way) for way in ("leave", "infer")]
+    fits = [api.fit(model, grounding, "trmrf", hidden=hidden, l1=12.0, unlabelled=way) for way in ("ignore", "infer")]
     assert "induction_3_status" in fits[1].summary and "induction_2_status" not in fits[0].summary
     supports = []
     for fit in fits:
@@ -224,7 +224,7 @@ CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_ite
     ("settings", "stops"),
     [
         (
-            {"unlabelled": "infer", "fill": 1},
+            {"unlabelled": "infer", "imputation_rounds": 1},
             (("unary", 2), ("induction", 3), ("induction", 6), ("weights", 2), ("induction_2", 2)),
         ),
         (CONTRASTIVE, (("unary", 2), ("induction", 2), ("weights", 3))),
@@ -233,7 +233,7 @@ CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_ite
 )
 def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path, settings, stops):
     model, grounding = traits
-    settings = {"l1": 0.5, "batch": 4, "validation_fraction": 0.1, "patience": 3, **settings}
+    settings = {"l1": 0.5, "candidates_per_round": 4, "validation_fraction": 0.1, "patience": 3, **settings}
     assert_goes_on(model, grounding, "trmrf", settings, stops, tmp_path)
 
 
@@ -266,8 +266,8 @@ def test_what_it_refuses(plain):
     model, grounding = plain
     for settings in (
         {"structure": "magic"},
-        {"batch": 0},
-        {"steps": 0},
+        {"candidates_per_round": 0},
+        {"iterations_per_round": 0},
         {"validation_fraction": 1.0},
         {"inference": "dual"},
         {"objective": "magic"},

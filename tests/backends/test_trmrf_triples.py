@@ -69,7 +69,7 @@ def test_no_triple_without_a_pair(causes):
 
 def test_cfi_with_thresholds_of_0_and_grafting_have_one_end(causes):
     model, grounding = causes
-    settings = {"tolerance": 1e-7, "max_iterations": 2000, "l2": 0.0, "error": 0.0, "signal": 0.0, "l1": 12.0}
+    settings = {"tolerance": 1e-7, "max_iterations": 2000, "l2": 0.0, "error_threshold": 0.0, "signal_threshold": 0.0, "l1": 12.0}
     fits = [api.fit(model, grounding, "trmrf", structure=way, **settings) for way in ("cfi", "grafting")]
     for name in ("pairs", "triples"):
         assert keys(fits[0], name) == keys(fits[1], name) != set()
@@ -106,7 +106,7 @@ def test_the_learned_structure_predicts_the_same(causes, tmp_path):
 
 def test_other_tables_and_unlabelled_things(traits, tmp_path):
     model, grounding = traits
-    fit = api.fit(model, grounding, "trmrf", l1=0.5, unlabelled="infer", fill=1)
+    fit = api.fit(model, grounding, "trmrf", l1=0.5, unlabelled="infer", imputation_rounds=1)
     assert any(keys(fit, name) for name in ("three", "through", "mixed"))
     fit.save(tmp_path / "run")
     other = traits_world(seed=3, nations=9)
@@ -118,7 +118,7 @@ def test_other_tables_and_unlabelled_things(traits, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "stops"),
     [
-        ({"unlabelled": "infer", "fill": 1, "validation_fraction": 0.1}, (("induction", 5), ("weights", 2))),
+        ({"unlabelled": "infer", "imputation_rounds": 1, "validation_fraction": 0.1}, (("induction", 5), ("weights", 2))),
         (
             {"objective": "cd", "update": "parallel", "unlabelled": "infer", "max_iterations": 15},
             (("induction", 4), ("induction", 10)),
@@ -128,7 +128,7 @@ def test_other_tables_and_unlabelled_things(traits, tmp_path):
 )
 def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path, settings, stops):
     model, grounding = traits
-    settings = {"l1": 0.5, "batch": 6, "patience": 3, **settings}
+    settings = {"l1": 0.5, "candidates_per_round": 6, "patience": 3, **settings}
     whole = assert_goes_on(model, grounding, "trmrf", settings, stops, tmp_path)
     assert any(keys(whole, name) for name in ("three", "through", "mixed", "loose"))
 

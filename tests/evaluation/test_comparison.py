@@ -116,7 +116,7 @@ def test_what_cannot_be_compared(grounding):
         with pytest.raises(UsageError, match=code):
             compare(grounding, backends, jobs=jobs)
     with pytest.raises(UsageError, match="E304"):
-        compare(grounding, ["local"], settings={"local": {"width": 2}})
+        compare(grounding, ["local"], settings={"local": {"treewidth": 2}})
 
 
 @pytest.fixture(scope="module")

@@ -195,7 +195,7 @@ def test_labelled_neighbours_in_the_tree_are_evidence():
 def test_gates_scale_what_they_let_through():
     data = tables([*TREE, (1, 2)])
     fit = trained(data, "gated")
-    closed = Fit(replace(fit.learned, settings={**fit.learned.settings, "threshold": 0.999}))
+    closed = Fit(replace(fit.learned, settings={**fit.learned.settings, "gate_threshold": 0.999}))
     kinds = {one.kind for one in closed.explain(relcrf.Dataset(data), "Page/1").contributions}
     assert kinds == {"itself"}
     assert "neighbour" in {one.kind for one in fit.explain(relcrf.Dataset(data), "Page/1").contributions}

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
 import random_fields
 
 PRICES = (1e-2, 0.0, 1e-3, 3e-3, 3e-2)
-SETTINGS = {"batch": 20, "max_iterations": 60}
+SETTINGS = {"batch_size": 20, "max_iterations": 60}
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_what_cannot_be_swept(fields):
     with pytest.raises(UsageError, match=r"E319.*has no gates"):
         make_systems("ess", (0.0,), {})
     with pytest.raises(UsageError, match=r"E319.*among the settings"):
-        make_systems("gated", (0.0,), {"price": 1.0})
+        make_systems("gated", (0.0,), {"message_cost": 1.0})
     with pytest.raises(UsageError, match=r"E319.*has a label"):
         api.pareto(grounding, (0.0,), [Fold.from_test("late", np.zeros_like(hidden))])
 

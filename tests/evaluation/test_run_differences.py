@@ -45,7 +45,7 @@ def test_settings_models_and_data():
     found = compare_runs(fitted(), other, ("one", "two"))
     assert found.settings["backend"] == ("local", "ess")
     assert found.settings["l2"] == (1.0, 2.0)
-    assert found.settings["width"] == (None, 1)
+    assert found.settings["treewidth"] == (None, 1)
     assert found.bindings == {"t": (4, 5), "more": (None, 5)}
     assert found.vocabulary_sizes == {"C": (2, 3)}
     assert found.model[:2] == ("--- one", "+++ two")

@@ -98,11 +98,11 @@ def test_the_command_says_what_it_chose(web, tmp_path, capsys, monkeypatch):
 
     _, _, folder = web
     model = resource_path("models", "webkb.rcrf")
-    common = ("train", model, "--data", folder, "--select", "l2=0.1,10", "--select", "width=1, 2")
+    common = ("train", model, "--data", folder, "--select", "l2=0.1,10", "--select", "treewidth=1, 2")
     code, answer = json_command(capsys, monkeypatch, *common, "--out", tmp_path / "run")
     assert code == 0 and len(answer["selection"]) == 4
     best = max(answer["selection"], key=lambda row: row["log_likelihood"])
-    assert answer["settings"] == {"l2": best["l2"], "width": best["width"]}
+    assert answer["settings"] == {"l2": best["l2"], "treewidth": best["treewidth"]}
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
     assert {name: saved["settings"][name] for name in answer["settings"]} == answer["settings"]
     code, out, err = relcrf_command(capsys, monkeypatch, *common, "--by", "accuracy", "--out", tmp_path / "other")

@@ -94,7 +94,7 @@ def estimates(model, grounding, samples, backend):
     )
 
 
-@pytest.mark.parametrize(("backend", "settings"), [("pseudo", {}), ("dense", {"learn": "pseudo"})])
+@pytest.mark.parametrize(("backend", "settings"), [("pseudo", {}), ("dense", {"objective": "pseudo"})])
 def test_pseudo_likelihood_beside_a_bootstrap(backend, settings):
     """Whole chains are drawn again; the inverse of the curvature alone would be far off."""
     rng = np.random.default_rng(5)

@@ -106,7 +106,7 @@ def test_hard_gates_leave_factors_out(seed):
 
 def test_without_gates_all_are_open():
     problem, asked, point, settings = world(3)
-    risk = build_risk(problem, asked, replace(settings, gated=False, message_cost=0.0), "gated")
+    risk = build_risk(problem, asked, replace(settings, has_gates=False, message_cost=0.0), "gated")
     value, gradient = risk(point)
     assert (gradient[problem.graph.layout.size :] == 0.0).all()
     assert risk.evaluate(risk.infer_with_hard_gates(point, 0.3))[0] == pytest.approx(value, rel=1e-9)

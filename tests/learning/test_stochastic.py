@@ -73,7 +73,7 @@ def test_the_optimum_of_logistic_regression(method, seed):
 @named
 def test_one_batch_converges(method):
     evaluate, _, centre = bowls(1)
-    method = replace(method, batch_size=1000, max_iterations=2000, rate=0.2)
+    method = replace(method, batch_size=1000, max_iterations=2000, learning_rate=0.2)
     state = minimum(method, evaluate, np.zeros(6))
     assert (state.status, method.n_batches) == ("converged", 1)
     assert state.gradient_norm <= 1e-4 * state.first_gradient
@@ -206,7 +206,7 @@ def test_gains_repair_a_rate_that_is_too_small():
 def test_the_rate_falls_as_it_is_told():
     method = Adam(100, 10, learning_rate=0.5, max_iterations=40)
     assert [method.rate_at(t) for t in (0, 200, 400)] == pytest.approx([0.5, 0.25, 0.0])
-    assert replace(method, falls=False).rate_at(399) == 0.5
+    assert replace(method, cosine_decay=False).rate_at(399) == 0.5
 
 
 @named
@@ -235,7 +235,7 @@ def test_stops_early_when_it_is_told(method):
         state = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.from_state(state)
         return update_early_stopping(state, seen[-1], 3)
 
-    method = replace(method, n_examples=100, max_iterations=500, rate=1.0, falls=False)
+    method = replace(method, n_examples=100, max_iterations=500, learning_rate=1.0, cosine_decay=False)
     state = minimum(method, evaluate, np.zeros(12), judge)
     assert (state.status, state.iteration) == ("stopped early", len(seen))
     assert len(seen) < 500
@@ -249,7 +249,7 @@ def test_divergence_is_told_and_the_last_sound_point_stays(method):
         """A bowl with a hole: beyond 2 there is no value."""
         return (np.nan if w[0] > 2.0 else float(-w.sum())), -np.ones(2)
 
-    state = minimum(replace(method, rate=0.05, tolerance=0.0), evaluate, np.zeros(2))
+    state = minimum(replace(method, learning_rate=0.05, tolerance=0.0), evaluate, np.zeros(2))
     assert state.status == "diverged"
     assert state.iteration > 1
     assert np.isnan(state.value)
@@ -277,7 +277,7 @@ def test_a_rate_that_is_too_large_blows_up_and_says_so():
     assert np.isfinite(state.point).all()
 
 
-@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"n_examples": 0}, {"rate": 0.0}])
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"n_examples": 0}, {"learning_rate": 0.0}])
 def test_settings_that_make_no_sense(wrong):
     with pytest.raises(ValueError, match="above 0"):
         Adam(**{"n_examples": 10, **wrong})

@@ -147,7 +147,7 @@ def test_whatever_a_run_says_is_text(tmp_path):
         "log.jsonl": lambda text: text.replace("structure", "</svg>\\ud800<script>$^$</script>"),
         "run.json": lambda text: text.replace('"l2"', '"<i>\\ud800"', 1),
         "histograms.json": lambda text: json.dumps(
-            {HOSTILE: {HOSTILE: {"edges": [0, 0.5, 1], "counts": [1, 0], "threshold": 0.5, "beyond": 0}}}
+            {HOSTILE: {HOSTILE: {"edges": [0, 0.5, 1], "counts": [1, 0], "threshold": 0.5, "n_beyond": 0}}}
         ),
     }.items():
         path = run / name
@@ -188,8 +188,8 @@ def test_old_runs_have_a_report_without_what_they_lack(tmp_path, trmrf):
     ("name", "text"),
     [
         ("histograms.json", "[1]"),
-        ("histograms.json", '{"errors": {"now": {"edges": [0, 1], "counts": [1, 2], "threshold": null, "beyond": 0}}}'),
-        ("histograms.json", '{"errors": {"now": {"edges": [0, 1], "counts": [1], "threshold": "x", "beyond": 0}}}'),
+        ("histograms.json", '{"errors": {"now": {"edges": [0, 1], "counts": [1, 2], "threshold": null, "n_beyond": 0}}}'),
+        ("histograms.json", '{"errors": {"now": {"edges": [0, 1], "counts": [1], "threshold": "x", "n_beyond": 0}}}'),
         ("timings.json", "[1]"),
         ("timings.json", '{"steps": [[1]]}'),
         ("timings.json", '{"learn": null}'),

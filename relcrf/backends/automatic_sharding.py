@@ -37,9 +37,9 @@ def shard_if_large(
         yield None
         return
     graph = problem.graph
-    what = "learning" if n_vectors == memory.LEARNING_VECTORS else "inference"
+    purpose = "learning" if n_vectors == memory.LEARNING_VECTORS else "inference"
     candidates = sum(space.nbytes for space in problem.candidates)
-    memory.require_memory(min(graph.nbytes, store.n_bytes) + candidates, graph.layout.size, n_vectors, what)
+    memory.require_memory(min(graph.nbytes, store.n_bytes) + candidates, graph.layout.size, n_vectors, purpose)
     if executor is None and graph.nbytes <= store.n_bytes:
         yield None
         return
@@ -64,5 +64,5 @@ def infer_with_sharding(
     Args:
         observe: Receives the progress of an iterative method if the problem is not sharded.
     """
-    with shard_if_large(store, problem, executor) as pieces:
-        return infer_shards(pieces, backend, vectors) if pieces else backend.infer(problem, vectors, observe)
+    with shard_if_large(store, problem, executor) as sharded:
+        return infer_shards(sharded, backend, vectors) if sharded else backend.infer(problem, vectors, observe)

@@ -89,9 +89,9 @@ class Problem:
         rng = np.random.default_rng(seed)
         for group in self.graph.groups:
             block = self.graph.layout.blocks[group.block]
-            if not block.fixed and any(latent[place].any() for place in group.scope):
-                part = self.graph.layout.matrix(point, group.block)
-                part += rng.normal(scale=0.1, size=part.shape)
+            if not block.fixed and any(latent[variables].any() for variables in group.scope):
+                weights = self.graph.layout.matrix(point, group.block)
+                weights += rng.normal(scale=0.1, size=weights.shape)
         return point
 
     def unclamp(self) -> Problem:
@@ -100,9 +100,9 @@ class Problem:
 
     def with_unlabelled(self) -> Problem:
         """Return the problem with its absent variables as free variables of unknown state."""
-        left_out = self.roles == Role.ABSENT
-        roles = np.where(left_out, Role.FREE, self.roles).astype(np.int8)
-        return replace(self, roles=roles, states=np.where(left_out, -1, self.states))
+        absent = self.roles == Role.ABSENT
+        roles = np.where(absent, Role.FREE, self.roles).astype(np.int8)
+        return replace(self, roles=roles, states=np.where(absent, -1, self.states))
 
     def reduced_graph(self, backend: str) -> ReducedGraph:
         """Return the graph of the free variables.
@@ -116,8 +116,8 @@ class Problem:
             raise UsageError(
                 Diagnostic(
                     "E302",
-                    f"backend '{backend}' takes factors over at most two unknown variables; template '{template}' has more",
-                    hint="use --backend pseudo, which takes factors of any size, or a template over two random terms",
+                    f"backend '{backend}' supports factors over at most two unknown variables; template '{template}' joins more",
+                    hint="use --backend pseudo, which supports factors of any size, or a template over two predicted terms",
                 )
             )
         return graph
@@ -330,20 +330,20 @@ def run_inference(task: InferenceTask) -> InferenceResult:
     """Return marginals and a most probable joint state of the nodes that are not observed."""
     graph, potentials = task.graph, task.potentials
     inference = task.method(graph.scopes)
-    found = inference.marginals(potentials)
-    answers = InferenceResult(
+    marginals = inference.marginals(potentials)
+    result = InferenceResult(
         variables=graph.variables,
         state_start=graph.state_start,
-        marginals=found.nodes,
+        marginals=marginals.nodes,
         map_states=np.empty(0, dtype=np.int32),
         edges=graph.variables[graph.edges],
-        log_partition=found.log_partition,
-        verdict=found.verdict,
+        log_partition=marginals.log_partition,
+        verdict=marginals.verdict,
     )
-    interrupted = found.verdict.status == "interrupted"
-    states = answers.modes() if interrupted else inference.map_states(potentials).states
-    answers = replace(answers, map_states=states)
-    return answers if task.observed_states is None else answers.select_variables(task.observed_states < 0)
+    interrupted = marginals.verdict.status == "interrupted"
+    states = result.modes() if interrupted else inference.map_states(potentials).states
+    result = replace(result, map_states=states)
+    return result if task.observed_states is None else result.select_variables(task.observed_states < 0)
 
 
 def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
@@ -353,13 +353,13 @@ def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
     """
     if len(results) == 1:
         return results[0]
-    mixed = replace(
+    average = replace(
         results[0],
-        marginals=np.mean([each.marginals for each in results], axis=0),
-        edges=distinct_rows(np.concatenate([each.edges for each in results])),
+        marginals=np.mean([result.marginals for result in results], axis=0),
+        edges=distinct_rows(np.concatenate([result.edges for result in results])),
         log_partition=float("nan"),
     )
-    return replace(mixed, map_states=mixed.modes())
+    return replace(average, map_states=average.modes())
 
 
 @dataclass(frozen=True)
@@ -406,9 +406,9 @@ class AbstractBackend(ABC):
         Raises:
             UsageError: If the backend does not provide them.
         """
-        message = f"backend '{self.name}' does not say what it answers from"
+        message = f"backend '{self.name}' does not implement inference_tasks"
         raise UsageError(
-            Diagnostic("E368", message, hint="its answers cannot be explained; see docs/how-to/extending/backend.md")
+            Diagnostic("E368", message, hint="its predictions cannot be explained; see docs/extending/backend.md")
         )
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
@@ -418,10 +418,10 @@ class AbstractBackend(ABC):
         """
         return None
 
-    def _require_unsharded(self, problem: Problem, hint: str = "give more --memory, and no --workers") -> None:
+    def _require_unsharded(self, problem: Problem, hint: str = "raise --memory and omit --workers") -> None:
         """Raise UsageError if the problem is sharded."""
         if problem.is_sharded:
-            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
+            message = f"backend '{self.name}' needs the whole graph, but the graph is split into shards"
             raise UsageError(Diagnostic("E309", message, hint=hint))
 
     def _require_labels(self, problem: Problem, reason: str, hint: str) -> None:
@@ -438,20 +438,20 @@ class AbstractBackend(ABC):
         """Raise UsageError if one of the settings is 0; negative values are rejected elsewhere."""
         for setting in settings:
             if not getattr(self, setting):
-                self._reject_setting(setting, "it takes a number above 0")
+                self._reject_setting(setting, "use a number above 0")
 
     def _require_below_1(self, *settings: str) -> None:
         """Raise UsageError if one of the settings, a fraction or a probability, is 1 or more."""
         for setting in settings:
             if getattr(self, setting) >= 1:
-                self._reject_setting(setting, "it takes a number below 1")
+                self._reject_setting(setting, "use a number below 1")
 
     def _require_one_of(self, setting: str, choices: Sequence[str]) -> None:
         """Raise UsageError if the setting is not one of the choices."""
         value = getattr(self, setting)
         if value not in choices:
             message = f"setting '{setting}' of backend '{self.name}' cannot be '{value}'"
-            raise UsageError(Diagnostic("E305", message, hint=f"it takes {listing(choices)}"))
+            raise UsageError(Diagnostic("E305", message, hint=f"use one of {listing(choices)}"))
 
 
 def maximise_likelihood(
@@ -469,19 +469,19 @@ def maximise_likelihood(
     """
     layout = objective.problem.graph.layout
     strength = layout.l2(l2)
-    # The square root of the curvature: on a web of 100,000 pages it halves the iterations (341 to 173), while the full
-    # curvature nearly doubles them at 20,000, since frequent words go together and no diagonal knows that.
+    # The square root of the curvature: on a graph of 100,000 web pages it halves the iterations (341 to 173), while the
+    # full curvature nearly doubles them on 20,000 pages: frequent words are correlated, which a diagonal cannot represent.
     diagonal = np.sqrt(objective.curvature() + strength)
     optimiser = replace(
         optimiser,
         inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)),
-        # A value is as near its minimum as the square of its gradient: a small tolerance of one needs the other's.
+        # Near the minimum, the error of the value is quadratic in the gradient, so a small tolerance needs a smaller one.
         value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
     )
     evaluate = add_l2_penalty(objective, strength, layout.learnable_mask())
     state = monitor.restore(stage, OptimiserState) or optimiser.start(evaluate, start())
 
-    def observe(state: OptimiserState) -> None:  # whatever a monitor returns, it does not change the state
+    def observe(state: OptimiserState) -> None:  # ignore what the monitor returns
         monitor.step(stage, state, optimiser.max_iterations)
 
     return optimiser.minimise(evaluate, state, observe)
@@ -535,5 +535,5 @@ def moments_at(objective: TotalLikelihood, state: OptimiserState, l2: float) -> 
     """
     layout = objective.problem.graph.layout
     empirical, variance = objective.label_moments(state.point)
-    apart = np.where(layout.learnable_mask(), state.gradient - layout.l2(l2) * state.point, np.nan)
-    return Moments(empirical, empirical + apart, variance)
+    difference = np.where(layout.learnable_mask(), state.gradient - layout.l2(l2) * state.point, np.nan)
+    return Moments(empirical, empirical + difference, variance)

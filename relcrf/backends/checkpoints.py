@@ -58,23 +58,23 @@ class CheckpointMonitor(Monitor):
         self,
         folder: Path,
         identity: str,
-        on_step: Callable[[str, OptimiserState, int], None] = lambda stage, state, most: None,
+        on_step: Callable[[str, OptimiserState, int], None] = lambda stage, state, max_iterations: None,
     ) -> None:
         self.folder = folder / "checkpoint"
         self.on_step = on_step
         self.last_save_time = time.monotonic()
         self.stage_start = _current_seconds()
         self.progress = _Progress(None, [], [])
-        known, mine = self.folder / "identity", f"{FORMAT_VERSION} {identity}"
-        if known.exists() and (found := known.read_text(errors="replace")) != mine:
+        identity_file, expected = self.folder / "identity", f"{FORMAT_VERSION} {identity}"
+        if identity_file.exists() and (stored := identity_file.read_text(errors="replace")) != expected:
             what = (
                 "another model, other settings or other data"
-                if found.startswith(f"{FORMAT_VERSION} ")
+                if stored.startswith(f"{FORMAT_VERSION} ")
                 else "another version of relcrf"
             )
-            message = f"the interrupted run '{folder}' is of {what}"
-            raise UsageError(Diagnostic("E333", message, hint="begin anew with --force"))
-        write_text(known, mine)
+            message = f"the interrupted run '{folder}' belongs to {what}"
+            raise UsageError(Diagnostic("E333", message, hint="start over with --force"))
+        write_text(identity_file, expected)
 
     @property
     def log(self) -> list[dict[str, Any]]:
@@ -108,7 +108,7 @@ class CheckpointMonitor(Monitor):
             "weights": int(np.count_nonzero(state.point)),
             **({"chosen": len(state.chosen)} if isinstance(state, SearchState) else {}),
         }
-        # All at once: Ctrl-C between them would save a state without its entry.
+        # One assignment: Ctrl-C between several would save a state without its log entry.
         self.progress = _Progress(
             (stage, state), [*self.log, entry], [*self.seconds, _subtract(_current_seconds(), self.stage_start)]
         )
@@ -118,13 +118,13 @@ class CheckpointMonitor(Monitor):
 
     def save(self) -> None:
         """Write the latest state and the history up to it to one file."""
-        reached = self.progress
-        if reached.state is None:
+        progress = self.progress
+        if progress.state is None:
             return
-        stage, state = reached.state
-        log = np.frombuffer(json.dumps(reached.log).encode(), dtype=np.uint8)
+        stage, state = progress.state
+        log = np.frombuffer(json.dumps(progress.log).encode(), dtype=np.uint8)
         with atomic_file(self.folder / f"{stage}.npz") as file:
-            arrays: dict[str, Any] = {"path.log": log, "path.seconds": np.array(reached.seconds), **state.to_arrays()}
+            arrays: dict[str, Any] = {"path.log": log, "path.seconds": np.array(progress.seconds), **state.to_arrays()}
             np.savez(file, **arrays)
         self.last_save_time = time.monotonic()
 
@@ -138,7 +138,7 @@ def _subtract(one: WallCpuSeconds, other: WallCpuSeconds) -> WallCpuSeconds:
 
 
 def parse_seconds(pairs: Sequence[Sequence[float]]) -> list[WallCpuSeconds]:
-    return [(float(wall), float(processor)) for wall, processor in pairs]
+    return [(float(wall), float(cpu)) for wall, cpu in pairs]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def label_information(problem: Problem, backend: str) -> np.ndarray:
         UsageError: If some labels are latent.
     """
     if problem.latent.any():
-        message = f"backend '{backend}' counts the states of pairs here, and those of latent attributes are not known"
+        message = f"backend '{backend}' counts states of pairs, but the states of latent attributes are not observed"
         raise UsageError(Diagnostic("E307", message, hint="use --backend ess without pooling"))
     layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))
     counts = problem.map_reduce(partial(_joint_counts, backend=backend, k=k))
@@ -62,10 +62,10 @@ class ChowLiuBackend(AbstractLikelihoodBackend):
     name: ClassVar[str] = "chow-liu"
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
-        found = label_information(problem, self.name)
-        tree = problem.total_likelihood(TreeLikelihoodSpec(self.name, problem.share_vector(found)))
-        learned = self.fit_weights(tree, problem.graph.layout.initial, monitor, "variables", "tree_edges")
-        return replace(learned, vectors={**learned.vectors, "information": found})
+        information = label_information(problem, self.name)
+        likelihood = problem.total_likelihood(TreeLikelihoodSpec(self.name, problem.share_vector(information)))
+        result = self.fit_weights(likelihood, problem.graph.layout.initial, monitor, "variables", "tree_edges")
+        return replace(result, vectors={**result.vectors, "information": information})
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> TreeLikelihoodSpec:
         return TreeLikelihoodSpec(self.name, problem.share_vector(vectors["information"]))

@@ -72,22 +72,22 @@ class StructureLikelihoodSpec(AbstractLikelihoodSpec):
         """Return the graph of the active edges of each structure, in which `observed_in_tree` includes labelled nodes."""
         graph = (problem.unclamp() if self.observed_in_tree else problem).reduced_graph(self.backend)
         information = edge_information(graph, self.structure.load())
-        shares, labels = (None if v is None else v.load() for v in (self.fractions, self.label_information))
-        return self.rule.select(graph, information, self.trees, fractions=shares, label_information=labels)
+        fractions, labels = (None if v is None else v.load() for v in (self.fractions, self.label_information))
+        return self.rule.select(graph, information, self.trees, fractions=fractions, label_information=labels)
 
     def graph(self, problem: Problem) -> ReducedGraph:
         """Return the first of `graphs`."""
         return replace(self, trees=1).graphs(problem)[0]
 
     def likelihood(self, problem: Problem) -> AbstractLikelihood:
-        found = [self._graph_likelihood(problem, graph) for graph in self.graphs(problem)]
+        likelihoods = [self._graph_likelihood(problem, graph) for graph in self.graphs(problem)]
         if self.trees > 1:
-            return MixtureLikelihood(tuple(found))
-        return MarginLoss(found[0], self.sharpness) if self.sharpness else found[0]
+            return MixtureLikelihood(tuple(likelihoods))
+        return MarginLoss(likelihoods[0], self.sharpness) if self.sharpness else likelihoods[0]
 
     def _graph_likelihood(self, problem: Problem, graph: ReducedGraph) -> AbstractJointLikelihood:
-        known = problem.roles[graph.variables] == Role.CLAMPED if self.observed_in_tree else None
-        return exact_likelihood(graph, problem.states[graph.variables], known, treewidth=self.rule.treewidth)
+        evidence = problem.roles[graph.variables] == Role.CLAMPED if self.observed_in_tree else None
+        return exact_likelihood(graph, problem.states[graph.variables], evidence, treewidth=self.rule.treewidth)
 
 
 def _kind_counts(problem: Problem, spec: PairLikelihoodSpec | StructureLikelihoodSpec) -> np.ndarray:
@@ -145,7 +145,7 @@ class EssBackend(AbstractLikelihoodBackend):
         self._require_one_of("observed_edges", ("fold", "tree"))
         self._require_positive("treewidth", "sharpness", "trees")
         if self.pooling > 1:
-            self._reject_setting("pooling", "it takes a number from 0 to 1")
+            self._reject_setting("pooling", "use a number from 0 to 1")
 
     @property
     def unshardable_reason(self) -> str:
@@ -170,48 +170,48 @@ class EssBackend(AbstractLikelihoodBackend):
             vectors["label_information"] = label_information(problem, self.name)
         if self.min_fraction:
             chosen, candidates = (
-                problem.map_reduce(partial(_kind_counts, spec=part))
-                for part in (self._structure_spec(problem, vectors), PairLikelihoodSpec(self.name))
+                problem.map_reduce(partial(_kind_counts, spec=spec))
+                for spec in (self._structure_spec(problem, vectors), PairLikelihoodSpec(self.name))
             )
-            vectors["share"] = chosen / np.maximum(candidates, 1.0)
+            vectors["selected_fraction"] = chosen / np.maximum(candidates, 1.0)
         sharpness = self.sharpness if margin else 0.0
-        structured = problem.total_likelihood(replace(self._structure_spec(problem, vectors), sharpness=sharpness))
-        weights = self.maximise("weights", structured, structure.point.copy, monitor)
+        likelihood = problem.total_likelihood(replace(self._structure_spec(problem, vectors), sharpness=sharpness))
+        weights = self.maximise("weights", likelihood, structure.point.copy, monitor)
         return FitResult(
             {"weights": weights.point, **vectors},
             (("structure", structure), ("weights", weights)),
-            {"variables": nodes, "candidate_edges": edges, "forest_edges": structured.sizes()[1]},
-            moments=None if margin else moments_at(structured, weights, self.l2),
+            {"variables": nodes, "candidate_edges": edges, "forest_edges": likelihood.sizes()[1]},
+            moments=None if margin else moments_at(likelihood, weights, self.l2),
         )
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec:
-        for setting, vector in (("min_fraction", "share"), ("pooling", "label_information")):
+        for setting, vector in (("min_fraction", "selected_fraction"), ("pooling", "label_information")):
             if getattr(self, setting) and vector not in vectors:
-                message = f"backend '{self.name}' was trained without {setting}, and has not learned what it needs"
+                message = f"backend '{self.name}' was trained without setting '{setting}', which cannot be added in prediction"
                 raise UsageError(Diagnostic("E305", message, hint=f"train with --set {setting}=..."))
         in_tree = self.observed_edges == "tree"
         return replace(self._structure_spec(problem, vectors), observed_in_tree=in_tree, trees=self.trees)
 
     def _structure_spec(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec:
         """Return the structure specification of the learned vectors; settings without a learned vector have no effect."""
-        structure, shares, labels = (
+        structure, fractions, labels = (
             problem.share_vector(vectors[name]) if name in vectors else None
-            for name in ("structure", "share", "label_information")
+            for name in ("structure", "selected_fraction", "label_information")
         )
         assert structure is not None
-        return StructureLikelihoodSpec(self.name, self._rule, structure, shares, labels)
+        return StructureLikelihoodSpec(self.name, self._rule, structure, fractions, labels)
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
-        part = self.joint_likelihood(problem, vectors)
-        given = np.where(problem.roles == Role.CLAMPED, problem.states, -1) if part.observed_in_tree else None
+        spec = self.joint_likelihood(problem, vectors)
+        observed = np.where(problem.roles == Role.CLAMPED, problem.states, -1) if spec.observed_in_tree else None
         return tuple(
             InferenceTask(
                 graph,
                 vectors["weights"],
                 exact_method(self.treewidth),
-                None if given is None else given[graph.variables],
+                None if observed is None else observed[graph.variables],
             )
-            for graph in part.graphs(problem)
+            for graph in spec.graphs(problem)
         )
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec | None:

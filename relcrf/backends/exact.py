@@ -65,6 +65,6 @@ def _junction_tree(scopes: Scopes) -> AbstractInference:
     try:
         inference.clique_tree.check_memory()
     except CliqueTooLargeError as error:
-        message = f"the graph is too large for this width: {error}"
-        raise UsageError(Diagnostic("E308", message, hint="use --set width=1")) from None
+        message = f"the graph is too large for exact inference with this treewidth: {error}"
+        raise UsageError(Diagnostic("E308", message, hint="use --set treewidth=1")) from None
     return inference

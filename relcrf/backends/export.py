@@ -31,11 +31,11 @@ def require_exportable(spec: ModelSpec) -> None:
         UsageError: If a key of candidates is an entity, which a model file cannot name.
     """
     for node in spec.flatten().templates:
-        sorts = {p.name: p.type_name for p in node.parameters}
+        types = {p.name: p.type_name for p in node.parameters}
         for key in node.per if node.is_candidate else ():
-            if isinstance(key, Name) and spec.domain(sorts.get(key.name, "")) is None:
-                message = f"the key '{key.name}' of candidates '{node.name}' is a thing, which a model file cannot name"
-                hint = "leave --export-model out; the run folder has all that was chosen"
+            if isinstance(key, Name) and spec.domain(types.get(key.name, "")) is None:
+                message = f"key '{key.name}' of candidates '{node.name}' is an entity, which a model file cannot name"
+                hint = "omit --export-model; the run folder contains all chosen candidates"
                 raise UsageError(Diagnostic("E392", message, node.span, hint))
 
 
@@ -59,13 +59,13 @@ def render_learned_model(learned: LearnedModel) -> str:
 
 def _render_candidates(node: Template, learned: LearnedModel, taken: set[str]) -> list[str]:
     """Return the templates of one declaration of candidates, in descending order of the norm of their weights."""
-    found = [(block, t) for block, t in enumerate(learned.templates) if t.name == node.name]
-    if not found:
+    matching = [(block, t) for block, t in enumerate(learned.templates) if t.name == node.name]
+    if not matching:
         return []
-    ((block, info),) = found
+    ((block, info),) = matching
     assert info.keys is not None
     weights = learned.layout.matrix(learned.vectors["weights"], block)
-    worth = {
+    scores = {
         name: learned.layout.matrix(learned.vectors[name], block) for name in _SCORE_FORMATS if name in learned.vectors
     }
     strengths = np.linalg.norm(weights, axis=1)
@@ -74,10 +74,10 @@ def _render_candidates(node: Template, learned: LearnedModel, taken: set[str]) -
         template = _instantiate_key(node, info.keys.values[key], _unique_name(f"{node.name}_{number + 1}", taken))
         starts = tuple(round(float(weight), 6) for weight in weights[key])
         init = starts if len(starts) > 1 else starts[0]
-        said = [f"strength {strengths[key]:.4g}"] if len(starts) > 1 else []
-        said += [f"{name} {matrix[key, 0]:{_SCORE_FORMATS[name]}}" for name, matrix in worth.items()]
+        comments = [f"strength {strengths[key]:.4g}"] if len(starts) > 1 else []
+        comments += [f"{name} {matrix[key, 0]:{_SCORE_FORMATS[name]}}" for name, matrix in scores.items()]
         text = render_declaration(replace(template, options=replace(node.options, init=init)))
-        texts.append(f"{text}  # {', '.join(said)}" if said else text)
+        texts.append(f"{text}  # {', '.join(comments)}" if comments else text)
     return texts
 
 
@@ -86,12 +86,12 @@ def _instantiate_key(node: Template, key: tuple[str, ...], name: str) -> Templat
     constants: dict[str, Expression] = {
         item.name: Text(value) for item, value in zip(node.per, key, strict=True) if isinstance(item, Name)
     }
-    kept = tuple(p for p in node.parameters if p.name not in constants)
+    parameters = tuple(p for p in node.parameters if p.name not in constants)
     conditions = [part for part in conjuncts(node.where) if len(names_in(part) & set(constants)) < len(names_in(part))]
     return replace(
         node,
         name=name,
-        parameters=kept,
+        parameters=parameters,
         over=tuple(substitute_constants(item, constants) for item in node.over),
         where=optional_conjunction([substitute_constants(part, constants) for part in conditions]),
         per=(),

@@ -147,11 +147,13 @@ class GatedBackend(AbstractBackend):
         self._require_positive("bp_iterations", "batch_size", "evidence_draws", "training_gate_threshold")
         self._require_below_1("gate_threshold", "training_gate_threshold", "evidence_fraction", "validation_fraction")
         if self.l1 and self.optimiser != "lbfgs":
-            self._reject_setting("l1", f"optimiser '{self.optimiser}' has none: use group_l1, or optimiser=lbfgs")
+            self._reject_setting(
+                "l1", f"optimiser '{self.optimiser}' does not support it; use group_l1 or optimiser=lbfgs"
+            )
 
     @property
     def unshardable_reason(self) -> str:
-        return "what its gates look at is not cut into pieces"
+        return "gate features are not split into shards"
 
     def fit(self, problem: Problem, monitor: Monitor, warm_start: Mapping[str, np.ndarray] | None = None) -> FitResult:
         """Learn from the labels of the free variables; see `AbstractBackend.fit`.
@@ -161,42 +163,46 @@ class GatedBackend(AbstractBackend):
                 likelihood pretraining; shared gate weights are reduced to their initial value if they are larger.
         """
         self._require_unsharded(problem)
-        begin = problem.initial_weights(
-            self.seed
-        )  # unlabelled variables, whose states have meanings, are not in it yet
+        # Before unlabelled variables join: their states are not interchangeable as those of latent attributes are.
+        start = problem.initial_weights(self.seed)
         if self.unlabelled == "infer":
             problem = problem.with_unlabelled()
         rng = np.random.default_rng(self.seed)
         batch = 0 if self.optimiser == "lbfgs" else self.batch_size
         examples = ExampleSplitter(self._risk_settings, self.name, self.validation_fraction, batch)
-        out, whole = examples.select_held_out(problem, rng)
-        may_be_given = np.ones_like(out) if whole else ~out  # of whole components nothing learns
-        drawn = [
-            self._draw_evidence(problem, may_be_given, rng)
+        held_out, whole = examples.select_held_out(problem, rng)
+        # Held-out whole components are in no batch, so their labels may be evidence, too.
+        eligible = np.ones_like(held_out) if whole else ~held_out
+        problems = [
+            self._draw_evidence(problem, eligible, rng)
             for _ in range(self.evidence_draws if self.evidence_fraction else 1)
         ]
-        risks, held = examples.split_risks(drawn, out, whole, rng)
+        risks, held_out_risk = examples.split_risks(problems, held_out, whole, rng)
         stages: list[tuple[str, OptimiserState]] = []
         if warm_start is None:
-            first = self._pretrain(problem, out, begin, monitor)
-            point = np.concatenate((first.point, self._initial_gates(problem)))
-            stages += [("likelihood", first)] if self.pretraining_iterations else []
+            pretrained = self._pretrain(problem, held_out, start, monitor)
+            point = np.concatenate((pretrained.point, self._initial_gates(problem)))
+            stages += [("likelihood", pretrained)] if self.pretraining_iterations else []
         else:
-            # Gates that are open beyond doubt have no gradient by which a higher price could close them.
-            ajar = self._initial_gates(problem)
-            gates = np.where(ajar > 0.0, np.minimum(warm_start["gates"], ajar), warm_start["gates"])
+            # Saturated open gates have no gradient by which a higher message cost could close them.
+            initial_gates = self._initial_gates(problem)
+            gates = np.where(initial_gates > 0.0, np.minimum(warm_start["gates"], initial_gates), warm_start["gates"])
             point = np.concatenate((warm_start["weights"], gates))
-        n_asked = sum(risk.n_scored for risk in risks)
-        stages_to_come = TRAINING_STAGES[self.gates]
+        n_scored = sum(risk.n_scored for risk in risks)
+        schedule = TRAINING_STAGES[self.gates]
         if self.l1 or self.group_l1:
-            stages_to_come = (*(replace(stage, early_stopping=False) for stage in stages_to_come), REFIT_STAGE)
-        for stage in stages_to_come:
-            penalties = self._penalties(problem, n_asked, stage, point)
-            state = self._run_stage(stage, risks, held if stage.early_stopping else None, penalties, point, monitor)
+            schedule = (*(replace(stage, early_stopping=False) for stage in schedule), REFIT_STAGE)
+        for stage in schedule:
+            penalties = self._penalties(problem, n_scored, stage, point)
+            state = self._run_stage(
+                stage, risks, held_out_risk if stage.early_stopping else None, penalties, point, monitor
+            )
             stages.append((stage.name, state))
             point = penalties.prune_groups(state.point)
         weights, gates = point[: problem.graph.layout.size], point[problem.graph.layout.size :]
-        return FitResult({"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held, point))
+        return FitResult(
+            {"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held_out_risk, point)
+        )
 
     @property
     def _risk_settings(self) -> RiskSettings:
@@ -226,11 +232,11 @@ class GatedBackend(AbstractBackend):
         )
         if not self.pretraining_iterations:
             return OptimiserState(start, 0.0, np.zeros(len(start)), 0.0, (), (), 0.0)
-        whole = problem.total_likelihood(
+        likelihood = problem.total_likelihood(
             WholeGraphSpec(self.name, "bp", (("max_iterations", PRETRAINING_BP_ITERATIONS),))
         )
         optimiser = Lbfgs(self.tolerance, max_iterations=self.pretraining_iterations)
-        state = maximise_likelihood("likelihood", whole, optimiser, self.l2, lambda: start, monitor)
+        state = maximise_likelihood("likelihood", likelihood, optimiser, self.l2, lambda: start, monitor)
         return replace(state, status="stopped early") if state.status == "not converged" else state
 
     def _initial_gates(self, problem: Problem) -> np.ndarray:
@@ -242,21 +248,21 @@ class GatedBackend(AbstractBackend):
     def _penalties(self, problem: Problem, n_scored: int, stage: TrainingStage, point: np.ndarray) -> Penalties:
         graph, gates = problem.graph, problem.gates
         features = gates.feature_weight_mask(graph)
-        by_evidence = stage.uses_evidence and self.gates == "evidence"
-        learned = np.zeros_like(features) if self.gates == "none" else ~features | by_evidence
+        uses_evidence = stage.uses_evidence and self.gates == "evidence"
+        learned = np.zeros_like(features) if self.gates == "none" else ~features | uses_evidence
         groups = []
         for block in {graph.groups[number].block for number in gates.groups}:
             n_keys = next(group.features.n_blocks for group in graph.groups if group.block == block)
-            places = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
+            offsets = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
             if n_keys:
-                groups.append(places.reshape(n_keys, -1))
-        moves = np.concatenate((graph.layout.learnable_mask(), learned))
+                groups.append(offsets.reshape(n_keys, -1))
+        learnable = np.concatenate((graph.layout.learnable_mask(), learned))
         if stage.refit:
             for rows in groups:
-                moves[rows] &= point[rows] != 0.0
+                learnable[rows] &= point[rows] != 0.0
         return Penalties(
             np.concatenate((graph.layout.l2(self.l2), np.where(features, self.evidence_l2, self.gate_l2))),
-            moves,
+            learnable,
             tuple(groups),
             0.0 if stage.refit else self.l1,
             0.0 if stage.refit else self.group_l1,
@@ -273,28 +279,28 @@ class GatedBackend(AbstractBackend):
         monitor: Monitor,
     ) -> OptimiserState:
         """Minimise the risk until it converges or the held-out risk has not improved for `patience` iterations."""
-        n_asked, every = sum(risk.n_scored for risk in risks), np.arange(len(risks))
+        n_scored, all_batches = sum(risk.n_scored for risk in risks), np.arange(len(risks))
 
-        def evaluate(at: np.ndarray, batch: np.ndarray = every) -> tuple[float, np.ndarray]:
-            value, gradient = penalties(at)
+        def evaluate(weights: np.ndarray, batch: np.ndarray = all_batches) -> tuple[float, np.ndarray]:
+            value, gradient = penalties(weights)
             for risk in (risks[number] for number in batch):
-                part, slope = risk(at, stage.steepness)
-                share = risk.n_scored * len(risks) / (n_asked * len(batch))
-                value += share * part
-                gradient += share * slope
+                loss, slope = risk(weights, stage.steepness)
+                fraction = risk.n_scored * len(risks) / (n_scored * len(batch))
+                value += fraction * loss
+                gradient += fraction * slope
             return value, np.where(penalties.learned, gradient, 0.0)
 
-        def begun(state: OptimiserState) -> OptimiserState:
+        def with_held_out_risk(state: OptimiserState) -> OptimiserState:
             return state if held_out_risk is None else self._check_early_stopping(state, held_out_risk)
 
         def observe(state: OptimiserState) -> OptimiserState:
-            state = begun(state)
+            state = with_held_out_risk(state)
             monitor.step(stage.name, state, self.max_iterations)
             return state
 
         method = self._minimiser(len(risks), penalties)
         state = monitor.restore(stage.name, OptimiserState if held_out_risk is None else EarlyStoppingState)
-        state = method.minimise(evaluate, state or begun(method.start(evaluate, point)), observe)
+        state = method.minimise(evaluate, state or with_held_out_risk(method.start(evaluate, point)), observe)
         is_schedule = self.optimiser in STOCHASTIC_OPTIMISERS and state.status == "not converged"
         return replace(state, status="schedule ended") if is_schedule else state
 
@@ -316,21 +322,22 @@ class GatedBackend(AbstractBackend):
     def _summary(
         self, risks: list[Risk], held_out_risk: Risk | None, point: np.ndarray
     ) -> dict[str, float | int | str]:
-        found = [risk.infer_with_hard_gates(point, self.gate_threshold) for risk in risks]
-        n_asked = sum(risk.n_scored for risk in risks)
-        losses = [risk.evaluate(one)[0] * risk.n_scored for risk, one in zip(risks, found, strict=True)]
-        out: dict[str, float | int | str] = {
-            "asked": n_asked,
+        results = [risk.infer_with_hard_gates(point, self.gate_threshold) for risk in risks]
+        n_scored = sum(risk.n_scored for risk in risks)
+        losses = [risk.evaluate(result)[0] * risk.n_scored for risk, result in zip(risks, results, strict=True)]
+        summary: dict[str, float | int | str] = {
+            "scored": n_scored,
             "gated_factors": sum(len(risk.messages_per_factor) for risk in risks),
-            "open_factors": sum(int(one.open_factors.sum()) for one in found),
-            "messages_per_query": sum(one.n_messages for one in found) / max(sum(risk.n_queries for risk in risks), 1),
-            "loss": sum(losses) / max(n_asked, 1),
+            "open_factors": sum(int(result.open_factors.sum()) for result in results),
+            "messages_per_query": sum(result.n_messages for result in results)
+            / max(sum(risk.n_queries for risk in risks), 1),
+            "loss": sum(losses) / max(n_scored, 1),
         }
         if held_out_risk is not None:
-            out["held_out_loss"], out["held_out_messages_each"] = held_out_risk.evaluate(
+            summary["held_out_loss"], summary["held_out_messages_per_query"] = held_out_risk.evaluate(
                 held_out_risk.infer_with_hard_gates(point, self.gate_threshold)
             )
-        return out
+        return summary
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> GatedBeliefsSpec:
         return GatedBeliefsSpec(
@@ -339,10 +346,10 @@ class GatedBackend(AbstractBackend):
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         risk = self.joint_likelihood(problem, vectors).risk(problem)
-        shares = risk.factor_exponents(np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold)
-        acting = replace(problem, graph=scale_factors(problem.graph, shares))
+        exponents = risk.factor_exponents(np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold)
+        scaled = replace(problem, graph=scale_factors(problem.graph, exponents))
         method = partial(BeliefPropagation, max_iterations=self.bp_iterations, tolerance=0.0)
-        return (InferenceTask(acting.reduced_graph(self.name), vectors["weights"], method),)
+        return (InferenceTask(scaled.reduced_graph(self.name), vectors["weights"], method),)
 
     def infer(
         self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
@@ -350,16 +357,18 @@ class GatedBackend(AbstractBackend):
         if self.gates != "none":
             problem = remove_closed_factors(problem, vectors["gates"], self.gate_threshold)
         risk = self.joint_likelihood(problem, vectors).risk(problem)
-        found = risk.infer_with_hard_gates(np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold)
-        graph, opened = risk.graph, found.open_factors[risk.graph.n_folded :]
-        answers = InferenceResult(
+        propagated = risk.infer_with_hard_gates(
+            np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold
+        )
+        graph, is_open = risk.graph, propagated.open_factors[risk.graph.n_folded :]
+        result = InferenceResult(
             variables=graph.ungated.variables,
             state_start=graph.ungated.state_start,
-            marginals=found.beliefs,
+            marginals=propagated.beliefs,
             map_states=np.empty(0, dtype=np.int32),
-            edges=graph.ungated.variables[distinct_rows(graph.pairs.edges[opened])],
+            edges=graph.ungated.variables[distinct_rows(graph.pairs.edges[is_open])],
             log_partition=float("nan"),
             verdict=Verdict("converged", self.bp_iterations),
-            n_messages=found.n_messages,
+            n_messages=propagated.n_messages,
         )
-        return replace(answers, map_states=answers.modes())
+        return replace(result, map_states=result.modes())

@@ -36,8 +36,8 @@ def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, bac
     graph = GatedGraph.from_reduced(problem.reduced_graph(backend))
     gates = problem.gates.gate_features(problem.graph, graph.factors, _gate_statuses(problem))
     variables = graph.ungated.variables
-    n_paying = int(np.count_nonzero(_query_mask(problem) & (problem.roles == Role.FREE)))
-    return Risk(graph, gates, np.maximum(problem.states[variables], 0), scored[variables], n_paying, settings)
+    n_queries = int(np.count_nonzero(_query_mask(problem) & (problem.roles == Role.FREE)))
+    return Risk(graph, gates, np.maximum(problem.states[variables], 0), scored[variables], n_queries, settings)
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,13 @@ class ExampleSplitter:
     def select_held_out(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
         """Return the held-out variables, shape (n_variables,), bool, and whether they are whole components."""
         component = label_components(problem.graph, problem.roles)
-        named = distinct(component[_labelled_mask(problem)])
-        whole = len(named) >= MIN_WHOLE_COMPONENTS
+        labelled_components = distinct(component[_labelled_mask(problem)])
+        whole = len(labelled_components) >= MIN_WHOLE_COMPONENTS
         if self.held_out_fraction * _labelled_mask(problem).sum() < MIN_HELD_OUT_LABELS:
             return np.zeros(len(component), dtype=bool), whole
         if whole:
-            return np.isin(component, named[rng.random(len(named)) < self.held_out_fraction]), whole
+            chosen = labelled_components[rng.random(len(labelled_components)) < self.held_out_fraction]
+            return np.isin(component, chosen), whole
         return rng.random(len(component)) < self.held_out_fraction, whole
 
     def split_risks(
@@ -77,29 +78,29 @@ class ExampleSplitter:
         Raises:
             DataError: If no label remains to learn from.
         """
-        risks = [risk for one in problems for risk in self._batches(one, held_out, whole, rng)]
+        risks = [risk for problem in problems for risk in self._batches(problem, held_out, whole, rng)]
         if not risks:
-            message = f"of {int(_labelled_mask(problems[0]).sum())} labels none is left to learn from"
-            hint = "label more things, or take less of them as evidence and hold less out"
+            message = f"none of the {int(_labelled_mask(problems[0]).sum())} labels remain for training"
+            hint = "label more entities, or lower evidence_fraction or validation_fraction"
             raise DataError(Diagnostic("E226", message, hint=hint))
-        judged = _labelled_mask(problems[0]) & held_out
-        first = _restrict(problems[0], held_out) if whole else problems[0]
-        return risks, self._risk(first, judged) if judged.any() else None
+        scored = _labelled_mask(problems[0]) & held_out
+        validation = _restrict(problems[0], held_out) if whole else problems[0]
+        return risks, self._risk(validation, scored) if scored.any() else None
 
     def _batches(self, problem: Problem, held_out: np.ndarray, whole: bool, rng: np.random.Generator) -> list[Risk]:
-        asked = _labelled_mask(problem)
+        labelled = _labelled_mask(problem)
         component = label_components(problem.graph, problem.roles)
-        named = distinct(component[asked])
-        order = rng.permutation(len(named))
-        batch = np.full(len(asked), -1)
-        batch[named] = order // self.batch_size if self.batch_size else 0
+        labelled_components = distinct(component[labelled])
+        order = rng.permutation(len(labelled_components))
+        batch = np.full(len(labelled), -1)
+        batch[labelled_components] = order // self.batch_size if self.batch_size else 0
         risks = []
         for number in range(int(batch.max(initial=-1)) + 1):
-            inside = batch[component] == number
-            part = asked & inside & ~held_out
-            if part.any():
-                left = inside & ~held_out if whole else inside
-                risks.append(self._risk(problem if left.all() else _restrict(problem, left), part))
+            in_batch = batch[component] == number
+            scored = labelled & in_batch & ~held_out
+            if scored.any():
+                kept = in_batch & ~held_out if whole else in_batch
+                risks.append(self._risk(problem if kept.all() else _restrict(problem, kept), scored))
         return risks
 
     def _risk(self, problem: Problem, scored: np.ndarray) -> Risk:
@@ -112,10 +113,10 @@ def remove_closed_factors(problem: Problem, gates: np.ndarray, threshold: float)
     Args:
         gates: Weights of the gates.
     """
-    graph, left = problem.gates.drop_closed_factors(
+    graph, open_gates = problem.gates.drop_closed_factors(
         problem.graph, problem.roles, _gate_statuses(problem), gates, threshold
     )
-    return replace(problem, graph=graph, lazy_gates=LazyGates(lambda: left))
+    return replace(problem, graph=graph, lazy_gates=LazyGates(lambda: open_gates))
 
 
 def _query_mask(problem: Problem) -> np.ndarray:
@@ -156,7 +157,7 @@ class GatedBeliefsSpec(AbstractLikelihoodSpec):
         return build_risk(problem, _labelled_mask(problem), self.settings, self.backend)
 
     def likelihood(self, problem: Problem) -> BeliefLikelihood:
-        # By cross-entropy, whatever was learned by.
+        # A likelihood needs the cross-entropy, whatever the loss of training.
         risk = replace(self, settings=replace(self.settings, loss="cross-entropy")).risk(problem)
         return BeliefLikelihood(risk.graph.ungated, risk.states, risk, self.gates, self.threshold)
 
@@ -172,5 +173,5 @@ class BeliefLikelihood(AbstractLikelihood):
     threshold: float
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        found = self.risk.infer_with_hard_gates(np.concatenate((weights, self.gates.load())), self.threshold)
-        return self.risk.evaluate(found)[0] * self.risk.n_scored, np.full(len(weights), np.nan)
+        result = self.risk.infer_with_hard_gates(np.concatenate((weights, self.gates.load())), self.threshold)
+        return self.risk.evaluate(result)[0] * self.risk.n_scored, np.full(len(weights), np.nan)

@@ -89,7 +89,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
         self._require_positive("reservoir_size", "tests_per_round", "iterations_per_round", "tolerance")
         self._require_below_1("validation_fraction")
         if self.alpha > 1.0:
-            self._reject_setting("alpha", "it takes a number no larger than 1")
+            self._reject_setting("alpha", "use a number of at most 1")
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         spaces = self._edge_spaces(problem)
@@ -97,7 +97,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
         base = blanket_graph(problem.graph, problem.roles, problem.states)
         model = EdgeLikelihood.build(base, problem.states[base.variables], spaces)
         trained = np.random.default_rng(self.seed).random(base.n_nodes) >= self.validation_fraction
-        # Where no two ends meet, any strength will do.
+        # If no two ends share a sample, the gradient is 0 and any strength is fine.
         l1 = [
             space.l1 or self.l1 or CHANCE_L1_FACTOR * null_gradient(model, number, self.seed) or 1.0
             for number, space in enumerate(spaces)
@@ -105,13 +105,13 @@ class GraftingBackend(AbstractWholeGraphBackend):
         search = self._structure_search(
             model.trained_on(trained), PenaltyStrengths.from_layout(layout, spaces, l1, self.l2)
         )
-        alone = replace(search, activation=None)
+        unary_search = replace(search, activation=None)
         stages = StageRunner(monitor, self.max_iterations, layout.initial(), CandidateSet.empty())
-        stages.run("unary", alone)
-        state = last = stages.run("edges", search)
+        stages.run("unary", unary_search)
+        state = final = stages.run("edges", search)
         if self.validation_fraction:
-            last = stages.run("weights", replace(alone, model=model))
-        pairs, order = search.learned_pairs(last)
+            final = stages.run("weights", replace(unary_search, model=model))
+        pairs, order = search.learned_pairs(final)
         summary: dict[str, float | int | str] = {
             "variables": base.n_nodes,
             "candidates": search.pair_index.size,
@@ -119,7 +119,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
             "chosen": sum(map(len, pairs.values())),
         }
         summary |= {f"l1_{space.name}": l1 for space, l1 in zip(spaces, search.strengths.l1, strict=True)}
-        return FitResult({"weights": last.point[order]}, tuple(stages.completed), summary, pairs)
+        return FitResult({"weights": final.point[order]}, tuple(stages.completed), summary, pairs)
 
     def _edge_spaces(self, problem: Problem) -> tuple[PairSpace, ...]:
         """Return the candidates between labelled variables.
@@ -127,23 +127,21 @@ class GraftingBackend(AbstractWholeGraphBackend):
         Raises:
             UsageError: If this backend cannot learn from the problem.
         """
-        self._require_unsharded(
-            problem, "edges are tested by all samples at once: give more --memory, and no --workers"
-        )
+        self._require_unsharded(problem, "edges are tested on all samples at once; raise --memory and omit --workers")
         reason = "pseudo-likelihood needs every neighbour's state"
         self._require_labels(problem, reason, "use --backend trmrf with --set objective=cd")
-        out = []
+        spaces = []
         for space in problem.candidates:
             if not isinstance(space, PairSpace):
-                message = f"backend '{self.name}' learns edges, and candidates '{space.name}' join three literals"
-                hint = "use --backend trmrf, or take one of the three literals out of 'over'"
+                message = f"backend '{self.name}' learns edges, but candidates '{space.name}' join three literals"
+                hint = "use --backend trmrf, or remove one of the three literals from 'over'"
                 raise UsageError(Diagnostic("E397", message, hint=hint))
             if space.l1 == 0.0:
-                message = f"candidates '{space.name}' have no L1 penalty, so that every one of them would join"
-                hint = "give them an 'l1' above 0, or make them a template"
+                message = f"candidates '{space.name}' have no L1 penalty, so every candidate would be added"
+                hint = "set their 'l1' above 0, or declare them as a template"
                 raise UsageError(Diagnostic("E399", message, hint=hint))
-            out.append(space.restrict_to_variables(problem.roles == Role.FREE))
-        return tuple(out)
+            spaces.append(space.restrict_to_variables(problem.roles == Role.FREE))
+        return tuple(spaces)
 
     def _structure_search(self, model: EdgeLikelihood, strengths: PenaltyStrengths) -> StructureSearch:
         by_weight = self.activation == "features"

@@ -35,8 +35,8 @@ class InferenceTask:
     @cached_property
     def potentials(self) -> Potentials:
         """Return the log potentials of the graph's scopes."""
-        found = self.graph.potentials(self.weights)
-        return found if self.observed_states is None else found.clamp(self.graph.scopes, self.observed_states)
+        potentials = self.graph.potentials(self.weights)
+        return potentials if self.observed_states is None else potentials.clamp(self.graph.scopes, self.observed_states)
 
     def beliefs(self, excluded: tuple[int, ...] = ()) -> np.ndarray:
         """Return flat marginals of all nodes in the graph without the factors of the `excluded` nodes."""

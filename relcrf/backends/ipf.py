@@ -52,9 +52,9 @@ class IpfBackend(AbstractWholeGraphBackend):
         self._require_one_of("update", ("each", "all"))
         self._require_one_of("inference", PARTITION_METHODS)
         if self.l2:
-            raise _penalty_error(f"'l2={self.l2:g}' was set")
+            raise _penalty_error(f"setting 'l2' is {self.l2:g}")
         if not 0.0 <= self.smoothing < 1.0:
-            self._reject_setting("smoothing", "it takes a share of the samples, below 1")
+            self._reject_setting("smoothing", "use a fraction of the samples, from 0 to below 1")
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_tables(problem)
@@ -87,8 +87,8 @@ class IpfBackend(AbstractWholeGraphBackend):
                 "variables": graph.n_nodes,
                 "edges": graph.n_edges,
                 "tables": len(tables.start),
-                "inferences_an_iteration": len(tables.rounds),
-                "states_never_seen": int(np.count_nonzero(learned & (observed == 0.0) & (expected > 0.0))),
+                "inferences_per_iteration": len(tables.rounds),
+                "unobserved_states": int(np.count_nonzero(learned & (observed == 0.0) & (expected > 0.0))),
                 "inference": str(verdict)
                 if verdict.status == "exact"
                 else f"approximate, and so is the fit: {verdict}",
@@ -103,22 +103,20 @@ class IpfBackend(AbstractWholeGraphBackend):
             UsageError: For a sharded graph, latent attributes, penalties, features that are not counts, or overlapping
                 patterns.
         """
-        self._require_unsharded(problem, "give more --memory, and no --workers; or use ess")
-        reason = "it matches counts of states that are known"
+        self._require_unsharded(problem, "raise --memory and omit --workers, or use --backend ess")
+        reason = "it matches counts of observed states"
         self._require_labels(problem, reason, "use --backend ess, or dense with inference=jt")
         for group in problem.graph.groups:
             block = problem.graph.layout.blocks[group.block]
             if block.fixed:
                 continue
             if block.l1 or block.l2:
-                raise _penalty_error(f"template '{block.name}' asks for one")
+                raise _penalty_error(f"template '{block.name}' has one")
             if not has_count_features(group):
-                reason = "multiplies its weights with numbers of the evidence"
-                raise _unsupported_template(block.name, reason, "give the numbers in 'per' as values of a domain")
+                reason = "multiplies its weights by numbers of the evidence"
+                raise _unsupported_template(block.name, reason, "encode the numbers as values of a domain in 'per'")
             if not has_disjoint_patterns(group):
-                raise _unsupported_template(
-                    block.name, "has patterns of which a state can have several", "list the terms in 'over'"
-                )
+                raise _unsupported_template(block.name, "has states with several patterns", "list the terms in 'over'")
 
     def _require_feasible_counts(
         self, graph: ReducedGraph, tables: WeightTables, target: np.ndarray, expected: np.ndarray
@@ -130,28 +128,30 @@ class IpfBackend(AbstractWholeGraphBackend):
                 possible state.
         """
         layout = graph.graph.layout
-        wanted, owner = tables.outcomes(target)
+        observed, owner = tables.outcomes(target)
         possible, _ = tables.outcomes(expected)
-        for wrong, has, which, hint in (
+        for infeasible, verb, reason, hint in (
             (
-                (wanted > 0.0) & (possible <= 0.0),
-                "have",
-                "the fixed weights rule out",
-                "mend the labels, or the hard rule",
+                (observed > 0.0) & (possible <= 0.0),
+                "contain",
+                "the fixed weights exclude",
+                "fix the labels or the hard rule",
             ),
-            ((wanted <= 0.0) & (possible > 0.0), "never have", "the model can have", "use --set smoothing=1e-9"),
+            ((observed <= 0.0) & (possible > 0.0), "never contain", "the model allows", "use --set smoothing=1e-9"),
         ):
-            if wrong.any():
-                block = np.searchsorted(layout.starts, tables.start[owner[wrong.argmax()]], side="right") - 1
-                message = f"the labels {has} a state of template '{layout.blocks[block].name}' that {which}"
+            if infeasible.any():
+                block = np.searchsorted(layout.starts, tables.start[owner[infeasible.argmax()]], side="right") - 1
+                message = f"the labels {verb} a state of template '{layout.blocks[block].name}' that {reason}"
                 raise DataError(Diagnostic("E228", message, hint=hint))
 
 
 def _penalty_error(reason: str) -> UsageError:
-    message = f"backend 'ipf' takes no penalty on weights, and {reason}"
-    return UsageError(Diagnostic("E386", message, hint="use --backend dense, or --set smoothing=0.01 in its place"))
+    message = f"backend 'ipf' does not support penalties on weights, but {reason}"
+    return UsageError(
+        Diagnostic("E386", message, hint="use --backend dense, or replace the penalty with --set smoothing=0.01")
+    )
 
 
 def _unsupported_template(template: str, reason: str, alternative: str) -> UsageError:
-    message = f"backend 'ipf' fits tables that the evidence selects, and template '{template}' {reason}"
+    message = f"backend 'ipf' fits tables that the evidence selects, but template '{template}' {reason}"
     return UsageError(Diagnostic("E385", message, hint=f"use --backend dense --set inference=auto, or {alternative}"))

@@ -94,22 +94,22 @@ def versions() -> dict[str, str]:
 
 def table_contents(bound: BoundModel) -> dict[str, TableContent]:
     """Return the content of each table that was read, by the table's name."""
-    read = set().union(*bound.sources.values())
-    tables = [table for table in bound.dataset.tables.values() if table.location in read]
-    found = {table.name: hash_rows(bound.dataset, table).split("-", 1) for table in tables}
-    return {name: TableContent(int(rows), content) for name, (rows, content) in found.items()}
+    locations = set().union(*bound.sources.values())
+    tables = [table for table in bound.dataset.tables.values() if table.location in locations]
+    hashes = {table.name: hash_rows(bound.dataset, table).split("-", 1) for table in tables}
+    return {name: TableContent(int(rows), content) for name, (rows, content) in hashes.items()}
 
 
 def file_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
     """Return the SHA-256 hashes of files in a folder."""
-    out = {}
+    hashes = {}
     for name in names:
         digest = hashlib.sha256()
         with (folder / name).open("rb") as file:
             while block := file.read(READ_CHUNK_BYTES):
                 digest.update(block)
-        out[name] = digest.hexdigest()
-    return out
+        hashes[name] = digest.hexdigest()
+    return hashes
 
 
 def _label_dictionaries(grounding: Grounding, *, with_candidates: bool) -> Iterator[object]:
@@ -141,15 +141,15 @@ def fingerprint(
     digest.update(problem.graph.cardinality.tobytes())
     for group in problem.graph.groups:
         scope = group.scope
-        places = (scope.rows, *scope.offsets) if isinstance(scope, RepeatedScope) else scope
-        for array in (*places, *group.features.arrays()):
+        scope_arrays = (scope.rows, *scope.offsets) if isinstance(scope, RepeatedScope) else scope
+        for array in (*scope_arrays, *group.features.arrays()):
             for start in range(0, len(array), HASH_CHUNK_ROWS):
                 digest.update(read_rows(array, start, start + HASH_CHUNK_ROWS).tobytes())
     if backend_class(backend).uses_gates:
         digest.update(json.dumps([asdict(block) for block in problem.gates.layout.blocks]).encode())
         digest.update(json.dumps([info.features for info in grounding.gate_templates]).encode())
         features = [gates.features for gates in problem.gates.groups.values() if gates.features is not None]
-        for array in (array for one in features for array in one.arrays()):
+        for array in (array for values in features for array in values.arrays()):
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.roles.tobytes())
     digest.update(problem.states.tobytes())

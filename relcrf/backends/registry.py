@@ -28,11 +28,11 @@ def backend_class(name: str) -> type[AbstractBackend]:
     Raises:
         UsageError: For an unknown name, or if the package that provides the backend is broken.
     """
-    found = [entry for entry in _entries() if entry.name == name]
-    if not found:
+    matching = [entry for entry in _entries() if entry.name == name]
+    if not matching:
         hint = suggestion(name, backend_names()) or f"installed backends: {listing(backend_names())}"
         raise UsageError(Diagnostic("E301", f"unknown backend '{name}'", hint=hint))
-    return _load(found[0])
+    return _load(matching[0])
 
 
 def _load(entry: EntryPoint) -> type[AbstractBackend]:
@@ -45,7 +45,7 @@ def _load(entry: EntryPoint) -> type[AbstractBackend]:
 def _type_error(entry: EntryPoint, found: object) -> str | None:
     if isinstance(found, type) and issubclass(found, AbstractBackend):
         return None
-    return f"{entry.value} is no subclass of relcrf.backends.base.AbstractBackend"
+    return f"{entry.value} is not a subclass of relcrf.backends.base.AbstractBackend"
 
 
 def make_backend(name: str, **settings: Any) -> AbstractBackend:
@@ -54,5 +54,5 @@ def make_backend(name: str, **settings: Any) -> AbstractBackend:
     Raises:
         UsageError: For an unknown backend or setting, or a value of the wrong type.
     """
-    kind = backend_class(name)
-    return kind(**convert_settings(kind, f"backend '{name}'", settings, setting_names(kind)))
+    cls = backend_class(name)
+    return cls(**convert_settings(cls, f"backend '{name}'", settings, setting_names(cls)))

@@ -77,39 +77,39 @@ def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterabl
         raise UsageError(Diagnostic("E331", message, hint="name a new folder, such as runs/first"))
     partial = partial_folder(folder)
     if folder.exists() and not (folder / "run.json").is_file():
-        message = f"'{folder}' exists and is no run folder; it is left alone"
+        message = f"'{folder}' exists and is not a run folder; it is not replaced"
         raise UsageError(Diagnostic("E331", message, hint="choose another --out"))
     if folder.exists() and not force:
-        hint = "choose another --out, or replace it with --force"
-        raise UsageError(Diagnostic("E330", f"the run folder '{folder}' exists already", hint=hint))
+        hint = "choose another --out, or replace the run with --force"
+        raise UsageError(Diagnostic("E330", f"run folder '{folder}' already exists", hint=hint))
     whole = _resolve(folder)
     for path in map(_resolve, inputs):
         if whole in (path, *path.parents) or partial in (path, *path.parents):
-            message = f"'{path}' is inside of the run folder '{folder}', which is written anew"
+            message = f"'{path}' is inside the run folder '{folder}', which would be replaced"
             raise UsageError(Diagnostic("E331", message, hint="choose another --out"))
-    if strangers := _foreign_files(whole):
-        message = f"'{folder}' holds what no training wrote: {listing(strangers)}"
-        raise UsageError(Diagnostic("E331", message, hint="move it, or choose another --out"))
+    if foreign := _foreign_files(whole):
+        message = f"'{folder}' contains files that training did not write: {listing(foreign)}"
+        raise UsageError(Diagnostic("E331", message, hint="move them, or choose another --out"))
     if partial.exists() and not ((partial / "checkpoint").is_dir() or (partial / "run.json").is_file()):
-        message = f"'{partial}' is no unfinished run, whose name it has; it is left alone"
+        message = f"'{partial}' has the name of an unfinished run but is not one; it is not replaced"
         raise UsageError(Diagnostic("E331", message, hint="rename it, or choose another --out"))
     if partial.is_dir():
         with _lock_partial(partial):
-            pass  # nobody trains there
+            pass  # only check that no other process trains there
     if resume and not partial.is_dir():
-        hint = "leave --resume out to begin"
+        hint = "omit --resume to start a new run"
         raise UsageError(Diagnostic("E332", f"there is no interrupted run '{partial}' to resume", hint=hint))
     if (partial / "checkpoint" / "identity").exists() and not resume and not force:
-        hint = "go on with --resume, or begin anew with --force"
+        hint = "continue it with --resume, or start over with --force"
         raise UsageError(Diagnostic("E337", f"there is an interrupted run '{partial}'", hint=hint))
 
 
 def _foreign_files(folder: Path) -> list[str]:
     """Return the names in a run folder that its manifest does not list; an empty list if there is no manifest."""
-    if not folder.is_dir() or not (known := manifest_hashes(folder)):
+    if not folder.is_dir() or not (hashes := manifest_hashes(folder)):
         return []
-    own = {*known, MANIFEST, "timings.json"}
-    return sorted(path.name for path in folder.iterdir() if path.name not in own)
+    expected = {*hashes, MANIFEST, "timings.json"}
+    return sorted(path.name for path in folder.iterdir() if path.name not in expected)
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def _lock_partial(partial: Path) -> Iterator[None]:
             yield
     except Timeout:
         message = f"another process is training in '{partial}'"
-        raise UsageError(Diagnostic("E407", message, hint="wait for its end, or choose another --out")) from None
+        raise UsageError(Diagnostic("E407", message, hint="wait until it ends, or choose another --out")) from None
 
 
 def prepare_partial_folder(folder: Path, *, resume: bool) -> Path:
@@ -194,17 +194,17 @@ def save(
     if learned.histograms:
         write_text(partial / "histograms.json", json.dumps(_histograms_to_plain(learned.histograms)))
     seconds = {k: round(v, 3) for k, v in timings.items()}
-    path = [[round(v, 4) for v in step] for step in step_seconds]
-    write_text(partial / "timings.json", json.dumps({**seconds, "steps": path}))
+    rounded_steps = [[round(v, 4) for v in step] for step in step_seconds]
+    write_text(partial / "timings.json", json.dumps({**seconds, "steps": rounded_steps}))
     write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
     names = sorted(p.name for p in partial.iterdir() if p.is_file() and p.name not in ("timings.json", MANIFEST))
     manifest = {
         "format": FORMAT_VERSION,
         "files": file_hashes(partial, names),
-        "made_of": provenance and provenance.as_plain(),
+        "provenance": provenance and provenance.as_plain(),
     }
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
-    # Not before all is written: what fails until then must not cost the training.
+    # Only after everything is written: a failure before this point must not lose the checkpoint.
     move_aside(partial / "checkpoint", partial)
     replace_folder(partial, _resolve(folder))
     remove_folder(partial)
@@ -218,25 +218,27 @@ def load(folder: Path) -> LearnedModel:
         ModelError: If its model is invalid.
     """
     if not (folder / "run.json").is_file():
-        hint = "a run folder is what 'relcrf train' writes"
+        hint = "use a folder that 'relcrf train' wrote"
         if partial_folder(folder).is_dir():
-            hint = f"training was interrupted; go on with: relcrf train ... --out {folder} --resume"
-        raise DataError(Diagnostic("E334", f"'{folder}' is no run folder", hint=hint))
+            hint = f"training was interrupted; resume it with: relcrf train ... --out {folder} --resume"
+        raise DataError(Diagnostic("E334", f"'{folder}' is not a run folder", hint=hint))
     with _checked_path(folder, "run.json") as path:
         run = json.loads(path.read_text(encoding="utf-8"))
         version = run["format"]
         if version != FORMAT_VERSION:
-            message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT_VERSION}"
+            message = (
+                f"the run folder '{folder}' has format {version}; this version of relcrf reads format {FORMAT_VERSION}"
+            )
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
         _require_unchanged(folder)
         backend = from_json_value(str, run["backend"])
         settings, summary, converged = dict(run["settings"]), dict(run["summary"]), bool(run["converged"])
     with _checked_path(folder, "dictionaries.json") as path:
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
-        meaning = _parse_schema(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
+        schema = _parse_schema(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
         gates = _parse_schema(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
         vocabulary = from_json_value(Mapping[str, tuple[str, ...]], dictionaries["domains"])
-        sizes = dict.fromkeys(("weights", *run["vectors"]), meaning.layout.size)
+        sizes = dict.fromkeys(("weights", *run["vectors"]), schema.layout.size)
         if gates is not None:
             sizes["gates"] = gates.layout.size
     with _checked_path(folder, "model.rcrf") as path:
@@ -249,7 +251,7 @@ def load(folder: Path) -> LearnedModel:
     with _checked_path(folder, "log.jsonl") as path:
         log = tuple(_parse_log_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
     with _checked_path(folder, "moments.npy") as path:
-        moments = _read_moments(path, meaning.layout.size)
+        moments = _read_moments(path, schema.layout.size)
     with _checked_path(folder, "histograms.json") as path:
         histograms = _read_histograms(path)
     return LearnedModel(
@@ -257,8 +259,8 @@ def load(folder: Path) -> LearnedModel:
         backend=backend,
         settings=settings,
         vectors=vectors,
-        layout=meaning.layout,
-        templates=meaning.templates,
+        layout=schema.layout,
+        templates=schema.templates,
         vocabulary=vocabulary,
         summary=summary,
         converged=converged,
@@ -275,10 +277,10 @@ def _require_unchanged(folder: Path) -> None:
     Raises:
         DataError: If a file has changed.
     """
-    for name, known in manifest_hashes(folder).items():
+    for name, expected in manifest_hashes(folder).items():
         with _checked_path(folder, name):
-            if file_hashes(folder, [name])[name] != known:
-                raise ValueError("its content is not what was written")
+            if file_hashes(folder, [name])[name] != expected:
+                raise ValueError("its content does not match the manifest")
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:
@@ -287,7 +289,7 @@ def manifest_hashes(folder: Path) -> dict[str, str]:
     Raises:
         DataError: If the manifest is damaged.
     """
-    return {str(name): str(known) for name, known in _manifest(folder).get("files", {}).items()}
+    return {str(name): str(digest) for name, digest in _manifest(folder).get("files", {}).items()}
 
 
 def load_provenance(folder: Path) -> Provenance | None:
@@ -296,9 +298,9 @@ def load_provenance(folder: Path) -> Provenance | None:
     Raises:
         DataError: If the file is damaged.
     """
-    made_of = _manifest(folder).get("made_of")
+    plain = _manifest(folder).get("provenance")
     with _checked_path(folder, MANIFEST):
-        return None if made_of is None else from_json_value(Provenance, made_of)
+        return None if plain is None else from_json_value(Provenance, plain)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -310,8 +312,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
     with _checked_path(folder, MANIFEST) as path:
         if not path.exists():
             return {}
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {"files": dict(found["files"]), "made_of": found["made_of"]}
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        return {"files": dict(manifest["files"]), "provenance": manifest["provenance"]}
 
 
 @contextmanager
@@ -337,11 +339,11 @@ def contained_path(folder: Path, name: str) -> Path:
     """
     path = folder / name
     real = os.path.realpath(path)
-    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # still a link: to itself
-        message = f"'{name}' leads out of the run folder '{folder}'"
+    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # an unresolved link points to itself
+        message = f"'{name}' points outside the run folder '{folder}'"
         raise DataError(Diagnostic("E421", message, DataLocation(str(path)), "train again, or copy the file there"))
     if path.exists() and not path.is_file():
-        raise damaged_file_error(path, ValueError("it is no file"))
+        raise damaged_file_error(path, ValueError("it is not a file"))
     return path
 
 
@@ -351,17 +353,22 @@ def _read_floats(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     Raises:
         ValueError: If the file contains another shape or type.
     """
-    found = open_column(path)
-    if found.shape != shape or found.dtype != np.float64:
-        raise ValueError(f"the file does not have {' x '.join(map(str, shape))} numbers")
-    return np.array(found)
+    column = open_column(path)
+    if column.shape != shape or column.dtype != np.float64:
+        raise ValueError(f"the file does not contain {' x '.join(map(str, shape))} numbers")
+    return np.array(column)
 
 
 def _parse_log_entry(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return one line of the log; see `CheckpointMonitor.step`."""
     names = ("iteration", "weights", "chosen") if "chosen" in plain else ("iteration", "weights")
-    whole = {name: int(np.int64(plain[name])) for name in names}
-    return {"stage": str(plain["stage"]), "value": float(plain["value"]), "gradient": float(plain["gradient"]), **whole}
+    integers = {name: int(np.int64(plain[name])) for name in names}
+    return {
+        "stage": str(plain["stage"]),
+        "value": float(plain["value"]),
+        "gradient": float(plain["gradient"]),
+        **integers,
+    }
 
 
 def load_timings(folder: Path) -> Timings:
@@ -371,24 +378,25 @@ def load_timings(folder: Path) -> Timings:
         DataError: If the file is damaged.
     """
     with _checked_path(folder, "timings.json") as path:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        steps = parse_seconds(facts.pop("steps", ()))
-        return Timings({str(name): float(seconds) for name, seconds in facts.items()}, tuple(steps))
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        steps = parse_seconds(plain.pop("steps", ()))
+        return Timings({str(name): float(seconds) for name, seconds in plain.items()}, tuple(steps))
 
 
 def _read_moments(path: Path, size: int) -> Moments | None:
     """Return the moments of a file, or None if the file does not exist."""
     if not path.exists():
         return None
-    found = _read_floats(path, (3, size))
-    if (found[2] < 0.0).any():
-        raise ValueError(f"moments that cannot be those of {size} weights")
-    return Moments(*found)
+    rows = _read_floats(path, (3, size))
+    if (rows[2] < 0.0).any():
+        raise ValueError("a variance of the moments is negative")
+    return Moments(*rows)
 
 
 def _histograms_to_plain(figures: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
     return {
-        figure: {name: found.as_plain() for name, found in histograms.items()} for figure, histograms in figures.items()
+        figure: {name: histogram.as_plain() for name, histogram in histograms.items()}
+        for figure, histograms in figures.items()
     }
 
 
@@ -421,10 +429,12 @@ def _parse_schema(plain: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | N
         TypeError: If a size is not an integer.
     """
     layout = WeightLayout(from_json_value(tuple[WeightBlock, ...], plain["blocks"]))
-    known = [{**template, "keys": own} for template, own in zip(plain["templates"], keys, strict=True)]
-    templates: tuple[TemplateInfo, ...] = from_json_value(tuple[TemplateInfo, ...], known)
+    complete = [
+        {**template, "keys": template_keys} for template, template_keys in zip(plain["templates"], keys, strict=True)
+    ]
+    templates: tuple[TemplateInfo, ...] = from_json_value(tuple[TemplateInfo, ...], complete)
     for info, block in zip(templates, layout.blocks, strict=True):
         n_features = len(info.features) * (1 if info.keys is None else len(info.keys.values))
         if (n_features, len(info.patterns)) != (block.n_features, block.n_patterns):
-            raise ValueError(f"{n_features} features of '{info.name}' instead of {block.n_features}")
+            raise ValueError(f"'{info.name}' has {n_features} features instead of {block.n_features}")
     return WeightSchema(layout, templates)

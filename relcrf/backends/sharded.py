@@ -22,7 +22,7 @@ from relcrf.inference.result import Verdict
 
 T = TypeVar("T")
 
-RESULT_FILES = ("answered", "marginals", "map_states", "edges")
+RESULT_FILES = ("result_variables", "marginals", "map_states", "edges")
 """Files with the inference results of a shard."""
 
 BYTES_PER_FACTOR = 300
@@ -73,10 +73,16 @@ def shard_problem(
     size = min(SHARD_FACTORS, max(1, memory // (8 * BYTES_PER_FACTOR)))
     shards = cut_into_shards(problem.graph, problem.roles, problem.states, folder, size, on_progress)
     n_factors = sum(group.n_factors for group in problem.graph.groups)
-    held = max(size, n_factors // max(len(shards), 1)) * BYTES_PER_FACTOR
-    keep = max(1, memory // held)
+    shard_bytes = max(size, n_factors // max(len(shards), 1)) * BYTES_PER_FACTOR
+    max_loaded = max(1, memory // shard_bytes)
     return ShardedProblem(
-        problem.graph, problem.roles, problem.states, shards=shards, executor=executor, folder=folder, max_loaded=keep
+        problem.graph,
+        problem.roles,
+        problem.states,
+        shards=shards,
+        executor=executor,
+        folder=folder,
+        max_loaded=max_loaded,
     )
 
 
@@ -90,33 +96,31 @@ def infer_shards(
     """
     require_shardable(backend)
     shared = {name: problem.share_vector(vector) for name, vector in sorted(vectors.items())}
-    answers = problem.executor.map(partial(_infer_shard, backend=backend, vectors=shared), problem.shards)
+    results = problem.executor.map(partial(_infer_shard, backend=backend, vectors=shared), problem.shards)
     variables = np.flatnonzero(problem.roles == Role.FREE)
     state_start = offsets(problem.graph.cardinality[variables])
     marginals, states = np.empty(int(state_start[-1])), np.empty(len(variables), dtype=np.int32)
     edges = []
     for path in problem.shards:
-        found = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in RESULT_FILES}
-        place = np.searchsorted(variables, found["answered"])
-        sizes = problem.graph.cardinality[found["answered"]]
-        start = np.repeat(state_start[place] - offsets(sizes)[:-1], sizes)
-        marginals[start + np.arange(len(start))] = found["marginals"]
-        states[place] = found["map_states"]
-        edges.append(found["edges"])
-    verdicts = [verdict for _, verdict in answers]
+        arrays = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in RESULT_FILES}
+        positions = np.searchsorted(variables, arrays["result_variables"])
+        sizes = problem.graph.cardinality[arrays["result_variables"]]
+        start = np.repeat(state_start[positions] - offsets(sizes)[:-1], sizes)
+        marginals[start + np.arange(len(start))] = arrays["marginals"]
+        states[positions] = arrays["map_states"]
+        edges.append(arrays["edges"])
+    verdicts = [verdict for _, verdict in results]
     verdict = next((v for v in verdicts if not v.is_good), next(iter(verdicts), Verdict("exact")))
-    log_partition = float(sum(value for value, _ in answers))
-    joined = np.concatenate(edges) if edges else np.empty((0, 2), dtype=np.int32)
-    return InferenceResult(variables, state_start, marginals, states, joined, log_partition, verdict)
+    log_partition = float(sum(value for value, _ in results))
+    all_edges = np.concatenate(edges) if edges else np.empty((0, 2), dtype=np.int32)
+    return InferenceResult(variables, state_start, marginals, states, all_edges, log_partition, verdict)
 
 
 def require_shardable(backend: AbstractBackend) -> None:
     """Raise UsageError if the backend needs an unsharded graph."""
-    if backend.unshardable_reason:
-        message = f"backend '{backend.name}' needs the graph in one piece, and it is taken in pieces: {backend.unshardable_reason}"
-        raise UsageError(
-            Diagnostic("E309", message, hint="give more --memory, and no --workers; or change the setting")
-        )
+    if reason := backend.unshardable_reason:
+        message = f"backend '{backend.name}' needs the whole graph, but the graph is split into shards: {reason}"
+        raise UsageError(Diagnostic("E309", message, hint="raise --memory and omit --workers, or change the setting"))
 
 
 def unload_shards() -> None:
@@ -130,25 +134,25 @@ _loaded_shards: OrderedDict[Path, Problem] = OrderedDict()
 
 def _call_on_shard(shard: Path, function: Callable[[Problem], T], max_loaded: int) -> T:
     """Apply a function to a shard, which stays loaded until `max_loaded` others have been used."""
-    piece = _loaded_shards.pop(shard, None)
-    if piece is None:
+    problem = _loaded_shards.pop(shard, None)
+    if problem is None:
         while len(_loaded_shards) >= max_loaded:
             _loaded_shards.popitem(last=False)
         loaded = load_shard(shard)
-        piece = Problem(loaded.graph, loaded.roles, loaded.states)
-    _loaded_shards[shard] = piece
-    return function(piece)
+        problem = Problem(loaded.graph, loaded.roles, loaded.states)
+    _loaded_shards[shard] = problem
+    return function(problem)
 
 
 def _infer_shard(shard: Path, backend: AbstractBackend, vectors: Mapping[str, SharedVector]) -> tuple[float, Verdict]:
     """Write the inference results of a shard to its folder, and return the log partition and the verdict."""
     loaded = load_shard(shard)
-    piece = Problem(loaded.graph, loaded.roles, loaded.states)
-    found = backend.infer(piece, {name: vector.load() for name, vector in vectors.items()})
+    problem = Problem(loaded.graph, loaded.roles, loaded.states)
+    result = backend.infer(problem, {name: vector.load() for name, vector in vectors.items()})
     variables = loaded.variables
-    arrays = (variables[found.variables], found.marginals, found.map_states, variables[found.edges])
+    arrays = (variables[result.variables], result.marginals, result.map_states, variables[result.edges])
     for name, array in zip(RESULT_FILES, arrays, strict=True):
         partial_file = shard / f".{name}.{os.getpid()}.npy"
         np.save(partial_file, array, allow_pickle=False)
         os.replace(partial_file, shard / f"{name}.npy")
-    return found.log_partition, found.verdict
+    return result.log_partition, result.verdict

@@ -101,9 +101,8 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_learnable(problem)
-        start = problem.initial_weights(
-            self.seed
-        )  # unlabelled variables, whose states have meanings, are not in it yet
+        # Before unlabelled variables join: their states are not interchangeable as those of latent attributes are.
+        start = problem.initial_weights(self.seed)
         if self.objective == "cd" and self.unlabelled == "infer":
             problem = problem.with_unlabelled()
         hidden = problem.latent
@@ -115,26 +114,26 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         point, chosen = unary.point + (start - layout.initial()), CandidateSet.empty()
         likelihood = self._pseudo_likelihood(labelled, None)
         model = self._contrastive_divergence(problem) if self.objective == "cd" else likelihood
-        induced = ContrastiveInduction(
+        induction = ContrastiveInduction(
             self.candidates_per_round, self.error_threshold, self.signal_threshold, exhaustive=self.structure != "cfi"
         )
-        seen = {"before candidates join": induced.histograms(model, point)}
+        histograms = {"before candidates are added": induction.histograms(model, point)}
         if self.structure == "full":
             chosen = CandidateSet.from_spaces(_require_pairs(problem.candidates))
             point = np.append(point, np.zeros(len(chosen)))
         stages = StageRunner(monitor, self.max_iterations, point, chosen)
-        search, state = self._learn_structure("", model, induced, stages)
+        search, state = self._learn_structure("", model, induction, stages)
         for number in range(self.imputation_rounds if self.objective == "pseudo" and self.unlabelled == "infer" else 0):
             model = likelihood = self._pseudo_likelihood(labelled, self._impute_labels(labelled, search, state))
-            search, state = self._learn_structure(f"_{number + 2}", model, induced, stages)
+            search, state = self._learn_structure(f"_{number + 2}", model, induction, stages)
         pairs, order = search.learned_pairs(state)
-        found, none = candidate_gains(likelihood.with_candidates(state.chosen), state.point), np.zeros(model.n_base)
+        gains, no_gain = candidate_gains(likelihood.with_candidates(state.chosen), state.point), np.zeros(model.n_base)
         vectors = {
             "weights": state.point,
-            "gain": np.append(none, found.gain),
-            "support": np.append(none, found.support),
+            "gain": np.append(no_gain, gains.gain),
+            "support": np.append(no_gain, gains.support),
         }
-        seen["at the end"] = induced.histograms(model.with_candidates(state.chosen), state.point)
+        histograms["at the end"] = induction.histograms(model.with_candidates(state.chosen), state.point)
         return FitResult(
             {name: vector[order] for name, vector in vectors.items()},
             (("unary", unary), *stages.completed),
@@ -145,7 +144,9 @@ class TrMrfBackend(AbstractWholeGraphBackend):
                 "chosen": len(order) - model.n_base,
             },
             pairs,
-            histograms={name: {when: found[name] for when, found in seen.items()} for name in ("errors", "signals")},
+            histograms={
+                name: {when: found[name] for when, found in histograms.items()} for name in ("errors", "signals")
+            },
         )
 
     def _require_learnable(self, problem: Problem) -> None:
@@ -154,7 +155,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         Raises:
             UsageError: For a sharded graph, spaces of tables or too large spaces, and latent attributes without `cd`.
         """
-        hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
+        hint = "candidates are scored on all samples at once; raise --memory and omit --workers"
         self._require_unsharded(problem, hint)
         _require_literals(problem.candidates)
         if self.structure != "cfi":
@@ -197,10 +198,10 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     def _impute_labels(self, problem: Problem, search: StructureSearch, state: SearchState) -> NodeTables:
         """Return the unlabelled variables' probabilities under a model, given all labels."""
         roles = np.where(problem.roles == Role.FREE, Role.CLAMPED, Role.FREE).astype(np.int8)
-        asked = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))
+        query = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))
         pairs, order = search.learned_pairs(state)
-        found = self.infer(asked.with_candidates(pairs), {"weights": state.point[order]})
-        return NodeTables(found.variables, found.state_start, found.marginals)
+        result = self.infer(query.with_candidates(pairs), {"weights": state.point[order]})
+        return NodeTables(result.variables, result.state_start, result.marginals)
 
     def _contrastive_divergence(self, problem: Problem) -> ContrastiveDivergence:
         base, spaces = problem.reduced_graph(self.name), _free_spaces(problem)
@@ -216,8 +217,8 @@ def _require_literals(spaces: tuple[PairOrTripleSpace, ...]) -> None:
     """
     for space in spaces:
         if isinstance(space, TableSpace):
-            message = f"backend '{TrMrfBackend.name}' chooses literals, and candidates '{space.name}' are tables"
-            hint = "use --backend grafting, or join two literals in 'over' by 'and'"
+            message = f"backend '{TrMrfBackend.name}' learns conjunctions of literals, but candidates '{space.name}' are tables"
+            hint = "use --backend grafting, or join two literals in 'over' with 'and'"
             raise UsageError(Diagnostic("E396", message, hint=hint))
 
 
@@ -229,9 +230,7 @@ def _require_pairs(spaces: tuple[PairOrTripleSpace, ...]) -> tuple[PairSpace, ..
     """
     for space in spaces:
         if isinstance(space, TripleSpace):
-            message = (
-                f"'structure=full' takes all candidates at once, and '{space.name}' are triples, which grow from pairs"
-            )
+            message = f"'structure=full' adds all candidates at once, but triples '{space.name}' are generated from chosen pairs"
             raise UsageError(Diagnostic("E394", message, hint="use structure=cfi or structure=grafting"))
     return tuple(space for space in spaces if isinstance(space, PairSpace))
 
@@ -245,13 +244,13 @@ def _require_capacity(spaces: tuple[PairOrTripleSpace, ...], structure: str) -> 
     for space in spaces:
         if structure == "full":
             size = space.n_pairs if isinstance(space, PairSpace) else 0
-            most, what = MAX_WEIGHTS, "weights, one for each candidate"
+            limit, unit = MAX_WEIGHTS, "weights (one per candidate)"
         else:
             size = space.n_samples * max(side.n_keys for side in space.sides)
-            most, what = MAX_LITERAL_CELLS, "cells in a table of samples and keys"
-        if size > most:
-            message = f"'structure={structure}' would hold {size:,} {what}, for '{space.name}'; {most:,} are the most"
-            hint = "use structure=cfi, which holds neither, or narrow the 'where' of the candidates"
+            limit, unit = MAX_LITERAL_CELLS, "cells in a table of samples by keys"
+        if size > limit:
+            message = f"'structure={structure}' would need {size:,} {unit} for '{space.name}'; the maximum is {limit:,}"
+            hint = "use structure=cfi, which needs neither, or narrow the 'where' of the candidates"
             raise UsageError(Diagnostic("E395", message, hint=hint))
 
 

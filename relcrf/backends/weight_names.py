@@ -27,7 +27,7 @@ def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> 
         start, n_patterns = learned.layout.starts[block], learned.layout.blocks[block].n_patterns
         feature, pattern = np.divmod(positions[rows] - start, n_patterns)
         distinct, number = np.unique(feature, return_inverse=True)
-        named = [info.feature_name(one) for one in distinct.tolist()]
+        named = [info.feature_name(index) for index in distinct.tolist()]
         columns["template"][rows] = info.name
         columns["key"][rows] = np.array([", ".join(key) for key, _ in named], dtype=object)[number]
         columns["feature"][rows] = np.array([name for _, name in named], dtype=object)[number]
@@ -38,8 +38,8 @@ def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> 
 def largest_of_blocks(learned: LearnedModel, blocks: Sequence[int], max_count: int) -> np.ndarray:
     """Return the offsets of the largest weights of some blocks of the layout, in descending order of magnitude."""
     starts = learned.layout.starts
-    places = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(starts[b], starts[b + 1]) for b in blocks)])
-    return np.asarray(places[largest_indices(learned.vectors["weights"][places], max_count)])
+    offsets = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(starts[b], starts[b + 1]) for b in blocks)])
+    return np.asarray(offsets[largest_indices(learned.vectors["weights"][offsets], max_count)])
 
 
 def largest_indices(values: np.ndarray, max_count: int) -> np.ndarray:

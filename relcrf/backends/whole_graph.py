@@ -49,14 +49,16 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
     settings: tuple[tuple[str, Any], ...] = ()
 
     def method(self, scopes: Scopes, observe: Observer = ignore_progress) -> AbstractInference:
-        known = text_setting_names(METHODS[self.inference])
-        made = create_inference(self.inference, scopes, {n: value for n, value in self.settings if n in known}, observe)
-        return _CheckedInference(scopes, made, self)
+        setting_names = text_setting_names(METHODS[self.inference])
+        method = create_inference(
+            self.inference, scopes, {n: value for n, value in self.settings if n in setting_names}, observe
+        )
+        return _CheckedInference(scopes, method, self)
 
     def graph(self, problem: Problem) -> ReducedGraph:
         graph = reduce_graph(problem.graph, problem.roles, problem.states)
         if graph.scopes.table_start[-1] > MAX_TABLE_CELLS:
-            message = f"backend '{self.backend}' would need factor tables of more than {MAX_TABLE_CELLS} cells"
+            message = f"backend '{self.backend}' would need factor tables of more than {MAX_TABLE_CELLS:,} cells"
             hint = "narrow the 'where' of the largest template, or use --backend ess"
             raise UsageError(Diagnostic("E308", message, hint=hint))
         return graph
@@ -118,5 +120,5 @@ class _CheckedInference(AbstractInference):
             raise self._usage_error(error) from None
 
     def _usage_error(self, error: UnsupportedGraphError) -> UsageError:
-        message = f"backend '{self.spec.backend}' cannot go by method '{self.spec.inference}' here: {error}"
+        message = f"backend '{self.spec.backend}' cannot use method '{self.spec.inference}' here: {error}"
         return UsageError(Diagnostic("E381", message, hint="use --set inference=bp, or auto"))

@@ -41,12 +41,12 @@ class ActiveSpace:
     def from_pairs(cls, space: PairOrTripleSpace, n_literals: int, pairs: np.ndarray) -> ActiveSpace:
         """Return the given candidates of a space, as pairs of numbers of shape (n, 2)."""
         if isinstance(space, TripleSpace):
-            made, pairs = space.composites(pairs, n_literals)
-            sides = made.side, space.third
+            composites, pairs = space.composites(pairs, n_literals)
+            sides = composites.side, space.third
         else:
-            made, sides = None, space.sides
-        a, b = (np.ascontiguousarray(keys) for keys in pairs.T)
-        return cls(made, *sides, space.n_samples, a, b)
+            composites, sides = None, space.sides
+        first_keys, second_keys = (np.ascontiguousarray(keys) for keys in pairs.T)
+        return cls(composites, *sides, space.n_samples, first_keys, second_keys)
 
     def add_scores(self, weights: np.ndarray, truth_values: np.ndarray, scores: np.ndarray) -> None:
         """Add the weight of each candidate to the score of each of its literals whose other literals are true.
@@ -56,19 +56,19 @@ class ActiveSpace:
             truth_values: Truth value of each literal, shape (n_literals,).
             scores: Modified in place, same shape.
         """
-        made = self.composites
-        if made is None:
+        composites = self.composites
+        if composites is None:
             self._add_scores(weights, truth_values, scores)
             return
-        every, n = made.append_truth_values(truth_values), len(truth_values)
-        added = np.zeros(len(every))
-        self._add_scores(weights, every, added)
+        all_values, n = composites.append_truth_values(truth_values), len(truth_values)
+        added = np.zeros(len(all_values))
+        self._add_scores(weights, all_values, added)
         scores += added[:n]
-        for own, neighbour in (
-            (made.first_variable, made.second_variable),
-            (made.second_variable, made.first_variable),
+        for variable, neighbour in (
+            (composites.first_variable, composites.second_variable),
+            (composites.second_variable, composites.first_variable),
         ):
-            scores += np.bincount(own, added[n:] * truth_values[neighbour], minlength=n)
+            scores += np.bincount(variable, added[n:] * truth_values[neighbour], minlength=n)
 
     def _add_scores(self, weights: np.ndarray, truth_values: np.ndarray, scores: np.ndarray) -> None:
         cells = self.first.kernel_cells, self.second.kernel_cells
@@ -78,10 +78,12 @@ class ActiveSpace:
 
     def gradient(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
         """Apply the adjoint of `add_scores` to the errors of the literals, shape (n_literals,); return shape (n,)."""
-        made = self.composites
-        if made is None:
+        composites = self.composites
+        if composites is None:
             return self._gradient(errors, truth_values)
-        return self._gradient(made.append_errors(errors, truth_values), made.append_truth_values(truth_values))
+        return self._gradient(
+            composites.append_errors(errors, truth_values), composites.append_truth_values(truth_values)
+        )
 
     def count_changes(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
         """Return the change in the number of samples in which all literals of a candidate are true, shape (n,).
@@ -91,10 +93,10 @@ class ActiveSpace:
             means: Mean of each literal before and after the change, same shape.
         """
         # a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
-        made = self.composites
-        if made is None:
+        composites = self.composites
+        if composites is None:
             return self._gradient(changes, means)
-        return self._gradient(made.append_errors(changes, means), made.append_means(means, changes))
+        return self._gradient(composites.append_errors(changes, means), composites.append_means(means, changes))
 
     def _gradient(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
         cells = self.first.kernel_cells, self.second.kernel_cells
@@ -105,7 +107,7 @@ class ActiveSpace:
 
         It is an upper bound if no literal is in two samples of its key.
         """
-        # A literal moves where the others hold, with a variance of a quarter at most.
+        # A literal affects the score where the others are true, with a variance of at most a quarter.
         return MAX_LITERAL_VARIANCE * self.gradient(np.ones(len(truth_values)), truth_values)
 
 
@@ -124,36 +126,36 @@ class ActiveCandidates:
     @classmethod
     def from_set(cls, literals: Literals, chosen: CandidateSet) -> ActiveCandidates:
         """Return the given candidates of the literals' spaces."""
-        places = [chosen.indices_in_space(number) for number in range(len(literals.spaces))]
-        parts = [
-            (at, ActiveSpace.from_pairs(space, literals.size, chosen.pairs(at)))
-            for space, at in zip(literals.spaces, places, strict=True)
-            if len(at)
+        indices = [chosen.indices_in_space(number) for number in range(len(literals.spaces))]
+        spaces = [
+            (chosen_here, ActiveSpace.from_pairs(space, literals.size, chosen.pairs(chosen_here)))
+            for space, chosen_here in zip(literals.spaces, indices, strict=True)
+            if len(chosen_here)
         ]
-        return cls(len(chosen), tuple(parts))
+        return cls(len(chosen), tuple(spaces))
 
     def add_scores(self, weights: np.ndarray, truth_values: np.ndarray, scores: np.ndarray) -> None:
         """Call `ActiveSpace.add_scores` for each space; `weights` has shape (n,)."""
-        for places, part in self.spaces:
-            part.add_scores(weights[places], truth_values, scores)
+        for indices, active in self.spaces:
+            active.add_scores(weights[indices], truth_values, scores)
 
     def gradient(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
         """Return `ActiveSpace.gradient` of all spaces, shape (n,)."""
-        return self._collect(lambda part: part.gradient(errors, truth_values))
+        return self._collect(lambda active: active.gradient(errors, truth_values))
 
     def count_changes(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
         """Return `ActiveSpace.count_changes` of all spaces, shape (n,)."""
-        return self._collect(lambda part: part.count_changes(changes, means))
+        return self._collect(lambda active: active.count_changes(changes, means))
 
     def curvature(self, truth_values: np.ndarray) -> np.ndarray:
         """Return `ActiveSpace.curvature` of all spaces, shape (n,)."""
-        return self._collect(lambda part: part.curvature(truth_values))
+        return self._collect(lambda active: active.curvature(truth_values))
 
     def _collect(self, compute: Callable[[ActiveSpace], np.ndarray]) -> np.ndarray:
         """Compute one value per candidate for each space and return them in the order of the candidates, shape (n,)."""
         out = np.zeros(self.n)
-        for places, part in self.spaces:
-            out[places] = compute(part)
+        for indices, active in self.spaces:
+            out[indices] = compute(active)
         return out
 
 
@@ -178,10 +180,12 @@ class SideInteractions:
         others = [k for k in range(len(space.sides)) if k != side_index]
         if not isinstance(space, TripleSpace):
             return cls(keys[:, side_index], space.sides[others[0]], keys[:, others[0]])
-        distinct, which = np.unique(keys[:, others], axis=0, return_inverse=True)
-        one, other = (space.sides[k] for k in others)
+        pairs_of_keys, composite = np.unique(keys[:, others], axis=0, return_inverse=True)
+        first, second = (space.sides[k] for k in others)
         return cls(
-            keys[:, side_index], CompositeLiterals.from_pairs(one, other, space.n_samples, distinct, n_literals), which
+            keys[:, side_index],
+            CompositeLiterals.from_pairs(first, second, space.n_samples, pairs_of_keys, n_literals),
+            composite,
         )
 
     def add_scores(
@@ -202,7 +206,7 @@ class SideInteractions:
             other, truth_values = self.other_side.side, self.other_side.append_truth_values(truth_values)
         else:
             other = self.other_side
-        keys, partners, weights = (each[selected] for each in (self.keys, self.partner_keys, weights))
+        keys, partner_keys, weights = (values[selected] for values in (self.keys, self.partner_keys, weights))
         active_pairs.add_side_scores(
-            own_side.kernel_cells, other.kernel_cells, n_samples, keys, partners, weights, truth_values, scores
+            own_side.kernel_cells, other.kernel_cells, n_samples, keys, partner_keys, weights, truth_values, scores
         )

@@ -87,9 +87,9 @@ def label_residual(
         trained: Trained nodes, shape (n_nodes,), bool.
     """
     at_label = base.state_start[:-1] + states
-    of_label, log_partition = scores[at_label], np.empty(base.n_nodes)
+    label_scores, log_partition = scores[at_label], np.empty(base.n_nodes)
     conditionals.normalise(freeze(base.state_start, np.int64), scores, log_partition)
-    losses = log_partition - of_label
+    losses = log_partition - label_scores
     scores[at_label] -= 1.0
     if trained.all():
         return float(losses.sum()), scores

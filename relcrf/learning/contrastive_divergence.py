@@ -71,26 +71,26 @@ class ContrastiveDivergence(AbstractLiteralObjective):
                 the newest distributions of the others; None updates all nodes at once.
         """
         literals = Literals.build(base, spaces, np.empty(0, dtype=np.int64))
-        numbers = np.zeros(base.n_nodes, dtype=np.int64) if blocks is None else blocks
-        regions = tuple(UpdateRegion.build(base, literals, numbers == block) for block in np.unique(numbers))
+        block_of = np.zeros(base.n_nodes, dtype=np.int64) if blocks is None else blocks
+        regions = tuple(UpdateRegion.build(base, literals, block_of == block) for block in np.unique(block_of))
         trained = np.ones(base.n_nodes, dtype=bool)
-        everywhere = regions[0] if len(regions) == 1 else UpdateRegion.build(base, literals, trained)
+        whole_region = regions[0] if len(regions) == 1 else UpdateRegion.build(base, literals, trained)
         labelled = states >= 0
         observed = np.repeat(np.where(labelled, 0.0, 1.0 / base.cardinality), base.cardinality)
         observed[base.state_start[:-1][labelled] + states[labelled]] = 1.0
-        holds = literals.expectations(observed)
-        model = base, states, literals.spaces, CandidateSet.empty(), trained, literals, observed, holds
-        return cls(*model, regions, everywhere, steps)
+        truth_values = literals.expectations(observed)
+        model = base, states, literals.spaces, CandidateSet.empty(), trained, literals, observed, truth_values
+        return cls(*model, regions, whole_region, steps)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, before, after = self.contrast(point)
         gradient = np.zeros(len(point))
         self.base.add_node_counts(after - before, gradient[: self.n_base])
-        n_cells = len(self.whole_region.end_states) // 2  # those of the first ends come first
+        n_cells = len(self.whole_region.end_states) // 2  # the cells of the first ends precede those of the second ends
         first, second = self.whole_region.end_states[:n_cells], self.whole_region.other_end_states[:n_cells]
         tables = after[first] * after[second] - before[first] * before[second]
         self.base.add_edge_counts(tables, gradient[: self.n_base])
-        errors, signals = (self.literals.expectations(each) for each in (after - before, 0.5 * (after + before)))
+        errors, signals = (self.literals.expectations(values) for values in (after - before, 0.5 * (after + before)))
         gradient[self.n_base :] = self.active.count_changes(errors, signals)
         return value, gradient
 
@@ -122,25 +122,25 @@ class ContrastiveDivergence(AbstractLiteralObjective):
 
         Labels that are not trained on keep their value, so they are the same in both.
         """
-        forces = MeanFieldUpdater(self, point)
+        updater = MeanFieldUpdater(self, point)
         hidden = np.repeat(self.states < 0, self.base.cardinality)
-        before = self._clamped_mean_field(forces, hidden) if hidden.any() else self.observed
+        before = self._clamped_mean_field(updater, hidden) if hidden.any() else self.observed
         after = before.copy()
-        moving = hidden | np.repeat(self.trained, self.base.cardinality)
+        updatable = hidden | np.repeat(self.trained, self.base.cardinality)
         for _ in range(self.steps):
-            forces.sweep(moving, after)
-        return forces.free_energy(before) - forces.free_energy(after), before, after
+            updater.sweep(updatable, after)
+        return updater.free_energy(before) - updater.free_energy(after), before, after
 
-    def _clamped_mean_field(self, forces: MeanFieldUpdater, hidden: np.ndarray) -> np.ndarray:
+    def _clamped_mean_field(self, updater: MeanFieldUpdater, hidden: np.ndarray) -> np.ndarray:
         """Return the mean field of the unlabelled variables given the labels."""
-        q, last, share = self.observed, np.inf, 1.0
+        q, last_change, damping = self.observed, np.inf, 1.0
         for _ in range(MAX_CLAMPED_SWEEPS):
             new = q.copy()
-            forces.sweep(hidden, new)
+            updater.sweep(hidden, new)
             change = float(np.abs(new - q).max())
-            if change >= last:  # updates at once may swing to and fro for ever; a part of the way they do not
-                share *= 0.5
-            q, last = q + share * (new - q), change
+            if change >= last_change:  # simultaneous updates may oscillate; damping prevents that
+                damping *= 0.5
+            q, last_change = q + damping * (new - q), change
             if change <= CLAMPED_TOLERANCE:
                 break
         return q
@@ -168,11 +168,11 @@ class MeanFieldUpdater:
             updatable: Cells of the nodes to update, shape of `q`, bool.
         """
         for region in self.model.regions:
-            mine = updatable[region.cells]
-            if mine.any():
+            updated_cells = updatable[region.cells]
+            if updated_cells.any():
                 updated = (self.node_potentials + self.expected_log_potentials(region, q))[region.cells]
                 conditionals.normalise(region.state_start, updated, np.empty(len(region.state_start) - 1))
-                q[region.cells] = np.where(mine, updated, q[region.cells])
+                q[region.cells] = np.where(updated_cells, updated, q[region.cells])
 
     def expected_log_potentials(self, region: UpdateRegion, q: np.ndarray, triple_factor: float = 1.0) -> np.ndarray:
         """Return the expected log potentials of the factors over several variables, as flat node tables.
@@ -186,22 +186,24 @@ class MeanFieldUpdater:
         out += np.bincount(
             region.end_states, self.edge_potentials[region.edge_cells] * q[region.other_end_states], minlength=len(out)
         )
-        holds, scores = model.literals.expectations(q), np.zeros(model.literals.size)
+        truth_values, scores = model.literals.expectations(q), np.zeros(model.literals.size)
         for side in region.sides:
-            acting = model.interactions[side.space_index][side.side_index]
+            interactions = model.interactions[side.space_index][side.side_index]
             weights = self.weights[side.space_index]
             if len(model.spaces[side.space_index].sides) > 2:
                 weights = triple_factor * weights
             n_samples = model.spaces[side.space_index].n_samples
-            acting.add_scores(side.cells, n_samples, side.used_keys[acting.keys], weights, holds, scores)
+            interactions.add_scores(
+                side.cells, n_samples, side.used_keys[interactions.keys], weights, truth_values, scores
+            )
         model.literals.add_scores(scores, out)
         return out
 
     def free_energy(self, q: np.ndarray) -> float:
         """Return `-H(q) - E_q(score)` of flat node tables, which is `KL(q || p)` minus the log partition."""
-        # What joins two variables is in the field of both, and what joins three in that of each.
-        field = self.expected_log_potentials(self.model.whole_region, q, triple_factor=2.0 / 3.0)
-        return float((xlogy(q, q) - q * (self.node_potentials + 0.5 * field)).sum())
+        # A pair is included in the expected potentials of both variables, and a triple in those of all three.
+        expected = self.expected_log_potentials(self.model.whole_region, q, triple_factor=2.0 / 3.0)
+        return float((xlogy(q, q) - q * (self.node_potentials + 0.5 * expected)).sum())
 
 
 @dataclass(frozen=True)
@@ -244,17 +246,17 @@ class UpdateRegion:
         """Return the region of the given nodes, shape (n_nodes,), bool."""
         sides = []
         for number, space in enumerate(literals.spaces):
-            for place, whole in enumerate(space.sides):
-                own = whole.select(members[whole.variable % literals.n_variables])
-                if len(own.sample):
-                    sides.append(RegionSide(number, place, own, np.diff(own.start) > 0))
+            for side_index, side in enumerate(space.sides):
+                cells = side.select(members[side.variable % literals.n_variables])
+                if len(cells.sample):
+                    sides.append(RegionSide(number, side_index, cells, np.diff(cells.start) > 0))
         state_start = offsets(graph.cardinality[members])
-        moves = np.repeat(members, graph.cardinality)
+        in_region = np.repeat(members, graph.cardinality)
         first, second = _edge_cell_states(graph)
         ends, others = np.concatenate((first, second)), np.concatenate((second, first))
-        there = np.flatnonzero(moves[ends])
-        edges = ends[there], others[there], there % max(len(first), 1)
-        return cls(np.flatnonzero(moves), freeze(state_start, np.int64), *edges, tuple(sides))
+        entries = np.flatnonzero(in_region[ends])
+        edges = ends[entries], others[entries], entries % max(len(first), 1)
+        return cls(np.flatnonzero(in_region), freeze(state_start, np.int64), *edges, tuple(sides))
 
 
 def _edge_cell_states(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray]:
@@ -276,15 +278,15 @@ def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairOrTripleSpace]) -> np
         Shape (n_nodes,), int64.
     """
     key = np.zeros(base.n_nodes, dtype=np.int64)
-    known = np.zeros(base.n_nodes, dtype=bool)
-    n = 1
+    assigned = np.zeros(base.n_nodes, dtype=bool)
+    next_key = 1
     for space in spaces:
         for side in space.sides:
             node = np.searchsorted(base.variables, side.variable)
-            new = ~known[node]
-            key[node[new]] = n + side.key[new]
-            known[node] = True
-            n += side.n_keys
+            new = ~assigned[node]
+            key[node[new]] = next_key + side.key[new]
+            assigned[node] = True
+            next_key += side.n_keys
     return np.asarray(
         np.unique(key * (base.n_nodes + 1) + _colour_nodes(base.n_nodes, base.edges), return_inverse=True)[1]
     )
@@ -296,12 +298,12 @@ def _colour_nodes(n: int, edges: np.ndarray) -> np.ndarray:
     Each colour class is one round of Luby's algorithm (1986), with one random node order for all rounds.
     """
     rank = np.random.default_rng(0).permutation(n)
-    later = np.where(rank[edges[:, 0]] > rank[edges[:, 1]], edges[:, 0], edges[:, 1])
-    out = np.full(n, -1)
-    number, left = 0, np.ones(len(edges), dtype=bool)
-    while (out < 0).any():
-        free = out < 0
-        free[later[left]] = False
-        out[free] = number
-        number, left = number + 1, left & ~free[edges].any(axis=1)
-    return out
+    later_end = np.where(rank[edges[:, 0]] > rank[edges[:, 1]], edges[:, 0], edges[:, 1])
+    colour = np.full(n, -1)
+    next_colour, remaining = 0, np.ones(len(edges), dtype=bool)
+    while (colour < 0).any():
+        uncoloured = colour < 0
+        uncoloured[later_end[remaining]] = False
+        colour[uncoloured] = next_colour
+        next_colour, remaining = next_colour + 1, remaining & ~uncoloured[edges].any(axis=1)
+    return colour

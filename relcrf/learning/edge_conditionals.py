@@ -43,24 +43,24 @@ class EdgeTables:
         """Return the flat tables for the given weights."""
         out = np.empty(int(self.table_start[-1]))
         for number, space in enumerate(self.spaces):
-            at, table = self._offsets(number)
-            out[table] = weights[at] @ space.patterns.T
+            weight_offsets, entry_offsets = self._offsets(number)
+            out[entry_offsets] = weights[weight_offsets] @ space.patterns.T
         return out
 
     def gradient(self, tables: np.ndarray) -> np.ndarray:
         """Apply the adjoint of `tables`: sum the entries of flat tables that each weight contributes to."""
         out = np.empty(int(self.weight_start[-1]))
         for number, space in enumerate(self.spaces):
-            at, table = self._offsets(number)
-            out[at] = tables[table] @ space.patterns
+            weight_offsets, entry_offsets = self._offsets(number)
+            out[weight_offsets] = tables[entry_offsets] @ space.patterns
         return out
 
-    def _offsets(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def _offsets(self, space_index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the offsets of the weights, and of the table entries, of the edges of one space."""
-        places, (n_cells, n_weights) = self.chosen.indices_in_space(number), self.spaces[number].patterns.shape
+        edges, (n_cells, n_weights) = self.chosen.indices_in_space(space_index), self.spaces[space_index].patterns.shape
         return (
-            self.weight_start[places, None] + np.arange(n_weights),
-            self.table_start[places, None] + np.arange(n_cells),
+            self.weight_start[edges, None] + np.arange(n_weights),
+            self.table_start[edges, None] + np.arange(n_cells),
         )
 
     def kernel_arguments(self) -> list[tuple[EdgeCells, np.ndarray, tuple[int, int, int]]]:
@@ -144,16 +144,18 @@ class CellConditionals(AbstractConditionals):
 
     def _residual(self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value, and flat tables of each state's probability minus 1 at the label; 0 if not trained on."""
-        out = self.base.node_log_potentials(weights)
+        scores = self.base.node_log_potentials(weights)
         for pairs, cells, shape in edges.kernel_arguments():
-            tables_here = freeze(tables[cells].reshape(shape), np.float64)
-            edge_tables.add_table_scores(pairs, self.states, self._state_start, tables_here, out)
-        return label_residual(self.base, out, self.states, self.trained)
+            space_tables = freeze(tables[cells].reshape(shape), np.float64)
+            edge_tables.add_table_scores(pairs, self.states, self._state_start, space_tables, scores)
+        return label_residual(self.base, scores, self.states, self.trained)
 
     def _collect_tables(self, edges: EdgeTables, residual: np.ndarray) -> np.ndarray:
         out = np.empty(int(edges.table_start[-1]))
         for pairs, cells, shape in edges.kernel_arguments():
-            found = np.zeros(shape)
-            edge_tables.add_table_gradients(pairs, self.states, self._state_start, freeze(residual, np.float64), found)
-            out[cells] = found.reshape(cells.shape)
+            gradients = np.zeros(shape)
+            edge_tables.add_table_gradients(
+                pairs, self.states, self._state_start, freeze(residual, np.float64), gradients
+            )
+            out[cells] = gradients.reshape(cells.shape)
         return out

@@ -64,10 +64,10 @@ class EdgeCounts:
             if side.n_keys * len(side.truth) * n_words(space.n_samples) > MAX_WORDS_PER_CELL * len(side.variable):
                 return None
         packed = PackedSide.pack(first, space.n_samples, self._labels)
-        alike = len(first.truth) == len(second.truth) and all(
+        same_sides = len(first.truth) == len(second.truth) and all(
             map(np.array_equal, first.kernel_cells, second.kernel_cells)
         )
-        return packed, packed if alike else PackedSide.pack(second, space.n_samples, self._labels)
+        return packed, packed if same_sides else PackedSide.pack(second, space.n_samples, self._labels)
 
     def __call__(self, pairs: np.ndarray) -> np.ndarray:
         """Count the joint states of pairs of keys, shape (n, 2).

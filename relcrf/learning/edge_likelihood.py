@@ -48,19 +48,19 @@ class EdgeLikelihood(AbstractCandidateObjective):
         """
         node_of = np.full(base.graph.n_variables, -1, dtype=np.int32)
         node_of[base.variables] = np.arange(base.n_nodes, dtype=np.int32)
-        placed = tuple(
+        node_spaces = tuple(
             space.with_sides([replace(s, variable=node_of[s.variable]) for s in space.sides]) for space in spaces
         )
-        sides = [side for space in placed for side in space.sides]
+        sides = [side for space in node_spaces for side in space.sides]
         assert all(side.variable.min(initial=0) >= 0 for side in sides), "a variable of a cell is not a node"
-        states, every = freeze(states, np.int16), freeze(np.ones(base.n_nodes), bool)
+        states, all_nodes = freeze(states, np.int16), freeze(np.ones(base.n_nodes), bool)
         few_states = base.cardinality.max(initial=0) <= MAX_STATES
-        columns = SampleColumns.from_spaces(base.cardinality, placed) if few_states else None
-        conditionals: AbstractConditionals = CellConditionals(base, states, every)
+        columns = SampleColumns.from_spaces(base.cardinality, node_spaces) if few_states else None
+        conditionals: AbstractConditionals = CellConditionals(base, states, all_nodes)
         if columns is not None:
-            conditionals = ColumnConditionals(base, columns, ColumnPotentials.build(base, columns), states, every)
-        counts = tuple(EdgeCounts(space, states, every) for space in placed)
-        return cls(base, states, placed, CandidateSet.empty(), every, conditionals, counts)
+            conditionals = ColumnConditionals(base, columns, ColumnPotentials.build(base, columns), states, all_nodes)
+        counts = tuple(EdgeCounts(space, states, all_nodes) for space in node_spaces)
+        return cls(base, states, node_spaces, CandidateSet.empty(), all_nodes, conditionals, counts)
 
     def trained_on(self, nodes: np.ndarray) -> EdgeLikelihood:
         trained = freeze(nodes, bool)
@@ -71,8 +71,8 @@ class EdgeLikelihood(AbstractCandidateObjective):
         if not np.isfinite(point).all():
             return np.nan, np.full(len(point), np.nan)
         weights, tables = self._split(point)
-        value, base, joint = self.conditionals.value_and_gradient(weights, self.edges, tables)
-        return value, np.concatenate((base, self.edges.gradient(joint)))
+        value, base, table_gradient = self.conditionals.value_and_gradient(weights, self.edges, tables)
+        return value, np.concatenate((base, self.edges.gradient(table_gradient)))
 
     def edge_gradients(self, point: np.ndarray, space_index: int, pairs: np.ndarray) -> np.ndarray:
         """Return the gradient of edges that are not chosen, at a point of the chosen ones.
@@ -84,10 +84,10 @@ class EdgeLikelihood(AbstractCandidateObjective):
         Returns:
             Shape (n, n_weights).
         """
-        asked = EdgeTables(self.spaces, CandidateSet.from_pairs(space_index, pairs))
+        candidates = EdgeTables(self.spaces, CandidateSet.from_pairs(space_index, pairs))
         weights, tables = self._split(point)
-        joint = self.conditionals.gradient(weights, self.edges, tables, asked)
-        return asked.gradient(joint).reshape(len(pairs), self.spaces[space_index].n_weights)
+        table_gradient = self.conditionals.gradient(weights, self.edges, tables, candidates)
+        return candidates.gradient(table_gradient).reshape(len(pairs), self.spaces[space_index].n_weights)
 
     def edge_counts(self, space_index: int, pairs: np.ndarray) -> np.ndarray:
         """Count the samples of each joint state of the given edges in which both ends are trained on.
@@ -111,13 +111,13 @@ class EdgeLikelihood(AbstractCandidateObjective):
         start = self.weight_start(candidates)
         out = np.empty(int(start[-1]))
         for number, space in enumerate(self.spaces):
-            places = candidates.indices_in_space(number)
-            counts = self.counts[number](candidates.pairs(places))
+            indices = candidates.indices_in_space(number)
+            counts = self.counts[number](candidates.pairs(indices))
             patterns = space.patterns.reshape(*counts.shape[1:], -1)
             squares = (
                 counts.sum(axis=1) @ np.ptp(patterns, axis=0) ** 2 + counts.sum(axis=2) @ np.ptp(patterns, axis=1) ** 2
             )
-            out[start[places, None] + np.arange(space.n_weights)] = 0.25 * squares
+            out[start[indices, None] + np.arange(space.n_weights)] = 0.25 * squares
         return out
 
     @cached_property

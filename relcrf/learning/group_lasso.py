@@ -71,8 +71,8 @@ class WeightGroups:
 
     def penalty(self, point: np.ndarray) -> float:
         norms = self.norms(point)
-        there = norms > 0.0
-        return float(self.strength[there] @ norms[there])
+        nonzero = norms > 0.0
+        return float(self.strength[nonzero] @ norms[nonzero])
 
     def shrink(self, point: np.ndarray, rate: np.ndarray) -> np.ndarray:
         """Apply the proximal operator: reduce each group's norm by its rate times its strength, but not below 0.
@@ -80,9 +80,9 @@ class WeightGroups:
         Args:
             rate: Positive, shape (n_groups,).
         """
-        norms, fall = self.norms(point), rate * self.strength
-        left = np.divide(norms - fall, norms, out=np.zeros(len(norms)), where=norms > fall)
-        return np.asarray(point * self.expand(left))
+        norms, decrease = self.norms(point), rate * self.strength
+        remaining = np.divide(norms - decrease, norms, out=np.zeros(len(norms)), where=norms > decrease)
+        return np.asarray(point * self.expand(remaining))
 
     def violations(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Return the violation of each group's optimality condition (Karush, Kuhn & Tucker), shape (n_groups,).
@@ -94,10 +94,13 @@ class WeightGroups:
             gradient: Gradient of the smooth part, shape (n,).
         """
         norms = self.norms(point)
-        there = norms > 0.0
-        pull = np.divide(self.strength, norms, out=np.zeros(len(norms)), where=there)
-        inside = self.norms(gradient + self.expand(pull) * point)
-        return np.asarray(np.where(there, inside, np.maximum(inside - self.strength, 0.0)) / np.sqrt(self.sizes))
+        nonzero = norms > 0.0
+        penalty_slope = np.divide(self.strength, norms, out=np.zeros(len(norms)), where=nonzero)
+        subgradient_norms = self.norms(gradient + self.expand(penalty_slope) * point)
+        return np.asarray(
+            np.where(nonzero, subgradient_norms, np.maximum(subgradient_norms - self.strength, 0.0))
+            / np.sqrt(self.sizes)
+        )
 
 
 @dataclass(frozen=True)
@@ -150,20 +153,20 @@ class GroupLasso(AbstractQuasiNewton):
     def _minimise_model(self, model: _QuadraticModel, state: OptimiserState) -> np.ndarray:
         """Minimise the model of the function at a state to `INNER_TOLERANCE` by accelerated proximal descent."""
         rates = 1.0 / (model.bound * self._metric)
-        of_groups = rates[self.groups.start[:-1]]
-        enough = INNER_TOLERANCE * state.gradient_norm
+        group_rates = rates[self.groups.start[:-1]]
+        tolerance = INNER_TOLERANCE * state.gradient_norm
         point = ahead = state.point
         momentum = 1.0
         slope = state.gradient
         for _ in range(INNER_ITERATIONS):
-            following = self.groups.shrink(ahead - rates * slope, of_groups)
+            following = self.groups.shrink(ahead - rates * slope, group_rates)
             if float((ahead - following) @ ((following - point) / rates)) > 0.0:
-                momentum = 1.0  # it has begun to swing
-            faster = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
-            ahead = following + (momentum - 1.0) / faster * (following - point)
-            point, momentum = following, faster
+                momentum = 1.0  # restart: the momentum points away from the descent direction
+            next_momentum = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
+            ahead = following + (momentum - 1.0) / next_momentum * (following - point)
+            point, momentum = following, next_momentum
             slope = state.gradient + model.product(ahead - state.point)
-            if self.norm(ahead, slope) <= enough:
+            if self.norm(ahead, slope) <= tolerance:
                 break
         return point
 
@@ -172,20 +175,20 @@ class GroupLasso(AbstractQuasiNewton):
     ) -> LineSearchResult | None:
         """Return a lower point on the way to the model's minimum, or None if there is none."""
         direction = target - state.point
-        promised = float(state.gradient @ direction) + self.penalty(target) - self.penalty(state.point)
+        predicted = float(state.gradient @ direction) + self.penalty(target) - self.penalty(state.point)
         length = 1.0
         for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = target if length == 1.0 else state.point + length * direction
             value, gradient = objective(point)
             if np.isfinite(value):
-                if value <= state.value + SUFFICIENT_DECREASE * length * promised:
+                if value <= state.value + SUFFICIENT_DECREASE * length * predicted:
                     return point, value, gradient, evaluation
-                # Near the minimum the value's rounding hides its decrease; the violations still tell.
+                # Near the minimum, rounding hides the decrease of the value; use the violations instead.
                 hidden = abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
                 if hidden and self.norm(point, gradient) < state.gradient_norm:
                     return point, value, gradient, evaluation
-                excess = value - state.value - length * promised
-                length *= float(np.clip(-0.5 * length * promised / excess, 0.1, 0.5)) if excess > 0.0 else 0.5
+                excess = value - state.value - length * predicted
+                length *= float(np.clip(-0.5 * length * predicted / excess, 0.1, 0.5)) if excess > 0.0 else 0.5
             else:
                 length *= 0.1
         return None
@@ -215,15 +218,15 @@ class _QuadraticModel:
         curved = [pair for pair in zip(steps, changes, strict=True) if has_positive_curvature(*pair)]
         if not curved:
             return cls(metric, np.empty((len(metric), 0)), np.empty((0, 0)), 1.0, 1.0)
-        s, y = (np.array(part).T for part in zip(*curved, strict=True))
+        s, y = (np.array(vectors).T for vectors in zip(*curved, strict=True))
         scale = float(y[:, -1] @ (y[:, -1] / metric)) / float(s[:, -1] @ y[:, -1])
         scaled = scale * metric[:, None] * s
-        both = s.T @ y
-        lower = np.tril(both, -1)
-        middle = np.linalg.inv(np.block([[s.T @ scaled, lower], [lower.T, -np.diag(np.diag(both))]]))
+        products = s.T @ y
+        lower = np.tril(products, -1)
+        middle = np.linalg.inv(np.block([[s.T @ scaled, lower], [lower.T, -np.diag(np.diag(products))]]))
         factors = np.concatenate((scaled, y), axis=1)
-        added = np.linalg.eigvals(-middle @ (factors.T @ (factors / metric[:, None])))
-        return cls(metric, factors, middle, scale, scale + max(float(added.real.max()), 0.0))
+        eigenvalues = np.linalg.eigvals(-middle @ (factors.T @ (factors / metric[:, None])))
+        return cls(metric, factors, middle, scale, scale + max(float(eigenvalues.real.max()), 0.0))
 
     def product(self, vector: np.ndarray) -> np.ndarray:
         """Return B times a vector, shape (n,)."""

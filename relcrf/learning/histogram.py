@@ -31,20 +31,20 @@ class Histogram:
     def __post_init__(self) -> None:
         edges, counts = self.edges, self.counts
         if edges.ndim != 1 or edges.shape != (len(counts) + 1,) or not (np.diff(edges) > 0).all():
-            raise ValueError(f"{len(edges)} edges for {len(counts)} bins, or edges that do not ascend")
+            raise ValueError(f"{len(edges)} edges for {len(counts)} bins, or the edges are not ascending")
         if not (np.abs((*edges, self.threshold or 0.0)) <= MAX_ABSOLUTE_EDGE).all():
-            raise ValueError("edges or a threshold that cannot be")
+            raise ValueError("an edge or the threshold is not finite or too large")
         if counts.min(initial=0) < 0 or not 0 <= self.n_beyond <= self.total:
-            raise ValueError("counts that cannot be")
+            raise ValueError("a count is negative, or n_beyond exceeds the total")
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[np.ndarray], edges: np.ndarray, threshold: float | None = None) -> Histogram:
         """Count values given in chunks; values that rounding puts beyond the outer edges go to the outer bins."""
-        counts, beyond = np.zeros(len(edges) - 1, dtype=np.int64), 0
+        counts, n_beyond = np.zeros(len(edges) - 1, dtype=np.int64), 0
         for values in chunks:
             counts += np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
-            beyond += 0 if threshold is None else int((np.abs(values) > threshold).sum())
-        return cls(edges, counts, threshold, beyond)
+            n_beyond += 0 if threshold is None else int((np.abs(values) > threshold).sum())
+        return cls(edges, counts, threshold, n_beyond)
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Histogram:
@@ -55,7 +55,7 @@ class Histogram:
         """
         edges, counts = np.asarray(plain["edges"], dtype=np.float64), np.asarray(plain["counts"], dtype=np.int64)
         threshold = plain["threshold"]
-        return cls(edges, counts, None if threshold is None else float(threshold), int(plain["beyond"]))
+        return cls(edges, counts, None if threshold is None else float(threshold), int(plain["n_beyond"]))
 
     def as_plain(self) -> dict[str, Any]:
         """Return the histogram as numbers and lists that JSON can represent."""

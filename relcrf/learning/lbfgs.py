@@ -78,23 +78,29 @@ AnyObjective = TypeVar("AnyObjective")
 
 
 def _to_arrays(value: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    out: dict[str, np.ndarray] = {}
-    for one in fields(value):
-        part = getattr(value, one.name)
-        name = prefix + one.name
-        out |= _to_arrays(part, f"{name}.") if is_dataclass(part) else {name: np.asarray(part)}
-    return out
+    arrays: dict[str, np.ndarray] = {}
+    for field in fields(value):
+        part = getattr(value, field.name)
+        name = prefix + field.name
+        arrays |= _to_arrays(part, f"{name}.") if is_dataclass(part) else {name: np.asarray(part)}
+    return arrays
 
 
-def _from_arrays(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:
+def _from_arrays(cls: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:
     values: dict[str, Any] = {}
-    for name, of in get_type_hints(kind).items():
-        if is_dataclass(of):
-            values[name] = _from_arrays(of, arrays, f"{prefix}{name}.")
+    for name, field_type in get_type_hints(cls).items():
+        if is_dataclass(field_type):
+            values[name] = _from_arrays(field_type, arrays, f"{prefix}{name}.")
         else:
             array = arrays[prefix + name]
-            values[name] = array if of is np.ndarray else tuple(array) if get_origin(of) is tuple else of(array.item())
-    return kind(**values)
+            values[name] = (
+                array
+                if field_type is np.ndarray
+                else tuple(array)
+                if get_origin(field_type) is tuple
+                else field_type(array.item())
+            )
+    return cls(**values)
 
 
 class AbstractMinimiser(ABC, Generic[AnyObjective]):
@@ -188,17 +194,17 @@ class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
             state: A state of shorter points; the new weights are appended.
             gradient: Gradient of the smooth part in the new weights, shape (n_new,).
         """
-        more = (0, len(gradient))
-        longer = replace(
+        padding = (0, len(gradient))
+        extended = replace(
             state,
-            point=np.pad(state.point, more),
+            point=np.pad(state.point, padding),
             gradient=np.concatenate((state.gradient, gradient)),
-            steps=tuple(np.pad(step, more) for step in state.steps),
-            changes=tuple(np.pad(change, more) for change in state.changes),
+            steps=tuple(np.pad(step, padding) for step in state.steps),
+            changes=tuple(np.pad(change, padding) for change in state.changes),
             status="running",
         )
-        norm = self.norm(longer.point, longer.gradient)
-        return replace(longer, gradient_norm=norm, initial_gradient_norm=max(norm, state.initial_gradient_norm))
+        norm = self.norm(extended.point, extended.gradient)
+        return replace(extended, gradient_norm=norm, initial_gradient_norm=max(norm, state.initial_gradient_norm))
 
 
 @dataclass(frozen=True)
@@ -227,17 +233,17 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
         state = self.update_status(state)
         if state.status != "running":
             return state
-        found = self.search(self.penalised(objective), state)
-        if found is None:
+        result = self.search(self.penalised(objective), state)
+        if result is None:
             return replace(state, steps=(), changes=()) if state.steps else replace(state, status=self.exhausted_status)
-        point, value, gradient, evaluations = found
+        point, value, gradient, evaluations = result
         step, change = point - state.point, gradient - state.gradient
         steps, changes = state.steps, state.changes
         if has_positive_curvature(step, change):
             steps = (*steps, step)[-self.memory :]
             changes = (*changes, change)[-self.memory :]
-        lowered = (state.value - value) / max(abs(state.value), abs(value), 1.0)
-        small = self.value_tolerance > 0.0 and lowered <= self.value_tolerance
+        decrease = (state.value - value) / max(abs(state.value), abs(value), 1.0)
+        negligible = self.value_tolerance > 0.0 and decrease <= self.value_tolerance
         return replace(
             state,
             point=point,
@@ -248,7 +254,7 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
             changes=changes,
             iteration=state.iteration + 1,
             evaluations=state.evaluations + evaluations,
-            status="converged" if small else "running",
+            status="converged" if negligible else "running",
         )
 
 
@@ -286,7 +292,7 @@ class AbstractLineSearch(AbstractQuasiNewton):
         direction = self.direction(state, steepest)
         if float(direction @ steepest) >= 0:
             direction = -steepest
-        # Without curvature yet, the first step has length 1 at most.
+        # Without curvature information, the first step has length 1 at most.
         length = 1.0 if len(state.steps) else min(1.0, 1.0 / float(np.linalg.norm(direction)))
         return self.search_along(objective, state, steepest, direction, length)
 
@@ -311,27 +317,27 @@ class Lbfgs(AbstractLineSearch):
         for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = state.point + length * direction
             value, gradient = objective(point)
-            here = float(gradient @ direction) if np.isfinite(value) else 0.0
-            enough = np.isfinite(value) and value <= state.value + SUFFICIENT_DECREASE * length * slope
-            if enough and (best is None or value < best[1]):
+            new_slope = float(gradient @ direction) if np.isfinite(value) else 0.0
+            decreases = np.isfinite(value) and value <= state.value + SUFFICIENT_DECREASE * length * slope
+            if decreases and (best is None or value < best[1]):
                 best = (point, value, gradient)
-            # Near the minimum the value's rounding hides its decrease; the slopes still tell (approximate Wolfe,
-            # Hager & Zhang 2005, equation 23).
+            # Near the minimum, rounding hides the decrease of the value; use the slopes instead (approximate Wolfe
+            # conditions, Hager & Zhang 2005, equation 23).
             if (
                 abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
-                and abs(here) <= -WOLFE_CURVATURE * slope
+                and abs(new_slope) <= -WOLFE_CURVATURE * slope
             ):
                 return point, value, gradient, evaluation
-            if not enough or (low > 0.0 and value >= low_value):
+            if not decreases or (low > 0.0 and value >= low_value):
                 high = length
-            elif abs(here) <= -WOLFE_CURVATURE * slope:
+            elif abs(new_slope) <= -WOLFE_CURVATURE * slope:
                 return point, value, gradient, evaluation
-            elif here >= 0.0:
-                high, low, low_value, low_slope = low, length, value, here
+            elif new_slope >= 0.0:
+                high, low, low_value, low_slope = low, length, value, new_slope
             else:
-                if high is not None and here * (high - low) >= 0.0:
+                if high is not None and new_slope * (high - low) >= 0.0:
                     high = low
-                low, low_value, low_slope = length, value, here
+                low, low_value, low_slope = length, value, new_slope
             if high is None:
                 length = 2.0 * length
                 continue
@@ -378,10 +384,10 @@ def _interpolate(low: float, low_value: float, low_slope: float, high: float, le
     middle = 0.5 * (low + high)
     if length == high and np.isfinite(value):
         width = high - low
-        bend = value - low_value - low_slope * width
-        if bend > 0.0:
-            trial = low - 0.5 * low_slope * width * width / bend
+        curvature = value - low_value - low_slope * width
+        if curvature > 0.0:
+            minimum = low - 0.5 * low_slope * width * width / curvature
             near, far = min(low, high), max(low, high)
-            if near + 0.1 * (far - near) <= trial <= far - 0.1 * (far - near):
-                return trial
+            if near + 0.1 * (far - near) <= minimum <= far - 0.1 * (far - near):
+                return minimum
     return middle

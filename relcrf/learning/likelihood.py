@@ -151,19 +151,19 @@ class ForestLikelihood(AbstractJointLikelihood):
 
         It is None if few edges share tables.
         """
-        found = self.graph.edge_classes() if self.graph.n_edges else None
-        if found is None:
+        classes = self.graph.edge_classes() if self.graph.n_edges else None
+        if classes is None:
             return None
-        of_edge, first = found
-        sizes = np.diff(self.graph.table_start)[first]
+        class_of_edge, first_edge = classes
+        sizes = np.diff(self.graph.table_start)[first_edge]
         if sizes.sum() > min(BLOCK_SIZE, int(self.graph.table_start[-1]) // 4):
             return None
-        order = np.argsort(first)  # `with_edges` wants them ascending
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = offsets(sizes[order])[:-1]
-        cell = np.zeros(self.plan.n + 1, dtype=np.int64)
-        cell[:-1][self.plan.edge >= 0] = place[of_edge]
-        return self.graph.with_edges(first[order]), cell
+        order = np.argsort(first_edge)  # `with_edges` requires ascending edges
+        class_start = np.empty(len(order), dtype=np.int64)
+        class_start[order] = offsets(sizes[order])[:-1]
+        table_start = np.zeros(self.plan.n + 1, dtype=np.int64)
+        table_start[:-1][self.plan.edge >= 0] = class_start[class_of_edge]
+        return self.graph.with_edges(first_edge[order]), table_start
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         counts = np.zeros((LANES, self.graph.graph.layout.size))
@@ -243,10 +243,10 @@ class InferredLikelihood(AbstractJointLikelihood):
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         nodes, factors = self._compact.potentials(weights)
-        found = self._inference.marginals(
+        marginals = self._inference.marginals(
             Potentials(nodes if added_potentials is None else nodes + added_potentials, factors)
         )
-        return found.log_partition, self._compact.counts(Potentials(found.nodes, found.factors))
+        return marginals.log_partition, self._compact.counts(Potentials(marginals.nodes, marginals.factors))
 
 
 @dataclass(frozen=True)
@@ -271,10 +271,10 @@ class PairLikelihood(AbstractJointLikelihood):
     @cached_property
     def observed_counts(self) -> np.ndarray:
         """Return the pattern counts of the observed states in all small models, shape (layout.size,)."""
-        out, more = self.graph.state_counts(self.states), np.zeros(int(self.graph.state_start[-1]))
-        more[self.graph.state_start[:-1] + self.states] = np.maximum(self._degree - 1, 0)
-        self.graph.add_node_counts(more, out)
-        return out
+        counts, repetitions = self.graph.state_counts(self.states), np.zeros(int(self.graph.state_start[-1]))
+        repetitions[self.graph.state_start[:-1] + self.states] = np.maximum(self._degree - 1, 0)
+        self.graph.add_node_counts(repetitions, counts)
+        return counts
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         """Return the sum of the small models' log partitions, and their expected counts."""
@@ -298,11 +298,11 @@ class PairLikelihood(AbstractJointLikelihood):
                 expected_nodes,
             )
         sizes = graph.cardinality[self._degree == 0]
-        alone = np.repeat(self._degree == 0, graph.cardinality)
-        tables, log_partitions = node_tables[alone], np.empty(len(sizes))
+        isolated = np.repeat(self._degree == 0, graph.cardinality)
+        tables, log_partitions = node_tables[isolated], np.empty(len(sizes))
         conditionals.normalise(freeze(offsets(sizes), np.int64), tables, log_partitions)
         log_partition += float(log_partitions.sum())
-        expected_nodes[alone] += tables
+        expected_nodes[isolated] += tables
         graph.add_node_counts(expected_nodes, expected)
         return log_partition, expected
 

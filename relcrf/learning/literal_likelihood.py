@@ -96,11 +96,11 @@ class LiteralLikelihood(AbstractLiteralObjective):
         observed = np.zeros(int(base.state_start[-1]))
         observed[base.state_start[:-1] + states] = 1.0
         literals = Literals.build(base, spaces, np.empty(0, dtype=np.int64) if external is None else external.variables)
-        holds = literals.expectations(observed)
+        truth_values = literals.expectations(observed)
         if external is not None:
-            holds = holds + literals.external_expectations(external.state_start, external.tables)
+            truth_values = truth_values + literals.external_expectations(external.state_start, external.tables)
         trained = np.ones(base.n_nodes, dtype=bool)
-        return cls(base, states, literals.spaces, CandidateSet.empty(), trained, literals, observed, holds)
+        return cls(base, states, literals.spaces, CandidateSet.empty(), trained, literals, observed, truth_values)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, residual = self.residual(point)

@@ -38,31 +38,33 @@ class Literals:
     @classmethod
     def build(cls, graph: ReducedGraph, spaces: tuple[PairOrTripleSpace, ...], external: np.ndarray) -> Literals:
         """Return the literals of spaces whose variables are all nodes or external variables, shape (n_external,)."""
-        place_of = np.full(graph.graph.n_variables, -1, dtype=np.int32)
+        index_of = np.full(graph.graph.n_variables, -1, dtype=np.int32)
         variables = np.concatenate((graph.variables, external))
-        place_of[variables] = np.arange(len(variables), dtype=np.int32)
-        truths: list[np.ndarray] = []
-        places: list[np.ndarray] = []
-        placed = []
+        index_of[variables] = np.arange(len(variables), dtype=np.int32)
+        truth_tables: list[np.ndarray] = []
+        used_variables: list[np.ndarray] = []
+        numbered_spaces = []
         for space in spaces:
             numbered = []
             for side in space.sides:
-                at = place_of[side.variable]
-                assert at.min(initial=0) >= 0, "a cell speaks of a variable that is nowhere"
-                literal = next((k for k, truth in enumerate(truths) if np.array_equal(truth, side.truth)), len(truths))
-                if literal == len(truths):
-                    truths.append(side.truth)
-                    places.append(np.empty(0, dtype=np.int32))
-                places[literal] = distinct(np.concatenate((places[literal], distinct(at))))
-                numbered.append(replace(side, variable=(at + literal * len(variables)).astype(np.int32)))
-            placed.append(space.with_sides(numbered))
+                indices = index_of[side.variable]
+                assert indices.min(initial=0) >= 0, "a cell refers to an unknown variable"
+                literal = next(
+                    (k for k, truth in enumerate(truth_tables) if np.array_equal(truth, side.truth)), len(truth_tables)
+                )
+                if literal == len(truth_tables):
+                    truth_tables.append(side.truth)
+                    used_variables.append(np.empty(0, dtype=np.int32))
+                used_variables[literal] = distinct(np.concatenate((used_variables[literal], distinct(indices))))
+                numbered.append(replace(side, variable=(indices + literal * len(variables)).astype(np.int32)))
+            numbered_spaces.append(space.with_sides(numbered))
         return cls(
             freeze(graph.state_start, np.int64),
-            tuple(freeze(truth, np.float64) for truth in truths),
-            tuple(freeze(at[at < graph.n_nodes], np.int32) for at in places),
-            tuple(freeze(at[at >= graph.n_nodes] - graph.n_nodes, np.int32) for at in places),
+            tuple(freeze(truth, np.float64) for truth in truth_tables),
+            tuple(freeze(indices[indices < graph.n_nodes], np.int32) for indices in used_variables),
+            tuple(freeze(indices[indices >= graph.n_nodes] - graph.n_nodes, np.int32) for indices in used_variables),
             len(variables),
-            tuple(placed),
+            tuple(numbered_spaces),
         )
 
     @property
@@ -87,8 +89,8 @@ class Literals:
     def external_expectations(self, state_start: np.ndarray, tables: np.ndarray) -> np.ndarray:
         """Return `expectations` of the external variables, from their flat tables; 0 for nodes. Shape (size,)."""
         out, start = np.zeros((len(self.truth_tables), self.n_variables)), freeze(state_start, np.int64)
-        for row, places, truth in zip(out, self.external, self.truth_tables, strict=True):
-            conditionals.compute_expectations(places, start, truth, freeze(tables, np.float64), row[self.n_nodes :])
+        for row, variables, truth in zip(out, self.external, self.truth_tables, strict=True):
+            conditionals.compute_expectations(variables, start, truth, freeze(tables, np.float64), row[self.n_nodes :])
         return out.ravel()
 
     def add_scores(self, scores: np.ndarray, tables: np.ndarray) -> None:

@@ -29,8 +29,8 @@ class MixtureLikelihood(AbstractLikelihood):
         return self.components[0].states
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        found = [part(weights) for part in self.components]
-        logs = -np.array([value for value, _ in found])
+        results = [component(weights) for component in self.components]
+        logs = -np.array([value for value, _ in results])
         total = np.logaddexp.reduce(logs)
-        share = np.exp(logs - total)
-        return float(np.log(len(logs)) - total), np.asarray(share @ np.stack([gradient for _, gradient in found]))
+        posterior = np.exp(logs - total)
+        return float(np.log(len(logs)) - total), np.asarray(posterior @ np.stack([gradient for _, gradient in results]))

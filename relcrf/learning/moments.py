@@ -34,10 +34,10 @@ class Moments:
 
         If the empirical variance is 0, the expected count is used in its place.
         """
-        with np.errstate(over="ignore", invalid="ignore"):  # of an optimiser that diverged
-            apart = self.expected - self.empirical
+        with np.errstate(over="ignore", invalid="ignore"):  # after a diverged optimisation
+            difference = self.expected - self.empirical
         variance = np.where(self.variance > 0.0, self.variance, np.abs(self.expected))
-        return np.asarray(np.divide(apart, np.sqrt(variance), where=variance > 0.0, out=np.zeros(len(apart))))
+        return np.asarray(np.divide(difference, np.sqrt(variance), where=variance > 0.0, out=np.zeros(len(difference))))
 
 
 def label_moments(likelihood: AbstractJointLikelihood, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -66,15 +66,15 @@ class Owlqn(AbstractLineSearch):
             value, gradient = objective(point)
             step = point - state.point
             slope = float(steepest @ step)
-            # Where the projection cuts much off, what is left may lead upwards; a shorter step loses less.
+            # A step that the projection shortens much may be an ascent step; a shorter one loses less.
             if slope < 0.0 and np.isfinite(value):
                 if value <= state.value + SUFFICIENT_DECREASE * slope:
                     return point, value, gradient, evaluation
-                # In one orthant the function is smooth, and so its slopes still tell what rounding hides.
-                here = float((gradient + self.l1 * orthant) @ step)
+                # Within an orthant the function is smooth, so its slopes show the decrease that rounding hides.
+                new_slope = float((gradient + self.l1 * orthant) @ step)
                 if (
                     abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
-                    and abs(here) <= -WOLFE_CURVATURE * slope
+                    and abs(new_slope) <= -WOLFE_CURVATURE * slope
                 ):
                     return point, value, gradient, evaluation
                 length *= float(np.clip(-0.5 * slope / (value - state.value - slope), 0.1, 0.5))

@@ -117,9 +117,9 @@ class WeightTables:
         Args:
             counts: One per weight of the layout.
         """
-        place, owner = self.weight_offsets(np.arange(len(self.start)))
-        rest = self.n_factors - np.bincount(owner, counts[place], len(self.start))
-        return np.concatenate((counts[place], rest[~self.complete])), np.append(owner, np.flatnonzero(~self.complete))
+        weights, owner = self.weight_offsets(np.arange(len(self.start)))
+        rest = self.n_factors - np.bincount(owner, counts[weights], len(self.start))
+        return np.concatenate((counts[weights], rest[~self.complete])), np.append(owner, np.flatnonzero(~self.complete))
 
     def steps(self, tables: np.ndarray, target: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the weights of some tables and `log(target / expected)` of each; 0 for weights with a count of 0.
@@ -127,13 +127,13 @@ class WeightTables:
         Args:
             target, expected: Counts, one per weight of the layout.
         """
-        place, owner = self.weight_offsets(tables)
-        step = _log_ratio(target[place], expected[place])
+        weights, owner = self.weight_offsets(tables)
+        step = _log_ratio(target[weights], expected[weights])
         none = [
-            self.n_factors[tables] - np.bincount(owner, counts[place], len(tables)) for counts in (target, expected)
+            self.n_factors[tables] - np.bincount(owner, counts[weights], len(tables)) for counts in (target, expected)
         ]
         rest = np.where(self.complete[tables], 0.0, _log_ratio(*none))
-        return place, np.where(target[place] > 0.0, step - rest[owner], 0.0)
+        return weights, np.where(target[weights] > 0.0, step - rest[owner], 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,23 +162,23 @@ class ProportionalFitting(AbstractMinimiser[Objective]):
             return state
         if state.gradient_norm <= ROUNDING_TOLERANCE * self.tables.n_factors.max(initial=0.0):
             return replace(state, status="converged")
-        pace = state.steps[0].copy()
-        for number, (tables, most) in enumerate(self.tables.rounds):
-            place, step = self.tables.steps(tables, self.target, state.gradient + self.target)
-            exponent = np.repeat(most, self.tables.size[tables])
-            moved = self._apply_step(objective, state, place, step * np.minimum(pace[number] / exponent, 1.0))
-            if pace[number] > 1.0 and not self._is_better(moved, state):
-                pace[number] = 1.0
-                moved = replace(
-                    self._apply_step(objective, state, place, step / exponent), evaluations=moved.evaluations + 1
+        factors = state.steps[0].copy()
+        for number, (tables, max_factors) in enumerate(self.tables.rounds):
+            weights, step = self.tables.steps(tables, self.target, state.gradient + self.target)
+            exponent = np.repeat(max_factors, self.tables.size[tables])
+            candidate = self._apply_step(objective, state, weights, step * np.minimum(factors[number] / exponent, 1.0))
+            if factors[number] > 1.0 and not self._is_better(candidate, state):
+                factors[number] = 1.0
+                candidate = replace(
+                    self._apply_step(objective, state, weights, step / exponent), evaluations=candidate.evaluations + 1
                 )
-            pace[number] = min(STEP_GROWTH * pace[number], most.max())
-            state = moved
+            factors[number] = min(STEP_GROWTH * factors[number], max_factors.max())
+            state = candidate
         return replace(
             state,
             gradient_norm=self.norm(state.point, state.gradient),
             iteration=state.iteration + 1,
-            steps=(pace,),
+            steps=(factors,),
         )
 
     def _apply_step(self, objective: Objective, state: AnyState, positions: np.ndarray, step: np.ndarray) -> AnyState:
@@ -208,19 +208,19 @@ def _log_ratio(target: np.ndarray, expected: np.ndarray) -> np.ndarray:
 def _count_factors(graph: ReducedGraph) -> list[sparse.csr_array]:
     """Return, for each block, the number of factors of each feature per component, shape (n_components, n_features)."""
     label = np.unique(label_scope_components(graph.scopes), return_inverse=True)[1]
-    shape = int(label.max(initial=-1)) + 1
-    found: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in graph.graph.layout.blocks]
-    every = [(terms.group, terms.factor, terms.target) for terms in graph.node_terms]
-    every += [(terms.group, terms.factor, graph.edges[terms.target, 0]) for terms in graph.edge_terms]
-    every += [(terms.group, terms.factor, terms.node[:, 0]) for terms in graph.clique_terms]
-    for number, factor, node in every:
+    n_components = int(label.max(initial=-1)) + 1
+    entries_by_block: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in graph.graph.layout.blocks]
+    all_terms = [(terms.group, terms.factor, terms.target) for terms in graph.node_terms]
+    all_terms += [(terms.group, terms.factor, graph.edges[terms.target, 0]) for terms in graph.edge_terms]
+    all_terms += [(terms.group, terms.factor, terms.node[:, 0]) for terms in graph.clique_terms]
+    for number, factor, node in all_terms:
         group = graph.graph.groups[number]
         rows = np.arange(len(node)) if factor is None else factor
         entries = group.features.entries(rows)
-        found[group.block].append((entries.value, label[node[entries.row]], entries.feature))
+        entries_by_block[group.block].append((entries.value, label[node[entries.row]], entries.feature))
     return [
-        _sum_entries(parts, (shape, block.n_features))
-        for parts, block in zip(found, graph.graph.layout.blocks, strict=True)
+        _sum_entries(parts, (n_components, block.n_features))
+        for parts, block in zip(entries_by_block, graph.graph.layout.blocks, strict=True)
     ]
 
 
@@ -233,23 +233,23 @@ def _sum_entries(parts: Sequence[tuple[np.ndarray, ...]], shape: tuple[int, int]
 
 def _schedule_rounds(counts: sparse.csc_array) -> list[np.ndarray]:
     """Assign tables greedily to rounds such that no component contains two tables of the same round."""
-    taken: list[np.ndarray] = []
+    used_components: list[np.ndarray] = []
     rounds: list[list[int]] = []
     for table in range(counts.shape[1]):
         components = counts.indices[counts.indptr[table] : counts.indptr[table + 1]]
-        free = next((k for k, used in enumerate(taken) if not used[components].any()), len(rounds))
-        if free == len(rounds):
-            taken.append(np.zeros(counts.shape[0], dtype=bool))
+        first_free = next((k for k, used in enumerate(used_components) if not used[components].any()), len(rounds))
+        if first_free == len(rounds):
+            used_components.append(np.zeros(counts.shape[0], dtype=bool))
             rounds.append([])
-        taken[free][components] = True
-        rounds[free].append(table)
+        used_components[first_free][components] = True
+        rounds[first_free].append(table)
     return [np.array(tables) for tables in rounds]
 
 
 def _max_factors(counts: sparse.csc_array) -> np.ndarray:
     """Return, for each table, the largest row sum among the rows that contain it, shape (n_tables,)."""
     total = np.asarray(counts.sum(axis=1)).ravel()
-    most = np.zeros(counts.shape[1])
+    result = np.zeros(counts.shape[1])
     entries = counts.tocoo()
-    np.maximum.at(most, entries.col, total[entries.row])
-    return most
+    np.maximum.at(result, entries.col, total[entries.row])
+    return result

@@ -50,13 +50,13 @@ class ProximalAdaGrad(AbstractGrowingMinimiser):
         state = self.update_status(state)
         if state.status != "running":
             return state
-        squares, last = state.steps
+        squares, last_step = state.steps
         steepest = pseudo_gradient(state.point, state.gradient, self.l1)
         squares = squares + steepest**2
-        # Where the last step has led too far, it is not gone on with.
-        momentum = self.momentum if float(last @ steepest) <= 0.0 else 0.0
+        # No momentum if the last_step step was an ascent direction.
+        momentum = self.momentum if float(last_step @ steepest) <= 0.0 else 0.0
         rate = np.divide(self.rate, np.sqrt(squares), out=np.zeros(len(squares)), where=squares > 0.0)
-        ahead = state.point - rate * state.gradient + momentum * last
+        ahead = state.point - rate * state.gradient + momentum * last_step
         point = ahead - np.clip(ahead, -rate * self.l1, rate * self.l1)
         value, gradient = self.penalised(objective)(point)
         return replace(

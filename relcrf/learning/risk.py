@@ -136,9 +136,14 @@ class Risk:
             return GateActivations(one, one, zero, zero)
         z = self.gates.log_odds(point[self.n_weights :])
         p = expit(z)
-        counted = expit(steepness * (z - logit(self.settings.threshold)))
-        d_counted = steepness * counted * (1.0 - counted)
-        return GateActivations(p * counted, counted, p * (1.0 - p) * counted + p * d_counted, d_counted)
+        message_fraction = expit(steepness * (z - logit(self.settings.threshold)))
+        d_message_fraction = steepness * message_fraction * (1.0 - message_fraction)
+        return GateActivations(
+            p * message_fraction,
+            message_fraction,
+            p * (1.0 - p) * message_fraction + p * d_message_fraction,
+            d_message_fraction,
+        )
 
     def __call__(self, point: np.ndarray, steepness: float = 1.0) -> tuple[float, np.ndarray]:
         """Return value and gradient.
@@ -151,19 +156,19 @@ class Risk:
         gates = self.gate_activations(point, steepness)
         folded, tables = graph.folded.node_log_potentials(weights), graph.distinct_pairs.edge_log_potentials(weights)
         nodes = self._node_potentials(weights, folded, gates.exponent)
-        back = self._backpropagate(nodes, tables, gates.exponent[graph.n_folded :])
-        price = self.settings.message_cost / max(self.n_queries, 1)
-        value = back.value + price * float(self.messages_per_factor @ gates.message_fraction)
-        d_nodes = back.nodes.astype(np.float64)
+        loss = self._backpropagate(nodes, tables, gates.exponent[graph.n_folded :])
+        cost = self.settings.message_cost / max(self.n_queries, 1)
+        value = loss.value + cost * float(self.messages_per_factor @ gates.message_fraction)
+        d_nodes = loss.nodes.astype(np.float64)
         gradient = np.zeros(len(point))
         graph.ungated.add_node_counts(d_nodes, gradient[: self.n_weights])
-        graph.distinct_pairs.add_edge_counts(back.tables, gradient[: self.n_weights])
+        graph.distinct_pairs.add_edge_counts(loss.tables, gradient[: self.n_weights])
         cell, factor = self._cells
         d_cell = d_nodes[cell]
         graph.folded.add_node_counts(gates.exponent[factor] * d_cell, gradient[: self.n_weights])
         if self.settings.has_gates:
-            d_exponent = np.concatenate((np.bincount(factor, d_cell * folded, graph.n_folded), back.gate))
-            slope = d_exponent * gates.d_exponent + price * self.messages_per_factor * gates.d_message_fraction
+            d_exponent = np.concatenate((np.bincount(factor, d_cell * folded, graph.n_folded), loss.gate))
+            slope = d_exponent * gates.d_exponent + cost * self.messages_per_factor * gates.d_message_fraction
             gradient[self.n_weights :] = self.gates.gradient(slope)
         return value, gradient
 
@@ -176,14 +181,14 @@ class Risk:
     def _backpropagate(self, nodes: np.ndarray, tables: np.ndarray, exponent: np.ndarray) -> LossGradient:
         """Return the mean loss of the beliefs and its derivatives."""
         options = (self.settings.iterations, self.settings.real)
-        share = self.scored / max(self.n_scored, 1)
+        node_weights = self.scored / max(self.n_scored, 1)
         if self.settings.loss == "squared":
             return compute_loss_gradient(
-                self.layout, nodes, tables, exponent, squared_error_loss(self.states, share), *options
+                self.layout, nodes, tables, exponent, squared_error_loss(self.states, node_weights), *options
             )
         if self.settings.loss == "cross-entropy":
             return compute_loss_gradient(
-                self.layout, nodes, tables, exponent, cross_entropy_loss(self.states, share), *options
+                self.layout, nodes, tables, exponent, cross_entropy_loss(self.states, node_weights), *options
             )
         beliefs = propagate(self.layout, nodes, tables, exponent, *options)
         value, loss = self._f_loss(beliefs.astype(np.float64))
@@ -195,14 +200,14 @@ class Risk:
         slope, value = np.zeros(len(beliefs)), 0.0
         for k in np.unique(cardinality[self.scored]):
             nodes = np.flatnonzero(self.scored & (cardinality == k))
-            share = len(nodes) / self.n_scored
-            measured = range(1, 2) if k == 2 else range(k)
-            for state in measured:
+            fraction = len(nodes) / self.n_scored
+            scored_states = range(1, 2) if k == 2 else range(k)
+            for state in scored_states:
                 cell, true = start[nodes] + state, self.states[nodes] == state
                 total = max(float(beliefs[cell].sum() + true.sum()), 1e-12)
-                measure = 2.0 * float(beliefs[cell][true].sum()) / total
-                value += share / len(measured) * (1.0 - measure)
-                slope[cell] = share / len(measured) * (measure - 2.0 * true) / total
+                f_measure = 2.0 * float(beliefs[cell][true].sum()) / total
+                value += fraction / len(scored_states) * (1.0 - f_measure)
+                slope[cell] = fraction / len(scored_states) * (f_measure - 2.0 * true) / total
         return value, linear_loss(slope)
 
     def infer_with_hard_gates(
@@ -217,7 +222,7 @@ class Risk:
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
         folded, tables = graph.folded.node_log_potentials(weights), graph.distinct_pairs.edge_log_potentials(weights)
-        opened = np.concatenate(
+        is_open = np.concatenate(
             (
                 _find_nonzero_tables(folded, graph.folded.state_start),
                 _find_nonzero_tables(tables, graph.distinct_pairs.table_start)[graph.pair_class],
@@ -226,17 +231,20 @@ class Risk:
         p = np.ones(len(self.messages_per_factor))
         if self.settings.has_gates:
             p = expit(self.gates.log_odds(point[self.n_weights :]))
-            opened &= p >= threshold
-        exponent = np.where(opened, p, 0.0)
+            is_open &= p >= threshold
+        exponent = np.where(is_open, p, 0.0)
         nodes = self._node_potentials(weights, folded, exponent)
-        gate, kept = exponent[graph.n_folded :], np.flatnonzero(opened[graph.n_folded :])
-        if skip_closed and len(kept) < graph.n_pairs:
-            kind, start = graph.pair_class[kept], graph.distinct_pairs.table_start
-            layout, gate = build_layout(graph.ungated.state_start, graph.pairs.edges[kept], kind, start), gate[kept]
+        gate, open_pairs = exponent[graph.n_folded :], np.flatnonzero(is_open[graph.n_folded :])
+        if skip_closed and len(open_pairs) < graph.n_pairs:
+            pair_class, start = graph.pair_class[open_pairs], graph.distinct_pairs.table_start
+            layout, gate = (
+                build_layout(graph.ungated.state_start, graph.pairs.edges[open_pairs], pair_class, start),
+                gate[open_pairs],
+            )
         else:
             layout = self.layout
         beliefs = propagate(layout, nodes, tables, gate, self.settings.iterations, self.settings.real)
-        return PropagationResult(beliefs.astype(np.float64), int(self.messages_per_factor[opened].sum()), opened)
+        return PropagationResult(beliefs.astype(np.float64), int(self.messages_per_factor[is_open].sum()), is_open)
 
     def factor_exponents(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
         """Return the exponent of each factor of the groups with gates, as `infer_with_hard_gates` uses it.
@@ -244,29 +252,29 @@ class Risk:
         Returns:
             Arrays of shape (n_factors,) by the index of the group in the graph; factors that are left out have 0.
         """
-        opened = self.infer_with_hard_gates(point, threshold).open_factors
-        p = expit(self.gates.log_odds(point[self.n_weights :])) if self.settings.has_gates else np.ones(len(opened))
-        share, start = np.where(opened, p, 0.0), 0
-        found: dict[int, np.ndarray] = {}
+        is_open = self.infer_with_hard_gates(point, threshold).open_factors
+        p = expit(self.gates.log_odds(point[self.n_weights :])) if self.settings.has_gates else np.ones(len(is_open))
+        exponent, start = np.where(is_open, p, 0.0), 0
+        exponents: dict[int, np.ndarray] = {}
         for group, factor in self.graph.factors:
             n_factors = self.graph.ungated.graph.groups[group].n_factors
-            found.setdefault(group, np.zeros(n_factors))[factor] = share[start : start + len(factor)]
+            exponents.setdefault(group, np.zeros(n_factors))[factor] = exponent[start : start + len(factor)]
             start += len(factor)
-        return found
+        return exponents
 
     def evaluate(self, result: PropagationResult) -> tuple[float, float]:
         """Return the mean loss of an inference result over the scored nodes, and its messages per query variable."""
         start, n = self.graph.ungated.state_start, max(self.n_scored, 1)
-        each = result.n_messages / max(self.n_queries, 1)
+        messages_per_query = result.n_messages / max(self.n_queries, 1)
         nodes = np.flatnonzero(self.scored)
         if self.settings.loss == "f":
-            return self._f_loss(result.beliefs)[0], each
-        of_truth = result.beliefs[start[nodes] + self.states[nodes]]
+            return self._f_loss(result.beliefs)[0], messages_per_query
+        true_beliefs = result.beliefs[start[nodes] + self.states[nodes]]
         if self.settings.loss == "cross-entropy":
-            return -float(np.log(np.maximum(of_truth, 1e-300)).sum()) / n, each
+            return -float(np.log(np.maximum(true_beliefs, 1e-300)).sum()) / n, messages_per_query
         node = np.repeat(np.arange(len(self.scored)), self.graph.ungated.cardinality)
         squares = np.bincount(node, result.beliefs**2, len(self.scored))[nodes]
-        return float((0.5 * (squares + 1.0) - of_truth).sum()) / n, each
+        return float((0.5 * (squares + 1.0) - true_beliefs).sum()) / n, messages_per_query
 
 
 def _find_nonzero_tables(tables: np.ndarray, start: np.ndarray) -> np.ndarray:

@@ -59,7 +59,7 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
 
     def __post_init__(self) -> None:
         if min(self.n_examples, self.batch_size) < 1 or self.learning_rate <= 0.0:
-            raise ValueError("there must be an example, a batch size and a rate above 0")
+            raise ValueError("n_examples, batch_size and learning_rate must be positive")
 
     @abstractmethod
     def initial_memory(self, point: np.ndarray) -> OptimiserMemory:
@@ -99,8 +99,8 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
         """Return the state before the first pass, with value and gradient of all examples at the point."""
         value, gradient = 0.0, np.zeros(len(point))
         for batch in np.array_split(np.arange(self.n_examples), self.n_batches):
-            part, slope = objective(point, batch)
-            value += part * len(batch) / self.n_examples
+            loss, slope = objective(point, batch)
+            value += loss * len(batch) / self.n_examples
             gradient += slope * (len(batch) / self.n_examples)
         norm = self.norm(point, gradient)
         return self.update_status(
@@ -119,18 +119,20 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
         value, gradient = 0.0, np.zeros(len(point))
         for k, batch in enumerate(self.batches(state.iteration)):
 
-            def of_batch(at: np.ndarray, batch: np.ndarray = batch) -> tuple[float, np.ndarray]:
-                return objective(at, batch)
+            def batch_objective(weights: np.ndarray, batch: np.ndarray = batch) -> tuple[float, np.ndarray]:
+                return objective(weights, batch)
 
-            part, slope = of_batch(point)
+            loss, slope = batch_objective(point)
             largest = float(np.abs(slope).max(initial=0.0))
-            if not np.isfinite([part, largest]).all():
-                return replace(state, value=part, gradient_norm=largest, evaluations=evaluations + 1, status="diverged")
-            value += part * len(batch) / self.n_examples
+            if not np.isfinite([loss, largest]).all():
+                return replace(state, value=loss, gradient_norm=largest, evaluations=evaluations + 1, status="diverged")
+            value += loss * len(batch) / self.n_examples
             gradient += slope * (len(batch) / self.n_examples)
             with np.errstate(over="ignore", invalid="ignore"):
-                point, memory, more = self.update(of_batch, point, slope, memory, state.iteration * self.n_batches + k)
-            evaluations += 1 + more
+                point, memory, extra = self.update(
+                    batch_objective, point, slope, memory, state.iteration * self.n_batches + k
+                )
+            evaluations += 1 + extra
             if not all(np.isfinite(array).all() for array in (point, *memory)):
                 return replace(state, value=np.nan, evaluations=evaluations, status="diverged")
         state = replace(
@@ -201,10 +203,14 @@ class MetaDescent(AbstractStochasticMethod):
     ) -> tuple[np.ndarray, OptimiserMemory, int]:
         gain, v = memory
         gain = gain * np.clip(1.0 - self.meta_rate * gradient * v, 0.5, 2.0)
-        now = gain * (self.rate_at(t) / self.learning_rate)
-        more = 2 if v.any() else 0
-        bend = hessian_vector_product(objective, point, v) if more else v
-        return point - now * gradient, (gain, self.memory * v - now * (gradient + self.memory * bend)), more
+        current_gain = gain * (self.rate_at(t) / self.learning_rate)
+        n_gradients = 2 if v.any() else 0
+        curvature = hessian_vector_product(objective, point, v) if n_gradients else v
+        return (
+            point - current_gain * gradient,
+            (gain, self.memory * v - current_gain * (gradient + self.memory * curvature)),
+            n_gradients,
+        )
 
 
 def hessian_vector_product(objective: Objective, point: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -58,7 +58,7 @@ def test_an_edge_keeps_its_table_on_other_tables(fitted):
     assert set(trained) == set(EDGES) and np.linalg.norm(trained[EDGES[0]]) > 5 * np.linalg.norm(trained[EDGES[1]])
     # Other rows, in another order, that lack a node.
     other = model.ground(relcrf.Dataset(rows(50, seed=1, nodes=(NODES[3], NODES[2], NODES[0]))))
-    ground = learned.placed(other)
+    ground = learned.extend_grounding(other)
     found = edge_weights(learned, ground.graph.layout, ground.templates, learned.vectors_for(ground))
     for edge in EDGES:
         np.testing.assert_array_equal(found[edge], trained[edge])

@@ -146,10 +146,10 @@ def test_each_loss_is_the_smallest_where_it_is_learned(rows):
     for loss, own in zip(kinds, fits, strict=True):
         judged = []
         for fit in fits:
-            system = relcrf.backends.registry.make("gated", gates="none", loss=loss)
-            risk = system.joint(problem, fit.learned.vectors).risk(problem)
+            system = relcrf.backends.registry.make_backend("gated", gates="none", loss=loss)
+            risk = system.joint_likelihood(problem, fit.learned.vectors).risk(problem)
             point = np.concatenate((fit.learned.vectors["weights"], fit.learned.vectors["gates"]))
-            judged.append(risk.judged(risk.hard(point, 0.3))[0])
+            judged.append(risk.evaluate(risk.infer_with_hard_gates(point, 0.3))[0])
         assert own.summary["loss"] == min(judged), loss
 
 
@@ -471,7 +471,7 @@ def test_a_problem_made_by_hand_has_gates_by_statuses(rows):
     fit = api.fit(model, grounding, "gated", message_cost=0.002, max_iterations=5)
     roles = np.zeros(len(grounding.states), dtype=np.int8)
     by_hand = Problem(grounding.graph, roles, grounding.states, queries=np.ones(len(roles), dtype=bool))
-    found = relcrf.backends.registry.make("gated", message_cost=0.002).infer(by_hand, fit.learned.vectors)
+    found = relcrf.backends.registry.make_backend("gated", message_cost=0.002).infer(by_hand, fit.learned.vectors)
     expected = api.predict(fit, grounding, hidden=np.ones(len(roles), dtype=bool))
     np.testing.assert_array_equal(found.marginals, expected.inferred.marginals)
 
@@ -495,7 +495,7 @@ def test_gates_go_to_other_processes_with_their_problem():
     found = pickle.loads(pickle.dumps(problem))
     assert found.gates.layout == problem.gates.layout
     (one,), (other,) = found.gates.groups.values(), problem.gates.groups.values()
-    np.testing.assert_array_equal(one.by.values, other.features.values)
+    np.testing.assert_array_equal(one.features.values, other.features.values)
 
 
 # Commands

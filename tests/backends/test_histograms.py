@@ -35,7 +35,7 @@ def world():
 def same(found, values, threshold):
     """Whether a histogram is of these values, each once for each side of the space."""
     np.testing.assert_array_equal(found.counts, 2 * np.histogram(values, found.edges)[0])
-    assert (found.threshold, found.beyond) == (threshold, 2 * int((np.abs(values) > threshold).sum()))
+    assert (found.threshold, found.n_beyond) == (threshold, 2 * int((np.abs(values) > threshold).sum()))
 
 
 def test_errors_and_signals_of_every_cell(world):

@@ -51,7 +51,7 @@ class World:
         self.base = self.problem.reduced_graph("a test")
         self.states = states[self.base.variables]
         everything = every_candidate(self.spaces)
-        self.chosen = everything.only(np.sort(rng.permutation(len(everything))[: int(len(everything) * share)]))
+        self.chosen = everything.select(np.sort(rng.permutation(len(everything))[: int(len(everything) * share)]))
         n_base = self.base.graph.layout.size
         self.point = rng.normal(scale=0.4, size=n_base + len(self.chosen))
 
@@ -79,7 +79,7 @@ class World:
                 yield [node_of[v] for v in variables], counts
         for at, (number, *key) in enumerate(self.chosen.rows.T.tolist()):
             space = self.spaces[number]
-            group = space.group(np.array([key]), np.zeros(1, dtype=int), 1, 0)
+            group = space.build_factor_group(np.array([key]), np.zeros(1, dtype=int), 1, 0)
             for variables in zip(*group.scope, strict=True):
                 counts = {}
                 for cell in np.ndindex(*group.cardinalities):
@@ -248,7 +248,7 @@ def test_the_scorer_finds_the_gradients_of_what_is_not_chosen(settings):
     everything = CandidateSet.from_spaces(world.spaces)
     keys = {tuple(row) for row in world.chosen.rows.T.tolist()}
     rest = everything.select(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
-    _, gradient = model.with_candidates(world.chosen.joined(rest))(np.concatenate((world.point, np.zeros(len(rest)))))
+    _, gradient = model.with_candidates(world.chosen.concat(rest))(np.concatenate((world.point, np.zeros(len(rest)))))
     wanted = dict(zip(map(tuple, rest.rows.T.tolist()), gradient[len(world.point) :], strict=True))
     found, slopes = induced(model, world.point, [0.02] * len(world.spaces), 10_000, exhaustive=True)
     got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))
@@ -262,7 +262,7 @@ def test_the_scorer_finds_the_gradients_of_triples_that_pairs_propose():
     model = world.model(steps=2)
     wanted = sorted(proposed(model, world.spaces, world.point))
     longer = np.concatenate((world.point, np.zeros(len(wanted))))
-    _, gradient = model.with_candidates(world.chosen.joined(CandidateSet(np.array(wanted).T)))(longer)
+    _, gradient = model.with_candidates(world.chosen.concat(CandidateSet(np.array(wanted).T)))(longer)
     least = [np.inf if isinstance(space, PairSpace) else 1e-6 for space in world.spaces]
     found, slopes = induced(model, world.point, least, 10_000)
     got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))

@@ -220,12 +220,12 @@ def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
 def test_gradients_of_edges_that_are_not_chosen_are_those_at_0(world, part):
     model = world.model.trained_on(world.trained) if part else world.model
     longer = np.concatenate((world.point, np.zeros(world.n_weights(world.rest))))
-    _, gradient = model.with_candidates(world.chosen.joined(world.rest))(longer)
+    _, gradient = model.with_candidates(world.chosen.concat(world.rest))(longer)
     end = len(world.point)
     for number in range(len(world.problem.candidates)):
-        places = world.rest.places(number)
+        places = world.rest.indices_in_space(number)
         found = model.edge_gradients(world.point, number, world.rest.pairs(places))
-        start = end + np.array([world.n_weights(world.rest.only(slice(place))) for place in places])
+        start = end + np.array([world.n_weights(world.rest.select(slice(place))) for place in places])
         wanted = gradient[start[:, None] + np.arange(found.shape[1])]
         np.testing.assert_allclose(found, wanted, atol=1e-9)
 
@@ -236,7 +236,7 @@ def test_counts_are_those_of_samples_that_meet(world, part):
     for number, space in enumerate(world.problem.candidates):
         pairs = space.all_pairs()
         found = model.edge_counts(number, pairs)
-        first, second, place = space.cells(pairs)
+        first, second, place = space.matching_cells(pairs)
         a, b = space.first.variable[first], space.second.variable[second]
         counted = model.trained[a] & model.trained[b]
         wanted = np.zeros_like(found)

@@ -76,7 +76,7 @@ def test_one_batch_converges(method):
     method = replace(method, batch_size=1000, max_iterations=2000, learning_rate=0.2)
     state = minimum(method, evaluate, np.zeros(6))
     assert (state.status, method.n_batches) == ("converged", 1)
-    assert state.gradient_norm <= 1e-4 * state.first_gradient
+    assert state.gradient_norm <= 1e-4 * state.initial_gradient_norm
     np.testing.assert_allclose(state.point, centre, atol=1e-3)
 
 

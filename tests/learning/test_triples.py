@@ -32,7 +32,7 @@ class World:
         base = blanket_graph(self.problem.graph, self.problem.roles, self.problem.states)
         everything = every_candidate(self.spaces)
         n = len(everything)
-        self.chosen = everything.only(np.sort(rng.permutation(n)[: n // 3]))
+        self.chosen = everything.select(np.sort(rng.permutation(n)[: n // 3]))
         self.empty = LiteralLikelihood.build(base, self.problem.states[base.variables], self.spaces)
         self.model = self.empty.with_candidates(self.chosen)
         self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
@@ -40,8 +40,8 @@ class World:
         self.triples = np.array([isinstance(space, TripleSpace) for space in self.spaces])
 
     def pairs(self, chosen):
-        """The chosen as `Problem.having` takes them, and the places of their weights."""
-        of = {space.name: chosen.places(number) for number, space in enumerate(self.spaces)}
+        """The chosen as `Problem.with_candidates` takes them, and the places of their weights."""
+        of = {space.name: chosen.indices_in_space(number) for number, space in enumerate(self.spaces)}
         order = np.concatenate((np.arange(self.model.n_base), *(self.model.n_base + at for at in of.values())))
         return {name: chosen.pairs(at) for name, at in of.items()}, order
 
@@ -53,7 +53,7 @@ def world(request):
 
 def test_value_and_gradient_are_those_of_the_expanded_graph(world):
     pairs, order = world.pairs(world.chosen)
-    graph = world.problem.having(pairs)
+    graph = world.problem.with_candidates(pairs)
     assert {len(group.scope) for group in graph.graph.groups} >= {1, 2, 3}
     value, gradient = graph.total_likelihood(PseudoLikelihoodSpec())(world.point[order])
     found, found_gradient = world.model(world.point)
@@ -75,7 +75,7 @@ def test_the_gradient_is_that_of_finite_differences(world):
 def test_the_estimate_of_the_curvature_is_an_upper_one(world):
     """Where a literal is in one sample: each variable's score moves by the weight, or not at all."""
     number = [space.name for space in world.spaces].index("three")
-    at = world.model.n_base + world.chosen.places(number)
+    at = world.model.n_base + world.chosen.indices_in_space(number)
     assert len(at)
     bound = world.model.curvature()
     for place in at:
@@ -120,10 +120,10 @@ def test_scores_with_thresholds_of_0_are_the_gradients_of_all_that_pairs_propose
     wanted = proposed(world.model, world.spaces, world.point)
     more = CandidateSet(np.array(sorted(wanted)).T)
     longer = np.concatenate((world.point, np.zeros(len(more))))
-    _, gradient = world.model.with_candidates(world.chosen.joined(more))(longer)
+    _, gradient = world.model.with_candidates(world.chosen.concat(more))(longer)
     exact = dict(zip(sorted(wanted), gradient[len(world.point) :], strict=True))
     least = [0.05 if triple else np.inf for triple in world.triples]
-    settings = {"least_error": 0.9, "least_signal": 0.9, "exhaustive": True} if exhaustive else {}
+    settings = {"error_threshold": 0.9, "signal_threshold": 0.9, "exhaustive": True} if exhaustive else {}
     found, slopes = induced(world.model, world.point, least, 100_000, **settings)
     got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))
     large = {row: value for row, value in exact.items() if abs(value) > 0.05}
@@ -137,7 +137,7 @@ def test_scores_with_thresholds_of_0_are_the_gradients_of_all_that_pairs_propose
 def test_thresholds_leave_small_errors_and_what_does_not_hold_out(world):
     errors = world.model.literals.expectations(world.model.residual(world.point)[1])
     least = [1e-9] * len(world.spaces)
-    found, slopes = induced(world.model, world.point, least, 100_000, least_error=0.3, least_signal=0.4)
+    found, slopes = induced(world.model, world.point, least, 100_000, error_threshold=0.3, signal_threshold=0.4)
     rows = found.rows.T[world.triples[found.space]]
     got = slopes[world.triples[found.space]]
     for row, value in list(zip(rows.tolist(), got, strict=True))[::17]:
@@ -148,9 +148,9 @@ def test_thresholds_leave_small_errors_and_what_does_not_hold_out(world):
 def equation_14(world, row, errors, left_out):
     """A triple's score as a composite of two literals and a third, in plain loops."""
     number, *pair = row
-    space, holds = world.model.literals.spaces[number], world.model.holds
+    space, holds = world.model.literals.spaces[number], world.model.truth_values
     cells = []
-    for side, k in zip(space.sides, space.keys(np.array([pair]))[0], strict=True):
+    for side, k in zip(space.sides, space.decode_keys(np.array([pair]))[0], strict=True):
         span = slice(side.start[k], side.start[k + 1])
         cells.append(dict(zip(side.sample[span].tolist(), side.variable[span].tolist(), strict=True)))
     a, b = (k for k in range(3) if k != left_out)
@@ -172,7 +172,7 @@ def test_worth_is_what_taking_each_out_costs(world):
         assert found.gain[at] == pytest.approx(world.model(without)[0] - value, abs=1e-8)
     at = int(np.flatnonzero(world.triples[world.chosen.space])[0])
     number, *pair = world.chosen.rows[:, at]
-    group = world.spaces[number].group(np.array([pair]), np.zeros(1, dtype=int), 1, 0)
+    group = world.spaces[number].build_factor_group(np.array([pair]), np.zeros(1, dtype=int), 1, 0)
     joint = np.ravel_multi_index([world.problem.states[place] for place in group.scope], group.cardinalities)
     assert found.support[at] == group.patterns[joint, 0].sum()
     assert replace(world.model, chosen=CandidateSet.empty()).curvature().shape == (world.model.n_base,)

@@ -68,7 +68,7 @@ def every_candidate(spaces):
         else:
             keys = np.indices([side.n_keys for side in space.sides]).reshape(3, -1)
             kept = [relation.allows(keys[i], keys[j]) for (i, j), relation in space.relations.items()]
-            pairs = space.numbered(keys[:, np.all(kept, axis=0)].T)
+            pairs = space.encode_keys(keys[:, np.all(kept, axis=0)].T)
         rows.append(np.stack((np.full(len(pairs), number), *pairs.T)))
     return CandidateSet(np.concatenate(rows, axis=1))
 
@@ -76,14 +76,14 @@ def every_candidate(spaces):
 def proposed(model, spaces, point):
     """The triples that are not in a model and have two literals that stand as a pair there: rows, in plain loops."""
     held = point[model.n_base :] != 0.0
-    standing = set(map(tuple, model.chosen.only(held).rows.T.tolist()))
+    standing = set(map(tuple, model.chosen.select(held).rows.T.tolist()))
     chosen = set(map(tuple, model.chosen.rows.T.tolist()))
     out = set()
     for row in map(tuple, every_candidate(spaces).rows.T.tolist()):
         space = spaces[row[0]]
         if row in chosen or isinstance(space, PairSpace):
             continue
-        (keys,) = space.keys(np.array([row[1:]])).tolist()
+        (keys,) = space.decode_keys(np.array([row[1:]])).tolist()
         for parent in space.parents:
             first, second = (
                 np.flatnonzero(of == keys[at]).tolist() for of, at in zip(parent.keys, parent.places, strict=True)

@@ -124,7 +124,7 @@ def _query_mask(problem: Problem) -> np.ndarray:
 
 
 def _gate_statuses(problem: Problem) -> np.ndarray:
-    """Return the status of each variable, see `Gates.rows`."""
+    """Return the status of each variable, see `Gates.gate_features`."""
     unknown = problem.graph.cardinality + np.where(_query_mask(problem), QUERY, HIDDEN)
     return np.where(problem.roles == Role.FREE, unknown, problem.states)
 

@@ -56,7 +56,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             the start.
         l1, l2: Penalties on candidates and on all weights, for templates that do not set their own; they apply to the
             sum over variables.
-        error_threshold, signal_threshold: Thresholds of `cfi`, see `Scorer`.
+        error_threshold, signal_threshold: Thresholds of `cfi`, see `ContrastiveInduction`.
         candidates_per_round: Maximum number of candidates added per round.
         iterations_per_round: Number of optimiser iterations per round.
         max_iterations, tolerance: Stopping rule of the optimiser in each stage.

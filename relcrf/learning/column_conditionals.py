@@ -253,7 +253,7 @@ class ColumnConditionals(AbstractConditionals):
     def _sweep(
         self, weights: np.ndarray, active: EdgeRows, tables: np.ndarray, requested: EdgeRows, all_columns: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Run `edge_columns.sweep`; return values, sums of probabilities, flat residuals and gradients of rows."""
+        """Run `edge_columns.sweep_columns`; return values, sums of probabilities, flat residuals and gradients of rows."""
         columns = self._columns
         n_columns = len(columns.states)
         n_samples = columns.states.shape[1]

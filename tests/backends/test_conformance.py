@@ -92,7 +92,7 @@ def test_a_broken_entry_point_is_an_error_with_its_package(monkeypatch):
     monkeypatch.setattr(registry, "entry_points", lambda group: entries)
     with pytest.raises(relcrf.UsageError, match="backend 'broken' of package"):
         registry.make_backend("broken")
-    with pytest.raises(relcrf.UsageError, match="no subclass of"):
+    with pytest.raises(relcrf.UsageError, match="not a subclass of"):
         registry.make_backend("wrong")
     with pytest.raises(relcrf.UsageError, match="unknown backend 'wrnog'"):
         registry.make_backend("wrnog")

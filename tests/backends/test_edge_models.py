@@ -48,7 +48,7 @@ def edge_weights(learned: LearnedModel, layout, templates, vectors):
 
 def third(grounding):
     """The variables of the third node."""
-    return np.char.find(grounding.labels(np.arange(len(grounding.states))).astype(str), ", n3)") >= 0
+    return np.char.find(grounding.variable_names(np.arange(len(grounding.states))).astype(str), ", n3)") >= 0
 
 
 def test_an_edge_keeps_its_table_on_other_tables(fitted):

@@ -55,7 +55,7 @@ def asked(fit, tables, hidden=chosen, attribute=None):
 def open_keys(fit, prediction):
     """Keys of the pairs over which messages were sent."""
     grounding = prediction.grounding
-    names = [f"{t}" for t in grounding.arguments(grounding.blocks[0])[1]]
+    names = [f"{t}" for t in grounding.argument_texts(grounding.blocks[0])[1]]
     return {tuple(sorted((names[a], names[b]))) for a, b in prediction.inferred.edges}
 
 
@@ -68,8 +68,8 @@ def rows():
 def test_links_that_do_not_matter_close(rows, gates):
     model, grounding = rows
     given = chosen(grounding, seed=105)
-    ungated = api.fit(model, grounding, "gated", given=given, gates="none")
-    gated = api.fit(model, grounding, "gated", given=given, gates=gates, message_cost=0.002)
+    ungated = api.fit(model, grounding, "gated", observed=given, gates="none")
+    gated = api.fit(model, grounding, "gated", observed=given, gates=gates, message_cost=0.002)
     other = worlds.rows(2000, seed=1)
     (without, every), (score, sent) = asked(ungated, other), asked(gated, other)
     assert score.accuracy > without.accuracy - 0.01
@@ -83,7 +83,7 @@ def test_links_that_do_not_matter_close(rows, gates):
 def test_the_higher_the_price_the_fewer_the_messages(rows):
     model, grounding = rows
     given = chosen(grounding, seed=105)
-    fits = [api.fit(model, grounding, "gated", given=given, message_cost=price) for price in (0.0, 0.002, 0.5)]
+    fits = [api.fit(model, grounding, "gated", observed=given, message_cost=price) for price in (0.0, 0.002, 0.5)]
     sent = [fit.summary["messages_per_query"] for fit in fits]
     assert sent[0] > 2 * sent[1] > 0 and sent[2] == 0.0
     assert fits[0].summary["loss"] < fits[2].summary["loss"]
@@ -92,7 +92,7 @@ def test_the_higher_the_price_the_fewer_the_messages(rows):
 def test_the_state_of_a_neighbour_opens_a_link():
     """Of links whose other end is evidence, those that say nothing there are closed: no gates without evidence know them."""
     model, grounding = grounded(worlds.SWITCHED, worlds.switched())
-    settings = {"given": block(grounding, "switch"), "validation_fraction": 0.0, "evidence_l2": 0.1}
+    settings = {"observed": block(grounding, "switch"), "validation_fraction": 0.0, "evidence_l2": 0.1}
     other, found = worlds.switched(seed=1), {}
     for gates, price in (("evidence", 0.02), ("static", 0.02), ("static", 0.2)):
         fit = api.fit(model, grounding, "gated", gates=gates, message_cost=price, **settings)
@@ -118,7 +118,7 @@ def test_what_a_gate_is_told_to_look_at_opens_it():
 def test_optimisers_end_near_each_other(rows):
     model, grounding = rows
     given = chosen(grounding, seed=105)
-    settings = {"gates": "none", "validation_fraction": 0.0, "max_iterations": 200, "given": given}
+    settings = {"gates": "none", "validation_fraction": 0.0, "max_iterations": 200, "observed": given}
     loss = {
         name: api.fit(model, grounding, "gated", optimiser=name, **settings).summary["loss"]
         for name in ("adam", "smd", "lbfgs")
@@ -130,7 +130,7 @@ def test_optimisers_end_near_each_other(rows):
 @pytest.mark.parametrize("settings", [{"optimiser": "smd", "batch_size": 20, "learning_rate": 1.0}, {"optimiser": "lbfgs"}])
 def test_gates_are_learned_by_each_optimiser(rows, settings):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), message_cost=0.002, **settings)
+    fit = api.fit(model, grounding, "gated", observed=chosen(grounding, seed=105), message_cost=0.002, **settings)
     score, sent = asked(fit, worlds.rows(seed=1))
     assert score.accuracy > 0.68 and sent < 6.0
 
@@ -141,7 +141,7 @@ def test_each_loss_is_the_smallest_where_it_is_learned(rows):
     kinds = ("squared", "cross-entropy", "f")
     settings = {"gates": "none", "validation_fraction": 0.0, "l2": 0.0, "optimiser": "lbfgs", "max_iterations": 200}
     fits = [
-        api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), loss=loss, **settings) for loss in kinds
+        api.fit(model, grounding, "gated", observed=chosen(grounding, seed=105), loss=loss, **settings) for loss in kinds
     ]
     for loss, own in zip(kinds, fits, strict=True):
         judged = []
@@ -156,7 +156,7 @@ def test_each_loss_is_the_smallest_where_it_is_learned(rows):
 @pytest.mark.parametrize("settings", [{"l1": 8.0, "optimiser": "lbfgs"}, {"group_l1": 6.0}], ids=["l1", "groups"])
 def test_penalties_leave_pairs_out(rows, settings):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), gates="none", **settings)
+    fit = api.fit(model, grounding, "gated", observed=chosen(grounding, seed=105), gates="none", **settings)
     tables = grounding.graph.layout.matrix(fit.learned.vectors["weights"], 1)
     assert (tables != 0.0).any(axis=1).sum() == 2, "two pairs of twins"
     score, sent = asked(fit, worlds.rows(seed=1))
@@ -180,7 +180,7 @@ def test_a_latent_attribute_is_learned(settings):
     given = chosen(grounding, 0.5, seed=101)
     fits = [
         api.fit(model, grounding, "local", hidden=hidden),
-        api.fit(model, grounding, "gated", hidden=hidden, given=given, **settings),
+        api.fit(model, grounding, "gated", hidden=hidden, observed=given, **settings),
     ]
     local, gated = (api.predict(fit, grounding, hidden=hidden).score().log_likelihood for fit in fits)
     assert gated > local + 0.08
@@ -189,8 +189,8 @@ def test_a_latent_attribute_is_learned(settings):
 def test_given_variables_are_evidence_and_have_no_loss(rows):
     model, grounding = rows
     given = chosen(grounding, seed=105)
-    fit = api.fit(model, grounding, "gated", given=given, gates="none", validation_fraction=0.0, max_iterations=5)
-    assert fit.summary["asked"] == (~given).sum()
+    fit = api.fit(model, grounding, "gated", observed=given, gates="none", validation_fraction=0.0, max_iterations=5)
+    assert fit.summary["scored"] == (~given).sum()
     # 7 links of each that is asked for; messages go to the end that is asked for, three times.
     assert fit.summary["messages_per_query"] == 21.0
 
@@ -200,10 +200,10 @@ def test_shares_and_draws_of_evidence(rows):
     settings = {"gates": "none", "validation_fraction": 0.0, "max_iterations": 5, "evidence_fraction": 0.75}
     one, three = (api.fit(model, grounding, "gated", evidence_draws=draws, **settings) for draws in (1, 3))
     n = len(grounding.states)
-    assert one.summary["asked"] == pytest.approx(n / 4, rel=0.1)
-    assert three.summary["asked"] == pytest.approx(3 * n / 4, rel=0.1)
+    assert one.summary["scored"] == pytest.approx(n / 4, rel=0.1)
+    assert three.summary["scored"] == pytest.approx(3 * n / 4, rel=0.1)
     none = api.fit(model, grounding, "gated", **{**settings, "evidence_fraction": 0.0}, evidence_draws=3)
-    assert none.summary["asked"] == n
+    assert none.summary["scored"] == n
 
 
 @pytest.mark.parametrize(("text", "tables"), [(worlds.ROWS, worlds.rows(60)), (worlds.CITATIONS, worlds.citations())])
@@ -230,7 +230,7 @@ def test_unlabelled_variables_are_hidden_or_left_out(rows):
         api.fit(model, ground, "gated", unlabelled=unlabelled, **settings)
         for ground, unlabelled in ((grounding, "ignore"), (grounding, "infer"), (other, "infer"))
     )
-    assert left.summary["asked"] == joined.summary["asked"] == (~hidden).sum()
+    assert left.summary["scored"] == joined.summary["scored"] == (~hidden).sum()
     # Of things of which any trait is labelled all pairs.
     things = (~hidden).reshape(300, 8).any(axis=1).sum()
     assert joined.summary["gated_factors"] == things * 28 > 3 * left.summary["gated_factors"]
@@ -271,7 +271,7 @@ def test_citations_help(islands):
 def test_messages_are_for_all_that_are_asked_for_where_variables_are_held_out():
     model, grounding = grounded(worlds.CITATIONS, worlds.citations(160))
     fit = api.fit(model, grounding, "gated", gates="none", max_iterations=5)
-    assert fit.summary["held_out_messages_each"] == fit.summary["messages_per_query"]
+    assert fit.summary["held_out_messages_per_query"] == fit.summary["messages_per_query"]
     assert fit.summary["messages_per_query"] == pytest.approx(6 * grounding.graph.groups[-1].n_factors / 160, rel=0.05)
 
 
@@ -310,7 +310,7 @@ def papers(words, seed=0):
 
 def test_gates_look_at_bags_and_know_nothing_of_new_words():
     model, grounding = grounded(BAGS, papers(["tied", "loose"]))
-    settings = {"given": block(grounding, "other"), "evidence_l2": 0.1, "validation_fraction": 0.0, "message_cost": 0.01}
+    settings = {"observed": block(grounding, "other"), "evidence_l2": 0.1, "validation_fraction": 0.0, "message_cost": 0.01}
     fit = api.fit(model, grounding, "gated", **settings)
     score, sent = asked(fit, papers(["tied", "loose"], seed=1), lambda g: block(g, "one"), "Paper.one")
     assert 1.2 < sent < 1.8 and score.accuracy > 0.7
@@ -463,7 +463,7 @@ def test_graphs_that_it_refuses(rows):
     with pytest.raises(DataError, match="E226"):
         api.fit(model, grounding, "gated", validation_fraction=0.9999)
     with pytest.raises(DataError, match="E226"):
-        api.fit(model, grounding, "gated", given=np.ones(len(grounding.states), dtype=bool))
+        api.fit(model, grounding, "gated", observed=np.ones(len(grounding.states), dtype=bool))
 
 
 def test_a_problem_made_by_hand_has_gates_by_statuses(rows):

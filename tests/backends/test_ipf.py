@@ -40,14 +40,14 @@ def test_it_and_the_gradient_agree_and_match_the_moments(text, pairs):
 def test_a_tree_of_tables_takes_as_many_inferences_as_tables():
     """In a decomposable network each table is right for good once it has been fitted: two rounds, of which one finds it so."""
     fit, _ = trained(MARKOV, tables(TREE), "ipf", smoothing=0.0, tolerance=1e-9)
-    assert fit.summary["inferences_an_iteration"] == fit.summary["tables"] == 7
+    assert fit.summary["inferences_per_iteration"] == fit.summary["tables"] == 7
     assert fit.summary["weights_iterations"] <= 2
 
 
 def test_all_at_once_comes_to_the_same():
     each, grounding = trained(CRF, tables(RING), "ipf", tolerance=1e-9)
     all_, _ = trained(CRF, tables(RING), "ipf", update="all", tolerance=1e-9, max_iterations=5000)
-    assert all_.summary["inferences_an_iteration"] == 1 < each.summary["inferences_an_iteration"]
+    assert all_.summary["inferences_per_iteration"] == 1 < each.summary["inferences_per_iteration"]
     everything = np.ones(len(grounding.states), dtype=bool)
     likelihoods = [api.joint_log_likelihood(fit, grounding, hidden=everything) for fit in (each, all_)]
     assert likelihoods[0] == pytest.approx(likelihoods[1], abs=1e-5)
@@ -56,7 +56,7 @@ def test_all_at_once_comes_to_the_same():
 def test_states_that_the_labels_never_have():
     data = tables(TREE, without={(0, 1), (2, 0)})
     fit, grounding = trained(MARKOV, data, "ipf")
-    assert fit.summary["states_never_seen"] == 2 and fit.learned.converged
+    assert fit.summary["unobserved_states"] == 2 and fit.learned.converged
     assert np.isfinite(fit.learned.vectors["weights"]).all()
     frame = fit.moments().to_pandas().set_index(["template", "key", "pattern"])
     never = frame.loc["pair", "a, b", "low, middle"]
@@ -78,7 +78,7 @@ def test_labels_that_a_hard_rule_rules_out():
     text = "domain D = { x, y } entity E { predict d : D }\nrelation N(a: E, b: E)\ntemplate t(e: E) over e.d\n"
     text += "template n(a: E, b: E) where N(a, b) over a.d, b.d\nrule hard: N(a, b) => a.d == b.d\n"
     data = {"e": pd.DataFrame({"id": [1, 2], "d": ["x", "y"]}), "n": pd.DataFrame({"a": [1], "b": [2]})}
-    with pytest.raises(DataError, match=r"E228.*a state of template 'n' that the fixed weights rule out"):
+    with pytest.raises(DataError, match=r"E228.*a state of template 'n' that the fixed weights exclude"):
         trained(text, data, "ipf")
 
 

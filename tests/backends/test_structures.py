@@ -282,7 +282,7 @@ def test_cliques_beyond_memory_are_refused(sensors, monkeypatch):
     from relcrf.backends import exact
 
     model, grounding = sensors
-    monkeypatch.setattr(exact, "MEMORY", 1000)
+    monkeypatch.setattr(exact, "MAX_CLIQUE_BYTES", 1000)
     with pytest.raises(UsageError, match=r"E308[\s\S]*width"):
         api.fit(model, grounding, "ess", treewidth=2)
 

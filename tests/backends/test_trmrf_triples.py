@@ -36,7 +36,7 @@ def keys(fit, name):
 def given_all_others(model, fit, trait, seed=9):
     """Mean log-probability of a trait of new things, each given all its others."""
     ground = model.ground(relcrf.Dataset(causes_world(seed=seed)))
-    hidden = np.char.find(ground.labels(np.arange(len(ground.states))).astype(str), f", {trait})") >= 0
+    hidden = np.char.find(ground.variable_names(np.arange(len(ground.states))).astype(str), f", {trait})") >= 0
     assert hidden.sum() == 600
     return api.predict(fit, ground, hidden=hidden).score().log_likelihood
 

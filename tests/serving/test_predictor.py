@@ -120,7 +120,7 @@ def test_unknown_attributes_and_runs(predictor, tmp_path):
         assert len(predictor.predict(NEW, name)) == 1
     with pytest.raises(relcrf.UsageError, match="no predicted attribute 'topic'"):
         predictor.predict(NEW, "topic")
-    with pytest.raises(relcrf.DataError, match="is no run folder"):
+    with pytest.raises(relcrf.DataError, match="is not a run folder"):
         Predictor(tmp_path)
     assert repr(predictor) == "Predictor(ess: Page.category)"
 

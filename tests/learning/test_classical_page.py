@@ -1,4 +1,4 @@
-"""The page on the classical learners: every line of its table, run on a tree and on a ring as it says, and its commands."""
+"""Tests of the page on classical learners: every row of its table, on a tree and on a ring, and its commands."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ TIGHT = ("--set", "l2=0", "--set", "tolerance=1e-10", "--set", "max_iterations=5
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory):
-    """For each shape its folder of tables, its ground graph and the exact likelihood."""
+    """Return, for each shape, its folder of tables, its ground graph and the exact likelihood."""
     found = {}
     for name, pairs in (("tree", TREE), ("ring", RING)):
         folder = tmp_path_factory.mktemp(name)

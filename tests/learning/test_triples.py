@@ -1,4 +1,4 @@
-"""The pseudo-likelihood of a model with chosen triples, the gradients of those that grow from pairs, and what each is worth."""
+"""Tests of the pseudo-likelihood with chosen triples, of gradients of proposed triples, and of their gains."""
 
 from dataclasses import replace
 
@@ -40,7 +40,7 @@ class World:
         self.triples = np.array([isinstance(space, TripleSpace) for space in self.spaces])
 
     def pairs(self, chosen):
-        """The chosen as `Problem.with_candidates` takes them, and the places of their weights."""
+        """Return the chosen candidates in the form of `Problem.with_candidates`, and the positions of their weights."""
         of = {space.name: chosen.indices_in_space(number) for number, space in enumerate(self.spaces)}
         order = np.concatenate((np.arange(self.model.n_base), *(self.model.n_base + at for at in of.values())))
         return {name: chosen.pairs(at) for name, at in of.items()}, order
@@ -72,8 +72,8 @@ def test_the_gradient_is_that_of_finite_differences(world):
         assert gradient[at] == pytest.approx(slope, abs=1e-5)
 
 
-def test_the_estimate_of_the_curvature_is_an_upper_one(world):
-    """Where a literal is in one sample: each variable's score moves by the weight, or not at all."""
+def test_curvature_is_an_upper_bound(world):
+    """Each literal is in one sample, so each variable's score changes by the weight or not at all."""
     number = [space.name for space in world.spaces].index("three")
     at = world.model.n_base + world.chosen.indices_in_space(number)
     assert len(at)
@@ -85,8 +85,8 @@ def test_the_estimate_of_the_curvature_is_an_upper_one(world):
         assert (gradients[0] - gradients[1]) / 2e-3 <= bound[place] + 1e-6
 
 
-def test_filled_variables_are_neighbours_and_no_targets(world):
-    """Half filled in, half of a neighbour: the gradient is that of the value, and worth what taking it out costs."""
+def test_imputed_variables_are_neighbours_only(world):
+    """A neighbour imputed with probability one half has half of the effect."""
     problem, free = world.problem, world.problem.roles == Role.FREE
     rng = np.random.default_rng(2)
     # Traits alone, which no template joins.
@@ -115,8 +115,8 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
 
 
 @pytest.mark.parametrize("exhaustive", [False, True])
-def test_scores_with_thresholds_of_0_are_the_gradients_of_all_that_pairs_propose(world, exhaustive):
-    """At any weights, converged or not; and each triple once, whichever of its pairs propose it."""
+def test_scores_without_thresholds_are_gradients_of_proposed_triples(world, exhaustive):
+    """This holds at any weights, converged or not, and each triple occurs once, whichever of its pairs propose it."""
     wanted = proposed(world.model, world.spaces, world.point)
     more = CandidateSet(np.array(sorted(wanted)).T)
     longer = np.concatenate((world.point, np.zeros(len(more))))
@@ -134,7 +134,7 @@ def test_scores_with_thresholds_of_0_are_the_gradients_of_all_that_pairs_propose
     assert set(world.triples[found.space]) == {True}
 
 
-def test_thresholds_leave_small_errors_and_what_does_not_hold_out(world):
+def test_thresholds_drop_small_errors_and_false_literals(world):
     errors = world.model.literals.expectations(world.model.residual(world.point)[1])
     least = [1e-9] * len(world.spaces)
     found, slopes = induced(world.model, world.point, least, 100_000, error_threshold=0.3, signal_threshold=0.4)
@@ -146,7 +146,7 @@ def test_thresholds_leave_small_errors_and_what_does_not_hold_out(world):
 
 
 def equation_14(world, row, errors, left_out):
-    """A triple's score as a composite of two literals and a third, in plain loops."""
+    """Return a triple's score as a composite of two literals and a third, in plain loops."""
     number, *pair = row
     space, holds = world.model.literals.spaces[number], world.model.truth_values
     cells = []
@@ -163,7 +163,7 @@ def equation_14(world, row, errors, left_out):
     return total
 
 
-def test_worth_is_what_taking_each_out_costs(world):
+def test_gain_is_the_cost_of_removal(world):
     found = candidate_gains(world.model, world.point)
     value, _ = world.model(world.point)
     for at in range(0, len(world.chosen), 3):

@@ -1,4 +1,4 @@
-"""The pseudo-likelihood of a model with chosen candidates, the gradients of those that are not chosen, and what each is worth."""
+"""Tests of the pseudo-likelihood with chosen candidates, of gradients of other candidates, and of gains."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ class World:
         self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
 
     def expanded(self, chosen, point):
-        """The pseudo-likelihood of the graph with its chosen candidates as factors, and the weights in its order."""
+        """Return the pseudo-likelihood of the graph with chosen candidates as factors, and the weights in its order."""
         pairs, order = {}, [np.arange(self.model.n_base)]
         for number, space in enumerate(self.spaces):
             places = chosen.indices_in_space(number)
@@ -70,7 +70,7 @@ def test_the_gradient_is_that_of_finite_differences(world):
         assert gradient[at] == pytest.approx(slope, abs=1e-5)
 
 
-def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
+def test_held_out_labels_act_as_neighbours_only(world):
     trained = np.arange(len(world.states)) % 3 > 0
     parts = [replace(world.model, trained=mask)(world.point) for mask in (trained, ~trained)]
     value, gradient = world.model(world.point)
@@ -78,11 +78,11 @@ def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
     np.testing.assert_allclose(sum(part[1] for part in parts), gradient, atol=1e-9)
 
 
-def test_filled_variables_are_neighbours_and_no_targets(world):
-    """Filled in with their labels, they are what clamped ones are to the others; half filled in, half of each."""
+def test_imputed_variables_are_neighbours_only(world):
+    """Variables imputed with their labels act like clamped ones; probabilities of one half give half of the effect."""
     problem, block = world.problem, world.problem.roles == Role.FREE
     rng = np.random.default_rng(2)
-    # Traits alone, which no template joins: those of the base need the labels of their neighbours.
+    # Only traits, which no template joins: joined variables would need the labels of their neighbours.
     traits = np.isin(np.arange(len(block)), np.concatenate([s.first.variable for s in problem.candidates[:1]]))
     out = block & traits & (rng.random(len(block)) < 0.3)
     roles = np.where(out, Role.ABSENT, problem.roles).astype(np.int8)
@@ -115,7 +115,7 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
     assert gain == pytest.approx(soft(without)[0] - soft(world.point)[0], abs=1e-8)
 
 
-def test_dense_products_are_the_gradients_of_what_is_not_chosen(world):
+def test_dense_products_are_gradients_of_inactive_candidates(world):
     everything = CandidateSet.from_spaces(world.spaces)
     keys = {tuple(row) for row in world.chosen.rows.T.tolist()}
     rest = everything.select(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
@@ -133,7 +133,7 @@ def test_dense_products_are_the_gradients_of_what_is_not_chosen(world):
     np.testing.assert_array_equal(few, slopes[:7])
 
 
-def test_errors_times_signals_is_what_the_thresholds_leave_of_it(world):
+def test_thresholds_drop_small_errors_and_signals(world):
     errors = world.model.literals.expectations(world.model.residual(world.point)[1])
     for thresholds in ((0.0, 0.0), (0.2, 0.3)):
         least = dict(zip(("error_threshold", "signal_threshold"), thresholds, strict=True))
@@ -144,7 +144,7 @@ def test_errors_times_signals_is_what_the_thresholds_leave_of_it(world):
 
 
 def products(world, key, errors, error_threshold, signal_threshold):
-    """Equation 13 for one candidate, in plain loops."""
+    """Return the score of equation 13 for one candidate, in plain loops."""
     number, *keys = key
     cells = []
     for side, k in zip(world.model.spaces[number].sides, keys, strict=True):
@@ -161,7 +161,7 @@ def products(world, key, errors, error_threshold, signal_threshold):
     return sum(cells[0][z][0] * cells[1][z][1] + cells[0][z][1] * cells[1][z][0] for z in both)
 
 
-def test_worth_is_what_taking_each_out_costs(world):
+def test_gain_is_the_cost_of_removal(world):
     found = candidate_gains(world.model, world.point)
     value, _ = world.model(world.point)
     for at in range(0, len(world.chosen), 5):
@@ -174,6 +174,6 @@ def test_worth_is_what_taking_each_out_costs(world):
     assert found.support[0] == group.patterns[joint, 0].sum()
 
 
-def test_worth_of_weights_that_leave_no_doubt(world):
+def test_gain_of_saturated_weights(world):
     found = candidate_gains(world.model, 300.0 * world.point)
     assert np.isfinite(found.gain).all()

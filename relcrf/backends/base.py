@@ -408,7 +408,9 @@ class AbstractBackend(ABC):
         """
         message = f"backend '{self.name}' does not implement inference_tasks"
         raise UsageError(
-            Diagnostic("E368", message, hint="its predictions cannot be explained; see docs/extending/backend.md")
+            Diagnostic(
+                "E368", message, hint="its predictions cannot be explained; see docs/how-to/extending/backend.md"
+            )
         )
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:

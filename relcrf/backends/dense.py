@@ -29,7 +29,7 @@ class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     Args:
         seed: Seed of the initial weights if the model has latent attributes.
         objective: `likelihood` or `pseudo`.
-        inference: Name of a method that computes a log partition; see docs/inference.
+        inference: Name of a method that computes a log partition; see docs/explanation/inference.
 
     Raises:
         UsageError: If `objective` or `inference` has another value.

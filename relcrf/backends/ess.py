@@ -104,9 +104,13 @@ class EssBackend(AbstractLikelihoodBackend):
     Args:
         seed: Seed of the initial weights if the model has latent attributes.
         objective: Objective of the weights: `likelihood`, or `margin`, the structured hinge loss.
-        sharpness: Sharpness of the margin loss, see `MarginLoss`.
-        treewidth: Treewidth of the structure; 1 is a forest, see `EdgeSelector`.
-        min_information, min_fraction, pooling: Structure regularisation, see `EdgeSelector`.
+        sharpness: Sharpness of the smoothed margin loss; larger values are closer to the hinge.
+        treewidth: Treewidth of the structure; 1 is a spanning forest, and edges of wider structures are chosen
+            greedily.
+        min_information: Minimum conditional mutual information of an edge, in nats.
+        min_fraction: Minimum fraction of the training candidates of an edge's kind that were selected.
+        pooling: Weight, from 0 to 1, of the mutual information of the training labels relative to the conditional one;
+            1 is the fixed tree of Chow & Liu.
         trees: Number of structures whose predictions are averaged, in inference only; each structure discounts the
             edges of the previous ones.
         observed_edges: `fold` absorbs the factor of a labelled neighbour into the unknown variable, so that it needs no

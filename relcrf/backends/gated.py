@@ -80,7 +80,8 @@ class GatedBackend(AbstractBackend):
     """A model with gates on pair factors; gates and weights minimise the loss after a few iterations of propagation.
 
     Training first maximises the likelihood of the weights for a few iterations with all gates open; then it minimises
-    the risk over weights and gates, with soft gate thresholds that become steeper.
+    the risk over weights and gates, with soft gate thresholds that become steeper. Penalties apply to the sum over
+    variables and evidence draws.
 
     Args:
         loss: Loss of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, which is 1 minus the F
@@ -91,11 +92,13 @@ class GatedBackend(AbstractBackend):
         bp_iterations: Number of iterations of belief propagation.
         gate_threshold: Gate probability below which a factor is left out in prediction.
         training_gate_threshold: Threshold of the soft gates in training.
-        l2, l1, group_l1: Penalties on the weights of factors; a group is the weights of a key. If L1 is used, a last
-            stage refits the weights that are not 0 without it.
+        l2: L2 penalty on the weights of factors.
+        l1: L1 penalty on the weights of factors with keys; it requires `optimiser=lbfgs`. A last stage refits the
+            nonzero weights without L1.
+        group_l1: Group L1 penalty on the weights of each key of a factor. A last stage refits the nonzero weights
+            without it.
         gate_l2: L2 penalty on the base weights of gates.
-        evidence_l2: L2 penalty on the evidence weights of gates. Penalties apply to the sum over variables and evidence
-            draws.
+        evidence_l2: L2 penalty on the evidence weights of gates.
         evidence_fraction: Fraction of the labels that are treated as evidence in training, as they will be in
             prediction.
         evidence_draws: Number of random draws of these labels.
@@ -106,7 +109,8 @@ class GatedBackend(AbstractBackend):
             at once.
         batch_size: Number of components per batch.
         learning_rate: Learning rate of the first step of a stochastic optimiser; 0 selects its default.
-        max_iterations, tolerance: Stopping rule of each stage.
+        max_iterations: Maximum number of iterations of each stage; for stochastic optimisers, of passes.
+        tolerance: A stage converges when the gradient has decreased to this fraction of its initial norm.
         validation_fraction: Fraction of the training data that is held out for early stopping: components, or variables
             if there are few components.
         patience: Number of iterations without improvement on the held-out data after which a stage stops.

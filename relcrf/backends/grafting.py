@@ -48,8 +48,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
             disables hubs.
         score: Test statistic of an edge: `gradient` is exact; `counts` measures the dependence of the two ends' labels.
         l1: Strength for candidates that do not set their own; an edge of d weights adds `l1 sqrt(d) |weights|` to the
-            sum over variables. 0 selects `CHANCE_L1_FACTOR` times the gradient of independent ends, see
-            `chance_gradient`.
+            sum over variables. 0 selects twice the gradient that independent ends have by chance.
         l2: Penalty `l2 / 2 |weights|^2` on all weights whose template does not set its own.
         max_seconds: Time limit in seconds, after which learning stops with the current model; 0 disables it.
         iterations_per_round: Number of optimiser iterations per round.
@@ -58,7 +57,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
         validation_fraction: Fraction of the labels held out for early stopping; training then continues on all labels.
             0 disables it.
         patience: Number of rounds without improvement on the held-out labels before training stops.
-        inference: Name of a method that computes marginals; see docs/inference.
+        inference: Name of a method that computes marginals; see docs/explanation/inference.
         seed: Seed of the queue's order, of the held-out labels, and of sampling methods.
     """
 

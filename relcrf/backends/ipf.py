@@ -33,8 +33,8 @@ class IpfBackend(AbstractWholeGraphBackend):
             scaling.
         smoothing: Fraction of the samples that is replaced by samples of the initial model, in which all states are
             equally likely, so that the potential of a state that never occurs in the labels is small but not 0.
-        inference: Name of a method that computes a log partition; see docs/inference. The fit is only as exact as this
-            method.
+        inference: Name of a method that computes a log partition; see docs/explanation/inference. The fit is only as
+            exact as this method.
 
     Raises:
         UsageError: If `update` or `inference` has another value, `l2` is not 0, or `smoothing` is not in [0, 1).

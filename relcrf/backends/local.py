@@ -19,7 +19,11 @@ from relcrf.graph.reduction import ReducedGraph
 class LocalBackend(AbstractLikelihoodBackend):
     """Multinomial logistic regression on the unary templates, by exact maximum likelihood.
 
-    It ignores relations, including those to labelled neighbours. For the settings see `AbstractLikelihoodBackend`.
+    It ignores relations, including those to labelled neighbours. For the other settings see
+    `AbstractLikelihoodBackend`.
+
+    Args:
+        seed: Seed of the initial weights if the model has latent attributes.
     """
 
     name: ClassVar[str] = "local"

@@ -42,8 +42,10 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     Training leaves out unlabelled variables and all factors that touch one.
 
     Args:
-        inference: Name of a method that computes marginals; see docs/inference.
-        sweeps, chains, seed: Settings of inference methods that have them.
+        inference: Name of a method that computes marginals; see docs/explanation/inference.
+        sweeps: Number of sweeps, for sampling methods.
+        chains: Number of chains, for sampling methods.
+        seed: Seed of sampling methods.
 
     Raises:
         UsageError: If `inference` has another value.

@@ -45,26 +45,28 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         objective: `pseudo`, pseudo-likelihood; or `cd`, mean-field contrastive divergence, which also learns latent
             attributes.
         cd_steps: For `cd`: number of mean-field updates of each variable, starting at the labels.
-        update: For `cd`: `blocks`, see `blocks_by_key`; or `parallel`, all variables at once, which is faster; but
-            strongly coupled variables then swap their states, which no gradient reflects, so weights may grow without
-            bound.
+        update: For `cd`: `blocks` updates the variables of one candidate key after another; `parallel` updates all
+            variables at once, which is faster, but strongly coupled variables then swap their states, which no gradient
+            reflects, so weights may grow without bound.
         unlabelled: Treatment of unlabelled variables of predicted attributes. `ignore` leaves them out of training.
             `infer` treats them as latent for `cd`; for `pseudo`, it imputes their probabilities under the learned model
             given all labels, uses them as neighbours only, and repeats training `imputation_rounds` times.
         structure: Search for candidates. `cfi`: contrastive feature induction, from the samples with large errors and
             large signals. `grafting`: by the gradients of all candidates. `full`: all candidates are in the model from
             the start.
-        l1, l2: Penalties on candidates and on all weights, for templates that do not set their own; they apply to the
-            sum over variables.
-        error_threshold, signal_threshold: Thresholds of `cfi`, see `ContrastiveInduction`.
+        l1: L1 penalty on candidates, for declarations that do not set their own; it applies to the sum over variables.
+        l2: L2 penalty on all weights, for templates that do not set their own; it applies to the sum over variables.
+        error_threshold: For `cfi`: errors of at most this magnitude are ignored.
+        signal_threshold: For `cfi`: signals of at most this magnitude are ignored.
         candidates_per_round: Maximum number of candidates added per round.
         iterations_per_round: Number of optimiser iterations per round.
-        max_iterations, tolerance: Stopping rule of the optimiser in each stage.
+        max_iterations: Maximum number of optimiser iterations in each stage.
+        tolerance: The optimiser converges when the gradient has decreased to this fraction of its initial norm.
         validation_fraction: Fraction of the labels held out for early stopping; training then continues on all labels.
             0 disables it.
         patience: Number of rounds without improvement on the held-out labels before training stops.
         imputation_rounds: Number of imputations for `pseudo` with `unlabelled=infer`.
-        inference: Name of a method that computes marginals; see docs/inference.
+        inference: Name of a method that computes marginals; see docs/explanation/inference.
         seed: Seed of the held-out labels, and of sampling methods.
     """
 

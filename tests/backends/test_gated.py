@@ -517,7 +517,7 @@ def test_gates_are_pickled_with_their_problem():
 
 
 def test_the_page_can_be_followed(tmp_path, capsys, monkeypatch):
-    page = Path(__file__).parents[2] / "docs" / "gated.md"
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "gated.md"
     monkeypatch.chdir(tmp_path)
     texts = {"rcrf": [], "python": [], "console": []}
     for language, text in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
@@ -534,7 +534,7 @@ def test_the_page_can_be_followed(tmp_path, capsys, monkeypatch):
 
 
 def test_the_page_lists_all_settings():
-    page = (Path(__file__).parents[2] / "docs" / "gated.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "gated.md").read_text()
     table = [line for line in page.splitlines() if line.startswith("| `")]
     listed = {}
     for line in table:

@@ -13,7 +13,7 @@ import relcrf
 from relcrf import api
 from relcrf.backends.whole_graph import WholeGraphSpec
 
-PAGE = (Path(relcrf.__file__).parent.parent / "docs" / "classical.md").read_text()
+PAGE = (Path(relcrf.__file__).parent.parent / "docs" / "explanation" / "classical.md").read_text()
 LINES = re.findall(r"^\| .* \| `(--backend .*)` \| (.*) \|$", PAGE, re.MULTILINE)
 TIGHT = ("--set", "l2=0", "--set", "tolerance=1e-10", "--set", "max_iterations=5000")
 

@@ -28,7 +28,8 @@ def test_relcrf_runs_from_its_wheel(tmp_path):
     assert not [n for n in names if n.startswith(("tests", "docs", "datasets"))]
     code = (
         "import relcrf; from relcrf.resources import resource_path; from relcrf.backends.registry import backend_names; "
-        "print(relcrf.__file__); print(relcrf.load(resource_path('models', 'webkb.rcrf')).spec.entities[0].name); print(backend_names())"
+        "model = relcrf.load(resource_path('models', 'webkb.rcrf')); "
+        "print(relcrf.__file__); print(model.spec.entities[0].name); print(backend_names())"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     done = subprocess.run(

@@ -283,8 +283,6 @@ def predict(
         print_table(f"{name}: the first of {len(frame):,} predictions", list(frame.columns)[:4], shown)
     print_line(f"inferred in {found.seconds:.2f} s ({verdict})" + (f"; written to {out}" if out else ""))
     if not (verdict.is_good or interrupted):
-        print_note(
-            "the probabilities had not settled; --set inference=... chooses another method, see docs/explanation/inference"
-        )
+        print_note("the probabilities had not settled; --set inference=... chooses another method, see docs/explanation/inference")
     if interrupted:
         exit_interrupted()

@@ -131,9 +131,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         )
 
     def _make_backend(self) -> Any:
-        return make_backend(
-            "ess", l2=self.l2, treewidth=self.treewidth, max_iterations=self.max_iter, tolerance=self.tol
-        )
+        return make_backend("ess", l2=self.l2, treewidth=self.treewidth, max_iterations=self.max_iter, tolerance=self.tol)
 
     def _infer(self, X: Any) -> tuple[InferenceResult | None, int]:
         """Answers for all targets that vary, None where none does; and the number of rows."""

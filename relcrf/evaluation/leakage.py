@@ -141,15 +141,7 @@ def measure_leakage(grounding: Grounding, folds: Sequence[Fold]) -> Leakage:
         for name, found in _count_keys(grounding, fold, training).items():
             keys[name] = keys.get(name, np.zeros(2, dtype=np.int64)) + found
         counts += [fold.n_test, int((near & fold.test).sum()), *twins.count(fold.test, training)]
-    names = (
-        "held_out",
-        "labelled_neighbours",
-        "distinctive",
-        "duplicates",
-        "duplicates_same_label",
-        "near_duplicates",
-        "near_same_label",
-    )
+    names = ("held_out", "labelled_neighbours", "distinctive", "duplicates", "duplicates_same_label", "near_duplicates", "near_same_label")
     sums: dict[str, Any] = dict(zip(names, counts.tolist(), strict=True))
     return Leakage(
         crossings=_counts_frame("touching", "crossing", crossings),

@@ -58,6 +58,4 @@ def create_inference(
     try:
         return kind(**values)
     except ValueError as error:
-        raise UsageError(
-            Diagnostic("E305", f"method '{name}': {error}", hint="see docs/explanation/inference")
-        ) from None
+        raise UsageError(Diagnostic("E305", f"method '{name}': {error}", hint="see docs/explanation/inference")) from None

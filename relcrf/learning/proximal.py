@@ -53,7 +53,7 @@ class ProximalAdaGrad(AbstractGrowingMinimiser):
         squares, last_step = state.steps
         steepest = pseudo_gradient(state.point, state.gradient, self.l1)
         squares = squares + steepest**2
-        # No momentum if the last_step step was an ascent direction.
+        # No momentum if the last step was in an ascent direction.
         momentum = self.momentum if float(last_step @ steepest) <= 0.0 else 0.0
         rate = np.divide(self.rate, np.sqrt(squares), out=np.zeros(len(squares)), where=squares > 0.0)
         ahead = state.point - rate * state.gradient + momentum * last_step

@@ -81,11 +81,11 @@ def test_one_batch_converges(method):
 
 
 @named
-@pytest.mark.parametrize("falls", [False, True])
+@pytest.mark.parametrize("cosine_decay", [False, True])
 @pytest.mark.parametrize("after", [1, 7])
-def test_resumes_exactly_from_a_run_folder(method, falls, after, tmp_path):
+def test_resumes_exactly_from_a_run_folder(method, cosine_decay, after, tmp_path):
     evaluate = logistic(4)
-    method = replace(method, batch_size=37, falls=falls, max_iterations=15)
+    method = replace(method, batch_size=37, cosine_decay=cosine_decay, max_iterations=15)
 
     def judge(state):
         state = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.from_state(state)
@@ -279,5 +279,5 @@ def test_too_large_rate_is_reported_as_diverged():
 
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"n_examples": 0}, {"learning_rate": 0.0}])
 def test_invalid_settings_raise_value_error(wrong):
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="must be positive"):
         Adam(**{"n_examples": 10, **wrong})

@@ -86,7 +86,7 @@ def proposed(model, spaces, point):
         (keys,) = space.decode_keys(np.array([row[1:]])).tolist()
         for parent in space.parents:
             first, second = (
-                np.flatnonzero(of == keys[at]).tolist() for of, at in zip(parent.keys, parent.places, strict=True)
+                np.flatnonzero(of == keys[at]).tolist() for of, at in zip(parent.key_map, parent.positions, strict=True)
             )
             if any((parent.space, a, b) in standing for a in first for b in second):
                 out.add(row)

@@ -49,7 +49,7 @@ STRENGTHS = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0)
 """Of L1, for 1,000 rows."""
 FEWEST = 50
 """Messages of a run that has a place in the picture: its axis is of logarithms."""
-COMMON: dict[str, Any] = {"l2": 5.0, "unlabelled": "infer", "pretraining": 0}
+COMMON: dict[str, Any] = {"l2": 5.0, "unlabelled": "infer", "pretraining_iterations": 0}
 OPEN: dict[str, Any] = {"gates": "none", "optimiser": "lbfgs"}
 console = Console()
 
@@ -58,8 +58,8 @@ def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]
     """The settings of each method's runs on so many rows."""
     prices, strengths = (PRICES[3:7:3], STRENGTHS[4:6:2]) if options.quick else (PRICES, STRENGTHS)
     strengths = tuple(strength * n / 1_000 for strength in strengths)  # penalties are on the sum over rows
-    quick = {"max_iterations": 50, "batch": 50}
-    short: dict[str, Any] = sized(options, {}, quick, {"max_iterations": 2, "batch": 3})
+    quick = {"max_iterations": 50, "batch_size": 50}
+    short: dict[str, Any] = sized(options, {}, quick, {"max_iterations": 2, "batch_size": 3})
     return {
         "gated": [{"message_cost": price, **short} for price in prices],
         "static": [{"message_cost": price, "gates": "static", **short} for price in prices],

@@ -276,7 +276,7 @@ def learning(n_states: int, rows: int) -> dict[str, dict[str, float]]:
     ways["full"] = {**some, "structure": "full"}
     ways["grafting"] = {**some, "structure": "grafting"}
     for error, signal in THRESHOLDS[n_states]:
-        ways[f"cfi {error:g}"] = {**some, "error": error, "signal": signal}
+        ways[f"cfi {error:g}"] = {**some, "error_threshold": error, "signal_threshold": signal}
     found = {}
     for name, settings in ways.items():
         text = TRUE_MODEL if name == "true" else sparse_networks.MODEL

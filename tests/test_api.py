@@ -44,7 +44,7 @@ def test_saved_and_loaded_fits_predict_alike(web, model, tmp_path):
     weights = again.weights().to_pandas()
     assert set(weights["template"]) == {"prior", "word", "linked"}
     assert len(weights) == fit.learned.layout.size
-    with pytest.raises(relcrf.UsageError, match="exists already"):
+    with pytest.raises(relcrf.UsageError, match="already exists"):
         fit.save(tmp_path / "run")
 
 

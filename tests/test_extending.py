@@ -49,7 +49,7 @@ def test_the_backend_of_the_docs(packages, tmp_path, monkeypatch, capsys):
     assert fits[0].predict(data).verdict.status == "exact"
     code, out, err = relcrf_command(capsys, monkeypatch, "explain", "run", "Page/p3", "--data", "web")
     assert code == 0, err
-    versions = json.loads(Path("run/manifest.json").read_text())["made_of"]["versions"]
+    versions = json.loads(Path("run/manifest.json").read_text())["provenance"]["versions"]
     assert versions["backend"] == "1.0"
 
 

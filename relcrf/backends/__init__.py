@@ -1,1 +1,1 @@
-"""The systems by name: each says which structure, objective, optimiser and inference it puts together."""
+"""Backends: named combinations of structure, objective, optimiser and inference method."""

@@ -1,4 +1,4 @@
-"""Learning and inference in one piece or in shards, depending on the size of the problem."""
+"""Learning and inference in memory or in shards, depending on the size of the problem."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def shard_if_large(
     executor: AbstractExecutor | None = None,
     n_vectors: int = memory.INFERENCE_VECTORS,
 ) -> Iterator[ShardedProblem | None]:
-    """Cut a problem into shards for as long as the context lasts; None where it is small and there is no executor.
+    """Split a problem into shards for the duration of the context; yield None if it is small and there is no executor.
 
     Args:
-        store: Of the dataset: its memory limit, and the folder for the shards; None for one piece.
+        store: The store of the dataset, with its memory limit and the folder for the shards; None to never split.
         n_vectors: The number of weight vectors that the work needs.
 
     Raises:
@@ -37,9 +37,9 @@ def shard_if_large(
         yield None
         return
     graph = problem.graph
-    what = "learning" if n_vectors == memory.LEARNING_VECTORS else "inference"
+    purpose = "learning" if n_vectors == memory.LEARNING_VECTORS else "inference"
     candidates = sum(space.nbytes for space in problem.candidates)
-    memory.require_memory(min(graph.nbytes, store.n_bytes) + candidates, graph.layout.size, n_vectors, what)
+    memory.require_memory(min(graph.nbytes, store.n_bytes) + candidates, graph.layout.size, n_vectors, purpose)
     if executor is None and graph.nbytes <= store.n_bytes:
         yield None
         return
@@ -59,10 +59,10 @@ def infer_with_sharding(
     executor: AbstractExecutor | None = None,
     observe: Observer = ignore_progress,
 ) -> InferenceResult:
-    """Infer on a problem, in shards where it is large.
+    """Infer on a problem, in shards if it is large.
 
     Args:
-        observe: Receives the progress of an iterative method, where the problem is in one piece.
+        observe: Receives the progress of an iterative method if the problem is not sharded.
     """
-    with shard_if_large(store, problem, executor) as pieces:
-        return infer_shards(pieces, backend, vectors) if pieces else backend.infer(problem, vectors, observe)
+    with shard_if_large(store, problem, executor) as sharded:
+        return infer_shards(sharded, backend, vectors) if sharded else backend.infer(problem, vectors, observe)

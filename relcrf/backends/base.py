@@ -1,4 +1,4 @@
-"""What a backend is: a system that learns weights on a ground graph and infers with them."""
+"""The interface of backends: systems that learn weights on a ground graph and infer with them."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Problem:
-    """A ground graph and what each variable is in this use of it.
+    """A ground graph and the role of each variable in it.
 
     Args:
-        roles: a `Role` for each variable, shape (n_variables,), int8. When learning, the free variables are the targets
-            and `states` holds their labels, -1 for latent ones; when inferring, they are the queries.
-        states: shape (n_variables,), int32; -1 where unknown.
-        candidates: spaces of factors that may join the graph.
-        lazy_gates: the gates on its factors; None is gates by statuses.
-        queries: of free variables, those that are asked for, shape (n_variables,), bool; None is those with a label. It is gates
-            alone that tell them from the others.
+        roles: A `Role` for each variable, shape (n_variables,), int8. In training, the free variables are the targets
+            and `states` holds their labels, -1 for latent variables; in prediction, they are the queries.
+        states: Shape (n_variables,), int32; -1 if unknown.
+        candidates: Spaces of factors that may be added to the graph.
+        lazy_gates: The gates on the factors; None for gates that depend on statuses.
+        queries: Free variables that are query variables, shape (n_variables,), bool; None selects those with a label.
+            Only gates distinguish them from the other free variables.
     """
 
     graph: FactorGraph
     roles: np.ndarray
     states: np.ndarray
     is_sharded: ClassVar[bool] = False
-    """Whether its components are in shards, so that nobody has the graph in one piece."""
+    """Whether the components are stored in shards, so that no process has the whole graph."""
     candidates: tuple[PairOrTripleSpace, ...] = field(default=(), kw_only=True)
     lazy_gates: LazyGates | None = field(default=None, kw_only=True)
     queries: np.ndarray | None = field(default=None, kw_only=True)
 
     @property
     def gates(self) -> Gates:
-        """The gates on its factors over two variables. The first read grounds the features that the model gives them."""
+        """The gates on the factors over two variables. The first access grounds the gate features of the model."""
         return build_gates(self.graph) if self.lazy_gates is None else self.lazy_gates.gates
 
     def with_candidates(self, chosen: Mapping[str, np.ndarray]) -> Problem:
-        """The same with some candidates in the graph: of spaces by name the pairs of keys, shape (n, 2)."""
+        """Return the problem with the given candidates in the graph: pairs of keys, shape (n, 2), by space name."""
         graph = self.graph
         for space in self.candidates:
             if space.name in chosen:
@@ -75,40 +75,40 @@ class Problem:
 
     @property
     def latent(self) -> np.ndarray:
-        """Free variables without a state, shape (n_variables,), bool."""
+        """A mask of the free variables without a state, shape (n_variables,), bool."""
         return np.asarray((self.roles == Role.FREE) & (self.states < 0))
 
     def initial_weights(self, seed: int) -> np.ndarray:
-        """Where learning starts, shape (layout.size,).
+        """Return the weights at which learning starts, shape (layout.size,).
 
-        The states of a latent variable are equal at first, and would stay so: the weights of templates that speak of
-        one begin at small random values.
+        Weights of templates over latent variables start at small random values: the states of a latent variable are
+        equivalent at first, and would stay so from equal weights.
         """
         point = self.graph.layout.initial()
         latent = self.latent
         rng = np.random.default_rng(seed)
         for group in self.graph.groups:
             block = self.graph.layout.blocks[group.block]
-            if not block.fixed and any(latent[place].any() for place in group.scope):
-                part = self.graph.layout.matrix(point, group.block)
-                part += rng.normal(scale=0.1, size=part.shape)
+            if not block.fixed and any(latent[variables].any() for variables in group.scope):
+                weights = self.graph.layout.matrix(point, group.block)
+                weights += rng.normal(scale=0.1, size=weights.shape)
         return point
 
     def unclamp(self) -> Problem:
-        """The same with the clamped variables free: they are known still, see `states`."""
+        """Return the problem with the clamped variables free; their observed values remain in `states`."""
         return replace(self, roles=np.where(self.roles == Role.CLAMPED, Role.FREE, self.roles).astype(np.int8))
 
     def with_unlabelled(self) -> Problem:
-        """The same with what was left out as free variables, whose states are not known here, whatever the tables say."""
-        left_out = self.roles == Role.ABSENT
-        roles = np.where(left_out, Role.FREE, self.roles).astype(np.int8)
-        return replace(self, roles=roles, states=np.where(left_out, -1, self.states))
+        """Return the problem with its absent variables as free variables of unknown state."""
+        absent = self.roles == Role.ABSENT
+        roles = np.where(absent, Role.FREE, self.roles).astype(np.int8)
+        return replace(self, roles=roles, states=np.where(absent, -1, self.states))
 
     def reduced_graph(self, backend: str) -> ReducedGraph:
-        """The graph of the free variables.
+        """Return the graph of the free variables.
 
         Raises:
-            UsageError: where a factor joins more than two of them.
+            UsageError: If a factor joins more than two of them.
         """
         graph = reduce_graph(self.graph, self.roles, self.states)
         for terms in graph.clique_terms:
@@ -116,22 +116,23 @@ class Problem:
             raise UsageError(
                 Diagnostic(
                     "E302",
-                    f"backend '{backend}' takes factors over at most two unknown variables; template '{template}' has more",
-                    hint="use --backend pseudo, which takes factors of any size, or a template over two random terms",
+                    f"backend '{backend}' supports factors over at most two unknown variables; template '{template}' joins more",
+                    hint="use --backend pseudo, which supports factors of any size, or a template over two predicted terms",
                 )
             )
         return graph
 
     def map_reduce(self, function: Callable[[Problem], T]) -> T:
-        """Return the sum of a function over the pieces of the problem; a problem in memory is one piece.
+        """Return the sum of a function over the shards of the problem; a problem in memory is a single shard.
 
         Args:
-            function: picklable, as pieces may be in other processes; returns a number, an array or a tuple of them.
+            function: A picklable function, as shards may be in other processes; it returns a number, an array or a
+                tuple of them.
         """
         return function(self)
 
     def likelihood(self, spec: AbstractLikelihoodSpec) -> AbstractLikelihood:
-        """Return the likelihood of this piece alone; the last one is kept, as an optimiser evaluates it many times."""
+        """Return the likelihood of this shard, caching the last one because an optimiser evaluates it many times."""
         if spec not in self._likelihoods:
             self._likelihoods.clear()
             self._likelihoods[spec] = spec.likelihood(self)
@@ -142,20 +143,20 @@ class Problem:
         return {}
 
     def total_likelihood(self, spec: AbstractLikelihoodSpec) -> TotalLikelihood:
-        """Return a likelihood over the whole problem."""
+        """Return the likelihood of the whole problem."""
         return TotalLikelihood(self, spec)
 
     def share_vector(self, vector: np.ndarray) -> SharedVector:
-        """A vector that parts of the problem can refer to."""
+        """Return a vector in the form that likelihood specifications of the problem can refer to."""
         return SharedVector.from_values(vector)
 
 
 @dataclass(frozen=True)
 class SharedVector:
-    """A vector of weights that stands by its content: in memory, or in a file that every worker can read.
+    """A vector of weights identified by its content, in memory or in a file that every worker can read.
 
     Args:
-        digest: of the content; two vectors of one digest are the same.
+        digest: Digest of the content; vectors with the same digest are equal.
     """
 
     digest: str
@@ -164,7 +165,7 @@ class SharedVector:
 
     @classmethod
     def from_values(cls, values: np.ndarray, path: Path | None = None) -> SharedVector:
-        """A vector, written to a file where one is named."""
+        """Return the shared vector of some values, written to a file if a path is given."""
         digest = hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
         if path is None:
             return cls(digest, None, values)
@@ -179,25 +180,26 @@ class SharedVector:
 
 
 class AbstractLikelihoodSpec(ABC):
-    """A likelihood that is a sum over the components of a problem: made of the whole, or of each piece where that is.
+    """A specification of a likelihood, a sum over the components of a problem, which can be built for each shard.
 
-    Subclasses are frozen data classes, picklable and hashable.
+    Subclasses are frozen dataclasses, picklable and hashable.
     """
 
     @abstractmethod
     def likelihood(self, problem: Problem) -> AbstractLikelihood:
-        """Minus the log-likelihood of a problem or of a piece of one."""
+        """Return the negative log-likelihood of a problem or of a shard of one."""
 
     def conditional_graph(self, problem: Problem) -> ReducedGraph | None:
-        """Of a pseudo-likelihood the graph of its conditionals: a node for each variable given its neighbours' labels, and no
-        edges. None of a likelihood.
+        """Return the graph of a pseudo-likelihood's conditionals, or None for a likelihood.
+
+        The graph has a node for each variable given its neighbours' labels, and no edges.
         """
         return None
 
 
 @dataclass(frozen=True)
 class TotalLikelihood:
-    """A likelihood of a problem, however many pieces it is in: an objective."""
+    """The likelihood of a problem with any number of shards, as an objective."""
 
     problem: Problem
     spec: AbstractLikelihoodSpec
@@ -215,7 +217,7 @@ class TotalLikelihood:
         return self.problem.map_reduce(partial(_sizes, spec=self.spec))
 
     def label_moments(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what `learning.moments.label_moments` returns, for a likelihood of all nodes together."""
+        """Return the result of `learning.moments.label_moments`; the likelihood must be a joint likelihood."""
         return self.problem.map_reduce(partial(_label_moments, spec=self.spec, weights=weights))
 
 
@@ -241,36 +243,36 @@ def _label_moments(
 
 
 class Monitor:
-    """Watches a backend at work; this one is silent and keeps nothing.
+    """A monitor of a backend's training; this one reports and stores nothing.
 
-    A stage is one optimisation, named by the backend. `restore` returns the state that an interrupted run had reached, of the
-    class that the stage's states have.
+    A stage is one optimisation, named by the backend. `restore` returns the state that an interrupted run had reached,
+    an instance of `state_class`, or None.
     """
 
     @property
     def log(self) -> Sequence[Mapping[str, Any]]:
-        """The entries of the optimiser's path so far, where the monitor records them."""
+        """The entries of the optimiser's log so far, if the monitor records them."""
         return ()
 
     def restore(self, stage: str, state_class: type[AnyState]) -> AnyState | None:
         return None
 
     def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
-        """Called after each iteration of the optimiser, and once more when a stage has ended."""
+        """Receive the state after each iteration of the optimiser, and once more when a stage has ended."""
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """What learning gives.
+    """The result of training a backend.
 
     Args:
-        vectors: named vectors, each of shape (layout.size,): `weights`, and what else the backend needs to infer; of the layout
-            that the chosen candidates have joined. `gates` is laid out as `Problem.gates` says.
-        stages: for each optimisation, its name and the optimiser's last state.
-        summary: figures for people and machines, in order.
-        chosen_candidates: see `Problem.having`.
-        histograms: figures of what the backend saw; by the figure's name, its histograms by theirs.
-        moments: at the weights, without what the penalties do; None where the backend has none.
+        vectors: Named vectors of shape (layout.size,): `weights`, and others that the backend needs for inference; the
+            layout includes the chosen candidates. `gates` has the layout of `Problem.gates`.
+        stages: The name and the last optimiser state of each optimisation.
+        summary: Summary figures, in the order of display.
+        chosen_candidates: See `Problem.with_candidates`.
+        histograms: By the name of a figure, its histograms by name.
+        moments: Moments at the weights, without the effect of the penalties; None if the backend has none.
     """
 
     vectors: dict[str, np.ndarray]
@@ -282,21 +284,21 @@ class FitResult:
 
     @property
     def converged(self) -> bool:
-        """Whether every stage has come to an end of its own: a schedule has one, too."""
+        """Return True if every stage has ended by its own criterion, which may be the end of a schedule."""
         return all(state.status in ("converged", "stopped early", "schedule ended") for _, state in self.stages)
 
 
 @dataclass(frozen=True)
 class InferenceResult:
-    """Answers for the free variables of a problem.
+    """The result of inference for the free variables of a problem.
 
     Args:
-        variables: ascending, shape (n,).
-        state_start: where each one's states begin in `marginals`, shape (n + 1,).
-        marginals: flat tables of probabilities.
-        edges: pairs of variables that were taken to depend on each other, shape (m, 2).
-        map_states: a most probable joint state, shape (n_nodes,).
-        n_messages: how many were sent, where a backend counts them.
+        variables: Ascending, shape (n,).
+        state_start: Start of each variable's states in `marginals`, shape (n + 1,).
+        marginals: Flat tables of probabilities.
+        edges: Pairs of variables that were treated as dependent, shape (m, 2).
+        map_states: A most probable joint state, shape (n_nodes,).
+        n_messages: The number of messages sent, if the backend counts them.
     """
 
     variables: np.ndarray
@@ -309,11 +311,11 @@ class InferenceResult:
     n_messages: int | None = None
 
     def modes(self) -> np.ndarray:
-        """Return the most probable state of each variable alone, shape (n,), int32."""
+        """Return the most probable state of each variable by its marginals, shape (n,), int32."""
         return modes(self.marginals, self.state_start)
 
     def select_variables(self, selected: np.ndarray) -> InferenceResult:
-        """The answers for some of the variables, shape (n,), bool; the edges stay."""
+        """Return the result for some of the variables, shape (n,), bool, with all edges."""
         sizes = np.diff(self.state_start)
         return replace(
             self,
@@ -325,103 +327,107 @@ class InferenceResult:
 
 
 def run_inference(task: InferenceTask) -> InferenceResult:
-    """Return marginals and a most probable joint state of the nodes that are not given."""
+    """Return marginals and a most probable joint state of the nodes that are not observed."""
     graph, potentials = task.graph, task.potentials
     inference = task.method(graph.scopes)
-    found = inference.marginals(potentials)
-    answers = InferenceResult(
+    marginals = inference.marginals(potentials)
+    result = InferenceResult(
         variables=graph.variables,
         state_start=graph.state_start,
-        marginals=found.nodes,
+        marginals=marginals.nodes,
         map_states=np.empty(0, dtype=np.int32),
         edges=graph.variables[graph.edges],
-        log_partition=found.log_partition,
-        verdict=found.verdict,
+        log_partition=marginals.log_partition,
+        verdict=marginals.verdict,
     )
-    interrupted = found.verdict.status == "interrupted"
-    states = answers.modes() if interrupted else inference.map_states(potentials).states
-    answers = replace(answers, map_states=states)
-    return answers if task.observed_states is None else answers.select_variables(task.observed_states < 0)
+    interrupted = marginals.verdict.status == "interrupted"
+    states = result.modes() if interrupted else inference.map_states(potentials).states
+    result = replace(result, map_states=states)
+    return result if task.observed_states is None else result.select_variables(task.observed_states < 0)
 
 
 def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
-    """Return the marginals of the average distribution.
+    """Return the marginals of the average of several distributions.
 
-    Of several it has no log partition, and its states are each the most probable alone.
+    For several distributions there is no log partition, and `map_states` holds the mode of each variable.
     """
     if len(results) == 1:
         return results[0]
-    mixed = replace(
+    average = replace(
         results[0],
-        marginals=np.mean([each.marginals for each in results], axis=0),
-        edges=distinct_rows(np.concatenate([each.edges for each in results])),
+        marginals=np.mean([result.marginals for result in results], axis=0),
+        edges=distinct_rows(np.concatenate([result.edges for result in results])),
         log_partition=float("nan"),
     )
-    return replace(mixed, map_states=mixed.modes())
+    return replace(average, map_states=average.modes())
 
 
 @dataclass(frozen=True)
 class AbstractBackend(ABC):
-    """A composition of structure, objective, optimiser and inference; its fields are its settings."""
+    """A combination of structure, objective, optimiser and inference method; its fields are its settings."""
 
     name: ClassVar[str]
     unused_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """For a stage of learning, the settings on which it does not depend."""
+    """For a training stage, the settings that do not affect it."""
     uses_candidates: ClassVar[bool] = False
-    """Whether it looks at candidates."""
+    """Whether it chooses among candidates."""
     uses_gates: ClassVar[bool] = False
-    """Whether it reads the gates of a problem, so that a checkpoint of it belongs to these gates."""
+    """Whether it reads the gates of a problem, so that its checkpoints depend on them."""
 
     @property
     def unshardable_reason(self) -> str:
-        """Why the answers for a problem are not those for its pieces; empty where they are."""
+        """The reason why the results for a problem differ from those for its shards; empty if they do not differ."""
         return ""
 
     @abstractmethod
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
-        """Learns from the labels of the free variables."""
+        """Learn from the labels of the free variables."""
 
     def infer(
         self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
     ) -> InferenceResult:
-        """Return marginals and most probable states of the free variables under learned vectors: those of `inference_tasks`.
+        """Return marginals and most probable states of the free variables, averaged over `inference_tasks`.
 
         Args:
-            observe: sees a method that goes by rounds at work.
+            observe: Receives the progress of an iterative method.
         """
         return _average_results([run_inference(each) for each in self.inference_tasks(problem, vectors)])
 
     @abstractmethod
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:
-        """The distribution that `infer` answers from: at `vectors["weights"]` its value is minus the log-likelihood of the
-        free variables' states, given all others.
+        """Return the specification of the distribution that `infer` uses.
+
+        At `vectors["weights"]` its value is the negative log-likelihood of the free variables' states given all others.
         """
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
-        """What `infer` answers from, so that its answers can be explained; of several the average.
+        """Return the tasks that `infer` solves and averages, so that predictions can be explained.
 
         Raises:
-            UsageError: where the backend does not say it.
+            UsageError: If the backend does not provide them.
         """
-        message = f"backend '{self.name}' does not say what it answers from"
+        message = f"backend '{self.name}' does not implement inference_tasks"
         raise UsageError(
-            Diagnostic("E368", message, hint="its answers cannot be explained; see docs/how-to/extending/backend.md")
+            Diagnostic(
+                "E368", message, hint="its predictions cannot be explained; see docs/how-to/extending/backend.md"
+            )
         )
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
-        """The likelihood that the weights maximise, less their `l2` penalty, where it is exact, or the pseudo-likelihood; else
-        None.
+        """Return the likelihood that the weights maximise, without the `l2` penalty.
+
+        It is None unless this likelihood is exact or a pseudo-likelihood.
         """
         return None
 
-    def _require_unsharded(self, problem: Problem, hint: str = "give more --memory, and no --workers") -> None:
-        """Raise UsageError if the problem is in pieces."""
+    def _require_unsharded(self, problem: Problem, hint: str = "raise --memory and omit --workers") -> None:
+        """Raise UsageError if the problem is sharded."""
         if problem.is_sharded:
-            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
+            message = f"backend '{self.name}' needs the whole graph, but the graph is split into shards"
             raise UsageError(Diagnostic("E309", message, hint=hint))
 
     def _require_labels(self, problem: Problem, reason: str, hint: str) -> None:
-        """Raise UsageError if some variables are latent, and say why the backend cannot learn them."""
+        """Raise UsageError if some variables are latent, with the reason why the backend cannot learn them."""
         if problem.latent.any():
             message = f"backend '{self.name}' cannot learn latent attributes: {reason}"
             raise UsageError(Diagnostic("E307", message, hint=hint))
@@ -431,23 +437,23 @@ class AbstractBackend(ABC):
         raise UsageError(Diagnostic("E305", message, hint=hint))
 
     def _require_positive(self, *settings: str) -> None:
-        """Raises UsageError where one of them is 0; below it none can be."""
+        """Raise UsageError if one of the settings is 0; negative values are rejected elsewhere."""
         for setting in settings:
             if not getattr(self, setting):
-                self._reject_setting(setting, "it takes a number above 0")
+                self._reject_setting(setting, "use a number above 0")
 
     def _require_below_1(self, *settings: str) -> None:
-        """Raises UsageError where one of them, a share or a probability, is 1 or more."""
+        """Raise UsageError if one of the settings, a fraction or a probability, is 1 or more."""
         for setting in settings:
             if getattr(self, setting) >= 1:
-                self._reject_setting(setting, "it takes a number below 1")
+                self._reject_setting(setting, "use a number below 1")
 
     def _require_one_of(self, setting: str, choices: Sequence[str]) -> None:
-        """Raises UsageError where the setting is something else."""
+        """Raise UsageError if the setting is not one of the choices."""
         value = getattr(self, setting)
         if value not in choices:
             message = f"setting '{setting}' of backend '{self.name}' cannot be '{value}'"
-            raise UsageError(Diagnostic("E305", message, hint=f"it takes {listing(choices)}"))
+            raise UsageError(Diagnostic("E305", message, hint=f"use one of {listing(choices)}"))
 
 
 def maximise_likelihood(
@@ -458,26 +464,26 @@ def maximise_likelihood(
     start: Callable[[], np.ndarray],
     monitor: Monitor,
 ) -> OptimiserState:
-    """Run one stage: penalised maximum likelihood, from where the monitor remembers it or else from `start()`.
+    """Run one stage of penalised maximum likelihood, from the state that the monitor restores or else from `start()`.
 
     Args:
-        l2: strength where a template does not set its own.
+        l2: Penalty strength for templates that do not set their own.
     """
     layout = objective.problem.graph.layout
     strength = layout.l2(l2)
-    # The square root of the curvature: on a web of 100,000 pages it halves the iterations (341 to 173), while the full
-    # curvature nearly doubles them at 20,000, since frequent words go together and no diagonal knows that.
+    # The square root of the curvature: on a graph of 100,000 web pages it halves the iterations (341 to 173), while the
+    # full curvature nearly doubles them on 20,000 pages: frequent words are correlated, which a diagonal cannot represent.
     diagonal = np.sqrt(objective.curvature() + strength)
     optimiser = replace(
         optimiser,
         inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)),
-        # A value is as near its minimum as the square of its gradient: a small tolerance of one needs the other's.
+        # Near the minimum, the error of the value is quadratic in the gradient, so a small tolerance needs a smaller one.
         value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
     )
     evaluate = add_l2_penalty(objective, strength, layout.learnable_mask())
     state = monitor.restore(stage, OptimiserState) or optimiser.start(evaluate, start())
 
-    def observe(state: OptimiserState) -> None:  # whatever a monitor returns, it does not change the state
+    def observe(state: OptimiserState) -> None:  # ignore what the monitor returns
         monitor.step(stage, state, optimiser.max_iterations)
 
     return optimiser.minimise(evaluate, state, observe)
@@ -485,12 +491,13 @@ def maximise_likelihood(
 
 @dataclass(frozen=True)
 class AbstractLikelihoodBackend(AbstractBackend):
-    """A backend that learns by penalised maximum likelihood, or pseudo-likelihood, with L-BFGS.
+    """A backend that learns by penalised maximum likelihood or pseudo-likelihood with L-BFGS.
 
     Args:
-        l2: penalty `l2 / 2 * w^2` on the sum of log-likelihoods, where a template does not set its own.
-        max_iterations: of L-BFGS, in each optimisation.
-        tolerance: L-BFGS has converged when the gradient has fallen to this share of its start.
+        l2: Strength of the penalty `l2 / 2 * w^2` on the sum of log-likelihoods, for templates that do not set their
+            own.
+        max_iterations: Maximum number of L-BFGS iterations in each optimisation.
+        tolerance: L-BFGS converges when the gradient has decreased to this fraction of its initial norm.
     """
 
     l2: float = 1.0
@@ -500,7 +507,7 @@ class AbstractLikelihoodBackend(AbstractBackend):
     def maximise(
         self, stage: str, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor
     ) -> OptimiserState:
-        """Return the state in which one optimisation ends; see `maximise_likelihood`."""
+        """Return the final state of one optimisation; see `maximise_likelihood`."""
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         return maximise_likelihood(stage, objective, optimiser, self.l2, start, monitor)
 
@@ -510,7 +517,7 @@ class AbstractLikelihoodBackend(AbstractBackend):
         """Learn weights in one stage.
 
         Args:
-            size_names: what the summary calls the number of nodes and, where there is a second name, of edges.
+            size_names: Names in the summary for the number of nodes and, if there is a second name, of edges.
         """
         weights = self.maximise("weights", objective, start, monitor)
         return FitResult(
@@ -522,13 +529,13 @@ class AbstractLikelihoodBackend(AbstractBackend):
 
 
 def moments_at(objective: TotalLikelihood, state: OptimiserState, l2: float) -> Moments:
-    """Return the moments where `maximise_likelihood` has ended; the gradient that it has ended with tells those of the model.
+    """Return the moments at the final state of `maximise_likelihood`, whose gradient determines the model's moments.
 
     Args:
-        objective: of a likelihood of all nodes together.
-        l2: as it was there.
+        objective: The total of a joint likelihood.
+        l2: The strength that was used in the optimisation.
     """
     layout = objective.problem.graph.layout
     empirical, variance = objective.label_moments(state.point)
-    apart = np.where(layout.learnable_mask(), state.gradient - layout.l2(l2) * state.point, np.nan)
-    return Moments(empirical, empirical + apart, variance)
+    difference = np.where(layout.learnable_mask(), state.gradient - layout.l2(l2) * state.point, np.nan)
+    return Moments(empirical, empirical + difference, variance)

@@ -1,4 +1,4 @@
-"""Checkpoints: what an interrupted training goes on from, bit for bit."""
+"""Checkpoints, from which an interrupted training resumes with bitwise identical results."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from relcrf.learning.lbfgs import AnyState, OptimiserState
 from relcrf.structure.search import SearchState
 
 FORMAT_VERSION = 2
-"""Version of the files; a checkpoint of another one is refused."""
+"""Version of the checkpoint files; checkpoints of other versions are rejected."""
 
 SAVE_INTERVAL = 5.0
 """Seconds between checkpoints."""
 
 WallCpuSeconds = tuple[float, float]
-"""By the clock, and of the processor in this process."""
+"""Elapsed wall-clock time and CPU time of this process."""
 
 
 @dataclass(frozen=True)
 class _Progress:
-    """A stage and its state, None before the first; and all that led there."""
+    """A stage with its state, None before the first one, and the history up to that state."""
 
     state: tuple[str, OptimiserState] | None
     log: list[dict[str, Any]]
@@ -40,40 +40,41 @@ class _Progress:
 
 
 class CheckpointMonitor(Monitor):
-    """Saves the optimiser's state every few seconds, and gives it back.
+    """A monitor that saves the optimiser's state every few seconds and restores it.
 
-    `log` is the path so far, and `seconds` the time that each of its entries came at, from the beginning of its stage on; an
+    `log` is the optimiser's log so far, and `seconds` the time of each of its entries since the start of its stage; an
     interruption is not counted.
 
     Args:
-        folder: the partial run folder. identity: the `fingerprint` of what is trained.
-        on_step: another monitor's `step`, for progress.
+        folder: The partial run folder.
+        identity: The `fingerprint` of the training.
+        on_step: The `step` of another monitor, for progress reports.
 
     Raises:
-        UsageError: where the folder's checkpoint is of something else.
+        UsageError: If the folder's checkpoint belongs to another training.
     """
 
     def __init__(
         self,
         folder: Path,
         identity: str,
-        on_step: Callable[[str, OptimiserState, int], None] = lambda stage, state, most: None,
+        on_step: Callable[[str, OptimiserState, int], None] = lambda stage, state, max_iterations: None,
     ) -> None:
         self.folder = folder / "checkpoint"
         self.on_step = on_step
         self.last_save_time = time.monotonic()
         self.stage_start = _current_seconds()
         self.progress = _Progress(None, [], [])
-        known, mine = self.folder / "identity", f"{FORMAT_VERSION} {identity}"
-        if known.exists() and (found := known.read_text(errors="replace")) != mine:
+        identity_file, expected = self.folder / "identity", f"{FORMAT_VERSION} {identity}"
+        if identity_file.exists() and (stored := identity_file.read_text(errors="replace")) != expected:
             what = (
                 "another model, other settings or other data"
-                if found.startswith(f"{FORMAT_VERSION} ")
+                if stored.startswith(f"{FORMAT_VERSION} ")
                 else "another version of relcrf"
             )
-            message = f"the interrupted run '{folder}' is of {what}"
-            raise UsageError(Diagnostic("E333", message, hint="begin anew with --force"))
-        write_text(known, mine)
+            message = f"the interrupted run '{folder}' belongs to {what}"
+            raise UsageError(Diagnostic("E333", message, hint="start over with --force"))
+        write_text(identity_file, expected)
 
     @property
     def log(self) -> list[dict[str, Any]]:
@@ -107,7 +108,7 @@ class CheckpointMonitor(Monitor):
             "weights": int(np.count_nonzero(state.point)),
             **({"chosen": len(state.chosen)} if isinstance(state, SearchState) else {}),
         }
-        # All at once: Ctrl-C between them would save a state without its entry.
+        # One assignment: Ctrl-C between several would save a state without its log entry.
         self.progress = _Progress(
             (stage, state), [*self.log, entry], [*self.seconds, _subtract(_current_seconds(), self.stage_start)]
         )
@@ -116,14 +117,14 @@ class CheckpointMonitor(Monitor):
         self.on_step(stage, state, max_iterations)
 
     def save(self) -> None:
-        """Write the latest state and all that led there to one file."""
-        reached = self.progress
-        if reached.state is None:
+        """Write the latest state and the history up to it to one file."""
+        progress = self.progress
+        if progress.state is None:
             return
-        stage, state = reached.state
-        log = np.frombuffer(json.dumps(reached.log).encode(), dtype=np.uint8)
+        stage, state = progress.state
+        log = np.frombuffer(json.dumps(progress.log).encode(), dtype=np.uint8)
         with atomic_file(self.folder / f"{stage}.npz") as file:
-            arrays: dict[str, Any] = {"path.log": log, "path.seconds": np.array(reached.seconds), **state.to_arrays()}
+            arrays: dict[str, Any] = {"path.log": log, "path.seconds": np.array(progress.seconds), **state.to_arrays()}
             np.savez(file, **arrays)
         self.last_save_time = time.monotonic()
 
@@ -137,16 +138,16 @@ def _subtract(one: WallCpuSeconds, other: WallCpuSeconds) -> WallCpuSeconds:
 
 
 def parse_seconds(pairs: Sequence[Sequence[float]]) -> list[WallCpuSeconds]:
-    return [(float(wall), float(processor)) for wall, processor in pairs]
+    return [(float(wall), float(cpu)) for wall, cpu in pairs]
 
 
 @dataclass(frozen=True)
 class Timings:
-    """How long a training took.
+    """The duration of a training.
 
     Args:
-        phases: seconds of each, by name.
-        step_seconds: for each entry of the log, see `CheckpointMonitor`; empty where nobody watched.
+        phases: Seconds of each phase, by name.
+        step_seconds: For each entry of the log, see `CheckpointMonitor`; empty if no monitor recorded them.
     """
 
     phases: Mapping[str, float]

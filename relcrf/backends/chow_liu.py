@@ -1,4 +1,4 @@
-"""The fixed tree: one structure for all evidence, by the information in the training labels; the baseline of ESS-CRF."""
+"""A tree that is the same for all evidence, from mutual information in the training labels; the baseline of ESS-CRF."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from relcrf.structure.edge_kinds import count_joint_states, edge_kind_values, ki
 
 
 def label_information(problem: Problem, backend: str) -> np.ndarray:
-    """Mutual information of the training labels of each kind's pairs, for each weight of it, shape (layout.size,).
+    """Return the mutual information of each edge kind in the training labels, per weight, shape (layout.size,).
 
     Raises:
-        UsageError: where some of them are latent.
+        UsageError: If some labels are latent.
     """
     if problem.latent.any():
-        message = f"backend '{backend}' counts the states of pairs here, and those of latent attributes are not known"
+        message = f"backend '{backend}' counts states of pairs, but the states of latent attributes are not observed"
         raise UsageError(Diagnostic("E307", message, hint="use --backend ess without pooling"))
     layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))
     counts = problem.map_reduce(partial(_joint_counts, backend=backend, k=k))
@@ -38,7 +38,7 @@ def _joint_counts(problem: Problem, backend: str, k: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TreeLikelihoodSpec(AbstractForestSpec):
-    """The forest of the largest information, which each weight has for its feature."""
+    """The maximum spanning forest by mutual information, which is stored for each weight's feature."""
 
     backend: str
     information: SharedVector
@@ -51,8 +51,10 @@ class TreeLikelihoodSpec(AbstractForestSpec):
 
 @dataclass(frozen=True)
 class ChowLiuBackend(AbstractLikelihoodBackend):
-    """A forest by the mutual information of each template's and key's pairs in the training labels, then exact maximum
-    likelihood on it, with the model's own features. In propositional models the tree is the same for every row.
+    """A forest by mutual information in the training labels, with exact maximum likelihood of the model's features.
+
+    The mutual information is that of each template's and key's pairs. In propositional models, all rows have the same
+    tree.
 
     For the settings see `AbstractLikelihoodBackend`.
     """
@@ -60,10 +62,10 @@ class ChowLiuBackend(AbstractLikelihoodBackend):
     name: ClassVar[str] = "chow-liu"
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
-        found = label_information(problem, self.name)
-        tree = problem.total_likelihood(TreeLikelihoodSpec(self.name, problem.share_vector(found)))
-        learned = self.fit_weights(tree, problem.graph.layout.initial, monitor, "variables", "tree_edges")
-        return replace(learned, vectors={**learned.vectors, "information": found})
+        information = label_information(problem, self.name)
+        likelihood = problem.total_likelihood(TreeLikelihoodSpec(self.name, problem.share_vector(information)))
+        result = self.fit_weights(likelihood, problem.graph.layout.initial, monitor, "variables", "tree_edges")
+        return replace(result, vectors={**result.vectors, "information": information})
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> TreeLikelihoodSpec:
         return TreeLikelihoodSpec(self.name, problem.share_vector(vectors["information"]))

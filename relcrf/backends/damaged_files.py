@@ -1,4 +1,4 @@
-"""What is said of a file of a run folder that is not as it was written."""
+"""The error for a damaged file of a run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dense model: every factor acts, and the log partition is an approximation; what RMN and MLN are."""
+"""The dense model, in which every factor is active and the log partition is approximate, as in RMNs and MLNs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBac
 
 @dataclass(frozen=True)
 class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
-    """Maximum likelihood with all edges, the log partition by a method of inference: with loopy belief propagation the Bethe
-    likelihood of relational Markov networks (Taskar, Abbeel & Koller 2002). Or pseudo-likelihood, and then that method.
+    """Maximum likelihood with all edges, where an inference method computes the log partition; or pseudo-likelihood.
+
+    With loopy belief propagation this is the Bethe likelihood of relational Markov networks (Taskar, Abbeel & Koller
+    2002).
 
     Args:
-        seed: of the start where the model has latent attributes.
+        seed: Seed of the initial weights if the model has latent attributes.
         objective: `likelihood` or `pseudo`.
-        inference: a method that has a log partition, by name; see docs/explanation/inference.
+        inference: Name of a method that computes a log partition; see docs/explanation/inference.
 
     Raises:
-        UsageError: for any other.
+        UsageError: If `objective` or `inference` has another value.
     """
 
     name: ClassVar[str] = "dense"

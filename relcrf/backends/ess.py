@@ -1,4 +1,4 @@
-"""ESS-CRF: for each evidence its own structure, a spanning forest or a thin graph; exact learning and inference on it.
+"""ESS-CRF: evidence-specific structures of small treewidth, with exact learning and inference.
 
 Source: Chechetka & Guestrin, Evidence-Specific Structures for Rich Tractable CRFs (NIPS 2010).
 """
@@ -35,12 +35,12 @@ from relcrf.structure.edge_kinds import count_kinds
 
 @dataclass(frozen=True)
 class PairLikelihoodSpec(AbstractLikelihoodSpec):
-    """Each pair of variables that share a factor, as a model of its own."""
+    """The likelihood of each pair of variables that share a factor, as a model of its own."""
 
     backend: str
 
     def graph(self, problem: Problem) -> ReducedGraph:
-        """The nodes with all edges."""
+        """Return the nodes with all edges."""
         return problem.reduced_graph(self.backend)
 
     def likelihood(self, problem: Problem) -> PairLikelihood:
@@ -50,13 +50,13 @@ class PairLikelihoodSpec(AbstractLikelihoodSpec):
 
 @dataclass(frozen=True)
 class StructureLikelihoodSpec(AbstractLikelihoodSpec):
-    """The edges that the rule chooses under structure weights.
+    """The likelihood on the edges that the rule selects under structure weights.
 
     Args:
-        fractions, label_information: see `EdgeSelector.chosen`.
-        observed_in_tree: labelled neighbours take part in the structure.
-        sharpness: of the margin loss; 0 is the likelihood.
-        trees: structures whose distributions are averaged.
+        fractions, label_information: See `EdgeSelector.select`.
+        observed_in_tree: Whether labelled neighbours are included in the structure.
+        sharpness: Sharpness of the margin loss; 0 selects the likelihood.
+        trees: Number of structures whose distributions are averaged.
     """
 
     backend: str
@@ -69,25 +69,25 @@ class StructureLikelihoodSpec(AbstractLikelihoodSpec):
     trees: int = 1
 
     def graphs(self, problem: Problem) -> list[ReducedGraph]:
-        """The nodes with the edges that act, once for each structure; where neighbours are in the tree, with those as nodes."""
+        """Return the graph of the active edges of each structure, in which `observed_in_tree` includes labelled nodes."""
         graph = (problem.unclamp() if self.observed_in_tree else problem).reduced_graph(self.backend)
         information = edge_information(graph, self.structure.load())
-        shares, labels = (None if v is None else v.load() for v in (self.fractions, self.label_information))
-        return self.rule.select(graph, information, self.trees, fractions=shares, label_information=labels)
+        fractions, labels = (None if v is None else v.load() for v in (self.fractions, self.label_information))
+        return self.rule.select(graph, information, self.trees, fractions=fractions, label_information=labels)
 
     def graph(self, problem: Problem) -> ReducedGraph:
-        """The first of `graphs`."""
+        """Return the first of `graphs`."""
         return replace(self, trees=1).graphs(problem)[0]
 
     def likelihood(self, problem: Problem) -> AbstractLikelihood:
-        found = [self._graph_likelihood(problem, graph) for graph in self.graphs(problem)]
+        likelihoods = [self._graph_likelihood(problem, graph) for graph in self.graphs(problem)]
         if self.trees > 1:
-            return MixtureLikelihood(tuple(found))
-        return MarginLoss(found[0], self.sharpness) if self.sharpness else found[0]
+            return MixtureLikelihood(tuple(likelihoods))
+        return MarginLoss(likelihoods[0], self.sharpness) if self.sharpness else likelihoods[0]
 
     def _graph_likelihood(self, problem: Problem, graph: ReducedGraph) -> AbstractJointLikelihood:
-        known = problem.roles[graph.variables] == Role.CLAMPED if self.observed_in_tree else None
-        return exact_likelihood(graph, problem.states[graph.variables], known, treewidth=self.rule.treewidth)
+        evidence = problem.roles[graph.variables] == Role.CLAMPED if self.observed_in_tree else None
+        return exact_likelihood(graph, problem.states[graph.variables], evidence, treewidth=self.rule.treewidth)
 
 
 def _kind_counts(problem: Problem, spec: PairLikelihoodSpec | StructureLikelihoodSpec) -> np.ndarray:
@@ -96,21 +96,29 @@ def _kind_counts(problem: Problem, spec: PairLikelihoodSpec | StructureLikelihoo
 
 @dataclass(frozen=True)
 class EssBackend(AbstractLikelihoodBackend):
-    """Three steps: structure weights u from pairs, a structure by conditional mutual information under u, then exact
-    learning of the weights w on it. At inference u gives the structure for the new evidence.
+    """Evidence-specific structures by conditional mutual information, with exact learning of the weights on them.
+
+    Training has three steps: structure weights u from pairs, a structure by conditional mutual information under u, and
+    exact learning of the weights w on it. In prediction, u determines the structure for the new evidence.
 
     Args:
-        seed: of the start where the model has latent attributes.
-        objective: of the weights: `likelihood`, or `margin`, the structured hinge loss.
-        sharpness: of the margin, see `MarginLoss`.
-        treewidth: treewidth; 1 is a forest, see `EdgeSelector`.
-        min_information, min_fraction, pooling: structure regularisation, see `EdgeSelector`.
-        trees: of inference alone: structures whose answers are averaged; each discounts the edges of those before it.
-        observed_edges: `fold`: a labelled neighbour costs no edge, its factor is the unknown end's alone; `tree`: it takes
-            part in the structure like an unknown one.
+        seed: Seed of the initial weights if the model has latent attributes.
+        objective: Objective of the weights: `likelihood`, or `margin`, the structured hinge loss.
+        sharpness: Sharpness of the smoothed margin loss; larger values are closer to the hinge.
+        treewidth: Treewidth of the structure; 1 is a spanning forest, and edges of wider structures are chosen
+            greedily.
+        min_information: Minimum conditional mutual information of an edge, in nats.
+        min_fraction: Minimum fraction of the training candidates of an edge's kind that were selected.
+        pooling: Weight, from 0 to 1, of the mutual information of the training labels relative to the conditional one;
+            1 is the fixed tree of Chow & Liu.
+        trees: Number of structures whose predictions are averaged, in inference only; each structure discounts the
+            edges of the previous ones.
+        observed_edges: `fold` absorbs the factor of a labelled neighbour into the unknown variable, so that it needs no
+            edge; `tree` treats labelled neighbours like unknown variables in the structure.
 
     Raises:
-        UsageError: for another objective or another way with observed edges, a width of 0, or a pooling above 1.
+        UsageError: If `objective` or `observed_edges` has another value, a setting that must be positive is 0, or
+            `pooling` exceeds 1.
     """
 
     name: ClassVar[str] = "ess"
@@ -141,7 +149,7 @@ class EssBackend(AbstractLikelihoodBackend):
         self._require_one_of("observed_edges", ("fold", "tree"))
         self._require_positive("treewidth", "sharpness", "trees")
         if self.pooling > 1:
-            self._reject_setting("pooling", "it takes a number from 0 to 1")
+            self._reject_setting("pooling", "use a number from 0 to 1")
 
     @property
     def unshardable_reason(self) -> str:
@@ -166,48 +174,48 @@ class EssBackend(AbstractLikelihoodBackend):
             vectors["label_information"] = label_information(problem, self.name)
         if self.min_fraction:
             chosen, candidates = (
-                problem.map_reduce(partial(_kind_counts, spec=part))
-                for part in (self._structure_spec(problem, vectors), PairLikelihoodSpec(self.name))
+                problem.map_reduce(partial(_kind_counts, spec=spec))
+                for spec in (self._structure_spec(problem, vectors), PairLikelihoodSpec(self.name))
             )
-            vectors["share"] = chosen / np.maximum(candidates, 1.0)
+            vectors["selected_fraction"] = chosen / np.maximum(candidates, 1.0)
         sharpness = self.sharpness if margin else 0.0
-        structured = problem.total_likelihood(replace(self._structure_spec(problem, vectors), sharpness=sharpness))
-        weights = self.maximise("weights", structured, structure.point.copy, monitor)
+        likelihood = problem.total_likelihood(replace(self._structure_spec(problem, vectors), sharpness=sharpness))
+        weights = self.maximise("weights", likelihood, structure.point.copy, monitor)
         return FitResult(
             {"weights": weights.point, **vectors},
             (("structure", structure), ("weights", weights)),
-            {"variables": nodes, "candidate_edges": edges, "forest_edges": structured.sizes()[1]},
-            moments=None if margin else moments_at(structured, weights, self.l2),
+            {"variables": nodes, "candidate_edges": edges, "forest_edges": likelihood.sizes()[1]},
+            moments=None if margin else moments_at(likelihood, weights, self.l2),
         )
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec:
-        for setting, vector in (("min_fraction", "share"), ("pooling", "label_information")):
+        for setting, vector in (("min_fraction", "selected_fraction"), ("pooling", "label_information")):
             if getattr(self, setting) and vector not in vectors:
-                message = f"backend '{self.name}' was trained without {setting}, and has not learned what it needs"
+                message = f"backend '{self.name}' was trained without setting '{setting}', which cannot be added in prediction"
                 raise UsageError(Diagnostic("E305", message, hint=f"train with --set {setting}=..."))
         in_tree = self.observed_edges == "tree"
         return replace(self._structure_spec(problem, vectors), observed_in_tree=in_tree, trees=self.trees)
 
     def _structure_spec(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec:
-        """The structure that the vectors give; without those of a setting it does not act."""
-        structure, shares, labels = (
+        """Return the structure specification of the learned vectors; settings without a learned vector have no effect."""
+        structure, fractions, labels = (
             problem.share_vector(vectors[name]) if name in vectors else None
-            for name in ("structure", "share", "label_information")
+            for name in ("structure", "selected_fraction", "label_information")
         )
         assert structure is not None
-        return StructureLikelihoodSpec(self.name, self._rule, structure, shares, labels)
+        return StructureLikelihoodSpec(self.name, self._rule, structure, fractions, labels)
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
-        part = self.joint_likelihood(problem, vectors)
-        given = np.where(problem.roles == Role.CLAMPED, problem.states, -1) if part.observed_in_tree else None
+        spec = self.joint_likelihood(problem, vectors)
+        observed = np.where(problem.roles == Role.CLAMPED, problem.states, -1) if spec.observed_in_tree else None
         return tuple(
             InferenceTask(
                 graph,
                 vectors["weights"],
                 exact_method(self.treewidth),
-                None if given is None else given[graph.variables],
+                None if observed is None else observed[graph.variables],
             )
-            for graph in part.graphs(problem)
+            for graph in spec.graphs(problem)
         )
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> StructureLikelihoodSpec | None:

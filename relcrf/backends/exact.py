@@ -1,4 +1,4 @@
-"""Exact likelihoods and answers, on forests and on graphs of small treewidth."""
+"""Exact likelihoods and exact inference on forests and on graphs of small treewidth."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from relcrf.inference.result import AbstractInference
 from relcrf.learning.likelihood import AbstractJointLikelihood, ForestLikelihood, InferredLikelihood
 
 MAX_CLIQUE_BYTES = 1 << 32
-"""Bytes that the tables of cliques may take."""
+"""Maximum memory of the clique tables in bytes."""
 
 
 def exact_likelihood(
     graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None, *, treewidth: int = 1
 ) -> AbstractJointLikelihood:
-    """The likelihood of states of shape (n_nodes,) where the graph has that treewidth. For the rest see there.
+    """Return the exact likelihood of states of shape (n_nodes,) on a graph of the given treewidth.
+
+    The arguments are those of `ForestLikelihood.build` and `InferredLikelihood`.
 
     Raises:
-        UsageError: where the cliques are too large.
+        UsageError: If the cliques are too large.
     """
     if treewidth == 1:
         return ForestLikelihood.build(graph, states, evidence)
@@ -38,7 +40,7 @@ def exact_likelihood(
 
 @dataclass(frozen=True)
 class AbstractForestSpec(AbstractLikelihoodSpec):
-    """A distribution on a forest: its likelihood and its answers are exact."""
+    """A specification of a distribution on a forest, whose likelihood and inference are exact."""
 
     @abstractmethod
     def graph(self, problem: Problem) -> ReducedGraph:
@@ -49,12 +51,12 @@ class AbstractForestSpec(AbstractLikelihoodSpec):
         return ForestLikelihood.build(graph, problem.states[graph.variables])
 
     def inference_task(self, problem: Problem, weights: np.ndarray) -> InferenceTask:
-        """Return what a backend answers from."""
+        """Return the inference task of the forest."""
         return InferenceTask(self.graph(problem), weights, exact_method(1))
 
 
 def exact_method(treewidth: int) -> Callable[[Scopes], AbstractInference]:
-    """What answers exactly on graphs of a treewidth."""
+    """Return a constructor of exact inference for graphs of the given treewidth."""
     return ForestInference if treewidth == 1 else _junction_tree
 
 
@@ -63,6 +65,6 @@ def _junction_tree(scopes: Scopes) -> AbstractInference:
     try:
         inference.clique_tree.check_memory()
     except CliqueTooLargeError as error:
-        message = f"the graph is too large for this width: {error}"
-        raise UsageError(Diagnostic("E308", message, hint="use --set width=1")) from None
+        message = f"the graph is too large for exact inference with this treewidth: {error}"
+        raise UsageError(Diagnostic("E308", message, hint="use --set treewidth=1")) from None
     return inference

@@ -1,4 +1,4 @@
-"""A learned structure as a model file: what was chosen of the candidates, each a template that people can read and edit."""
+"""Export of a learned structure as a model file, with each chosen candidate as a template that can be edited."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from relcrf.model.expressions import (
 from relcrf.model.spec import ModelSpec, Template
 
 _SCORE_FORMATS = {"gain": ".4g", "support": ".0f"}
-"""Vectors of what a candidate is worth, and how their numbers are written."""
+"""Vectors with scores of candidates, and the formats of their values."""
 
 
 def require_exportable(spec: ModelSpec) -> None:
-    """Refuses models whose candidates have things as keys, before any work is done.
+    """Reject models whose candidates have entities as keys, before any work is done.
 
     Raises:
-        UsageError: for a model cannot name a thing.
+        UsageError: If a key of candidates is an entity, which a model file cannot name.
     """
     for node in spec.flatten().templates:
-        sorts = {p.name: p.type_name for p in node.parameters}
+        types = {p.name: p.type_name for p in node.parameters}
         for key in node.per if node.is_candidate else ():
-            if isinstance(key, Name) and spec.domain(sorts.get(key.name, "")) is None:
-                message = f"the key '{key.name}' of candidates '{node.name}' is a thing, which a model file cannot name"
-                hint = "leave --export-model out; the run folder has all that was chosen"
+            if isinstance(key, Name) and spec.domain(types.get(key.name, "")) is None:
+                message = f"key '{key.name}' of candidates '{node.name}' is an entity, which a model file cannot name"
+                hint = "omit --export-model; the run folder contains all chosen candidates"
                 raise UsageError(Diagnostic("E392", message, node.span, hint))
 
 
 def render_learned_model(learned: LearnedModel) -> str:
-    """The text of the model with each chosen candidate as a template of its own, in the place of the candidates.
+    """Return the text of the model with each chosen candidate as a template in place of the declaration of candidates.
 
-    Its weights are where learning starts. Comments say what it gains and how often it holds, see `structure/gains.py`, where the
-    backend tells that, and of a table its strength, the norm of its weights. Weights of the other templates are in the run
-    folder alone. For which models see `require_exportable`.
+    Their weights become initial weights. Comments give the gain and the support of a candidate (see
+    `structure/gains.py`) if the backend reports them, and for a table its strength, the norm of its weights. Weights of
+    the other templates are in the run folder only. See `require_exportable` for the supported models.
     """
     spec = learned.spec.flatten()
     taken = {node.name for node in spec.templates}
@@ -58,14 +58,14 @@ def render_learned_model(learned: LearnedModel) -> str:
 
 
 def _render_candidates(node: Template, learned: LearnedModel, taken: set[str]) -> list[str]:
-    """The templates of one declaration of candidates, those of the largest weights first."""
-    found = [(block, t) for block, t in enumerate(learned.templates) if t.name == node.name]
-    if not found:
+    """Return the templates of one declaration of candidates, in descending order of the norm of their weights."""
+    matching = [(block, t) for block, t in enumerate(learned.templates) if t.name == node.name]
+    if not matching:
         return []
-    ((block, info),) = found
+    ((block, info),) = matching
     assert info.keys is not None
     weights = learned.layout.matrix(learned.vectors["weights"], block)
-    worth = {
+    scores = {
         name: learned.layout.matrix(learned.vectors[name], block) for name in _SCORE_FORMATS if name in learned.vectors
     }
     strengths = np.linalg.norm(weights, axis=1)
@@ -74,24 +74,24 @@ def _render_candidates(node: Template, learned: LearnedModel, taken: set[str]) -
         template = _instantiate_key(node, info.keys.values[key], _unique_name(f"{node.name}_{number + 1}", taken))
         starts = tuple(round(float(weight), 6) for weight in weights[key])
         init = starts if len(starts) > 1 else starts[0]
-        said = [f"strength {strengths[key]:.4g}"] if len(starts) > 1 else []
-        said += [f"{name} {matrix[key, 0]:{_SCORE_FORMATS[name]}}" for name, matrix in worth.items()]
+        comments = [f"strength {strengths[key]:.4g}"] if len(starts) > 1 else []
+        comments += [f"{name} {matrix[key, 0]:{_SCORE_FORMATS[name]}}" for name, matrix in scores.items()]
         text = render_declaration(replace(template, options=replace(node.options, init=init)))
-        texts.append(f"{text}  # {', '.join(said)}" if said else text)
+        texts.append(f"{text}  # {', '.join(comments)}" if comments else text)
     return texts
 
 
 def _instantiate_key(node: Template, key: tuple[str, ...], name: str) -> Template:
-    """The candidates of one key as a template."""
+    """Return the candidates of one key as a template."""
     constants: dict[str, Expression] = {
         item.name: Text(value) for item, value in zip(node.per, key, strict=True) if isinstance(item, Name)
     }
-    kept = tuple(p for p in node.parameters if p.name not in constants)
+    parameters = tuple(p for p in node.parameters if p.name not in constants)
     conditions = [part for part in conjuncts(node.where) if len(names_in(part) & set(constants)) < len(names_in(part))]
     return replace(
         node,
         name=name,
-        parameters=kept,
+        parameters=parameters,
         over=tuple(substitute_constants(item, constants) for item in node.over),
         where=optional_conjunction([substitute_constants(part, constants) for part in conditions]),
         per=(),

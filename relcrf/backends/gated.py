@@ -1,4 +1,4 @@
-"""The gated MRF: the evidence chooses which factors take part; gates and weights are learned together for loss and speed.
+"""The gated MRF: the evidence selects the active factors; gates and weights are learned jointly for accuracy and speed.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012).
 """
@@ -31,13 +31,13 @@ from relcrf.learning.stochastic import AbstractStochasticMethod, Adam, MetaDesce
 
 @dataclass(frozen=True)
 class TrainingStage:
-    """A part of learning.
+    """A stage of training.
 
     Args:
-        steepness: of the gates' thresholds.
-        uses_evidence: whether gates look at the evidence.
-        early_stopping: whether held-out variables say when it has done enough; before gates have closed they cannot.
-        refit: weights of pairs that are 0 stay so, and L1 does not act.
+        steepness: Steepness of the gates' thresholds.
+        uses_evidence: Whether gates depend on the evidence.
+        early_stopping: Whether held-out variables decide when the stage ends; they cannot before gates have closed.
+        refit: Keep the pair weights that are 0, and learn the others without L1.
     """
 
     name: str
@@ -56,17 +56,20 @@ TRAINING_STAGES = {
     "static": (TrainingStage("static", 1.0, False, False), TrainingStage("sharp", 2.0, False, True)),
     "none": (TrainingStage("open", 1.0, False, True),),
 }
-"""Of learning, by `gates`. Gates that may look at the evidence from the start soon close all pairs of unknown variables, and
-what is left overfits."""
+"""Training stages by the setting `gates`.
+
+Gates that depend on the evidence from the start soon close all pairs of unknown variables, and the remaining factors
+overfit.
+"""
 
 REFIT_STAGE = TrainingStage("refit", 2.0, True, True, refit=True)
-"""The last one where L1 has made weights 0: the others learn without it."""
+"""The last stage if L1 is used: it learns the weights that are not 0 without L1."""
 
 INITIAL_GATE_LOG_ODDS = 2.0
-"""The log odds at which all gates are open at first."""
+"""Log odds at which all gates start; 2 means open with probability 0.88."""
 
 PRETRAINING_BP_ITERATIONS = 50
-"""Of belief propagation in the likelihood that learning begins with."""
+"""Maximum number of belief propagation iterations in the likelihood of the pretraining."""
 
 STOCHASTIC_OPTIMISERS: dict[str, type[AbstractStochasticMethod]] = {"adam": Adam, "smd": MetaDescent}
 DEFAULT_LEARNING_RATES = {"adam": 0.03, "smd": 0.1}
@@ -74,30 +77,44 @@ DEFAULT_LEARNING_RATES = {"adam": 0.03, "smd": 0.1}
 
 @dataclass(frozen=True)
 class GatedBackend(AbstractBackend):
-    """Factors over pairs have gates, and both learn for the beliefs that a few iterations of propagation end with.
+    """A model with gates on pair factors; gates and weights minimise the loss after a few iterations of propagation.
 
-    First the weights are learned by likelihood for a few iterations, with all gates open; then weights and gates together for
-    the risk, with gates whose thresholds are soft, and then less soft.
+    Training first maximises the likelihood of the weights for a few iterations with all gates open; then it minimises
+    the risk over weights and gates, with soft gate thresholds that become steeper. Penalties apply to the sum over
+    variables and evidence draws.
 
     Args:
-        loss: of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, 1 less the F measure.
-        message_cost: of a message, beside the mean loss; messages are counted for each variable that is asked for.
-        gates: `evidence`; `static`: a number for each key, whatever the evidence; `none`: all are open.
-        bp_iterations: of belief propagation.
-        gate_threshold: of a gate's probability, below which its factor is left out in use. training_gate_threshold: in learning.
-        l2, l1, group_l1: of the weights of factors; groups are those of a key. Where L1 has made weights 0 the others are learned
-            once more without it. gate_l2: of the gates' bases.
-            evidence_l2: of what they make of the evidence. Penalties are on the sum over variables, of all draws.
-        evidence_fraction: of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
-        unlabelled: `leave`: variables without a label take no part in learning; `infer`: they are hidden.
-        pretraining_iterations: iterations of likelihood.
-        optimiser: in batches of whole components `adam` or `smd`, stochastic meta-descent; or `lbfgs`, which with gates ends in
-            worse optima: what all gates have in common moves first, and they open or close all at once.
-        batch_size: components. rate: of the first step of a stochastic one; 0 is its default.
-        max_iterations, tolerance: of each stage.
-        validation_fraction: share of what is learned from that is held out to find out when to stop: components, or variables where these
-            are few. patience: iterations in which what is held out has not become better before a stage stops.
-        seed: of what is drawn.
+        loss: Loss of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, which is 1 minus the F
+            measure.
+        message_cost: Cost of a message relative to the mean loss; messages are counted per query variable.
+        gates: `evidence`: gates depend on the evidence; `static`: one gate per key for all evidence; `none`: all gates
+            are open.
+        bp_iterations: Number of iterations of belief propagation.
+        gate_threshold: Gate probability below which a factor is left out in prediction.
+        training_gate_threshold: Threshold of the soft gates in training.
+        l2: L2 penalty on the weights of factors.
+        l1: L1 penalty on the weights of factors with keys; it requires `optimiser=lbfgs`. A last stage refits the
+            nonzero weights without L1.
+        group_l1: Group L1 penalty on the weights of each key of a factor. A last stage refits the nonzero weights
+            without it.
+        gate_l2: L2 penalty on the base weights of gates.
+        evidence_l2: L2 penalty on the evidence weights of gates.
+        evidence_fraction: Fraction of the labels that are treated as evidence in training, as they will be in
+            prediction.
+        evidence_draws: Number of random draws of these labels.
+        unlabelled: `ignore` leaves variables without a label out of training; `infer` treats them as hidden.
+        pretraining_iterations: Number of likelihood iterations.
+        optimiser: `adam` or `smd` (stochastic meta-descent), both on batches of whole components; or `lbfgs`, which
+            finds worse optima with gates: the weights that all gates share move first, and the gates open or close all
+            at once.
+        batch_size: Number of components per batch.
+        learning_rate: Learning rate of the first step of a stochastic optimiser; 0 selects its default.
+        max_iterations: Maximum number of iterations of each stage; for stochastic optimisers, of passes.
+        tolerance: A stage converges when the gradient has decreased to this fraction of its initial norm.
+        validation_fraction: Fraction of the training data that is held out for early stopping: components, or variables
+            if there are few components.
+        patience: Number of iterations without improvement on the held-out data after which a stage stops.
+        seed: Random seed.
     """
 
     name: ClassVar[str] = "gated"
@@ -115,7 +132,7 @@ class GatedBackend(AbstractBackend):
     evidence_l2: float = 10.0
     evidence_fraction: float = 0.0
     evidence_draws: int = 1
-    unlabelled: str = "leave"
+    unlabelled: str = "ignore"
     pretraining_iterations: int = 5
     optimiser: str = "adam"
     batch_size: int = 200
@@ -129,61 +146,67 @@ class GatedBackend(AbstractBackend):
     def __post_init__(self) -> None:
         self._require_one_of("loss", LOSSES)
         self._require_one_of("gates", ("evidence", "static", "none"))
-        self._require_one_of("unlabelled", ("leave", "infer"))
+        self._require_one_of("unlabelled", ("ignore", "infer"))
         self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC_OPTIMISERS))
         self._require_positive("bp_iterations", "batch_size", "evidence_draws", "training_gate_threshold")
         self._require_below_1("gate_threshold", "training_gate_threshold", "evidence_fraction", "validation_fraction")
         if self.l1 and self.optimiser != "lbfgs":
-            self._reject_setting("l1", f"optimiser '{self.optimiser}' has none: use group_l1, or optimiser=lbfgs")
+            self._reject_setting(
+                "l1", f"optimiser '{self.optimiser}' does not support it; use group_l1 or optimiser=lbfgs"
+            )
 
     @property
     def unshardable_reason(self) -> str:
-        return "what its gates look at is not cut into pieces"
+        return "gate features are not split into shards"
 
     def fit(self, problem: Problem, monitor: Monitor, warm_start: Mapping[str, np.ndarray] | None = None) -> FitResult:
-        """See `AbstractBackend.fit`.
+        """Learn from the labels of the free variables; see `AbstractBackend.fit`.
 
         Args:
-            warm_start: vectors that were learned for the same problem, at another price say, to begin with in place of the likelihood;
-                but what gates have in common no more open than at first.
+            warm_start: Vectors learned for the same problem, for example at another message cost, that replace the
+                likelihood pretraining; shared gate weights are reduced to their initial value if they are larger.
         """
         self._require_unsharded(problem)
-        begin = problem.initial_weights(
-            self.seed
-        )  # unlabelled variables, whose states have meanings, are not in it yet
+        # Before unlabelled variables join: their states are not interchangeable as those of latent attributes are.
+        start = problem.initial_weights(self.seed)
         if self.unlabelled == "infer":
             problem = problem.with_unlabelled()
         rng = np.random.default_rng(self.seed)
         batch = 0 if self.optimiser == "lbfgs" else self.batch_size
         examples = ExampleSplitter(self._risk_settings, self.name, self.validation_fraction, batch)
-        out, whole = examples.select_held_out(problem, rng)
-        may_be_given = np.ones_like(out) if whole else ~out  # of whole components nothing learns
-        drawn = [
-            self._draw_evidence(problem, may_be_given, rng)
+        held_out, whole = examples.select_held_out(problem, rng)
+        # Held-out whole components are in no batch, so their labels may be evidence, too.
+        eligible = np.ones_like(held_out) if whole else ~held_out
+        problems = [
+            self._draw_evidence(problem, eligible, rng)
             for _ in range(self.evidence_draws if self.evidence_fraction else 1)
         ]
-        risks, held = examples.split_risks(drawn, out, whole, rng)
+        risks, held_out_risk = examples.split_risks(problems, held_out, whole, rng)
         stages: list[tuple[str, OptimiserState]] = []
         if warm_start is None:
-            first = self._pretrain(problem, out, begin, monitor)
-            point = np.concatenate((first.point, self._initial_gates(problem)))
-            stages += [("likelihood", first)] if self.pretraining_iterations else []
+            pretrained = self._pretrain(problem, held_out, start, monitor)
+            point = np.concatenate((pretrained.point, self._initial_gates(problem)))
+            stages += [("likelihood", pretrained)] if self.pretraining_iterations else []
         else:
-            # Gates that are open beyond doubt have no gradient by which a higher price could close them.
-            ajar = self._initial_gates(problem)
-            gates = np.where(ajar > 0.0, np.minimum(warm_start["gates"], ajar), warm_start["gates"])
+            # Saturated open gates have no gradient by which a higher message cost could close them.
+            initial_gates = self._initial_gates(problem)
+            gates = np.where(initial_gates > 0.0, np.minimum(warm_start["gates"], initial_gates), warm_start["gates"])
             point = np.concatenate((warm_start["weights"], gates))
-        n_asked = sum(risk.n_scored for risk in risks)
-        stages_to_come = TRAINING_STAGES[self.gates]
+        n_scored = sum(risk.n_scored for risk in risks)
+        schedule = TRAINING_STAGES[self.gates]
         if self.l1 or self.group_l1:
-            stages_to_come = (*(replace(stage, early_stopping=False) for stage in stages_to_come), REFIT_STAGE)
-        for stage in stages_to_come:
-            penalties = self._penalties(problem, n_asked, stage, point)
-            state = self._run_stage(stage, risks, held if stage.early_stopping else None, penalties, point, monitor)
+            schedule = (*(replace(stage, early_stopping=False) for stage in schedule), REFIT_STAGE)
+        for stage in schedule:
+            penalties = self._penalties(problem, n_scored, stage, point)
+            state = self._run_stage(
+                stage, risks, held_out_risk if stage.early_stopping else None, penalties, point, monitor
+            )
             stages.append((stage.name, state))
             point = penalties.prune_groups(state.point)
         weights, gates = point[: problem.graph.layout.size], point[problem.graph.layout.size :]
-        return FitResult({"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held, point))
+        return FitResult(
+            {"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held_out_risk, point)
+        )
 
     @property
     def _risk_settings(self) -> RiskSettings:
@@ -196,28 +219,32 @@ class GatedBackend(AbstractBackend):
         )
 
     def _draw_evidence(self, problem: Problem, eligible: np.ndarray, rng: np.random.Generator) -> Problem:
-        """The same with some of the labels as evidence, of variables among some, shape (n_variables,), bool."""
+        """Return the problem with a random part of the labels as evidence.
+
+        Args:
+            eligible: Variables that may become evidence, shape (n_variables,), bool.
+        """
         labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
         chosen = labelled & eligible & (rng.random(len(labelled)) < self.evidence_fraction)
         return replace(problem, roles=np.where(chosen, Role.CLAMPED, problem.roles).astype(np.int8))
 
     def _pretrain(self, problem: Problem, held_out: np.ndarray, start: np.ndarray, monitor: Monitor) -> OptimiserState:
-        """The weights with all gates open, after some iterations of likelihood from `start`, without what is held out."""
+        """Run some iterations of maximum likelihood from `start` with all gates open and without held-out variables."""
         problem.reduced_graph(self.name)
         problem = replace(
             problem, roles=np.where(held_out & (problem.roles == Role.FREE), Role.ABSENT, problem.roles).astype(np.int8)
         )
         if not self.pretraining_iterations:
             return OptimiserState(start, 0.0, np.zeros(len(start)), 0.0, (), (), 0.0)
-        whole = problem.total_likelihood(
+        likelihood = problem.total_likelihood(
             WholeGraphSpec(self.name, "bp", (("max_iterations", PRETRAINING_BP_ITERATIONS),))
         )
         optimiser = Lbfgs(self.tolerance, max_iterations=self.pretraining_iterations)
-        state = maximise_likelihood("likelihood", whole, optimiser, self.l2, lambda: start, monitor)
+        state = maximise_likelihood("likelihood", likelihood, optimiser, self.l2, lambda: start, monitor)
         return replace(state, status="stopped early") if state.status == "not converged" else state
 
     def _initial_gates(self, problem: Problem) -> np.ndarray:
-        """Weights of gates that are all open alike."""
+        """Return gate weights with which all gates are equally open."""
         gates = problem.gates
         shared = ~(gates.feature_weight_mask(problem.graph) | gates.key_weight_mask(problem.graph))
         return np.where(shared, INITIAL_GATE_LOG_ODDS, 0.0)
@@ -225,21 +252,21 @@ class GatedBackend(AbstractBackend):
     def _penalties(self, problem: Problem, n_scored: int, stage: TrainingStage, point: np.ndarray) -> Penalties:
         graph, gates = problem.graph, problem.gates
         features = gates.feature_weight_mask(graph)
-        by_evidence = stage.uses_evidence and self.gates == "evidence"
-        learned = np.zeros_like(features) if self.gates == "none" else ~features | by_evidence
+        uses_evidence = stage.uses_evidence and self.gates == "evidence"
+        learned = np.zeros_like(features) if self.gates == "none" else ~features | uses_evidence
         groups = []
         for block in {graph.groups[number].block for number in gates.groups}:
             n_keys = next(group.features.n_blocks for group in graph.groups if group.block == block)
-            places = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
+            offsets = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
             if n_keys:
-                groups.append(places.reshape(n_keys, -1))
-        moves = np.concatenate((graph.layout.learnable_mask(), learned))
+                groups.append(offsets.reshape(n_keys, -1))
+        learnable = np.concatenate((graph.layout.learnable_mask(), learned))
         if stage.refit:
             for rows in groups:
-                moves[rows] &= point[rows] != 0.0
+                learnable[rows] &= point[rows] != 0.0
         return Penalties(
             np.concatenate((graph.layout.l2(self.l2), np.where(features, self.evidence_l2, self.gate_l2))),
-            moves,
+            learnable,
             tuple(groups),
             0.0 if stage.refit else self.l1,
             0.0 if stage.refit else self.group_l1,
@@ -255,29 +282,29 @@ class GatedBackend(AbstractBackend):
         point: np.ndarray,
         monitor: Monitor,
     ) -> OptimiserState:
-        """Learn until it has converged, or what is held out has not become better for a while."""
-        n_asked, every = sum(risk.n_scored for risk in risks), np.arange(len(risks))
+        """Minimise the risk until it converges or the held-out risk has not improved for `patience` iterations."""
+        n_scored, all_batches = sum(risk.n_scored for risk in risks), np.arange(len(risks))
 
-        def evaluate(at: np.ndarray, batch: np.ndarray = every) -> tuple[float, np.ndarray]:
-            value, gradient = penalties(at)
+        def evaluate(weights: np.ndarray, batch: np.ndarray = all_batches) -> tuple[float, np.ndarray]:
+            value, gradient = penalties(weights)
             for risk in (risks[number] for number in batch):
-                part, slope = risk(at, stage.steepness)
-                share = risk.n_asked * len(risks) / (n_asked * len(batch))
-                value += share * part
-                gradient += share * slope
+                loss, slope = risk(weights, stage.steepness)
+                fraction = risk.n_scored * len(risks) / (n_scored * len(batch))
+                value += fraction * loss
+                gradient += fraction * slope
             return value, np.where(penalties.learned, gradient, 0.0)
 
-        def begun(state: OptimiserState) -> OptimiserState:
+        def with_held_out_risk(state: OptimiserState) -> OptimiserState:
             return state if held_out_risk is None else self._check_early_stopping(state, held_out_risk)
 
         def observe(state: OptimiserState) -> OptimiserState:
-            state = begun(state)
+            state = with_held_out_risk(state)
             monitor.step(stage.name, state, self.max_iterations)
             return state
 
         method = self._minimiser(len(risks), penalties)
         state = monitor.restore(stage.name, OptimiserState if held_out_risk is None else EarlyStoppingState)
-        state = method.minimise(evaluate, state or begun(method.start(evaluate, point)), observe)
+        state = method.minimise(evaluate, state or with_held_out_risk(method.start(evaluate, point)), observe)
         is_schedule = self.optimiser in STOCHASTIC_OPTIMISERS and state.status == "not converged"
         return replace(state, status="schedule ended") if is_schedule else state
 
@@ -289,7 +316,7 @@ class GatedBackend(AbstractBackend):
         return Owlqn(l1=penalties.l1_strengths, **settings) if penalties.l1 else Lbfgs(**settings)
 
     def _check_early_stopping(self, state: OptimiserState, held_out_risk: Risk) -> OptimiserState:
-        """With what held-out variables say of the gates as they are in use; at the end the state is the best there was."""
+        """Update the state with the held-out risk under hard gates; move a state that ends to the best point."""
         loss, messages = held_out_risk.evaluate(
             held_out_risk.infer_with_hard_gates(state.point, self.gate_threshold, skip_closed=False)
         )
@@ -299,21 +326,22 @@ class GatedBackend(AbstractBackend):
     def _summary(
         self, risks: list[Risk], held_out_risk: Risk | None, point: np.ndarray
     ) -> dict[str, float | int | str]:
-        found = [risk.infer_with_hard_gates(point, self.gate_threshold) for risk in risks]
-        n_asked = sum(risk.n_scored for risk in risks)
-        losses = [risk.evaluate(one)[0] * risk.n_scored for risk, one in zip(risks, found, strict=True)]
-        out: dict[str, float | int | str] = {
-            "asked": n_asked,
+        results = [risk.infer_with_hard_gates(point, self.gate_threshold) for risk in risks]
+        n_scored = sum(risk.n_scored for risk in risks)
+        losses = [risk.evaluate(result)[0] * risk.n_scored for risk, result in zip(risks, results, strict=True)]
+        summary: dict[str, float | int | str] = {
+            "scored": n_scored,
             "gated_factors": sum(len(risk.messages_per_factor) for risk in risks),
-            "open_factors": sum(int(one.open_factors.sum()) for one in found),
-            "messages_per_query": sum(one.n_messages for one in found) / max(sum(risk.n_queries for risk in risks), 1),
-            "loss": sum(losses) / max(n_asked, 1),
+            "open_factors": sum(int(result.open_factors.sum()) for result in results),
+            "messages_per_query": sum(result.n_messages for result in results)
+            / max(sum(risk.n_queries for risk in risks), 1),
+            "loss": sum(losses) / max(n_scored, 1),
         }
         if held_out_risk is not None:
-            out["held_out_loss"], out["held_out_messages_each"] = held_out_risk.evaluate(
+            summary["held_out_loss"], summary["held_out_messages_per_query"] = held_out_risk.evaluate(
                 held_out_risk.infer_with_hard_gates(point, self.gate_threshold)
             )
-        return out
+        return summary
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> GatedBeliefsSpec:
         return GatedBeliefsSpec(
@@ -322,10 +350,10 @@ class GatedBackend(AbstractBackend):
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
         risk = self.joint_likelihood(problem, vectors).risk(problem)
-        shares = risk.factor_exponents(np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold)
-        acting = replace(problem, graph=scale_factors(problem.graph, shares))
+        exponents = risk.factor_exponents(np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold)
+        scaled = replace(problem, graph=scale_factors(problem.graph, exponents))
         method = partial(BeliefPropagation, max_iterations=self.bp_iterations, tolerance=0.0)
-        return (InferenceTask(acting.reduced_graph(self.name), vectors["weights"], method),)
+        return (InferenceTask(scaled.reduced_graph(self.name), vectors["weights"], method),)
 
     def infer(
         self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = ignore_progress
@@ -333,16 +361,18 @@ class GatedBackend(AbstractBackend):
         if self.gates != "none":
             problem = remove_closed_factors(problem, vectors["gates"], self.gate_threshold)
         risk = self.joint_likelihood(problem, vectors).risk(problem)
-        found = risk.infer_with_hard_gates(np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold)
-        graph, opened = risk.graph, found.open_factors[risk.graph.n_folded :]
-        answers = InferenceResult(
+        propagated = risk.infer_with_hard_gates(
+            np.concatenate((vectors["weights"], vectors["gates"])), self.gate_threshold
+        )
+        graph, is_open = risk.graph, propagated.open_factors[risk.graph.n_folded :]
+        result = InferenceResult(
             variables=graph.ungated.variables,
             state_start=graph.ungated.state_start,
-            marginals=found.beliefs,
+            marginals=propagated.beliefs,
             map_states=np.empty(0, dtype=np.int32),
-            edges=graph.ungated.variables[distinct_rows(graph.pairs.edges[opened])],
+            edges=graph.ungated.variables[distinct_rows(graph.pairs.edges[is_open])],
             log_partition=float("nan"),
             verdict=Verdict("converged", self.bp_iterations),
-            n_messages=found.n_messages,
+            n_messages=propagated.n_messages,
         )
-        return replace(answers, map_states=answers.modes())
+        return replace(result, map_states=result.modes())

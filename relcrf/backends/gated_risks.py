@@ -1,4 +1,4 @@
-"""The risk of the labelled variables of a problem with gates."""
+"""Risks of the labelled variables of a problem with gates, split into batches and held-out variables."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ from relcrf.learning.likelihood import AbstractLikelihood
 from relcrf.learning.risk import Risk, RiskSettings
 
 MIN_WHOLE_COMPONENTS = 20
-"""Components, fewer than which are not held out whole."""
+"""Minimum number of components for holding out whole components."""
 
 MIN_HELD_OUT_LABELS = 10
-"""Labels; fewer would say nothing, and none is held out."""
+"""Minimum number of held-out labels; with fewer, which are not informative, none are held out."""
 
 
 def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, backend: str) -> Risk:
-    """The risk of the variables that are asked for.
+    """Return the risk of the scored variables.
 
-    A free variable has the status `scored` where `problem.asked` says so, or by default where it has a label; else `hidden`.
+    A free variable has the status `asked` if it is in `problem.queries`, or by default if it has a label; otherwise
+    `hidden`.
 
     Args:
-        scored: free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
+        scored: Free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
     """
     graph = GatedGraph.from_reduced(problem.reduced_graph(backend))
     gates = problem.gates.gate_features(problem.graph, graph.factors, _gate_statuses(problem))
     variables = graph.ungated.variables
-    n_paying = int(np.count_nonzero(_query_mask(problem) & (problem.roles == Role.FREE)))
-    return Risk(graph, gates, np.maximum(problem.states[variables], 0), scored[variables], n_paying, settings)
+    n_queries = int(np.count_nonzero(_query_mask(problem) & (problem.roles == Role.FREE)))
+    return Risk(graph, gates, np.maximum(problem.states[variables], 0), scored[variables], n_queries, settings)
 
 
 @dataclass(frozen=True)
 class ExampleSplitter:
-    """How a problem's labelled variables are divided into what is learned from, in batches, and what is held out.
+    """A splitter of a problem's labelled variables into training batches and held-out variables.
 
     Args:
-        held_out_fraction: share of the components, or of the variables where components are few.
-        batch_size: components at a time; 0 is all.
+        held_out_fraction: Fraction of the components, or of the variables if there are few components.
+        batch_size: Number of components per batch; 0 for a single batch.
     """
 
     settings: RiskSettings
@@ -54,50 +55,52 @@ class ExampleSplitter:
     batch_size: int
 
     def select_held_out(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
-        """Variables, shape (n_variables,), bool, and whether they are whole components."""
+        """Return the held-out variables, shape (n_variables,), bool, and whether they are whole components."""
         component = label_components(problem.graph, problem.roles)
-        named = distinct(component[_labelled_mask(problem)])
-        whole = len(named) >= MIN_WHOLE_COMPONENTS
+        labelled_components = distinct(component[_labelled_mask(problem)])
+        whole = len(labelled_components) >= MIN_WHOLE_COMPONENTS
         if self.held_out_fraction * _labelled_mask(problem).sum() < MIN_HELD_OUT_LABELS:
             return np.zeros(len(component), dtype=bool), whole
         if whole:
-            return np.isin(component, named[rng.random(len(named)) < self.held_out_fraction]), whole
+            chosen = labelled_components[rng.random(len(labelled_components)) < self.held_out_fraction]
+            return np.isin(component, chosen), whole
         return rng.random(len(component)) < self.held_out_fraction, whole
 
     def split_risks(
         self, problems: Sequence[Problem], held_out: np.ndarray, whole: bool, rng: np.random.Generator
     ) -> tuple[list[Risk], Risk | None]:
-        """Batches of all problems, and what is held out of the first, if anything is.
+        """Return the batches of all problems, and the held-out risk of the first problem, or None.
 
         Args:
-            problems: a problem with some labels as evidence, once or more. out, whole: see `select_held_out`.
+            problems: One or more versions of a problem that treat different labels as evidence.
+            held_out, whole: See `select_held_out`.
 
         Raises:
-            DataError: where that leaves nothing to learn from.
+            DataError: If no label remains to learn from.
         """
-        risks = [risk for one in problems for risk in self._batches(one, held_out, whole, rng)]
+        risks = [risk for problem in problems for risk in self._batches(problem, held_out, whole, rng)]
         if not risks:
-            message = f"of {int(_labelled_mask(problems[0]).sum())} labels none is left to learn from"
-            hint = "label more things, or take less of them as evidence and hold less out"
+            message = f"none of the {int(_labelled_mask(problems[0]).sum())} labels remain for training"
+            hint = "label more entities, or lower evidence_fraction or validation_fraction"
             raise DataError(Diagnostic("E226", message, hint=hint))
-        judged = _labelled_mask(problems[0]) & held_out
-        first = _restrict(problems[0], held_out) if whole else problems[0]
-        return risks, self._risk(first, judged) if judged.any() else None
+        scored = _labelled_mask(problems[0]) & held_out
+        validation = _restrict(problems[0], held_out) if whole else problems[0]
+        return risks, self._risk(validation, scored) if scored.any() else None
 
     def _batches(self, problem: Problem, held_out: np.ndarray, whole: bool, rng: np.random.Generator) -> list[Risk]:
-        asked = _labelled_mask(problem)
+        labelled = _labelled_mask(problem)
         component = label_components(problem.graph, problem.roles)
-        named = distinct(component[asked])
-        order = rng.permutation(len(named))
-        batch = np.full(len(asked), -1)
-        batch[named] = order // self.batch_size if self.batch_size else 0
+        labelled_components = distinct(component[labelled])
+        order = rng.permutation(len(labelled_components))
+        batch = np.full(len(labelled), -1)
+        batch[labelled_components] = order // self.batch_size if self.batch_size else 0
         risks = []
         for number in range(int(batch.max(initial=-1)) + 1):
-            inside = batch[component] == number
-            part = asked & inside & ~held_out
-            if part.any():
-                left = inside & ~held_out if whole else inside
-                risks.append(self._risk(problem if left.all() else _restrict(problem, left), part))
+            in_batch = batch[component] == number
+            scored = labelled & in_batch & ~held_out
+            if scored.any():
+                kept = in_batch & ~held_out if whole else in_batch
+                risks.append(self._risk(problem if kept.all() else _restrict(problem, kept), scored))
         return risks
 
     def _risk(self, problem: Problem, scored: np.ndarray) -> Risk:
@@ -105,15 +108,15 @@ class ExampleSplitter:
 
 
 def remove_closed_factors(problem: Problem, gates: np.ndarray, threshold: float) -> Problem:
-    """The same without the factors whose gates are less open than a threshold: what is closed costs nothing more.
+    """Return the problem without the factors whose gate probability is below the threshold, so that they cost nothing.
 
     Args:
-        gates: weights of the gates.
+        gates: Weights of the gates.
     """
-    graph, left = problem.gates.drop_closed_factors(
+    graph, open_gates = problem.gates.drop_closed_factors(
         problem.graph, problem.roles, _gate_statuses(problem), gates, threshold
     )
-    return replace(problem, graph=graph, lazy_gates=LazyGates(lambda: left))
+    return replace(problem, graph=graph, lazy_gates=LazyGates(lambda: open_gates))
 
 
 def _query_mask(problem: Problem) -> np.ndarray:
@@ -121,7 +124,7 @@ def _query_mask(problem: Problem) -> np.ndarray:
 
 
 def _gate_statuses(problem: Problem) -> np.ndarray:
-    """Return the status of each variable, see `Gates.rows`."""
+    """Return the status of each variable, see `Gates.gate_features`."""
     unknown = problem.graph.cardinality + np.where(_query_mask(problem), QUERY, HIDDEN)
     return np.where(problem.roles == Role.FREE, unknown, problem.states)
 
@@ -131,18 +134,18 @@ def _labelled_mask(problem: Problem) -> np.ndarray:
 
 
 def _restrict(problem: Problem, kept: np.ndarray) -> Problem:
-    """The same without the other free variables. Evidence stays: it belongs to no component."""
+    """Return the problem with only the kept free variables and all evidence, which belongs to no component."""
     roles = np.where(kept | (problem.roles == Role.CLAMPED), problem.roles, Role.ABSENT).astype(np.int8)
     return replace(problem, roles=roles)
 
 
 @dataclass(frozen=True)
 class GatedBeliefsSpec(AbstractLikelihoodSpec):
-    """The beliefs of the free variables, as if these were independent.
+    """The product of the beliefs of the free variables, as a distribution.
 
     Args:
-        gates: weights of the gates.
-        threshold: below which factors are left out.
+        gates: Weights of the gates.
+        threshold: Gate probability below which factors are left out.
     """
 
     backend: str
@@ -154,14 +157,14 @@ class GatedBeliefsSpec(AbstractLikelihoodSpec):
         return build_risk(problem, _labelled_mask(problem), self.settings, self.backend)
 
     def likelihood(self, problem: Problem) -> BeliefLikelihood:
-        # By cross-entropy, whatever was learned by.
+        # A likelihood needs the cross-entropy, whatever the loss of training.
         risk = replace(self, settings=replace(self.settings, loss="cross-entropy")).risk(problem)
         return BeliefLikelihood(risk.graph.ungated, risk.states, risk, self.gates, self.threshold)
 
 
 @dataclass(frozen=True, eq=False)
 class BeliefLikelihood(AbstractLikelihood):
-    """Minus the sum of the log beliefs of the observed states. It is to be judged by, and has no gradient."""
+    """The negative sum of the log beliefs of the observed states; for evaluation only, without a gradient."""
 
     graph: ReducedGraph
     states: np.ndarray
@@ -170,5 +173,5 @@ class BeliefLikelihood(AbstractLikelihood):
     threshold: float
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        found = self.risk.infer_with_hard_gates(np.concatenate((weights, self.gates.load())), self.threshold)
-        return self.risk.evaluate(found)[0] * self.risk.n_scored, np.full(len(weights), np.nan)
+        result = self.risk.infer_with_hard_gates(np.concatenate((weights, self.gates.load())), self.threshold)
+        return self.risk.evaluate(result)[0] * self.risk.n_scored, np.full(len(weights), np.nan)

@@ -1,6 +1,7 @@
-"""Edge grafting: a graph learned from the model's candidates, edge by edge, while their tables are.
+"""Edge grafting: structure and tables of a graph are learned together by adding edges from the model's candidates.
 
-Source: Chaabene & Huang: edge grafting with on-demand statistics, best choice with a search history and a reservoir, first hit.
+Source: Chaabene & Huang: edge grafting with on-demand statistics, best choice with a search history and a reservoir,
+first hit.
 """
 
 from __future__ import annotations
@@ -23,38 +24,41 @@ from relcrf.structure.scores import null_gradient
 from relcrf.structure.search import PenaltyStrengths, StructureSearch, group_lasso_factory
 
 CHANCE_L1_FACTOR = 2.0
-"""Of chance's gradient, what an edge must be steeper than: chance hardly makes a table of 5 x 5 so, a pair of literals seldom."""
+"""Default l1 as a multiple of the chance gradient, which tables of 5 x 5 and pairs of literals then rarely exceed."""
 
 ACTIVATION_RULES = ("best-choice", "edges", "first-hit", "features")
 
 
 @dataclass(frozen=True)
 class GraftingBackend(AbstractWholeGraphBackend):
-    """Pseudo-likelihood with group L1, from a model of the templates alone that edges join.
+    """Pseudo-likelihood with group L1, starting from the templates and adding candidate edges.
 
-    First the templates' weights are learned. Then in each round edges are tested, those that are worth their penalty join, and
-    the optimiser does a few iterations. Where nothing is found any more it goes on to the minimum, and there tests all edges
-    by their exact gradients: none may be left. An edge whose weights are all 0 leaves.
+    Training first learns the templates' weights. Then it repeats rounds: test edges, add those whose gradient exceeds
+    their penalty, and run a few iterations of the optimiser. When no edge passes, it optimises to convergence and tests
+    all edges by their exact gradients; it ends when none passes. An edge whose weights are all 0 is removed.
 
     Args:
-        activation: which edges join. `edges`: the best of all. `best-choice`: the best of some, as a queue gives them.
-            `first-hit`: the first that passes. `features`: the best single weights of all, with L1 in the place of group L1.
-        alpha: of `best-choice`: from 0, all above the mean of the reservoir, to 1, the best alone.
-        reservoir_size: how many edges join in a round at most; of `features`, weights.
-        tests_per_round: edges that are tested in a round of `best-choice`, and at most in one of `first-hit`.
-        hub_fraction: the share of all edges that it might have which makes an end a hub, whose candidates are tested first; 0 is never.
-        score: what edges are tested by: `gradient`, exactly; or `counts`, how far their ends' labels are from independent.
-        l1: of candidates that do not set their own; an edge of d weights costs `l1 sqrt(d) |weights|`, against the sum over
-            variables. 0 is `CHANCE_L1_FACTOR` times the gradient that independent ends would have by chance, see `null_gradient`.
-        l2: of all weights whose template does not set its own, `l2 / 2 |weights|^2`.
-        max_seconds: seconds after which learning stops with what there is; 0 is never.
-        iterations_per_round: iterations of the optimiser in a round. max_iterations: in each stage.
-        tolerance: how far gradients may be from the minimum's conditions, as a share of the smallest l1 of candidates.
-        validation_fraction: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
-            when no edge is left.
-        patience: rounds in which the held-out labels have not become more probable before it stops.
-        inference: a method that has marginals, by name; see docs/explanation/inference.
-        seed: of the queue's order, of what is held out, and of methods that draw.
+        activation: Rule for adding edges. `edges`: the best of all. `best-choice`: the best of a sample that a priority
+            queue provides. `first-hit`: the first that passes. `features`: the best single weights of all, with L1
+            instead of group L1.
+        alpha: For `best-choice`: from 0, all above the mean of the reservoir, to 1, only the best.
+        reservoir_size: Maximum number of edges added per round; for `features`, of weights.
+        tests_per_round: Number of edges tested per round of `best-choice`, and its maximum for `first-hit`.
+        hub_fraction: Fraction of its possible edges above which a node is a hub, whose candidates are tested first; 0
+            disables hubs.
+        score: Test statistic of an edge: `gradient` is exact; `counts` measures the dependence of the two ends' labels.
+        l1: Strength for candidates that do not set their own; an edge of d weights adds `l1 sqrt(d) |weights|` to the
+            sum over variables. 0 selects twice the gradient that independent ends have by chance.
+        l2: Penalty `l2 / 2 |weights|^2` on all weights whose template does not set its own.
+        max_seconds: Time limit in seconds, after which learning stops with the current model; 0 disables it.
+        iterations_per_round: Number of optimiser iterations per round.
+        max_iterations: Maximum number of iterations in each stage.
+        tolerance: Maximum violation of the optimality conditions, relative to the smallest l1 of candidates.
+        validation_fraction: Fraction of the labels held out for early stopping; training then continues on all labels.
+            0 disables it.
+        patience: Number of rounds without improvement on the held-out labels before training stops.
+        inference: Name of a method that computes marginals; see docs/explanation/inference.
+        seed: Seed of the queue's order, of the held-out labels, and of sampling methods.
     """
 
     name: ClassVar[str] = "grafting"
@@ -84,7 +88,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
         self._require_positive("reservoir_size", "tests_per_round", "iterations_per_round", "tolerance")
         self._require_below_1("validation_fraction")
         if self.alpha > 1.0:
-            self._reject_setting("alpha", "it takes a number no larger than 1")
+            self._reject_setting("alpha", "use a number of at most 1")
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         spaces = self._edge_spaces(problem)
@@ -92,7 +96,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
         base = blanket_graph(problem.graph, problem.roles, problem.states)
         model = EdgeLikelihood.build(base, problem.states[base.variables], spaces)
         trained = np.random.default_rng(self.seed).random(base.n_nodes) >= self.validation_fraction
-        # Where no two ends meet, any strength will do.
+        # If no two ends share a sample, the gradient is 0 and any strength is fine.
         l1 = [
             space.l1 or self.l1 or CHANCE_L1_FACTOR * null_gradient(model, number, self.seed) or 1.0
             for number, space in enumerate(spaces)
@@ -100,13 +104,13 @@ class GraftingBackend(AbstractWholeGraphBackend):
         search = self._structure_search(
             model.trained_on(trained), PenaltyStrengths.from_layout(layout, spaces, l1, self.l2)
         )
-        alone = replace(search, activation=None)
+        unary_search = replace(search, activation=None)
         stages = StageRunner(monitor, self.max_iterations, layout.initial(), CandidateSet.empty())
-        stages.run("unary", alone)
-        state = last = stages.run("edges", search)
+        stages.run("unary", unary_search)
+        state = final = stages.run("edges", search)
         if self.validation_fraction:
-            last = stages.run("weights", replace(alone, model=model))
-        pairs, order = search.learned_pairs(last)
+            final = stages.run("weights", replace(unary_search, model=model))
+        pairs, order = search.learned_pairs(final)
         summary: dict[str, float | int | str] = {
             "variables": base.n_nodes,
             "candidates": search.pair_index.size,
@@ -114,31 +118,29 @@ class GraftingBackend(AbstractWholeGraphBackend):
             "chosen": sum(map(len, pairs.values())),
         }
         summary |= {f"l1_{space.name}": l1 for space, l1 in zip(spaces, search.strengths.l1, strict=True)}
-        return FitResult({"weights": last.point[order]}, tuple(stages.completed), summary, pairs)
+        return FitResult({"weights": final.point[order]}, tuple(stages.completed), summary, pairs)
 
     def _edge_spaces(self, problem: Problem) -> tuple[PairSpace, ...]:
-        """The candidates between labelled variables.
+        """Return the candidates between labelled variables.
 
         Raises:
-            UsageError: where the problem is one that this backend cannot learn from.
+            UsageError: If this backend cannot learn from the problem.
         """
-        self._require_unsharded(
-            problem, "edges are tested by all samples at once: give more --memory, and no --workers"
-        )
+        self._require_unsharded(problem, "edges are tested on all samples at once; raise --memory and omit --workers")
         reason = "pseudo-likelihood needs every neighbour's state"
         self._require_labels(problem, reason, "use --backend trmrf with --set objective=cd")
-        out = []
+        spaces = []
         for space in problem.candidates:
             if not isinstance(space, PairSpace):
-                message = f"backend '{self.name}' learns edges, and candidates '{space.name}' join three literals"
-                hint = "use --backend trmrf, or take one of the three literals out of 'over'"
+                message = f"backend '{self.name}' learns edges, but candidates '{space.name}' join three literals"
+                hint = "use --backend trmrf, or remove one of the three literals from 'over'"
                 raise UsageError(Diagnostic("E397", message, hint=hint))
             if space.l1 == 0.0:
-                message = f"candidates '{space.name}' have no L1 penalty, so that every one of them would join"
-                hint = "give them an 'l1' above 0, or make them a template"
+                message = f"candidates '{space.name}' have no L1 penalty, so every candidate would be added"
+                hint = "set their 'l1' above 0, or declare them as a template"
                 raise UsageError(Diagnostic("E399", message, hint=hint))
-            out.append(space.restrict_to_variables(problem.roles == Role.FREE))
-        return tuple(out)
+            spaces.append(space.restrict_to_variables(problem.roles == Role.FREE))
+        return tuple(spaces)
 
     def _structure_search(self, model: EdgeLikelihood, strengths: PenaltyStrengths) -> StructureSearch:
         by_weight = self.activation == "features"

@@ -1,4 +1,4 @@
-"""What a backend answers from: the graph of the free variables with the factors that act, and its method on it."""
+"""The inference task of a backend: a graph of the free variables with its active factors, and an inference method."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from relcrf.inference.result import AbstractInference
 
 @dataclass(frozen=True, eq=False)
 class InferenceTask:
-    """A graph, its weights and a method of inference.
+    """A graph, its weights and an inference method.
 
     Args:
-        graph: of the free variables, with the factors that act.
-        weights: shape (layout.size,).
-        method: makes the method for the graph's scopes, or for those of a part of it.
-        observed_states: states of nodes that are known, shape (n_nodes,), -1 at all others; None is none.
-        is_mean_field: the method is mean field, in which a node hears of its factors their expected log potentials.
+        graph: The graph of the free variables, with the active factors.
+        weights: Shape (layout.size,).
+        method: Constructs the inference method for the scopes of the graph or of a part of it.
+        observed_states: States of observed nodes, shape (n_nodes,), -1 for all others; None if no node is observed.
+        is_mean_field: Whether the method is mean field, in which a node receives expected log potentials from its
+            factors.
     """
 
     graph: ReducedGraph
@@ -33,12 +34,12 @@ class InferenceTask:
 
     @cached_property
     def potentials(self) -> Potentials:
-        """Log potentials of the graph's scopes."""
-        found = self.graph.potentials(self.weights)
-        return found if self.observed_states is None else found.clamp(self.graph.scopes, self.observed_states)
+        """Return the log potentials of the graph's scopes."""
+        potentials = self.graph.potentials(self.weights)
+        return potentials if self.observed_states is None else potentials.clamp(self.graph.scopes, self.observed_states)
 
     def beliefs(self, excluded: tuple[int, ...] = ()) -> np.ndarray:
-        """The marginals of all nodes where those in `excluded` have no factors, flat as `graph.state_start` says."""
+        """Return flat marginals of all nodes in the graph without the factors of the `excluded` nodes."""
         scopes, potentials = self.graph.scopes, self.potentials
         if excluded and scopes.n_factors:
             touched = np.logical_or.reduceat(np.isin(scopes.node, excluded), scopes.start[:-1])

@@ -1,4 +1,4 @@
-"""Iterative proportional fitting: maximum likelihood by matching the counts of one table after the other."""
+"""Iterative proportional fitting: maximum likelihood by matching the counts of one table after another."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from relcrf.learning.proportional_fitting import (
 
 @dataclass(frozen=True)
 class IpfBackend(AbstractWholeGraphBackend):
-    """Maximum likelihood without a penalty, for tables that the evidence only selects; see `learning/proportional_fitting.py`.
+    """Unpenalised maximum likelihood for tables that the evidence only selects; see `learning/proportional_fitting.py`.
 
     Args:
-        l2: 0; proportional fitting has no penalty.
-        max_iterations: how often it goes through all tables.
-        tolerance: it has converged when the largest difference of counts has fallen to this share of its start.
-        update: `each`: the tables one after the other; `all`: all at once, generalised iterative scaling.
-        smoothing: share of the samples that counts as drawn from the model at its start, all states alike. So that a state
-            that the labels never have has a potential that is small and not 0.
-        inference: a method that has a log partition, by name; see docs/explanation/inference. Where it is not exact, nor is the fit.
+        l2: Must be 0; proportional fitting has no penalty.
+        max_iterations: Maximum number of passes over all tables.
+        tolerance: Converged when the largest difference of counts has decreased to this fraction of its initial value.
+        update: `each` updates one table after another; `all` updates all tables at once, as in generalised iterative
+            scaling.
+        smoothing: Fraction of the samples that is replaced by samples of the initial model, in which all states are
+            equally likely, so that the potential of a state that never occurs in the labels is small but not 0.
+        inference: Name of a method that computes a log partition; see docs/explanation/inference. The fit is only as
+            exact as this method.
 
     Raises:
-        UsageError: for another `update` or method, a penalty, or a smoothing that is no share.
+        UsageError: If `update` or `inference` has another value, `l2` is not 0, or `smoothing` is not in [0, 1).
     """
 
     name: ClassVar[str] = "ipf"
@@ -50,9 +52,9 @@ class IpfBackend(AbstractWholeGraphBackend):
         self._require_one_of("update", ("each", "all"))
         self._require_one_of("inference", PARTITION_METHODS)
         if self.l2:
-            raise _penalty_error(f"'l2={self.l2:g}' was set")
+            raise _penalty_error(f"setting 'l2' is {self.l2:g}")
         if not 0.0 <= self.smoothing < 1.0:
-            self._reject_setting("smoothing", "it takes a share of the samples, below 1")
+            self._reject_setting("smoothing", "use a fraction of the samples, from 0 to below 1")
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_tables(problem)
@@ -85,8 +87,8 @@ class IpfBackend(AbstractWholeGraphBackend):
                 "variables": graph.n_nodes,
                 "edges": graph.n_edges,
                 "tables": len(tables.start),
-                "inferences_an_iteration": len(tables.rounds),
-                "states_never_seen": int(np.count_nonzero(learned & (observed == 0.0) & (expected > 0.0))),
+                "inferences_per_iteration": len(tables.rounds),
+                "unobserved_states": int(np.count_nonzero(learned & (observed == 0.0) & (expected > 0.0))),
                 "inference": str(verdict)
                 if verdict.status == "exact"
                 else f"approximate, and so is the fit: {verdict}",
@@ -95,59 +97,61 @@ class IpfBackend(AbstractWholeGraphBackend):
         )
 
     def _require_tables(self, problem: Problem) -> None:
-        """Refuses what proportional fitting is not for.
+        """Reject problems that proportional fitting does not support.
 
         Raises:
-            UsageError: for a graph in pieces, latent attributes, penalties, features that are numbers, overlapping patterns.
+            UsageError: For a sharded graph, latent attributes, penalties, features that are not counts, or overlapping
+                patterns.
         """
-        self._require_unsharded(problem, "give more --memory, and no --workers; or use ess")
-        reason = "it matches counts of states that are known"
+        self._require_unsharded(problem, "raise --memory and omit --workers, or use --backend ess")
+        reason = "it matches counts of observed states"
         self._require_labels(problem, reason, "use --backend ess, or dense with inference=jt")
         for group in problem.graph.groups:
             block = problem.graph.layout.blocks[group.block]
             if block.fixed:
                 continue
             if block.l1 or block.l2:
-                raise _penalty_error(f"template '{block.name}' asks for one")
+                raise _penalty_error(f"template '{block.name}' has one")
             if not has_count_features(group):
-                reason = "multiplies its weights with numbers of the evidence"
-                raise _unsupported_template(block.name, reason, "give the numbers in 'per' as values of a domain")
+                reason = "multiplies its weights by numbers of the evidence"
+                raise _unsupported_template(block.name, reason, "encode the numbers as values of a domain in 'per'")
             if not has_disjoint_patterns(group):
-                raise _unsupported_template(
-                    block.name, "has patterns of which a state can have several", "list the terms in 'over'"
-                )
+                raise _unsupported_template(block.name, "has states with several patterns", "list the terms in 'over'")
 
     def _require_feasible_counts(
         self, graph: ReducedGraph, tables: WeightTables, target: np.ndarray, expected: np.ndarray
     ) -> None:
-        """Refuses counts that no finite weights match.
+        """Reject counts that no finite weights match.
 
         Raises:
-            DataError: where labels have what the fixed weights rule out, or without smoothing lack a state.
+            DataError: If the labels contain a state that the fixed weights exclude or, without smoothing, lack a
+                possible state.
         """
         layout = graph.graph.layout
-        wanted, owner = tables.outcomes(target)
+        observed, owner = tables.outcomes(target)
         possible, _ = tables.outcomes(expected)
-        for wrong, has, which, hint in (
+        for infeasible, verb, reason, hint in (
             (
-                (wanted > 0.0) & (possible <= 0.0),
-                "have",
-                "the fixed weights rule out",
-                "mend the labels, or the hard rule",
+                (observed > 0.0) & (possible <= 0.0),
+                "contain",
+                "the fixed weights exclude",
+                "fix the labels or the hard rule",
             ),
-            ((wanted <= 0.0) & (possible > 0.0), "never have", "the model can have", "use --set smoothing=1e-9"),
+            ((observed <= 0.0) & (possible > 0.0), "never contain", "the model allows", "use --set smoothing=1e-9"),
         ):
-            if wrong.any():
-                block = np.searchsorted(layout.starts, tables.start[owner[wrong.argmax()]], side="right") - 1
-                message = f"the labels {has} a state of template '{layout.blocks[block].name}' that {which}"
+            if infeasible.any():
+                block = np.searchsorted(layout.starts, tables.start[owner[infeasible.argmax()]], side="right") - 1
+                message = f"the labels {verb} a state of template '{layout.blocks[block].name}' that {reason}"
                 raise DataError(Diagnostic("E228", message, hint=hint))
 
 
 def _penalty_error(reason: str) -> UsageError:
-    message = f"backend 'ipf' takes no penalty on weights, and {reason}"
-    return UsageError(Diagnostic("E386", message, hint="use --backend dense, or --set smoothing=0.01 in its place"))
+    message = f"backend 'ipf' does not support penalties on weights, but {reason}"
+    return UsageError(
+        Diagnostic("E386", message, hint="use --backend dense, or replace the penalty with --set smoothing=0.01")
+    )
 
 
 def _unsupported_template(template: str, reason: str, alternative: str) -> UsageError:
-    message = f"backend 'ipf' fits tables that the evidence selects, and template '{template}' {reason}"
+    message = f"backend 'ipf' fits tables that the evidence selects, but template '{template}' {reason}"
     return UsageError(Diagnostic("E385", message, hint=f"use --backend dense --set inference=auto, or {alternative}"))

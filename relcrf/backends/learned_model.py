@@ -1,4 +1,4 @@
-"""A model with its weights, and how weights move from the data that they were learned on to other data."""
+"""A model with learned weights, and the transfer of weights from the training data to other data."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ from relcrf.model.spec import ModelSpec, OpenDomain
 
 @dataclass(frozen=True)
 class WeightSchema:
-    """Weights in blocks, and what their numbers mean."""
+    """A weight layout with the templates, keys and features that its positions stand for."""
 
     layout: WeightLayout
     templates: tuple[TemplateInfo, ...]
 
     @classmethod
     def from_gates(cls, grounding: Grounding) -> WeightSchema:
-        """Of the gates of a ground graph."""
+        """Return the schema of the gates of a ground graph."""
         return cls(grounding.gates.layout, grounding.gate_templates)
 
 
 @dataclass(frozen=True)
 class LearnedModel:
-    """All that predicting needs.
+    """A model with all information that prediction needs.
 
     Args:
-        backend, settings: which system, by name, and its settings.
-        vectors: named weight vectors, each of shape (layout.size,), but for `gates`, which is laid out as the gates are.
-        templates: what the weights' numbers mean.
-        vocabulary: the values of the open domains, in the order of their codes.
-        summary: figures about the training.
-        log: for each iteration of each stage: stage, iteration, value, gradient, and how many weights are not 0.
-        converged: whether every optimisation did.
-        histograms, moments: see `FitResult`.
-        gates: None where factors have none.
-        seconds: that learning took; 0 where the model was read from a run folder, whose `timings.json` has them.
+        backend, settings: Name of the backend and its settings.
+        vectors: Named weight vectors of shape (layout.size,), except `gates`, which has the layout of the gates.
+        templates: The templates, keys and features that the positions of the weights stand for.
+        vocabulary: The values of the open domains, in the order of their codes.
+        summary: Figures about the training.
+        log: For each iteration of each stage: stage, iteration, value, gradient norm, and the number of nonzero
+            weights.
+        converged: Whether every optimisation has converged.
+        histograms, moments: See `FitResult`.
+        gates: The schema of the gates; None if factors have no gates.
+        seconds: Training time; 0 if the model was read from a run folder, where `timings.json` contains it.
     """
 
     spec: ModelSpec
@@ -65,50 +66,57 @@ class LearnedModel:
     seconds: float = field(default=0.0, compare=False)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:
-        """Return the backend as it was trained, with some of its settings changed."""
+        """Return the backend with the training settings, some of them replaced."""
         return make_backend(self.backend, **{**self.settings, **settings})
 
     def extend_grounding(self, grounding: Grounding) -> Grounding:
-        """A ground graph with the candidates that training chose.
+        """Return a ground graph with the candidates that training chose.
 
         Raises:
-            DataError: where the model is not that of the weights: files of two runs lie in one folder.
+            DataError: If the weights belong to another model, because files of two runs are in one folder.
         """
         names = {t.name for t in self.spec.templates if t.is_candidate}
         chosen = {t.name: t.keys.values for t in self.templates if t.name in names and t.keys is not None}
-        found = grounding.with_candidates(chosen) if chosen else grounding
-        own, other = ([info.name for info in infos] for infos in (self.templates, found.templates))
-        if own != other:
-            notes = (f"the weights are of {listing(own) or 'nothing'}", f"the model has {listing(other) or 'nothing'}")
+        extended = grounding.with_candidates(chosen) if chosen else grounding
+        weight_names, model_names = ([info.name for info in infos] for infos in (self.templates, extended.templates))
+        if weight_names != model_names:
+            notes = (
+                f"templates of the weights: {listing(weight_names) or 'none'}",
+                f"templates of the model: {listing(model_names) or 'none'}",
+            )
             hint = "restore model.rcrf in the run folder, or train again"
-            raise DataError(Diagnostic("E423", "the run's model is not that of its weights", hint=hint, notes=notes))
-        return found
+            raise DataError(
+                Diagnostic("E423", "the model of the run does not match its weights", hint=hint, notes=notes)
+            )
+        return extended
 
     def vectors_for(self, grounding: Grounding) -> dict[str, np.ndarray]:
-        """The weight vectors laid out for another ground graph; weights of keys that were never seen are 0.
+        """Return the weight vectors in the layout of another ground graph; weights of unseen keys are 0.
 
         Raises:
-            DataError: where a predicted attribute has values that it did not have in training.
+            DataError: If a predicted attribute has values that did not occur in training.
         """
         layout = grounding.graph.layout
-        # What is not learned is as the model gives it, seen or not.
-        given = np.where(layout.learnable_mask(), 0.0, layout.initial())
-        own, new = WeightSchema(self.layout, self.templates), WeightSchema(layout, grounding.templates)
-        out = {
-            name: _transfer_weights(vector, own, new, given) for name, vector in self.vectors.items() if name != "gates"
+        # Fixed weights keep the model's values, even for unseen keys.
+        default = np.where(layout.learnable_mask(), 0.0, layout.initial())
+        old, new = WeightSchema(self.layout, self.templates), WeightSchema(layout, grounding.templates)
+        vectors = {
+            name: _transfer_weights(vector, old, new, default)
+            for name, vector in self.vectors.items()
+            if name != "gates"
         }
         if self.gates is not None:
             gates = WeightSchema.from_gates(grounding)
-            # Some data have no factors of a template, and then it has no gates.
-            place = {info.name: k for k, info in enumerate(self.gates.templates)}
-            both = [(place[info.name], k) for k, info in enumerate(gates.templates) if info.name in place]
-            out["gates"] = _transfer_weights(
-                self.vectors["gates"], self.gates, gates, np.zeros(gates.layout.size), both
+            # A template without factors in the data has no gates.
+            position = {info.name: k for k, info in enumerate(self.gates.templates)}
+            blocks = [(position[info.name], k) for k, info in enumerate(gates.templates) if info.name in position]
+            vectors["gates"] = _transfer_weights(
+                self.vectors["gates"], self.gates, gates, np.zeros(gates.layout.size), blocks
             )
-        return out
+        return vectors
 
     def count_unseen_keys(self, grounding: Grounding) -> dict[str, int]:
-        """For each template with keys, how many keys of a ground graph have no learned weights."""
+        """Return, for each template with keys, the number of keys of a ground graph without learned weights."""
         out = {}
         for old, new in zip(self.templates, grounding.templates, strict=True):
             if old.keys and new.keys:
@@ -117,7 +125,7 @@ class LearnedModel:
 
 
 def open_domain_values(grounding: Grounding) -> dict[str, tuple[str, ...]]:
-    """The values of the open domains of a ground graph."""
+    """Return the values of the open domains of a ground graph."""
     return {d.name: grounding.domains[d.name] for d in grounding.spec.domains if isinstance(d, OpenDomain)}
 
 
@@ -128,45 +136,46 @@ def _transfer_weights(
     default: np.ndarray,
     blocks: Sequence[tuple[int, int]] | None = None,
 ) -> np.ndarray:
-    """Weights of one meaning laid out for another; those that it did not have are as given.
+    """Return weights of one schema in the layout of another, with the default for missing weights.
 
     Args:
-        blocks: which are of the same templates, by their places in both; None: each has all that the other has, in its order.
+        blocks: Index pairs of the blocks of the same templates; None if both schemas have the same templates in the
+            same order.
     """
-    out = default.copy()
+    weights = default.copy()
     if blocks is None:
         blocks = [(k, k) for k in range(len(new.templates))]
     for source_block, block in blocks:
-        was, now = old.templates[source_block], new.templates[block]
-        if not now.bindings:
-            continue  # there is nothing here to weigh, and perhaps nothing that says what it would mean
-        if not was.bindings and was.features != now.features:
-            continue  # and so it was in training
-        if was.patterns != now.patterns:
-            unseen = [p for p in now.patterns if p not in was.patterns]
-            message = f"template '{now.name}' has states that were not there in training: {listing(unseen)}"
-            hint = "train on data that has these values, or give the domain's values in the model"
+        old_template, new_template = old.templates[source_block], new.templates[block]
+        if not new_template.bindings:
+            continue  # no binding here: features and patterns may be undetermined
+        if not old_template.bindings and old_template.features != new_template.features:
+            continue  # no binding in training: its features were undetermined
+        if old_template.patterns != new_template.patterns:
+            unseen = [p for p in new_template.patterns if p not in old_template.patterns]
+            message = f"template '{new_template.name}' has states that did not occur in training: {listing(unseen)}"
+            hint = "train on data with these values, or list the domain's values in the model"
             raise DataError(Diagnostic("E223", message, hint=hint))
-        source, target = _matching_features(was, now)
-        new.layout.matrix(out, block)[target] = old.layout.matrix(vector, source_block)[source]
-    return out
+        source, target = _matching_features(old_template, new_template)
+        new.layout.matrix(weights, block)[target] = old.layout.matrix(vector, source_block)[source]
+    return weights
 
 
 def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray, np.ndarray]:
-    """Features of both that mean the same: indices in the old matrix and in the new one."""
-    width, wider = len(old.features), len(new.features)
-    if old.features != (new.features[:width] if new.is_extensible else new.features):
-        message = f"template '{new.name}' has {wider} features here and had {width} in training"
-        raise DataError(Diagnostic("E224", message, hint="a vector has the same length in all data of a model"))
-    offsets = np.arange(width)
+    """Return the features with the same meaning in both, as indices in the old matrix and in the new one."""
+    old_width, new_width = len(old.features), len(new.features)
+    if old.features != (new.features[:old_width] if new.is_extensible else new.features):
+        message = f"template '{new.name}' has {new_width} features here but had {old_width} in training"
+        raise DataError(Diagnostic("E224", message, hint="use vectors of the same length in all data of a model"))
+    offsets = np.arange(old_width)
     if old.keys is None or new.keys is None:
         return offsets, offsets
     n = len(old.keys.values)
-    if width == wider and old.keys.domain is not None and new.keys.values[:n] == old.keys.values:
+    if old_width == new_width and old.keys.domain is not None and new.keys.values[:n] == old.keys.values:
         # The vocabulary of training keeps its codes, so this is the usual case.
-        every = np.arange(n * width)
-        return every, every
-    where = {value: k for k, value in enumerate(new.keys.values)}
-    pairs = [(k, where[value]) for k, value in enumerate(old.keys.values) if value in where]
-    both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return (both[:, :1] * width + offsets).ravel(), (both[:, 1:] * wider + offsets).ravel()
+        all_features = np.arange(n * old_width)
+        return all_features, all_features
+    new_index = {value: k for k, value in enumerate(new.keys.values)}
+    pairs = [(k, new_index[value]) for k, value in enumerate(old.keys.values) if value in new_index]
+    common = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return (common[:, :1] * old_width + offsets).ravel(), (common[:, 1:] * new_width + offsets).ravel()

@@ -1,4 +1,4 @@
-"""Every variable alone: the factors that join unknown variables are left out. The baseline of all relational models."""
+"""Independent variables: factors over several unknown variables are left out. The baseline of all relational models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from relcrf.graph.reduction import ReducedGraph
 class LocalBackend(AbstractLikelihoodBackend):
     """Multinomial logistic regression on the unary templates, by exact maximum likelihood.
 
-    Relations play no part, not even those to labelled neighbours. For the settings see `AbstractLikelihoodBackend`.
+    It ignores relations, including those to labelled neighbours. For the other settings see
+    `AbstractLikelihoodBackend`.
+
+    Args:
+        seed: Seed of the initial weights if the model has latent attributes.
     """
 
     name: ClassVar[str] = "local"
@@ -41,7 +45,7 @@ class LocalBackend(AbstractLikelihoodBackend):
 
 @dataclass(frozen=True)
 class UnaryLikelihoodSpec(AbstractForestSpec):
-    """Each variable by the factors that it has for itself."""
+    """The likelihood of each variable under its unary factors."""
 
     backend: str
 

@@ -1,4 +1,4 @@
-"""Ground graphs as problems: what is learned from, and what is asked."""
+"""Construction of training problems and query problems from ground graphs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def training_problem(
     *,
     with_candidates: bool = False,
 ) -> Problem:
-    """Labelled variables as targets, given ones as evidence, latent ones free and without a state, all others left out.
+    """Return a problem with labelled and latent variables free, `evidence` clamped, and all others absent.
 
     Raises:
-        DataError: where nothing is labelled.
+        DataError: If no variable is labelled.
     """
     labelled = grounding.states >= 0
     if hidden is not None:
         labelled = labelled & ~hidden
     if not labelled.any():
         names = listing(block.name for block in grounding.blocks)
-        hint = "give some things a label to learn from"
-        raise DataError(Diagnostic("E225", f"no value of {names} is known", hint=hint))
+        hint = "label some entities"
+        raise DataError(Diagnostic("E225", f"no value of {names} is labelled", hint=hint))
     roles = np.where(labelled | grounding.latent, Role.FREE, Role.ABSENT).astype(np.int8)
     if evidence is not None:
         roles[labelled & evidence] = Role.CLAMPED
@@ -40,24 +40,26 @@ def training_problem(
 def query_problem(
     learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, queries: np.ndarray | None = None
 ) -> tuple[Grounding, dict[str, np.ndarray], Problem]:
-    """The unknown variables as queries: the graph with what training chose, its weights, and the problem.
+    """Return the graph with the chosen candidates, its weights, and a problem with the unknown variables as queries.
 
     Args:
-        hidden, queries: see `relcrf.api.predict`.
+        hidden, queries: See `relcrf.api.predict`.
 
     Raises:
-        DataError: where weights are no numbers, so that nothing follows from them.
+        DataError: If a weight is NaN, so that predictions are undefined.
     """
     for name, vector in learned.vectors.items():
-        if broken := int(np.isnan(vector).sum()):
-            message = f"{broken:,} of the {len(vector):,} {name} are no numbers: the optimiser ran away, or their file is damaged"
-            hint = "train again with a larger l2, or with features of smaller numbers; 'relcrf report' shows how learning went"
+        if n_nan := int(np.isnan(vector).sum()):
+            message = f"{n_nan:,} of {len(vector):,} {name} are NaN: the optimiser diverged, or the file is damaged"
+            hint = (
+                "train again with a larger l2 or with smaller feature values; 'relcrf report' shows the optimiser's log"
+            )
             raise DataError(Diagnostic("E422", message, hint=hint))
     grounding = learned.extend_grounding(grounding)
-    known = grounding.states >= 0
+    observed = grounding.states >= 0
     if hidden is not None:
-        known = known & ~hidden
-    roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
-    wanted = ~grounding.latent if queries is None else queries
-    problem = Problem(grounding.graph, roles, grounding.states, lazy_gates=grounding.lazy_gates, queries=wanted)
+        observed = observed & ~hidden
+    roles = np.where(observed, Role.CLAMPED, Role.FREE).astype(np.int8)
+    query_mask = ~grounding.latent if queries is None else queries
+    problem = Problem(grounding.graph, roles, grounding.states, lazy_gates=grounding.lazy_gates, queries=query_mask)
     return grounding, learned.vectors_for(grounding), problem

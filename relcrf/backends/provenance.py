@@ -1,4 +1,4 @@
-"""What a run was made of: versions, data, split, settings; enough to make it again and to tell what is another."""
+"""The provenance of a run: versions, data, split and settings, which suffice to reproduce it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from relcrf.grounding.grounding import Grounding
 HASH_CHUNK_ROWS = 1 << 20
 
 PACKAGES = ("relcrf", "numpy", "scipy", "numba", "duckdb")
-"""Whose versions may change the last bits of a result."""
+"""Packages whose versions may change the last bits of a result."""
 
 READ_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class TrainingProtocol:
-    """How labels are held out of a training, and the limits and the workers of it.
+    """The held-out labels, resource limits and workers of a training.
 
     Args:
-        split, holdout: how labels were held out, as the command line takes it; None where all were learned from.
-        calibrate: number of folds for temperature calibration; 0 disables it.
-        workers, memory, budget: the options of `relcrf train`.
-        spark_master: of Spark, where it did the work.
+        split, holdout: How labels were held out, in the form of the command line; None if training used all labels.
+        calibrate: Number of folds for temperature calibration; 0 disables it.
+        workers, memory, budget: Options of `relcrf train`.
+        spark_master: URL of the Spark master, if Spark ran the training.
     """
 
     split: str | None = None
@@ -54,7 +54,7 @@ class TrainingProtocol:
 
 @dataclass(frozen=True)
 class TableContent:
-    """What a table holds: its number of rows, and their hash, whatever their order. Hashes of one version of DuckDB compare."""
+    """The number of rows of a table and their order-independent hash, comparable within one version of DuckDB."""
 
     rows: int
     hash: str
@@ -62,12 +62,12 @@ class TableContent:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a run was made of.
+    """The inputs of a run.
 
     Args:
-        fingerprint: the `fingerprint` of what was learned from.
-        tables: those that the model reads.
-        versions: of relcrf, Python, the packages whose arithmetic it uses and those that add to it, and what machine it was.
+        fingerprint: The `fingerprint` of the training.
+        tables: The tables that the model reads.
+        versions: Versions of relcrf, Python, numerical packages and plugins, and the machine type.
     """
 
     fingerprint: str
@@ -77,43 +77,43 @@ class Provenance:
 
     @classmethod
     def collect(cls, fingerprint: str, protocol: TrainingProtocol, bound: BoundModel) -> Provenance:
-        """Of a run of this process."""
+        """Return the provenance of a run of this process."""
         return cls(fingerprint, protocol, table_contents(bound), versions())
 
     def as_plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the provenance in a form that JSON can represent."""
         return asdict(self)
 
 
 def versions() -> dict[str, str]:
-    """What may change the last bits of a result."""
+    """Return the versions that may change the last bits of a result."""
     machine = f"{platform.system()} {platform.machine()} {binding.get_host_cpu_name()}"
     packages = {name: version(name) for name in PACKAGES} | plugins.plugin_versions(entry_points)
     return {"python": platform.python_version(), **packages, "machine": machine}
 
 
 def table_contents(bound: BoundModel) -> dict[str, TableContent]:
-    """What each table that was read holds, by the table's name."""
-    read = set().union(*bound.sources.values())
-    tables = [table for table in bound.dataset.tables.values() if table.location in read]
-    found = {table.name: hash_rows(bound.dataset, table).split("-", 1) for table in tables}
-    return {name: TableContent(int(rows), content) for name, (rows, content) in found.items()}
+    """Return the content of each table that was read, by the table's name."""
+    locations = set().union(*bound.sources.values())
+    tables = [table for table in bound.dataset.tables.values() if table.location in locations]
+    hashes = {table.name: hash_rows(bound.dataset, table).split("-", 1) for table in tables}
+    return {name: TableContent(int(rows), content) for name, (rows, content) in hashes.items()}
 
 
 def file_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Of files in a folder, SHA-256."""
-    out = {}
+    """Return the SHA-256 hashes of files in a folder."""
+    hashes = {}
     for name in names:
         digest = hashlib.sha256()
         with (folder / name).open("rb") as file:
             while block := file.read(READ_CHUNK_BYTES):
                 digest.update(block)
-        out[name] = digest.hexdigest()
-    return out
+        hashes[name] = digest.hexdigest()
+    return hashes
 
 
 def _label_dictionaries(grounding: Grounding, *, with_candidates: bool) -> Iterator[object]:
-    """What states, keys and features stand for; keys that are a domain's values go with the domain."""
+    """Yield the names of states, keys and features; keys that are a domain's values are included with the domain."""
     yield sorted(grounding.domains.items())
     for info in grounding.templates:
         yield info.features, None if info.keys is None or info.keys.domain is not None else info.keys.values
@@ -125,10 +125,10 @@ def _label_dictionaries(grounding: Grounding, *, with_candidates: bool) -> Itera
 def fingerprint(
     model_text: str, backend: str, settings: Mapping[str, Any], problem: Problem, grounding: Grounding
 ) -> str:
-    """Tells whether a checkpoint belongs to this model, these settings and this data.
+    """Return a hash that identifies the model, the settings and the data of a training, and so its checkpoints.
 
     Args:
-        grounding: that the problem is of. It says what the graph's numbers stand for.
+        grounding: The grounding of the problem, which names the states, keys and features of the graph.
     """
     digest = hashlib.sha256()
     layout = [asdict(block) for block in problem.graph.layout.blocks]
@@ -141,15 +141,15 @@ def fingerprint(
     digest.update(problem.graph.cardinality.tobytes())
     for group in problem.graph.groups:
         scope = group.scope
-        places = (scope.rows, *scope.offsets) if isinstance(scope, RepeatedScope) else scope
-        for array in (*places, *group.features.arrays()):
+        scope_arrays = (scope.rows, *scope.offsets) if isinstance(scope, RepeatedScope) else scope
+        for array in (*scope_arrays, *group.features.arrays()):
             for start in range(0, len(array), HASH_CHUNK_ROWS):
                 digest.update(read_rows(array, start, start + HASH_CHUNK_ROWS).tobytes())
     if backend_class(backend).uses_gates:
         digest.update(json.dumps([asdict(block) for block in problem.gates.layout.blocks]).encode())
         digest.update(json.dumps([info.features for info in grounding.gate_templates]).encode())
         features = [gates.features for gates in problem.gates.groups.values() if gates.features is not None]
-        for array in (array for one in features for array in one.arrays()):
+        for array in (array for values in features for array in values.arrays()):
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.roles.tobytes())
     digest.update(problem.states.tobytes())

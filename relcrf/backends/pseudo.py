@@ -1,4 +1,4 @@
-"""Pseudo-likelihood, and approximate inference: for factors of any size, such as transitivity.
+"""Pseudo-likelihood with approximate inference, for factors of any size, such as transitivity.
 
 Source: Besag, Statistical analysis of non-lattice data (1975); in relational models, Richardson & Domingos (2006).
 """
@@ -25,7 +25,7 @@ from relcrf.learning.likelihood import ForestLikelihood
 
 @dataclass(frozen=True)
 class PseudoLikelihoodSpec(AbstractLikelihoodSpec):
-    """Each variable given the labels of its neighbours."""
+    """The pseudo-likelihood: each variable given the labels of its neighbours."""
 
     def likelihood(self, problem: Problem) -> ForestLikelihood:
         graph = self.conditional_graph(problem)
@@ -37,16 +37,18 @@ class PseudoLikelihoodSpec(AbstractLikelihoodSpec):
 
 @dataclass(frozen=True)
 class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
-    """Learns each variable given the labels of its neighbours, and infers by sampling or by mean field.
+    """Pseudo-likelihood of each variable given its neighbours' labels, with inference by sampling or by mean field.
 
-    Unlabelled variables take no part in learning, nor does a factor that touches one.
+    Training leaves out unlabelled variables and all factors that touch one.
 
     Args:
-        inference: a method that has marginals, by name; see docs/explanation/inference.
-        sweeps, chains, seed: of methods that have such settings.
+        inference: Name of a method that computes marginals; see docs/explanation/inference.
+        sweeps: Number of sweeps, for sampling methods.
+        chains: Number of chains, for sampling methods.
+        seed: Seed of sampling methods.
 
     Raises:
-        UsageError: for any other inference.
+        UsageError: If `inference` has another value.
     """
 
     name: ClassVar[str] = "pseudo"

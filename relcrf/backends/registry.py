@@ -1,4 +1,4 @@
-"""Backends by name. Ours and strangers' come in by the same entry points, `relcrf.backends`."""
+"""Registry of backends by name; built-in and external backends use the same entry points, `relcrf.backends`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENTRY_POINT_GROUP = "relcrf.backends"
 
 
 def backend_names() -> list[str]:
-    """The names of all installed backends, sorted."""
+    """Return the names of all installed backends, sorted."""
     return sorted({entry.name for entry in _entries()})
 
 
@@ -23,16 +23,16 @@ def _entries() -> tuple[EntryPoint, ...]:
 
 
 def backend_class(name: str) -> type[AbstractBackend]:
-    """The backend of that name.
+    """Return the backend class of the given name.
 
     Raises:
-        UsageError: for an unknown name, or where the package that brings the backend is broken.
+        UsageError: For an unknown name, or if the package that provides the backend is broken.
     """
-    found = [entry for entry in _entries() if entry.name == name]
-    if not found:
+    matching = [entry for entry in _entries() if entry.name == name]
+    if not matching:
         hint = suggestion(name, backend_names()) or f"installed backends: {listing(backend_names())}"
         raise UsageError(Diagnostic("E301", f"unknown backend '{name}'", hint=hint))
-    return _load(found[0])
+    return _load(matching[0])
 
 
 def _load(entry: EntryPoint) -> type[AbstractBackend]:
@@ -45,14 +45,14 @@ def _load(entry: EntryPoint) -> type[AbstractBackend]:
 def _type_error(entry: EntryPoint, found: object) -> str | None:
     if isinstance(found, type) and issubclass(found, AbstractBackend):
         return None
-    return f"{entry.value} is no subclass of relcrf.backends.base.AbstractBackend"
+    return f"{entry.value} is not a subclass of relcrf.backends.base.AbstractBackend"
 
 
 def make_backend(name: str, **settings: Any) -> AbstractBackend:
-    """A backend with some of its settings changed. Texts are converted to the setting's type.
+    """Return a backend with some of its settings changed; strings are converted to the setting's type.
 
     Raises:
-        UsageError: for an unknown backend or setting, or a value of the wrong type.
+        UsageError: For an unknown backend or setting, or a value of the wrong type.
     """
-    kind = backend_class(name)
-    return kind(**convert_settings(kind, f"backend '{name}'", settings, setting_names(kind)))
+    cls = backend_class(name)
+    return cls(**convert_settings(cls, f"backend '{name}'", settings, setting_names(cls)))

@@ -1,10 +1,11 @@
-"""Run folders: what training leaves behind, and what an interrupted training goes on from.
+"""Run folders: the files that training writes, and from which an interrupted training resumes.
 
-A run folder holds `run.json` (backend, settings, figures, the shape of the weights), `model.rcrf`, `dictionaries.json`
-(the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl` (the optimiser's path),
-`moments.npy` and `histograms.json` where the backend gave some, `timings.json`, and `manifest.json`: a hash of each other file,
-and what the run was made of. All but the timings are the same bytes for the same input. While training runs it is called
-`NAME.partial` and holds `checkpoint/`; it gets its name when it is complete.
+A run folder contains `run.json` (backend, settings, figures, the shape of the weights), `model.rcrf`,
+`dictionaries.json` (the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl`
+(the optimiser's log), `moments.npy` and `histograms.json` if the backend provides them, `timings.json`, and
+`manifest.json`: the hash of each other file, and the provenance of the run. All files except the timings are bitwise
+reproducible. During training, the folder is called `NAME.partial` and contains `checkpoint/`; it is renamed when it is
+complete.
 """
 
 from __future__ import annotations
@@ -45,78 +46,78 @@ from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
 
 FORMAT_VERSION = 1
-"""Version of the folder's layout; a reader refuses a later one."""
+"""Version of the folder's layout; a reader rejects other versions."""
 
 MANIFEST = "manifest.json"
 
 
 def _resolve(folder: Path) -> Path:
-    """Where a run folder stands: of a link its target is taken, and `.` has no name of its own."""
+    """Return the real path of a run folder: the target of a link, and the name of the folder `.`."""
     return Path(os.path.realpath(folder))
 
 
 def partial_folder(folder: Path) -> Path:
-    """Where an unfinished run stands."""
+    """Return the path of the unfinished run."""
     whole = _resolve(folder)
     return whole.with_name(whole.name + ".partial")
 
 
 def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterable[Path] = ()) -> None:
-    """Refuses a place where a run cannot or must not be written, before any work is done. Changes nothing.
+    """Reject a path where a run cannot or must not be written, before any work is done, without changing anything.
 
     Args:
-        inputs: files and folders that must not go with what stands there.
+        inputs: Files and folders that must not be replaced together with the run folder.
 
     Raises:
-        UsageError: where something else stands there, a run is complete already, an interrupted one would be lost, nothing
-            is there to resume, or another process is training there.
+        UsageError: If the path contains other files, a complete run, or an interrupted run that would be lost; if there
+            is nothing to resume; or if another process is training there.
     """
     if not folder.name or folder.name == "..":
         message = f"'{folder}' cannot be a run folder"
         raise UsageError(Diagnostic("E331", message, hint="name a new folder, such as runs/first"))
     partial = partial_folder(folder)
     if folder.exists() and not (folder / "run.json").is_file():
-        message = f"'{folder}' exists and is no run folder; it is left alone"
+        message = f"'{folder}' exists and is not a run folder; it is not replaced"
         raise UsageError(Diagnostic("E331", message, hint="choose another --out"))
     if folder.exists() and not force:
-        hint = "choose another --out, or replace it with --force"
-        raise UsageError(Diagnostic("E330", f"the run folder '{folder}' exists already", hint=hint))
+        hint = "choose another --out, or replace the run with --force"
+        raise UsageError(Diagnostic("E330", f"run folder '{folder}' already exists", hint=hint))
     whole = _resolve(folder)
     for path in map(_resolve, inputs):
         if whole in (path, *path.parents) or partial in (path, *path.parents):
-            message = f"'{path}' is inside of the run folder '{folder}', which is written anew"
+            message = f"'{path}' is inside the run folder '{folder}', which would be replaced"
             raise UsageError(Diagnostic("E331", message, hint="choose another --out"))
-    if strangers := _foreign_files(whole):
-        message = f"'{folder}' holds what no training wrote: {listing(strangers)}"
-        raise UsageError(Diagnostic("E331", message, hint="move it, or choose another --out"))
+    if foreign := _foreign_files(whole):
+        message = f"'{folder}' contains files that training did not write: {listing(foreign)}"
+        raise UsageError(Diagnostic("E331", message, hint="move them, or choose another --out"))
     if partial.exists() and not ((partial / "checkpoint").is_dir() or (partial / "run.json").is_file()):
-        message = f"'{partial}' is no unfinished run, whose name it has; it is left alone"
+        message = f"'{partial}' has the name of an unfinished run but is not one; it is not replaced"
         raise UsageError(Diagnostic("E331", message, hint="rename it, or choose another --out"))
     if partial.is_dir():
         with _lock_partial(partial):
-            pass  # nobody trains there
+            pass  # only check that no other process trains there
     if resume and not partial.is_dir():
-        hint = "leave --resume out to begin"
+        hint = "omit --resume to start a new run"
         raise UsageError(Diagnostic("E332", f"there is no interrupted run '{partial}' to resume", hint=hint))
     if (partial / "checkpoint" / "identity").exists() and not resume and not force:
-        hint = "go on with --resume, or begin anew with --force"
+        hint = "continue it with --resume, or start over with --force"
         raise UsageError(Diagnostic("E337", f"there is an interrupted run '{partial}'", hint=hint))
 
 
 def _foreign_files(folder: Path) -> list[str]:
-    """The names in a run folder that are none of a run's; none where no manifest says which are."""
-    if not folder.is_dir() or not (known := manifest_hashes(folder)):
+    """Return the names in a run folder that its manifest does not list; an empty list if there is no manifest."""
+    if not folder.is_dir() or not (hashes := manifest_hashes(folder)):
         return []
-    own = {*known, MANIFEST, "timings.json"}
-    return sorted(path.name for path in folder.iterdir() if path.name not in own)
+    expected = {*hashes, MANIFEST, "timings.json"}
+    return sorted(path.name for path in folder.iterdir() if path.name not in expected)
 
 
 @contextmanager
 def claim_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
-    """The partial folder of a run that begins or goes on, which no other process can claim meanwhile.
+    """Yield the partial folder of a run that starts or resumes, locked against other processes.
 
     Raises:
-        UsageError: as `require_writable`, for what came since.
+        UsageError: For the reasons of `require_writable`, if they have arisen since.
     """
     require_writable(folder, resume=resume, force=force)
     partial = partial_folder(folder)
@@ -127,21 +128,21 @@ def claim_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
 
 @contextmanager
 def _lock_partial(partial: Path) -> Iterator[None]:
-    """Hold the lock file beside a partial folder, which goes when the claim ends.
+    """Hold the lock file next to a partial folder, which is removed when the context ends.
 
     Raises:
-        UsageError: where another process holds it.
+        UsageError: If another process holds it.
     """
     try:
         with file_lock(partial.with_name(f".{partial.name}.lock"), timeout=0.0):
             yield
     except Timeout:
         message = f"another process is training in '{partial}'"
-        raise UsageError(Diagnostic("E407", message, hint="wait for its end, or choose another --out")) from None
+        raise UsageError(Diagnostic("E407", message, hint="wait until it ends, or choose another --out")) from None
 
 
 def prepare_partial_folder(folder: Path, *, resume: bool) -> Path:
-    """Makes the partial folder of a run that begins or goes on; for what may be there see `require_writable`."""
+    """Create the partial folder of a run that starts or resumes; for its possible content see `require_writable`."""
     partial = partial_folder(folder)
     if not resume and partial.parent.is_dir():
         remove_folder(partial)
@@ -156,11 +157,12 @@ def save(
     step_seconds: Sequence[WallCpuSeconds] = (),
     provenance: Provenance | None = None,
 ) -> None:
-    """Writes a complete run folder, through its partial name; a run that stood there goes only when this one is whole.
+    """Write a run folder under its partial name; an existing run is replaced only when the new one is complete.
 
     Args:
-        timings, step_seconds: see `Timings`.
-        provenance: None where nobody can make the run again: Python has given what no command line says.
+        timings, step_seconds: See `Timings`.
+        provenance: None if the run cannot be reproduced, because it was started from Python with arguments that the
+            command line does not have.
     """
     partial = partial_folder(folder)
     (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
@@ -192,48 +194,51 @@ def save(
     if learned.histograms:
         write_text(partial / "histograms.json", json.dumps(_histograms_to_plain(learned.histograms)))
     seconds = {k: round(v, 3) for k, v in timings.items()}
-    path = [[round(v, 4) for v in step] for step in step_seconds]
-    write_text(partial / "timings.json", json.dumps({**seconds, "steps": path}))
+    rounded_steps = [[round(v, 4) for v in step] for step in step_seconds]
+    write_text(partial / "timings.json", json.dumps({**seconds, "steps": rounded_steps}))
     write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
     names = sorted(p.name for p in partial.iterdir() if p.is_file() and p.name not in ("timings.json", MANIFEST))
     manifest = {
         "format": FORMAT_VERSION,
         "files": file_hashes(partial, names),
-        "made_of": provenance and provenance.as_plain(),
+        "provenance": provenance and provenance.as_plain(),
     }
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
-    # Not before all is written: what fails until then must not cost the training.
+    # Only after everything is written: a failure before this point must not lose the checkpoint.
     move_aside(partial / "checkpoint", partial)
     replace_folder(partial, _resolve(folder))
     remove_folder(partial)
 
 
 def load(folder: Path) -> LearnedModel:
-    """Reads a run folder.
+    """Read a run folder.
 
     Raises:
-        DataError: where it is none, unfinished, of a later version, or damaged. ModelError: where its model is wrong.
+        DataError: If it is not a run folder, unfinished, of another format version, or damaged.
+        ModelError: If its model is invalid.
     """
     if not (folder / "run.json").is_file():
-        hint = "a run folder is what 'relcrf train' writes"
+        hint = "use a folder that 'relcrf train' wrote"
         if partial_folder(folder).is_dir():
-            hint = f"training was interrupted; go on with: relcrf train ... --out {folder} --resume"
-        raise DataError(Diagnostic("E334", f"'{folder}' is no run folder", hint=hint))
+            hint = f"training was interrupted; resume it with: relcrf train ... --out {folder} --resume"
+        raise DataError(Diagnostic("E334", f"'{folder}' is not a run folder", hint=hint))
     with _checked_path(folder, "run.json") as path:
         run = json.loads(path.read_text(encoding="utf-8"))
         version = run["format"]
         if version != FORMAT_VERSION:
-            message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT_VERSION}"
+            message = (
+                f"the run folder '{folder}' has format {version}; this version of relcrf reads format {FORMAT_VERSION}"
+            )
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
         _require_unchanged(folder)
         backend = from_json_value(str, run["backend"])
         settings, summary, converged = dict(run["settings"]), dict(run["summary"]), bool(run["converged"])
     with _checked_path(folder, "dictionaries.json") as path:
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
-        meaning = _parse_schema(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
+        schema = _parse_schema(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
         gates = _parse_schema(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
         vocabulary = from_json_value(Mapping[str, tuple[str, ...]], dictionaries["domains"])
-        sizes = dict.fromkeys(("weights", *run["vectors"]), meaning.layout.size)
+        sizes = dict.fromkeys(("weights", *run["vectors"]), schema.layout.size)
         if gates is not None:
             sizes["gates"] = gates.layout.size
     with _checked_path(folder, "model.rcrf") as path:
@@ -246,7 +251,7 @@ def load(folder: Path) -> LearnedModel:
     with _checked_path(folder, "log.jsonl") as path:
         log = tuple(_parse_log_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
     with _checked_path(folder, "moments.npy") as path:
-        moments = _read_moments(path, meaning.layout.size)
+        moments = _read_moments(path, schema.layout.size)
     with _checked_path(folder, "histograms.json") as path:
         histograms = _read_histograms(path)
     return LearnedModel(
@@ -254,8 +259,8 @@ def load(folder: Path) -> LearnedModel:
         backend=backend,
         settings=settings,
         vectors=vectors,
-        layout=meaning.layout,
-        templates=meaning.templates,
+        layout=schema.layout,
+        templates=schema.templates,
         vocabulary=vocabulary,
         summary=summary,
         converged=converged,
@@ -267,55 +272,56 @@ def load(folder: Path) -> LearnedModel:
 
 
 def _require_unchanged(folder: Path) -> None:
-    """
+    """Compare the hashes of the files with the manifest; a folder without a manifest is accepted.
+
     Raises:
-        DataError: where a file is another than the manifest says, by its hash; a folder that has no manifest is taken as it is.
+        DataError: If a file has changed.
     """
-    for name, known in manifest_hashes(folder).items():
+    for name, expected in manifest_hashes(folder).items():
         with _checked_path(folder, name):
-            if file_hashes(folder, [name])[name] != known:
-                raise ValueError("its content is not what was written")
+            if file_hashes(folder, [name])[name] != expected:
+                raise ValueError("its content does not match the manifest")
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of each file but the timings, as it was written; empty where there is no manifest.
+    """Return the hash of each file except the timings, as it was written; empty if there is no manifest.
 
     Raises:
-        DataError: where the manifest is damaged.
+        DataError: If the manifest is damaged.
     """
-    return {str(name): str(known) for name, known in _manifest(folder).get("files", {}).items()}
+    return {str(name): str(digest) for name, digest in _manifest(folder).get("files", {}).items()}
 
 
 def load_provenance(folder: Path) -> Provenance | None:
-    """Return what a run was made of; None where that is not known.
+    """Return the provenance of a run, or None if it is not known.
 
     Raises:
-        DataError: where the file is damaged.
+        DataError: If the file is damaged.
     """
-    made_of = _manifest(folder).get("made_of")
+    plain = _manifest(folder).get("provenance")
     with _checked_path(folder, MANIFEST):
-        return None if made_of is None else from_json_value(Provenance, made_of)
+        return None if plain is None else from_json_value(Provenance, plain)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a run folder; empty where there is none.
+    """Return the manifest of a run folder; empty if there is none.
 
     Raises:
-        DataError: where it is damaged.
+        DataError: If it is damaged.
     """
     with _checked_path(folder, MANIFEST) as path:
         if not path.exists():
             return {}
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {"files": dict(found["files"]), "made_of": found["made_of"]}
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        return {"files": dict(manifest["files"]), "provenance": manifest["provenance"]}
 
 
 @contextmanager
 def _checked_path(folder: Path, name: str) -> Iterator[Path]:
-    """Open a file of a run folder for reading: whatever goes wrong inside is reported as its damage.
+    """Yield the path of a file of a run folder, and report errors in the context as damage of that file.
 
     Raises:
-        DataError: where the file is not as it was written, or `contained_path` rejects it.
+        DataError: If the file is damaged, or `contained_path` rejects it.
     """
     path = contained_path(folder, name)
     try:
@@ -325,69 +331,77 @@ def _checked_path(folder: Path, name: str) -> Iterator[Path]:
 
 
 def contained_path(folder: Path, name: str) -> Path:
-    """A file of a run folder, whether it is there or not; a name or a link may have come with the folder, from somebody else.
+    """Return the path of a file of a run folder, which may be missing; the folder may come from an untrusted source.
 
     Raises:
-        DataError: where it leads out of the folder or to nowhere, or is a pipe or a device, which a reader may wait for.
+        DataError: If the path leads out of the folder or to a broken link, or is a pipe or a device, on which a reader
+            may block.
     """
     path = folder / name
     real = os.path.realpath(path)
-    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # still a link: to itself
-        message = f"'{name}' leads out of the run folder '{folder}'"
+    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # an unresolved link points to itself
+        message = f"'{name}' points outside the run folder '{folder}'"
         raise DataError(Diagnostic("E421", message, DataLocation(str(path)), "train again, or copy the file there"))
     if path.exists() and not path.is_file():
-        raise damaged_file_error(path, ValueError("it is no file"))
+        raise damaged_file_error(path, ValueError("it is not a file"))
     return path
 
 
 def _read_floats(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """
+    """Read an array of floats.
+
     Raises:
-        ValueError: where a file has other numbers than so many.
+        ValueError: If the file contains another shape or type.
     """
-    found = open_column(path)
-    if found.shape != shape or found.dtype != np.float64:
-        raise ValueError(f"the file does not have {' x '.join(map(str, shape))} numbers")
-    return np.array(found)
+    column = open_column(path)
+    if column.shape != shape or column.dtype != np.float64:
+        raise ValueError(f"the file does not contain {' x '.join(map(str, shape))} numbers")
+    return np.array(column)
 
 
 def _parse_log_entry(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of the log; see `Checkpoints.step`."""
+    """Return one line of the log; see `CheckpointMonitor.step`."""
     names = ("iteration", "weights", "chosen") if "chosen" in plain else ("iteration", "weights")
-    whole = {name: int(np.int64(plain[name])) for name in names}
-    return {"stage": str(plain["stage"]), "value": float(plain["value"]), "gradient": float(plain["gradient"]), **whole}
+    integers = {name: int(np.int64(plain[name])) for name in names}
+    return {
+        "stage": str(plain["stage"]),
+        "value": float(plain["value"]),
+        "gradient": float(plain["gradient"]),
+        **integers,
+    }
 
 
 def load_timings(folder: Path) -> Timings:
-    """How long the training of a run folder took.
+    """Return the duration of the training of a run folder.
 
     Raises:
-        DataError: where the file is damaged.
+        DataError: If the file is damaged.
     """
     with _checked_path(folder, "timings.json") as path:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        steps = parse_seconds(facts.pop("steps", ()))
-        return Timings({str(name): float(seconds) for name, seconds in facts.items()}, tuple(steps))
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        steps = parse_seconds(plain.pop("steps", ()))
+        return Timings({str(name): float(seconds) for name, seconds in plain.items()}, tuple(steps))
 
 
 def _read_moments(path: Path, size: int) -> Moments | None:
-    """Those of a file; none where it is not there."""
+    """Return the moments of a file, or None if the file does not exist."""
     if not path.exists():
         return None
-    found = _read_floats(path, (3, size))
-    if (found[2] < 0.0).any():
-        raise ValueError(f"moments that cannot be those of {size} weights")
-    return Moments(*found)
+    rows = _read_floats(path, (3, size))
+    if (rows[2] < 0.0).any():
+        raise ValueError("a variance of the moments is negative")
+    return Moments(*rows)
 
 
 def _histograms_to_plain(figures: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
     return {
-        figure: {name: found.as_plain() for name, found in histograms.items()} for figure, histograms in figures.items()
+        figure: {name: histogram.as_plain() for name, histogram in histograms.items()}
+        for figure, histograms in figures.items()
     }
 
 
 def _read_histograms(path: Path) -> dict[str, dict[str, Histogram]]:
-    """Those of a file; none where it is not there."""
+    """Return the histograms of a file; empty if the file does not exist."""
     if not path.exists():
         return {}
     return {
@@ -408,16 +422,19 @@ def _keys_to_plain(templates: Sequence[TemplateInfo]) -> list[dict[str, Any] | N
 
 
 def _parse_schema(plain: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None]) -> WeightSchema:
-    """From its plain form; the keys of each template beside it.
+    """Return a schema from its plain form and the plain keys of each template.
 
     Raises:
-        ValueError: where templates and blocks of weights are of different sizes. TypeError: where a size is no whole number.
+        ValueError: If the sizes of templates and weight blocks differ.
+        TypeError: If a size is not an integer.
     """
     layout = WeightLayout(from_json_value(tuple[WeightBlock, ...], plain["blocks"]))
-    known = [{**template, "keys": own} for template, own in zip(plain["templates"], keys, strict=True)]
-    templates: tuple[TemplateInfo, ...] = from_json_value(tuple[TemplateInfo, ...], known)
+    complete = [
+        {**template, "keys": template_keys} for template, template_keys in zip(plain["templates"], keys, strict=True)
+    ]
+    templates: tuple[TemplateInfo, ...] = from_json_value(tuple[TemplateInfo, ...], complete)
     for info, block in zip(templates, layout.blocks, strict=True):
         n_features = len(info.features) * (1 if info.keys is None else len(info.keys.values))
         if (n_features, len(info.patterns)) != (block.n_features, block.n_patterns):
-            raise ValueError(f"{n_features} features of '{info.name}' instead of {block.n_features}")
+            raise ValueError(f"'{info.name}' has {n_features} features instead of {block.n_features}")
     return WeightSchema(layout, templates)

@@ -1,4 +1,4 @@
-"""Learning and inference over shards: the same backends, on pieces of a graph that an executor deals to workers."""
+"""Learning and inference over shards: the same backends on parts of a graph that an executor distributes to workers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,21 @@ from relcrf.inference.result import Verdict
 
 T = TypeVar("T")
 
-RESULT_FILES = ("answered", "marginals", "map_states", "edges")
-"""Files with the answers for a shard."""
+RESULT_FILES = ("result_variables", "marginals", "map_states", "edges")
+"""Files with the inference results of a shard."""
 
 BYTES_PER_FACTOR = 300
-"""What a factor takes while its shard is at work, about: its edge, its terms and its tables."""
+"""Approximate memory per factor of a loaded shard: its edge, its terms and its tables."""
 
 
 @dataclass(frozen=True)
 class ShardedProblem(Problem):
-    """A problem whose components are in shards. Sums are the same bits whatever the executor.
+    """A problem whose components are stored in shards. Sums are bitwise equal for all executors.
 
     Args:
-        shards: folders. folder: theirs, which every worker can read and write.
-        max_loaded: shards that a worker may hold at work at a time.
+        shards: Folders of the shards.
+        folder: Their parent folder, which every worker can read and write.
+        max_loaded: Maximum number of shards that a worker keeps loaded.
     """
 
     is_sharded: ClassVar[bool] = True
@@ -63,91 +64,95 @@ def shard_problem(
     memory: int,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> ShardedProblem:
-    """Cuts a problem into shards.
+    """Split a problem into shards.
 
     Args:
-        folder: empty; for a cluster, one that all its machines share.
-        memory: bytes that a worker may take, about.
+        folder: An empty folder; for a cluster, one that all its machines share.
+        memory: Approximate memory limit of a worker in bytes.
     """
     size = min(SHARD_FACTORS, max(1, memory // (8 * BYTES_PER_FACTOR)))
     shards = cut_into_shards(problem.graph, problem.roles, problem.states, folder, size, on_progress)
     n_factors = sum(group.n_factors for group in problem.graph.groups)
-    held = max(size, n_factors // max(len(shards), 1)) * BYTES_PER_FACTOR
-    keep = max(1, memory // held)
+    shard_bytes = max(size, n_factors // max(len(shards), 1)) * BYTES_PER_FACTOR
+    max_loaded = max(1, memory // shard_bytes)
     return ShardedProblem(
-        problem.graph, problem.roles, problem.states, shards=shards, executor=executor, folder=folder, max_loaded=keep
+        problem.graph,
+        problem.roles,
+        problem.states,
+        shards=shards,
+        executor=executor,
+        folder=folder,
+        max_loaded=max_loaded,
     )
 
 
 def infer_shards(
     problem: ShardedProblem, backend: AbstractBackend, vectors: Mapping[str, np.ndarray]
 ) -> InferenceResult:
-    """The answers of a backend for every shard, put together.
+    """Infer on every shard and merge the results.
 
     Raises:
-        UsageError: where the backend needs the graph in one piece.
+        UsageError: If the backend needs an unsharded graph.
     """
     require_shardable(backend)
     shared = {name: problem.share_vector(vector) for name, vector in sorted(vectors.items())}
-    answers = problem.executor.map(partial(_infer_shard, backend=backend, vectors=shared), problem.shards)
+    results = problem.executor.map(partial(_infer_shard, backend=backend, vectors=shared), problem.shards)
     variables = np.flatnonzero(problem.roles == Role.FREE)
     state_start = offsets(problem.graph.cardinality[variables])
     marginals, states = np.empty(int(state_start[-1])), np.empty(len(variables), dtype=np.int32)
     edges = []
     for path in problem.shards:
-        found = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in RESULT_FILES}
-        place = np.searchsorted(variables, found["answered"])
-        sizes = problem.graph.cardinality[found["answered"]]
-        start = np.repeat(state_start[place] - offsets(sizes)[:-1], sizes)
-        marginals[start + np.arange(len(start))] = found["marginals"]
-        states[place] = found["map_states"]
-        edges.append(found["edges"])
-    verdicts = [verdict for _, verdict in answers]
+        arrays = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in RESULT_FILES}
+        positions = np.searchsorted(variables, arrays["result_variables"])
+        sizes = problem.graph.cardinality[arrays["result_variables"]]
+        start = np.repeat(state_start[positions] - offsets(sizes)[:-1], sizes)
+        marginals[start + np.arange(len(start))] = arrays["marginals"]
+        states[positions] = arrays["map_states"]
+        edges.append(arrays["edges"])
+    verdicts = [verdict for _, verdict in results]
     verdict = next((v for v in verdicts if not v.is_good), next(iter(verdicts), Verdict("exact")))
-    log_partition = float(sum(value for value, _ in answers))
-    joined = np.concatenate(edges) if edges else np.empty((0, 2), dtype=np.int32)
-    return InferenceResult(variables, state_start, marginals, states, joined, log_partition, verdict)
+    log_partition = float(sum(value for value, _ in results))
+    all_edges = np.concatenate(edges) if edges else np.empty((0, 2), dtype=np.int32)
+    return InferenceResult(variables, state_start, marginals, states, all_edges, log_partition, verdict)
 
 
 def require_shardable(backend: AbstractBackend) -> None:
-    """Raises UsageError where the backend needs the graph in one piece."""
-    if backend.unshardable_reason:
-        message = f"backend '{backend.name}' needs the graph in one piece, and it is taken in pieces: {backend.unshardable_reason}"
-        raise UsageError(
-            Diagnostic("E309", message, hint="give more --memory, and no --workers; or change the setting")
-        )
+    """Raise UsageError if the backend needs an unsharded graph."""
+    if reason := backend.unshardable_reason:
+        message = f"backend '{backend.name}' needs the whole graph, but the graph is split into shards: {reason}"
+        raise UsageError(Diagnostic("E309", message, hint="raise --memory and omit --workers, or change the setting"))
 
 
 def unload_shards() -> None:
-    """Forgets the shards that this process has at work."""
+    """Unload the shards of this process."""
     _loaded_shards.clear()
 
 
 _loaded_shards: OrderedDict[Path, Problem] = OrderedDict()
-"""The shards that this process has at work, the latest used last."""
+"""The loaded shards of this process, least recently used first."""
 
 
 def _call_on_shard(shard: Path, function: Callable[[Problem], T], max_loaded: int) -> T:
-    """Return what a function returns for a shard, which stays at work until `max_loaded` others have been."""
-    piece = _loaded_shards.pop(shard, None)
-    if piece is None:
+    """Apply a function to a shard, which stays loaded until `max_loaded` others have been used."""
+    problem = _loaded_shards.pop(shard, None)
+    if problem is None:
         while len(_loaded_shards) >= max_loaded:
             _loaded_shards.popitem(last=False)
         loaded = load_shard(shard)
-        piece = Problem(loaded.graph, loaded.roles, loaded.states)
-    _loaded_shards[shard] = piece
-    return function(piece)
+        problem = Problem(loaded.graph, loaded.roles, loaded.states)
+    _loaded_shards[shard] = problem
+    return function(problem)
 
 
 def _infer_shard(shard: Path, backend: AbstractBackend, vectors: Mapping[str, SharedVector]) -> tuple[float, Verdict]:
-    """Write the answers for a shard beside it; what travels back is the log partition and the verdict."""
+    """Write the inference results of a shard to its folder, and return the log partition and the verdict."""
     loaded = load_shard(shard)
-    piece = Problem(loaded.graph, loaded.roles, loaded.states)
-    found = backend.infer(piece, {name: vector.load() for name, vector in vectors.items()})
+    problem = Problem(loaded.graph, loaded.roles, loaded.states)
+    result = backend.infer(problem, {name: vector.load() for name, vector in vectors.items()})
     variables = loaded.variables
-    arrays = (variables[found.variables], found.marginals, found.map_states, variables[found.edges])
+    arrays = (variables[result.variables], result.marginals, result.map_states, variables[result.edges])
     for name, array in zip(RESULT_FILES, arrays, strict=True):
         partial_file = shard / f".{name}.{os.getpid()}.npy"
         np.save(partial_file, array, allow_pickle=False)
         os.replace(partial_file, shard / f"{name}.npy")
-    return found.log_partition, found.verdict
+    return result.log_partition, result.verdict

@@ -1,4 +1,4 @@
-"""Stages of structure learning that an interrupted training resumes."""
+"""Resumable stages of structure learning."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from relcrf.structure.search import SearchState, StructureSearch
 
 
 class StageRunner:
-    """The stages of one training, one after the other; each begins where the one before has ended.
+    """A runner of consecutive training stages, each of which starts at the result of the previous one.
 
     Args:
-        point, chosen: where the first begins.
-        max_iterations: of each stage.
+        point, chosen: Start of the first stage.
+        max_iterations: Maximum number of iterations of each stage.
     """
 
     def __init__(self, monitor: Monitor, max_iterations: int, point: np.ndarray, chosen: CandidateSet) -> None:
@@ -23,7 +23,7 @@ class StageRunner:
         self.completed: list[tuple[str, SearchState]] = []
 
     def run(self, name: str, search: StructureSearch) -> SearchState:
-        """Run a stage from where the monitor remembers it, or else from its beginning."""
+        """Run a stage from the state that the monitor restores, or else from the result of the previous stage."""
         state = self.monitor.restore(name, SearchState) or search.initial_state(self.point, self.chosen, self.seconds)
         state = search.run(state, lambda state: self.monitor.step(name, state, self.max_iterations))
         self.point, self.chosen, self.seconds = state.point, state.chosen, state.seconds

@@ -1,4 +1,4 @@
-"""TR-MRF: features chosen out of the model's candidates while their weights are learned.
+"""TR-MRF: features are chosen from the model's candidates while their weights are learned.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014).
 """
@@ -27,39 +27,47 @@ from relcrf.structure.induction import ContrastiveInduction
 from relcrf.structure.search import PenaltyStrengths, SearchState, StructureSearch, lasso_factory
 
 MAX_WEIGHTS = 1 << 24
-"""Of `full`: with the optimiser's memory some 4 GiB."""
+"""Maximum number of weights for `structure=full`; with the optimiser's memory they take about 4 GiB."""
 
 MAX_LITERAL_CELLS = 1 << 27
-"""Of `grafting`: a gigabyte a table, of which there are four."""
+"""Maximum number of cells of a table for `structure=grafting`; each of its four tables takes up to a gigabyte."""
 
 
 @dataclass(frozen=True)
 class TrMrfBackend(AbstractWholeGraphBackend):
-    """Pseudo-likelihood or contrastive divergence with L1, from a model of the templates alone that candidates join.
+    """Pseudo-likelihood or contrastive divergence with L1, starting from the templates and adding candidate features.
 
-    First the templates' weights are learned, by the pseudo-likelihood of the labels. Then in each round the candidates whose
-    gradients are beyond their L1 penalty and the largest join the model, and the optimiser does a few iterations; when none is
-    left it goes on to convergence. A candidate whose weight is 0 at the end leaves.
+    Training first learns the templates' weights by the pseudo-likelihood of the labels. Then it repeats rounds: add the
+    candidates whose gradients exceed their L1 penalty most, and run a few iterations of the optimiser. When no
+    candidate passes, it optimises to convergence. A candidate whose weight is 0 at the end is removed.
 
     Args:
-        objective: `pseudo`, pseudo-likelihood; or `cd`, mean-field contrastive divergence, which learns latent attributes too.
-        cd_steps: of `cd`, how often its mean field updates each variable, from the labels on.
-        update: of `cd`: `blocks`, see `blocks_by_key`; or `parallel`, all variables at once: that is faster, but variables that
-            agree strongly swap their states, which no gradient sees, so that weights may grow without end.
-        unlabelled: variables of predicted attributes without a label. `leave`: they take no part in learning. `infer`: in `cd`,
-            the part of the latent ones; in `pseudo` they are filled in with their probabilities under what was learned, given
-            all labels, as neighbours alone, and all is learned anew from there, `imputation_rounds` times.
-        structure: how candidates are found. `cfi`: contrastive feature induction, by the samples with large errors and large
-            signals. `grafting`: by the gradients of all. `full`: all are in the model from the start.
-        l1, l2: of candidates and of all weights, where a template does not set its own; penalties on the sum over variables.
-        error_threshold, signal_threshold: thresholds of `cfi`, see `Scorer`.
-        candidates_per_round: how many candidates join in a round. steps: iterations of the optimiser in a round.
-        max_iterations, tolerance: of the optimiser, in each stage.
-        validation_fraction: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
-            when no candidate is left.
-        patience: rounds in which the held-out labels have not become more probable before it stops.
-        inference: a method that has marginals, by name; see docs/explanation/inference.
-        seed: of what is held out, and of methods that draw.
+        objective: `pseudo`, pseudo-likelihood; or `cd`, mean-field contrastive divergence, which also learns latent
+            attributes.
+        cd_steps: For `cd`: number of mean-field updates of each variable, starting at the labels.
+        update: For `cd`: `blocks` updates the variables of one candidate key after another; `parallel` updates all
+            variables at once, which is faster, but strongly coupled variables then swap their states, which no gradient
+            reflects, so weights may grow without bound.
+        unlabelled: Treatment of unlabelled variables of predicted attributes. `ignore` leaves them out of training.
+            `infer` treats them as latent for `cd`; for `pseudo`, it imputes their probabilities under the learned model
+            given all labels, uses them as neighbours only, and repeats training `imputation_rounds` times.
+        structure: Search for candidates. `cfi`: contrastive feature induction, from the samples with large errors and
+            large signals. `grafting`: by the gradients of all candidates. `full`: all candidates are in the model from
+            the start.
+        l1: L1 penalty on candidates, for declarations that do not set their own; it applies to the sum over variables.
+        l2: L2 penalty on all weights, for templates that do not set their own; it applies to the sum over variables.
+        error_threshold: For `cfi`: errors of at most this magnitude are ignored.
+        signal_threshold: For `cfi`: signals of at most this magnitude are ignored.
+        candidates_per_round: Maximum number of candidates added per round.
+        iterations_per_round: Number of optimiser iterations per round.
+        max_iterations: Maximum number of optimiser iterations in each stage.
+        tolerance: The optimiser converges when the gradient has decreased to this fraction of its initial norm.
+        validation_fraction: Fraction of the labels held out for early stopping; training then continues on all labels.
+            0 disables it.
+        patience: Number of rounds without improvement on the held-out labels before training stops.
+        imputation_rounds: Number of imputations for `pseudo` with `unlabelled=infer`.
+        inference: Name of a method that computes marginals; see docs/explanation/inference.
+        seed: Seed of the held-out labels, and of sampling methods.
     """
 
     name: ClassVar[str] = "trmrf"
@@ -68,7 +76,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     objective: str = "pseudo"
     cd_steps: int = 1
     update: str = "blocks"
-    unlabelled: str = "leave"
+    unlabelled: str = "ignore"
     structure: str = "cfi"
     l1: float = 1.0
     l2: float = 0.1
@@ -87,7 +95,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     def __post_init__(self) -> None:
         self._require_one_of("objective", ("pseudo", "cd"))
         self._require_one_of("update", ("parallel", "blocks"))
-        self._require_one_of("unlabelled", ("leave", "infer"))
+        self._require_one_of("unlabelled", ("ignore", "infer"))
         self._require_one_of("structure", ("cfi", "grafting", "full"))
         self._require_one_of("inference", MARGINAL_METHODS)
         self._require_positive("candidates_per_round", "iterations_per_round", "cd_steps")
@@ -95,9 +103,8 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_learnable(problem)
-        start = problem.initial_weights(
-            self.seed
-        )  # unlabelled variables, whose states have meanings, are not in it yet
+        # Before unlabelled variables join: their states are not interchangeable as those of latent attributes are.
+        start = problem.initial_weights(self.seed)
         if self.objective == "cd" and self.unlabelled == "infer":
             problem = problem.with_unlabelled()
         hidden = problem.latent
@@ -109,26 +116,26 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         point, chosen = unary.point + (start - layout.initial()), CandidateSet.empty()
         likelihood = self._pseudo_likelihood(labelled, None)
         model = self._contrastive_divergence(problem) if self.objective == "cd" else likelihood
-        induced = ContrastiveInduction(
+        induction = ContrastiveInduction(
             self.candidates_per_round, self.error_threshold, self.signal_threshold, exhaustive=self.structure != "cfi"
         )
-        seen = {"before candidates join": induced.histograms(model, point)}
+        histograms = {"before candidates are added": induction.histograms(model, point)}
         if self.structure == "full":
             chosen = CandidateSet.from_spaces(_require_pairs(problem.candidates))
             point = np.append(point, np.zeros(len(chosen)))
         stages = StageRunner(monitor, self.max_iterations, point, chosen)
-        search, state = self._learn_structure("", model, induced, stages)
+        search, state = self._learn_structure("", model, induction, stages)
         for number in range(self.imputation_rounds if self.objective == "pseudo" and self.unlabelled == "infer" else 0):
             model = likelihood = self._pseudo_likelihood(labelled, self._impute_labels(labelled, search, state))
-            search, state = self._learn_structure(f"_{number + 2}", model, induced, stages)
+            search, state = self._learn_structure(f"_{number + 2}", model, induction, stages)
         pairs, order = search.learned_pairs(state)
-        found, none = candidate_gains(likelihood.with_candidates(state.chosen), state.point), np.zeros(model.n_base)
+        gains, no_gain = candidate_gains(likelihood.with_candidates(state.chosen), state.point), np.zeros(model.n_base)
         vectors = {
             "weights": state.point,
-            "gain": np.append(none, found.gain),
-            "support": np.append(none, found.support),
+            "gain": np.append(no_gain, gains.gain),
+            "support": np.append(no_gain, gains.support),
         }
-        seen["at the end"] = induced.histograms(model.with_candidates(state.chosen), state.point)
+        histograms["at the end"] = induction.histograms(model.with_candidates(state.chosen), state.point)
         return FitResult(
             {name: vector[order] for name, vector in vectors.items()},
             (("unary", unary), *stages.completed),
@@ -139,16 +146,18 @@ class TrMrfBackend(AbstractWholeGraphBackend):
                 "chosen": len(order) - model.n_base,
             },
             pairs,
-            histograms={name: {when: found[name] for when, found in seen.items()} for name in ("errors", "signals")},
+            histograms={
+                name: {when: found[name] for when, found in histograms.items()} for name in ("errors", "signals")
+            },
         )
 
     def _require_learnable(self, problem: Problem) -> None:
-        """Refuse a problem that this backend cannot learn from.
+        """Reject a problem that this backend cannot learn from.
 
         Raises:
-            UsageError: for a graph in pieces, spaces that are tables or too large, and latent attributes without `cd`.
+            UsageError: For a sharded graph, spaces of tables or too large spaces, and latent attributes without `cd`.
         """
-        hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
+        hint = "candidates are scored on all samples at once; raise --memory and omit --workers"
         self._require_unsharded(problem, hint)
         _require_literals(problem.candidates)
         if self.structure != "cfi":
@@ -158,7 +167,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             self._require_labels(problem, reason, "use --set objective=cd, or --backend ess")
 
     def _pseudo_likelihood(self, problem: Problem, imputed: NodeTables | None) -> LiteralLikelihood:
-        """That of the labels with nothing chosen, and with unlabelled variables as they are filled in; or without these."""
+        """Return the pseudo-likelihood with no chosen candidates and with imputed unlabelled variables, if any."""
         present = problem.roles == Role.FREE
         if imputed is not None:
             present[imputed.variables] = True
@@ -173,7 +182,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         induced: ContrastiveInduction,
         stages: StageRunner,
     ) -> tuple[StructureSearch, SearchState]:
-        """Learn structure and weights in one stage, or with `validation_fraction` in two; `suffix` is that of their names."""
+        """Learn structure and weights in one stage, or in two with early stopping, whose names end with `suffix`."""
         trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.validation_fraction
         search = StructureSearch(
             model.trained_on(trained),
@@ -191,10 +200,10 @@ class TrMrfBackend(AbstractWholeGraphBackend):
     def _impute_labels(self, problem: Problem, search: StructureSearch, state: SearchState) -> NodeTables:
         """Return the unlabelled variables' probabilities under a model, given all labels."""
         roles = np.where(problem.roles == Role.FREE, Role.CLAMPED, Role.FREE).astype(np.int8)
-        asked = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))
+        query = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))
         pairs, order = search.learned_pairs(state)
-        found = self.infer(asked.with_candidates(pairs), {"weights": state.point[order]})
-        return NodeTables(found.variables, found.state_start, found.marginals)
+        result = self.infer(query.with_candidates(pairs), {"weights": state.point[order]})
+        return NodeTables(result.variables, result.state_start, result.marginals)
 
     def _contrastive_divergence(self, problem: Problem) -> ContrastiveDivergence:
         base, spaces = problem.reduced_graph(self.name), _free_spaces(problem)
@@ -203,52 +212,50 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
 
 def _require_literals(spaces: tuple[PairOrTripleSpace, ...]) -> None:
-    """Refuses spaces of tables.
+    """Reject spaces of tables.
 
     Raises:
-        UsageError: where there is one.
+        UsageError: If a space contains tables.
     """
     for space in spaces:
         if isinstance(space, TableSpace):
-            message = f"backend '{TrMrfBackend.name}' chooses literals, and candidates '{space.name}' are tables"
-            hint = "use --backend grafting, or join two literals in 'over' by 'and'"
+            message = f"backend '{TrMrfBackend.name}' learns conjunctions of literals, but candidates '{space.name}' are tables"
+            hint = "use --backend grafting, or join two literals in 'over' with 'and'"
             raise UsageError(Diagnostic("E396", message, hint=hint))
 
 
 def _require_pairs(spaces: tuple[PairOrTripleSpace, ...]) -> tuple[PairSpace, ...]:
-    """Spaces whose candidates can all be in a model from the start.
+    """Return the spaces if all contain pairs, so that all candidates can be in the model from the start.
 
     Raises:
-        UsageError: where there are triples among them.
+        UsageError: If a space contains triples.
     """
     for space in spaces:
         if isinstance(space, TripleSpace):
-            message = (
-                f"'structure=full' takes all candidates at once, and '{space.name}' are triples, which grow from pairs"
-            )
+            message = f"'structure=full' adds all candidates at once, but triples '{space.name}' are generated from chosen pairs"
             raise UsageError(Diagnostic("E394", message, hint="use structure=cfi or structure=grafting"))
     return tuple(space for space in spaces if isinstance(space, PairSpace))
 
 
 def _require_capacity(spaces: tuple[PairOrTripleSpace, ...], structure: str) -> None:
-    """Refuses spaces that could not be held.
+    """Reject spaces that need too much memory.
 
     Raises:
-        UsageError: where all candidates would be written down, or dense tables of literals, and are too many.
+        UsageError: If the weights of all candidates, or dense tables of literals, would be too large.
     """
     for space in spaces:
         if structure == "full":
             size = space.n_pairs if isinstance(space, PairSpace) else 0
-            most, what = MAX_WEIGHTS, "weights, one for each candidate"
+            limit, unit = MAX_WEIGHTS, "weights (one per candidate)"
         else:
             size = space.n_samples * max(side.n_keys for side in space.sides)
-            most, what = MAX_LITERAL_CELLS, "cells in a table of samples and keys"
-        if size > most:
-            message = f"'structure={structure}' would hold {size:,} {what}, for '{space.name}'; {most:,} are the most"
-            hint = "use structure=cfi, which holds neither, or narrow the 'where' of the candidates"
+            limit, unit = MAX_LITERAL_CELLS, "cells in a table of samples by keys"
+        if size > limit:
+            message = f"'structure={structure}' would need {size:,} {unit} for '{space.name}'; the maximum is {limit:,}"
+            hint = "use structure=cfi, which needs neither, or narrow the 'where' of the candidates"
             raise UsageError(Diagnostic("E395", message, hint=hint))
 
 
 def _free_spaces(problem: Problem) -> tuple[PairOrTripleSpace, ...]:
-    """The candidates between free variables."""
+    """Return the candidates between free variables."""
     return tuple(space.restrict_to_variables(problem.roles == Role.FREE) for space in problem.candidates)

@@ -1,4 +1,4 @@
-"""Weights with their names, and the largest of them."""
+"""Tables of named weights, and the selection of the largest weights."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from relcrf.backends.learned_model import LearnedModel
 from relcrf.data.frame import Frame
 
 NAME_COLUMNS = ("template", "key", "feature", "pattern")
-"""Columns that name a weight; the key is empty where the template has none."""
+"""Columns that name a weight; the key is empty if the template has no keys."""
 
 
 def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> Frame:
-    """Return some weights, one a row, with the columns `NAMES` and `weight`.
+    """Return some weights, one per row, with the columns `NAME_COLUMNS` and `weight`.
 
     Args:
-        positions: offsets in the layout, shape (n,); None is all.
+        positions: Offsets in the layout, shape (n,); None for all.
     """
     positions = np.arange(learned.layout.size) if positions is None else positions
     columns = {name: np.empty(len(positions), dtype=object) for name in NAME_COLUMNS}
@@ -27,7 +27,7 @@ def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> 
         start, n_patterns = learned.layout.starts[block], learned.layout.blocks[block].n_patterns
         feature, pattern = np.divmod(positions[rows] - start, n_patterns)
         distinct, number = np.unique(feature, return_inverse=True)
-        named = [info.feature_name(one) for one in distinct.tolist()]
+        named = [info.feature_name(index) for index in distinct.tolist()]
         columns["template"][rows] = info.name
         columns["key"][rows] = np.array([", ".join(key) for key, _ in named], dtype=object)[number]
         columns["feature"][rows] = np.array([name for _, name in named], dtype=object)[number]
@@ -36,12 +36,12 @@ def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> 
 
 
 def largest_of_blocks(learned: LearnedModel, blocks: Sequence[int], max_count: int) -> np.ndarray:
-    """Return the offsets of the largest weights of some blocks of the layout, descending by magnitude."""
+    """Return the offsets of the largest weights of some blocks of the layout, in descending order of magnitude."""
     starts = learned.layout.starts
-    places = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(starts[b], starts[b + 1]) for b in blocks)])
-    return np.asarray(places[largest_indices(learned.vectors["weights"][places], max_count)])
+    offsets = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(starts[b], starts[b + 1]) for b in blocks)])
+    return np.asarray(offsets[largest_indices(learned.vectors["weights"][offsets], max_count)])
 
 
 def largest_indices(values: np.ndarray, max_count: int) -> np.ndarray:
-    """Return the indices of the numbers of the largest magnitude, descending; the first of equals first, nan last."""
+    """Return the indices of the values of largest magnitude, descending; ties in the original order, NaN last."""
     return np.argsort(-np.abs(values), kind="stable")[:max_count]

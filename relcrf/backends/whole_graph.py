@@ -1,4 +1,4 @@
-"""All factors at once, by a method of inference with a name."""
+"""Likelihood and inference on the whole graph of the free variables, by a named inference method."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from relcrf.inference.result import (
 from relcrf.learning.likelihood import InferredLikelihood
 
 MAX_TABLE_CELLS = 1 << 27
-"""Cells of all factor tables together: a gigabyte."""
+"""Maximum number of cells of all factor tables together; 2**27 cells take a gigabyte."""
 
 MARGINAL_METHODS = tuple(name for name in METHODS if name != "dual")
-"""Methods that give marginals."""
+"""Inference methods that compute marginals."""
 
 PARTITION_METHODS = tuple(name for name in MARGINAL_METHODS if name != "gibbs")
-"""Methods that give a log partition besides, or an estimate of it."""
+"""Inference methods that compute marginals and a log partition or an estimate of it."""
 
 
 @dataclass(frozen=True)
 class WholeGraphSpec(AbstractLikelihoodSpec):
-    """The graph of the free variables with all its factors.
+    """The likelihood on the graph of the free variables with all its factors.
 
     Args:
-        backend: whose name messages tell.
-        inference: the method's name.
-        settings: of it, by name; what it does not have is left out.
+        backend: Name of the backend for messages.
+        inference: Name of the inference method.
+        settings: Settings of the method by name; settings that it does not have are ignored.
     """
 
     backend: str
@@ -49,14 +49,16 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
     settings: tuple[tuple[str, Any], ...] = ()
 
     def method(self, scopes: Scopes, observe: Observer = ignore_progress) -> AbstractInference:
-        known = text_setting_names(METHODS[self.inference])
-        made = create_inference(self.inference, scopes, {n: value for n, value in self.settings if n in known}, observe)
-        return _CheckedInference(scopes, made, self)
+        setting_names = text_setting_names(METHODS[self.inference])
+        method = create_inference(
+            self.inference, scopes, {n: value for n, value in self.settings if n in setting_names}, observe
+        )
+        return _CheckedInference(scopes, method, self)
 
     def graph(self, problem: Problem) -> ReducedGraph:
         graph = reduce_graph(problem.graph, problem.roles, problem.states)
         if graph.scopes.table_start[-1] > MAX_TABLE_CELLS:
-            message = f"backend '{self.backend}' would need factor tables of more than {MAX_TABLE_CELLS} cells"
+            message = f"backend '{self.backend}' would need factor tables of more than {MAX_TABLE_CELLS:,} cells"
             hint = "narrow the 'where' of the largest template, or use --backend ess"
             raise UsageError(Diagnostic("E308", message, hint=hint))
         return graph
@@ -68,7 +70,7 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
     def inference_task(
         self, problem: Problem, weights: np.ndarray, observe: Observer = ignore_progress
     ) -> InferenceTask:
-        """Return what `infer` answers from."""
+        """Return the task that `infer` solves."""
         graph = self.graph(problem).with_agreements()
         return InferenceTask(
             graph, weights, partial(self.method, observe=observe), is_mean_field=self.inference == "mf"
@@ -76,10 +78,10 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
 
 
 class AbstractWholeGraphBackend(AbstractBackend):
-    """A backend that infers on the whole graph, by the method that its setting `inference` names."""
+    """A backend that infers on the whole graph by the method that its setting `inference` names."""
 
     method_settings: ClassVar[tuple[str, ...]] = ()
-    """Names of its settings that are those of the method, too."""
+    """Names of the backend's settings that are also settings of the method."""
     inference: str
 
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraphSpec:
@@ -99,7 +101,7 @@ class AbstractWholeGraphBackend(AbstractBackend):
 
 @dataclass(frozen=True)
 class _CheckedInference(AbstractInference):
-    """A method that says what it cannot do as a user's mistake."""
+    """An inference method that reports unsupported operations as user errors."""
 
     scopes: Scopes
     method: AbstractInference
@@ -118,5 +120,5 @@ class _CheckedInference(AbstractInference):
             raise self._usage_error(error) from None
 
     def _usage_error(self, error: UnsupportedGraphError) -> UsageError:
-        message = f"backend '{self.spec.backend}' cannot go by method '{self.spec.inference}' here: {error}"
+        message = f"backend '{self.spec.backend}' cannot use method '{self.spec.inference}' here: {error}"
         return UsageError(Diagnostic("E381", message, hint="use --set inference=bp, or auto"))

@@ -196,7 +196,7 @@ def _print_training(learned: LearnedModel, selected: Selection | None) -> None:
     """Print the figures of a training, and the settings that were tried."""
     if not learned.converged:
         late = "out of time" in learned.summary.values()
-        allow = "a larger --set time=" if late else "--set max_iterations=1000"
+        allow = "a larger --set max_seconds=" if late else "--set max_iterations=1000"
         print_note(f"learning stopped before it converged; {allow} allows more")
     if selected is not None:
         of_whole = "in whole components" if selected.whole_components else "among the labels"

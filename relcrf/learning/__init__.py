@@ -1,1 +1,1 @@
-"""Which weights: objectives with exact gradients, and optimisers."""
+"""Objectives with exact gradients, and the optimisers that learn weights from them."""

@@ -1,4 +1,4 @@
-"""Objectives of models that candidates join."""
+"""The interface of objectives whose models grow by candidates."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from relcrf.learning.likelihood import hessian_diagonal_bound
 
 @dataclass(frozen=True, eq=False)
 class AbstractCandidateObjective(ABC):
-    """A function of the weights of the base, and after these of the weights of each chosen candidate in turn.
+    """A function of the weights of the base model, followed by the weights of each chosen candidate.
 
     Args:
-        base: the graph of all that is no candidate.
-        states: labels of its nodes, shape (n_nodes,); -1 where there is none.
-        spaces: of the candidates; the variables of their sides are numbered as the objective needs it.
-        chosen: the candidates that are in the model.
-        trained: nodes whose labels are learned from, shape (n_nodes,), bool; the others are neighbours only.
+        base: The graph of all factors that are not candidates.
+        states: Labels of its nodes, shape (n_nodes,); -1 for unlabelled nodes.
+        spaces: The spaces of candidates; the objective defines the numbering of the variables of their sides.
+        chosen: The candidates that are in the model.
+        trained: Nodes whose labels are in the training loss, shape (n_nodes,), bool; the others act as neighbours only.
     """
 
     exact_gradient: ClassVar[bool] = True
-    """Whether the gradient is the derivative of the value, as line searches need it."""
+    """Whether the gradient is the derivative of the value, as line searches require."""
     base: ReducedGraph
     states: np.ndarray
     spaces: tuple[PairOrTripleSpace, ...]
@@ -41,27 +41,27 @@ class AbstractCandidateObjective(ABC):
         return replace(self, chosen=chosen)
 
     def trained_on(self, nodes: np.ndarray) -> Self:
-        """Return the objective of the labels of some nodes, shape (n_nodes,), bool."""
+        """Return the objective trained on the labels of the given nodes, shape (n_nodes,), bool."""
         return replace(self, trained=nodes)
 
     def held_out(self) -> Self | None:
-        """Return the same objective of the labels that are not trained on; None where all are."""
+        """Return the same objective for the labels that are not trained on, or None if all labels are trained on."""
         return None if self.trained[self.states >= 0].all() else self.trained_on(~self.trained)
 
     @abstractmethod
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient at weights of the base and of the chosen."""
+        """Return value and gradient at the weights of the base and of the chosen candidates."""
 
     @abstractmethod
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
-        """Return an upper estimate of the Hessian's diagonal in the weights of some candidates, shape (n_weights,)."""
+        """Return an upper estimate of the Hessian's diagonal for the candidates' weights, shape (n_weights,)."""
 
     def base_curvature(self) -> np.ndarray:
-        """Return an upper estimate of the Hessian's diagonal in the weights of the base, shape (n_base,)."""
+        """Return an upper estimate of the Hessian's diagonal for the weights of the base, shape (n_base,)."""
         return hessian_diagonal_bound(self.base)
 
     def curvature(self) -> np.ndarray:
-        """Return an upper estimate of the Hessian's diagonal, of the shape of a point."""
+        """Return an upper estimate of the Hessian's diagonal, in the shape of a point."""
         return np.concatenate((self.base_curvature(), self.candidate_curvature(self.chosen)))
 
     @property
@@ -70,24 +70,26 @@ class AbstractCandidateObjective(ABC):
         return self.base.graph.layout.size
 
     def weight_start(self, candidates: CandidateSet) -> np.ndarray:
-        """Return where the weights of each candidate begin behind those of the base, shape (n + 1,)."""
+        """Return the start of each candidate's weights, counted from the end of the base weights, shape (n + 1,)."""
         return candidates.entry_offsets([space.n_weights for space in self.spaces])
 
 
 def label_residual(
     base: ReducedGraph, scores: np.ndarray, states: np.ndarray, trained: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Return minus the log-probability of labels, and each state's probability less 1 at the label; both of trained nodes.
+    """Return the negative log-probability of the labels, and the probability of each state minus 1 at the label.
+
+    Both cover the trained nodes only; the residuals, the second result, are 0 for other nodes.
 
     Args:
-        scores: log potentials of the nodes' states, flat; overwritten by what is returned.
-        states: the nodes' labels, shape (n_nodes,).
-        trained: shape (n_nodes,), bool; the residuals of other nodes are 0.
+        scores: Log potentials of the nodes' states, flat; overwritten with the residuals.
+        states: Labels of the nodes, shape (n_nodes,).
+        trained: Trained nodes, shape (n_nodes,), bool.
     """
     at_label = base.state_start[:-1] + states
-    of_label, log_partition = scores[at_label], np.empty(base.n_nodes)
+    label_scores, log_partition = scores[at_label], np.empty(base.n_nodes)
     conditionals.normalise(freeze(base.state_start, np.int64), scores, log_partition)
-    losses = log_partition - of_label
+    losses = log_partition - label_scores
     scores[at_label] -= 1.0
     if trained.all():
         return float(losses.sum()), scores

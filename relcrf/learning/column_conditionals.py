@@ -1,4 +1,4 @@
-"""Edges with tables on nodes that form a table of samples by columns: the fast way of `edge_cells.CellConditionals`."""
+"""Conditionals of nodes that form a table of samples by columns; faster than `edge_conditionals.CellConditionals`."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from relcrf.kernels.threads import freeze, map_key_ranges
 from relcrf.learning.edge_conditionals import AbstractConditionals, EdgeTables
 
 MAX_STATES = 127
-"""Maximum number of states that a label of 8 bits can have."""
+"""Maximum number of states of a label stored in 8 bits."""
 
 COMPARISON_CHUNK = 1 << 16
-"""Nodes whose tables are compared at a time."""
+"""Number of nodes whose tables are compared per pass."""
 
 SOFTMAX_COST = 4
-"""What a column's probabilities take of a sample, when what an edge takes is 1."""
+"""Cost of a column's probabilities per sample, relative to the cost of an edge."""
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnPotentials:
-    """A graph whose nodes have the same potentials in all samples, under any weights, as the graph of one node of each column.
+    """Potentials that are the same in all samples under any weights, as a graph with one node per column.
 
     Args:
-        graph: the nodes that stand for columns.
-        node: which of them stands for each column, shape (n_columns,).
+        graph: The nodes that represent the columns.
+        node: The node that represents each column, shape (n_columns,).
     """
 
     graph: ReducedGraph
@@ -39,76 +39,81 @@ class ColumnPotentials:
 
     @classmethod
     def build(cls, base: ReducedGraph, columns: SampleColumns) -> ColumnPotentials | None:
-        """None where some node has other potentials than another of its column.
+        """Return the potentials of the columns, or None if two nodes of a column have different potentials.
 
-        Potentials are linear in the weights: those that are the same under weights drawn at random always are.
+        Potentials are linear in the weights, so potentials that agree for randomly drawn weights agree for all weights.
         """
-        found = cls.from_representatives(base, columns)
+        potentials = cls.from_representatives(base, columns)
         weights = np.random.default_rng(0).normal(size=base.graph.layout.size)
-        own = found.graph.node_log_potentials(weights)
-        stands = np.empty(base.n_nodes, dtype=np.int32)
-        for node, column in zip(found.node, columns.node, strict=True):
-            stands[column[column >= 0]] = node
+        column_tables = potentials.graph.node_log_potentials(weights)
+        representative = np.empty(base.n_nodes, dtype=np.int32)
+        for node, column in zip(potentials.node, columns.node, strict=True):
+            representative[column[column >= 0]] = node
         for first in range(0, base.n_nodes, COMPARISON_CHUNK):
             nodes = slice(first, first + COMPARISON_CHUNK)
             sizes = base.cardinality[nodes]
-            inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            like = own[np.repeat(found.graph.state_start[stands[nodes]], sizes) + inside]
-            if not np.array_equal(like, base.node_log_potentials(weights, first, first + len(sizes))):
+            state = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            expected = column_tables[np.repeat(potentials.graph.state_start[representative[nodes]], sizes) + state]
+            if not np.array_equal(expected, base.node_log_potentials(weights, first, first + len(sizes))):
                 return None
-        return found
+        return potentials
 
     @classmethod
     def from_representatives(cls, base: ReducedGraph, columns: SampleColumns) -> ColumnPotentials:
-        """With one node of each column, whatever the others are; of a column without nodes, the graph's first."""
+        """Return the potentials of one node per column, without comparing the others.
+
+        An empty column is represented by the graph's first node.
+        """
         nodes, node = np.unique(np.maximum(columns.node.max(axis=1, initial=-1), 0), return_inverse=True)
-        place = np.full(base.n_nodes, -1, dtype=np.int32)
-        place[nodes] = np.arange(len(nodes))
-        kept = [(terms, np.flatnonzero(place[terms.target] >= 0)) for terms in base.node_terms]
+        new_index = np.full(base.n_nodes, -1, dtype=np.int32)
+        new_index[nodes] = np.arange(len(nodes))
+        kept_terms = [(terms, np.flatnonzero(new_index[terms.target] >= 0)) for terms in base.node_terms]
         cardinality = base.cardinality[nodes]
         graph = replace(
             base,
             variables=base.variables[nodes],
             cardinality=cardinality,
             state_start=offsets(cardinality),
-            node_terms=tuple(terms.take(at, place[terms.target[at]]) for terms, at in kept if len(at)),
+            node_terms=tuple(
+                terms.take(rows, new_index[terms.target[rows]]) for terms, rows in kept_terms if len(rows)
+            ),
         )
         return cls(graph, node)
 
     @property
     def n_states(self) -> np.ndarray:
-        """Of each column."""
+        """The number of states of each column."""
         return np.asarray(self.graph.cardinality[self.node])
 
     def _state_offsets(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Which numbers of rows of a width, one for each column, are states, and their places in flat tables."""
-        at = self.graph.state_start[self.node][:, None] + np.arange(width)
-        there = np.arange(width) < self.n_states[:, None]
-        return there, at[there]
+        """Return which entries of rows of a width, one row per column, are states, and their offsets in flat tables."""
+        offset = self.graph.state_start[self.node][:, None] + np.arange(width)
+        is_state = np.arange(width) < self.n_states[:, None]
+        return is_state, offset[is_state]
 
     def log_potentials(self, weights: np.ndarray, width: int) -> np.ndarray:
-        """Of the columns' states, shape (n_columns, width); 0 for what is no state."""
-        there, at = self._state_offsets(width)
-        out = np.zeros(there.shape)
-        out[there] = self.graph.node_log_potentials(weights)[at]
+        """Return the log potentials of the columns' states, shape (n_columns, width); 0 in the padding."""
+        is_state, offset = self._state_offsets(width)
+        out = np.zeros(is_state.shape)
+        out[is_state] = self.graph.node_log_potentials(weights)[offset]
         return out
 
     def counts(self, rows: np.ndarray) -> np.ndarray:
-        """The adjoint of `log_potentials`: the gradient of the weights, shape (layout.size,)."""
-        there, at = self._state_offsets(rows.shape[1])
+        """Apply the adjoint of `log_potentials` and return the gradient of the weights, shape (layout.size,)."""
+        is_state, offset = self._state_offsets(rows.shape[1])
         out = np.zeros(self.graph.graph.layout.size)
-        self.graph.add_node_counts(np.bincount(at, rows[there], int(self.graph.state_start[-1])), out)
+        self.graph.add_node_counts(np.bincount(offset, rows[is_state], int(self.graph.state_start[-1])), out)
         return out
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeRows:
-    """Tables of edges as the rows that a column's states select, for each of both ends, one after the other.
+    """Edge tables stored as the rows that a state of one end selects, first for the one end and then for the other.
 
     Args:
-        edges: all that have tables.
-        side_columns: see `SampleColumns`.
-        width: of rows.
+        edges: All edges that have tables.
+        side_columns: The columns of the keys on each side of each space, see `SampleColumns`.
+        width: The width of a row.
     """
 
     edges: EdgeTables
@@ -117,45 +122,51 @@ class EdgeRows:
 
     @cached_property
     def start(self) -> np.ndarray:
-        """Where each edge's rows begin, shape (n_edges + 1,): one of no state, those of the second end's states, the same of the
-        first's."""
+        """Return the start of each edge's rows, shape (n_edges + 1,).
+
+        Each edge has a row for a missing state and one row for each state of its second end, and then the same for its
+        first end.
+        """
         return self.edges.chosen.entry_offsets(
             [2 + sum(len(side.truth) for side in space.sides) for space in self.edges.spaces]
         )
 
     @cached_property
     def _row_offsets(self) -> np.ndarray:
-        """Return where each entry of flat tables is in flat rows, first as the second end's states select it, then as the
-        first's; shape (2, n_entries)."""
+        """Return the offset of each entry of the flat tables in the flat rows, shape (2, n_entries).
+
+        The first row of the result is for rows selected by the second end's states, the second for rows selected by the
+        first end's.
+        """
         out = np.empty((2, int(self.edges.table_start[-1])), dtype=np.int64)
         for number, space in enumerate(self.edges.spaces):
-            places = self.edges.chosen.indices_in_space(number)
+            edges = self.edges.chosen.indices_in_space(number)
             first, second = np.indices([len(side.truth) for side in space.sides]).reshape(2, -1)
-            entries = self.edges.table_start[places, None] + np.arange(len(first))
-            row = self.start[places, None] + 1
+            entries = self.edges.table_start[edges, None] + np.arange(len(first))
+            row = self.start[edges, None] + 1
             out[0, entries] = (row + second) * self.width + first
             out[1, entries] = (row + len(space.second.truth) + 1 + first) * self.width + second
         return out
 
     def rows(self, tables: np.ndarray) -> np.ndarray:
-        """Return the flat rows of flat tables."""
+        """Return flat tables as flat rows."""
         out = edge_columns.aligned_zeros(int(self.start[-1]) * self.width)
         out[self._row_offsets] = tables
         return out
 
     def tables(self, rows: np.ndarray) -> np.ndarray:
-        """Return the adjoint of `rows`."""
+        """Apply the adjoint of `rows`."""
         return np.asarray(rows[self._row_offsets].sum(axis=0))
 
     def incidence(self, n_columns: int) -> ColumnEdges:
-        """The edges of each column."""
+        """Return the edges that are incident to each column."""
         chosen = self.edges.chosen
         ends, rows = np.zeros((2, len(chosen)), dtype=np.int64), np.stack((self.start[:-1], self.start[:-1]))
-        for number, (space, of_sides) in enumerate(zip(self.edges.spaces, self.side_columns, strict=True)):
-            places = chosen.indices_in_space(number)
-            ends[0, places] = of_sides[0][chosen.first[places]]
-            ends[1, places] = of_sides[1][chosen.second[places]]
-            rows[1, places] += 1 + len(space.second.truth)
+        for number, (space, side_columns) in enumerate(zip(self.edges.spaces, self.side_columns, strict=True)):
+            edges = chosen.indices_in_space(number)
+            ends[0, edges] = side_columns[0][chosen.first[edges]]
+            ends[1, edges] = side_columns[1][chosen.second[edges]]
+            rows[1, edges] += 1 + len(space.second.truth)
         order = np.argsort(ends.ravel(), kind="stable")
         start = offsets(np.bincount(ends.ravel(), minlength=n_columns))
         other = ends[::-1].ravel()[order]
@@ -164,14 +175,16 @@ class EdgeRows:
 
 @dataclass(frozen=True, eq=False)
 class ColumnConditionals(AbstractConditionals):
-    """Of nodes in a table, a block of samples at a time; where those of a column are alike, no tables of all are in memory.
+    """Conditionals of nodes in a table, computed for a block of samples at a time.
+
+    If the nodes of a column share their potentials, the tables of individual nodes are never in memory.
 
     Args:
-        base: each node with its factors at its neighbours' labels (`blanket_graph`), but for the edges.
-        columns: its nodes as a table.
-        shared: the potentials of columns; None where nodes have their own.
-        states: the labels, shape (n_nodes,).
-        trained: nodes whose conditionals count, shape (n_nodes,), bool.
+        base: Each node with its factors at its neighbours' labels (`blanket_graph`), without the edges.
+        columns: The nodes arranged as a table.
+        shared: The potentials of the columns; None if nodes of a column differ.
+        states: The labels, shape (n_nodes,).
+        trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
     """
 
     base: ReducedGraph
@@ -185,14 +198,14 @@ class ColumnConditionals(AbstractConditionals):
 
     @cached_property
     def _columns(self) -> SampleTable:
-        node, there = self.columns.node, self.columns.node >= 0
-        states = np.where(there, self.states.astype(np.int8)[node], np.int8(-1))
-        labels = states if self.trained.all() else np.where(there & self.trained[node], states, np.int8(-1))
+        node, is_node = self.columns.node, self.columns.node >= 0
+        states = np.where(is_node, self.states.astype(np.int8)[node], np.int8(-1))
+        labels = states if self.trained.all() else np.where(is_node & self.trained[node], states, np.int8(-1))
         starts = self.base.state_start
-        if self.shared is not None:  # then samples are neighbours within themselves alone
-            asked = (labels >= 0).any(axis=0)
-            if not asked.all():
-                states, labels = states[:, asked], labels[:, asked]
+        if self.shared is not None:  # then only nodes of the same sample are neighbours
+            has_label = (labels >= 0).any(axis=0)
+            if not has_label.all():
+                states, labels = states[:, has_label], labels[:, has_label]
             node, starts = np.empty((0, 0)), np.empty(0)
         return SampleTable(
             freeze(self._representatives.n_states, np.int32),
@@ -208,7 +221,7 @@ class ColumnConditionals(AbstractConditionals):
 
     @cached_property
     def _observed(self) -> np.ndarray:
-        """How often each column has each label, shape (n_columns, width)."""
+        """Return the number of occurrences of each label in each column, shape (n_columns, width)."""
         counts = [np.bincount(labels[labels >= 0], minlength=self._width) for labels in self._columns.labels]
         return np.array(counts, dtype=np.float64)
 
@@ -220,12 +233,12 @@ class ColumnConditionals(AbstractConditionals):
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
         rows = self._rows(edges)
-        value, of_base, flat, gradient = self._sweep(weights, rows, tables, rows, all_columns=True)
+        value, probability_sums, residuals, gradient = self._sweep(weights, rows, tables, rows, all_columns=True)
         if self.shared is not None:
-            counts = self.shared.counts(of_base - self._observed)
+            counts = self.shared.counts(probability_sums - self._observed)
         else:
             counts = np.zeros(self.base.graph.layout.size)
-            self.base.add_node_counts(flat, counts)
+            self.base.add_node_counts(residuals, counts)
         return float(value.sum()), counts, rows.tables(gradient)
 
     def gradient(
@@ -240,7 +253,7 @@ class ColumnConditionals(AbstractConditionals):
     def _sweep(
         self, weights: np.ndarray, active: EdgeRows, tables: np.ndarray, requested: EdgeRows, all_columns: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What `edge_columns.sweep` gives: values, sums of probabilities, flat residuals, and gradients of rows."""
+        """Run `edge_columns.sweep_columns`; return values, sums of probabilities, flat residuals and gradients of rows."""
         columns = self._columns
         n_columns = len(columns.states)
         n_samples = columns.states.shape[1]
@@ -248,18 +261,30 @@ class ColumnConditionals(AbstractConditionals):
             base, flat = np.zeros((n_columns, self._width)), self.base.node_log_potentials(weights)
         else:
             base, flat = self.shared.log_potentials(weights, self._width), np.empty(0)
-        value, of_base = np.empty(n_columns), np.empty((n_columns, self._width))
+        value, probability_sums = np.empty(n_columns), np.empty((n_columns, self._width))
         gradient = edge_columns.aligned_zeros(GRADIENT_COPIES * int(requested.start[-1]) * self._width)
-        by_column, of_asked = active.incidence(n_columns), requested.incidence(n_columns)
+        active_edges, requested_edges = active.incidence(n_columns), requested.incidence(n_columns)
         base, rows = freeze(base, np.float64), freeze(active.rows(tables), np.float64)
 
         def run(lo: int, hi: int) -> None:
-            room = edge_columns.aligned_zeros(int(BLOCK_SIZE) * self._width)
+            scratch = edge_columns.aligned_zeros(int(BLOCK_SIZE) * self._width)
             edge_columns.sweep_columns(
-                columns, by_column, of_asked, all_columns, lo, hi, base, rows, flat, value, of_base, gradient, room
+                columns,
+                active_edges,
+                requested_edges,
+                all_columns,
+                lo,
+                hi,
+                base,
+                rows,
+                flat,
+                value,
+                probability_sums,
+                gradient,
+                scratch,
             )
 
-        n_edges, n_asked = np.diff(by_column.start), np.diff(of_asked.start)
-        work = (SOFTMAX_COST + n_edges + n_asked) * (n_samples if all_columns else n_samples * (n_asked > 0))
-        list(map_key_ranges(work, run))
-        return value, of_base, flat, gradient.reshape(GRADIENT_COPIES, -1).sum(axis=0)
+        n_edges, n_requested = np.diff(active_edges.start), np.diff(requested_edges.start)
+        cost = (SOFTMAX_COST + n_edges + n_requested) * (n_samples if all_columns else n_samples * (n_requested > 0))
+        list(map_key_ranges(cost, run))
+        return value, probability_sums, flat, gradient.reshape(GRADIENT_COPIES, -1).sum(axis=0)

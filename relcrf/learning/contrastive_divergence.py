@@ -1,10 +1,11 @@
-"""Mean-field contrastive divergence of a model with features chosen out of spaces of candidates.
+"""Mean-field contrastive divergence for models with features chosen from spaces of candidates.
 
-From q0, the labels, a few updates of mean field lead to qk, a product of distributions of single variables that is nearer to
-the model's; learning takes back what they have changed. Variables without a label are at their clamped mean field in q0.
+Starting from q0, the labels, a few mean-field updates lead to qk, a product of single-variable distributions that is
+closer to the model's distribution; learning counteracts the change. In q0, unlabelled variables have their clamped mean
+field.
 
-Source: Welling & Hinton, A new learning algorithm for mean field Boltzmann machines (2002); Lao & Zhu, Contrastive Feature
-Induction for Efficient Structure Learning of Conditional Random Fields (2014), equations 3 and 8 to 13.
+Source: Welling & Hinton, A new learning algorithm for mean field Boltzmann machines (2002); Lao & Zhu, Contrastive
+Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014), equations 3 and 8 to 13.
 """
 
 from __future__ import annotations
@@ -28,23 +29,25 @@ from relcrf.learning.literal_likelihood import AbstractLiteralObjective
 from relcrf.learning.literals import Literals
 
 MAX_CLAMPED_SWEEPS = 50
-"""At most, for the variables without a label given the labels."""
+"""Maximum number of mean-field sweeps over the unlabelled variables given the labels."""
 
 CLAMPED_TOLERANCE = 1e-6
-"""Of a probability, below which they have settled."""
+"""Largest change of a probability at which the clamped mean field counts as converged."""
 
 
 @dataclass(frozen=True, eq=False)
 class ContrastiveDivergence(AbstractLiteralObjective):
-    """`KL(q0 || p) - KL(qk || p)`, and `<f>_qk - <f>_q0` in the place of its gradient.
+    """The contrastive divergence `KL(q0 || p) - KL(qk || p)`, with `<f>_qk - <f>_q0` in place of its gradient.
 
-    That takes q0 and qk as given. They depend on the weights, and so it is not the derivative of the value, and a line search
-    must not trust it. Where no two labels act on each other, one update gives minus the log pseudo-likelihood and its gradient.
+    That expression treats q0 and qk as constants. They depend on the weights, so it is not the derivative of the value,
+    and a line search must not rely on it. If no two labels interact, one update gives the negative log
+    pseudo-likelihood and its gradient.
 
     Args:
-        base: the graph of the free variables, of all that is no candidate; factors over two of them at most.
-        regions: the nodes that are updated at once, in the order of their updates. everywhere: all of them as one region.
-        steps: how often all are updated, 1 or more.
+        base: The graph of the free variables without candidates; its factors join at most two of them.
+        regions: The regions of nodes that are updated simultaneously, in the order of their updates.
+        whole_region: All nodes as one region.
+        steps: Number of updates of each node, at least 1.
     """
 
     exact_gradient: ClassVar[bool] = False
@@ -61,33 +64,33 @@ class ContrastiveDivergence(AbstractLiteralObjective):
         steps: int = 1,
         blocks: np.ndarray | None = None,
     ) -> ContrastiveDivergence:
-        """With nothing chosen, trained on all labels.
+        """Return the objective with no chosen candidates, trained on all labels.
 
         Args:
-            blocks: the block of each node, shape (n_nodes,), integers. They are updated in ascending order, each from the
-                newest distributions of the others; None updates all nodes at once.
+            blocks: The block of each node, shape (n_nodes,), integers. Blocks are updated in ascending order, each from
+                the newest distributions of the others; None updates all nodes at once.
         """
         literals = Literals.build(base, spaces, np.empty(0, dtype=np.int64))
-        numbers = np.zeros(base.n_nodes, dtype=np.int64) if blocks is None else blocks
-        regions = tuple(UpdateRegion.build(base, literals, numbers == block) for block in np.unique(numbers))
+        block_of = np.zeros(base.n_nodes, dtype=np.int64) if blocks is None else blocks
+        regions = tuple(UpdateRegion.build(base, literals, block_of == block) for block in np.unique(block_of))
         trained = np.ones(base.n_nodes, dtype=bool)
-        everywhere = regions[0] if len(regions) == 1 else UpdateRegion.build(base, literals, trained)
+        whole_region = regions[0] if len(regions) == 1 else UpdateRegion.build(base, literals, trained)
         labelled = states >= 0
         observed = np.repeat(np.where(labelled, 0.0, 1.0 / base.cardinality), base.cardinality)
         observed[base.state_start[:-1][labelled] + states[labelled]] = 1.0
-        holds = literals.expectations(observed)
-        model = base, states, literals.spaces, CandidateSet.empty(), trained, literals, observed, holds
-        return cls(*model, regions, everywhere, steps)
+        truth_values = literals.expectations(observed)
+        model = base, states, literals.spaces, CandidateSet.empty(), trained, literals, observed, truth_values
+        return cls(*model, regions, whole_region, steps)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, before, after = self.contrast(point)
         gradient = np.zeros(len(point))
         self.base.add_node_counts(after - before, gradient[: self.n_base])
-        n_cells = len(self.whole_region.end_states) // 2  # those of the first ends come first
+        n_cells = len(self.whole_region.end_states) // 2  # the cells of the first ends precede those of the second ends
         first, second = self.whole_region.end_states[:n_cells], self.whole_region.other_end_states[:n_cells]
         tables = after[first] * after[second] - before[first] * before[second]
         self.base.add_edge_counts(tables, gradient[: self.n_base])
-        errors, signals = (self.literals.expectations(each) for each in (after - before, 0.5 * (after + before)))
+        errors, signals = (self.literals.expectations(values) for values in (after - before, 0.5 * (after + before)))
         gradient[self.n_base :] = self.active.count_changes(errors, signals)
         return value, gradient
 
@@ -96,7 +99,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
 
     @cached_property
     def interactions(self) -> tuple[tuple[SideInteractions, ...], ...]:
-        """Of each space, for each of its literals what the chosen say of it."""
+        """Return, for each space, the interactions of the chosen candidates with each of its sides."""
         out = []
         for number, space in enumerate(self.literals.spaces):
             pairs = self.chosen.pairs(self.chosen.indices_in_space(number))
@@ -115,39 +118,39 @@ class ContrastiveDivergence(AbstractLiteralObjective):
         return composites.append_errors(errors, signals), composites.append_means(signals, errors)
 
     def contrast(self, point: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """The value, and flat node tables of q0 and of qk.
+        """Return the value, and the flat node tables of q0 and of qk.
 
-        Labels that are not trained on stay as they are, and so they are the same in both.
+        Labels that are not trained on keep their value, so they are the same in both.
         """
-        forces = MeanFieldUpdater(self, point)
+        updater = MeanFieldUpdater(self, point)
         hidden = np.repeat(self.states < 0, self.base.cardinality)
-        before = self._clamped_mean_field(forces, hidden) if hidden.any() else self.observed
+        before = self._clamped_mean_field(updater, hidden) if hidden.any() else self.observed
         after = before.copy()
-        moving = hidden | np.repeat(self.trained, self.base.cardinality)
+        updatable = hidden | np.repeat(self.trained, self.base.cardinality)
         for _ in range(self.steps):
-            forces.sweep(moving, after)
-        return forces.free_energy(before) - forces.free_energy(after), before, after
+            updater.sweep(updatable, after)
+        return updater.free_energy(before) - updater.free_energy(after), before, after
 
-    def _clamped_mean_field(self, forces: MeanFieldUpdater, hidden: np.ndarray) -> np.ndarray:
-        """The mean field of the variables without a label, given the labels."""
-        q, last, share = self.observed, np.inf, 1.0
+    def _clamped_mean_field(self, updater: MeanFieldUpdater, hidden: np.ndarray) -> np.ndarray:
+        """Return the mean field of the unlabelled variables given the labels."""
+        q, last_change, damping = self.observed, np.inf, 1.0
         for _ in range(MAX_CLAMPED_SWEEPS):
             new = q.copy()
-            forces.sweep(hidden, new)
+            updater.sweep(hidden, new)
             change = float(np.abs(new - q).max())
-            if change >= last:  # updates at once may swing to and fro for ever; a part of the way they do not
-                share *= 0.5
-            q, last = q + share * (new - q), change
+            if change >= last_change:  # simultaneous updates may oscillate; damping prevents that
+                damping *= 0.5
+            q, last_change = q + damping * (new - q), change
             if change <= CLAMPED_TOLERANCE:
                 break
         return q
 
 
 class MeanFieldUpdater:
-    """What acts on the variables of a model at some weights, and mean field's updates by it.
+    """Mean-field updates of a model at fixed weights.
 
     Args:
-        point: weights of the base and of the chosen.
+        point: Weights of the base and of the chosen candidates.
     """
 
     def __init__(self, model: ContrastiveDivergence, point: np.ndarray) -> None:
@@ -159,55 +162,58 @@ class MeanFieldUpdater:
         ]
 
     def sweep(self, updatable: np.ndarray, q: np.ndarray) -> None:
-        """Updates flat node tables in place, region by region.
+        """Update flat node tables in place, region by region.
 
         Args:
-            updatable: cells of nodes that are updated, shape of `q`, bool.
+            updatable: Cells of the nodes to update, shape of `q`, bool.
         """
         for region in self.model.regions:
-            mine = updatable[region.cells]
-            if mine.any():
+            updated_cells = updatable[region.cells]
+            if updated_cells.any():
                 updated = (self.node_potentials + self.expected_log_potentials(region, q))[region.cells]
                 conditionals.normalise(region.state_start, updated, np.empty(len(region.state_start) - 1))
-                q[region.cells] = np.where(mine, updated, q[region.cells])
+                q[region.cells] = np.where(updated_cells, updated, q[region.cells])
 
     def expected_log_potentials(self, region: UpdateRegion, q: np.ndarray, triple_factor: float = 1.0) -> np.ndarray:
-        """Expected log potentials, under the distributions of the others, of all that joins variables. Flat node tables.
+        """Return the expected log potentials of the factors over several variables, as flat node tables.
 
-        They are 0 outside of the region.
+        The expectation is over the distributions of the other variables. Cells outside the region are 0.
 
         Args:
-            triple_factor: a factor on those of triples.
+            triple_factor: Multiplier of the potentials of triples.
         """
         model, out = self.model, np.zeros(len(q))
         out += np.bincount(
             region.end_states, self.edge_potentials[region.edge_cells] * q[region.other_end_states], minlength=len(out)
         )
-        holds, scores = model.literals.expectations(q), np.zeros(model.literals.size)
+        truth_values, scores = model.literals.expectations(q), np.zeros(model.literals.size)
         for side in region.sides:
-            acting = model.interactions[side.space_index][side.side_index]
+            interactions = model.interactions[side.space_index][side.side_index]
             weights = self.weights[side.space_index]
             if len(model.spaces[side.space_index].sides) > 2:
                 weights = triple_factor * weights
             n_samples = model.spaces[side.space_index].n_samples
-            acting.add_scores(side.cells, n_samples, side.used_keys[acting.keys], weights, holds, scores)
+            interactions.add_scores(
+                side.cells, n_samples, side.used_keys[interactions.keys], weights, truth_values, scores
+            )
         model.literals.add_scores(scores, out)
         return out
 
     def free_energy(self, q: np.ndarray) -> float:
-        """`-H(q) - E_q(score)` of flat node tables: `KL(q || p)`, less the log partition."""
-        # What joins two variables is in the field of both, and what joins three in that of each.
-        field = self.expected_log_potentials(self.model.whole_region, q, triple_factor=2.0 / 3.0)
-        return float((xlogy(q, q) - q * (self.node_potentials + 0.5 * field)).sum())
+        """Return `-H(q) - E_q(score)` of flat node tables, which is `KL(q || p)` minus the log partition."""
+        # A pair is included in the expected potentials of both variables, and a triple in those of all three.
+        expected = self.expected_log_potentials(self.model.whole_region, q, triple_factor=2.0 / 3.0)
+        return float((xlogy(q, q) - q * (self.node_potentials + 0.5 * expected)).sum())
 
 
 @dataclass(frozen=True)
 class RegionSide:
-    """Some cells of one side of a space, as the others act on them.
+    """The cells of one side of a space that are in a region.
 
     Args:
-        space_index, side_index: the number of the space, and that of the side there.
-        used_keys: the keys that have cells among them, shape (n_keys,), bool.
+        space_index, side_index: The index of the space, and of the side within it.
+        cells: The side restricted to these cells.
+        used_keys: The keys that have cells in the region, shape (n_keys,), bool.
     """
 
     space_index: int
@@ -218,14 +224,14 @@ class RegionSide:
 
 @dataclass(frozen=True)
 class UpdateRegion:
-    """Nodes that are updated at once, and what acts on them.
+    """Nodes that are updated simultaneously, and the edges and candidates that act on them.
 
     Args:
-        cells: their flat states, ascending.
-        state_start: where each node's states begin among these, shape (n + 1,).
-        end_states, other_end_states, edge_cells: of each cell of an edge's table, once for each end of the edge that is here, the flat states of
-            this end and of the other one, and its place in flat edge tables.
-        sides: of the spaces, that have cells here.
+        cells: Flat indices of the nodes' states, ascending.
+        state_start: Start of each node's states in `cells`, shape (n + 1,).
+        end_states, other_end_states, edge_cells: For each cell of an edge's table, once per end of the edge in the
+            region: the flat state of this end, the flat state of the other end, and the offset in the flat edge tables.
+        sides: The sides of the spaces that have cells in the region.
     """
 
     cells: np.ndarray
@@ -237,24 +243,24 @@ class UpdateRegion:
 
     @classmethod
     def build(cls, graph: ReducedGraph, literals: Literals, members: np.ndarray) -> UpdateRegion:
-        """Of some nodes, shape (n_nodes,), bool."""
+        """Return the region of the given nodes, shape (n_nodes,), bool."""
         sides = []
         for number, space in enumerate(literals.spaces):
-            for place, whole in enumerate(space.sides):
-                own = whole.select(members[whole.variable % literals.n_variables])
-                if len(own.sample):
-                    sides.append(RegionSide(number, place, own, np.diff(own.start) > 0))
+            for side_index, side in enumerate(space.sides):
+                cells = side.select(members[side.variable % literals.n_variables])
+                if len(cells.sample):
+                    sides.append(RegionSide(number, side_index, cells, np.diff(cells.start) > 0))
         state_start = offsets(graph.cardinality[members])
-        moves = np.repeat(members, graph.cardinality)
+        in_region = np.repeat(members, graph.cardinality)
         first, second = _edge_cell_states(graph)
         ends, others = np.concatenate((first, second)), np.concatenate((second, first))
-        there = np.flatnonzero(moves[ends])
-        edges = ends[there], others[there], there % max(len(first), 1)
-        return cls(np.flatnonzero(moves), freeze(state_start, np.int64), *edges, tuple(sides))
+        entries = np.flatnonzero(in_region[ends])
+        edges = ends[entries], others[entries], entries % max(len(first), 1)
+        return cls(np.flatnonzero(in_region), freeze(state_start, np.int64), *edges, tuple(sides))
 
 
 def _edge_cell_states(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Return the flat states of the first and of the second end at each cell of the flat edge tables."""
+    """Return the flat state of the first end and of the second end for each cell of the flat edge tables."""
     sizes = np.diff(graph.table_start)
     edge = np.repeat(np.arange(graph.n_edges), sizes)
     first, second = graph.edges[edge].T
@@ -263,38 +269,41 @@ def _edge_cell_states(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairOrTripleSpace]) -> np.ndarray:
-    """Blocks for `ContrastiveDivergence.of`: nodes that candidates speak of under the same key, and that no edge joins.
+    """Return blocks for `ContrastiveDivergence.build`: nodes with the same candidate key and no edge between them.
 
-    Candidates join different keys for the most part, so that a sweep over these blocks goes from each variable to the next as
-    sequential mean field does.
+    Most candidates join different keys, so a sweep over these blocks moves from variable to variable as sequential mean
+    field does.
 
     Returns:
-        shape (n_nodes,), int64.
+        Shape (n_nodes,), int64.
     """
     key = np.zeros(base.n_nodes, dtype=np.int64)
-    known = np.zeros(base.n_nodes, dtype=bool)
-    n = 1
+    assigned = np.zeros(base.n_nodes, dtype=bool)
+    next_key = 1
     for space in spaces:
         for side in space.sides:
             node = np.searchsorted(base.variables, side.variable)
-            new = ~known[node]
-            key[node[new]] = n + side.key[new]
-            known[node] = True
-            n += side.n_keys
+            new = ~assigned[node]
+            key[node[new]] = next_key + side.key[new]
+            assigned[node] = True
+            next_key += side.n_keys
     return np.asarray(
         np.unique(key * (base.n_nodes + 1) + _colour_nodes(base.n_nodes, base.edges), return_inverse=True)[1]
     )
 
 
 def _colour_nodes(n: int, edges: np.ndarray) -> np.ndarray:
-    """A number for each of n nodes that is not that of any neighbour: rounds of Luby (1986), in an order drawn once for all."""
+    """Return a colour for each of n nodes that differs from the colours of its neighbours.
+
+    Each colour class is one round of Luby's algorithm (1986), with one random node order for all rounds.
+    """
     rank = np.random.default_rng(0).permutation(n)
-    later = np.where(rank[edges[:, 0]] > rank[edges[:, 1]], edges[:, 0], edges[:, 1])
-    out = np.full(n, -1)
-    number, left = 0, np.ones(len(edges), dtype=bool)
-    while (out < 0).any():
-        free = out < 0
-        free[later[left]] = False
-        out[free] = number
-        number, left = number + 1, left & ~free[edges].any(axis=1)
-    return out
+    later_end = np.where(rank[edges[:, 0]] > rank[edges[:, 1]], edges[:, 0], edges[:, 1])
+    colour = np.full(n, -1)
+    next_colour, remaining = 0, np.ones(len(edges), dtype=bool)
+    while (colour < 0).any():
+        uncoloured = colour < 0
+        uncoloured[later_end[remaining]] = False
+        colour[uncoloured] = next_colour
+        next_colour, remaining = next_colour + 1, remaining & ~uncoloured[edges].any(axis=1)
+    return colour

@@ -1,4 +1,4 @@
-"""Early stopping: learning ends when held-out labels have not become more probable for a while."""
+"""Early stopping: training ends when the loss of held-out labels has not improved for several iterations."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from relcrf.learning.lbfgs import OptimiserState
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStoppingState(OptimiserState):
-    """A state that remembers the best point so far.
+    """An optimiser state that also stores the best point so far.
 
     Args:
-        best: the smallest loss of held-out labels; NaN before the first.
-        best_point: where it was, shape (n,).
-        stalled: iterations since.
+        best: The smallest loss of held-out labels; NaN before the first evaluation.
+        best_point: The point of that loss, shape (n,).
+        stalled: Number of iterations since then.
     """
 
     best: float
@@ -26,15 +26,15 @@ class EarlyStoppingState(OptimiserState):
 
     @classmethod
     def from_state(cls, state: OptimiserState, **fields: Any) -> Self:
-        """Return a state to begin with; `fields` are those of a derived class."""
+        """Return an initial state; `fields` are the additional fields of a subclass."""
         return cls(**vars(state), best=np.nan, best_point=np.empty(0), stalled=0, **fields)
 
     def with_best(self, loss: float) -> Self:
-        """Return the state with its point as the best."""
+        """Return the state with its current point as the best point."""
         return replace(self, best=loss, best_point=self.point, stalled=0)
 
     def at_best(self) -> Self:
-        """Return the state at the best point."""
+        """Return the state moved to the best point."""
         return replace(self, point=self.best_point)
 
 
@@ -42,10 +42,10 @@ AnyStoppingState = TypeVar("AnyStoppingState", bound=EarlyStoppingState)
 
 
 def update_early_stopping(state: AnyStoppingState, loss: float, patience: int) -> AnyStoppingState:
-    """Return the state with what its loss of held-out labels shows; when it ends, it is at the best point.
+    """Return the state updated with its loss of held-out labels; a state that ends is moved to the best point.
 
     Args:
-        patience: iterations without progress after which the status is `stopped early`.
+        patience: Number of iterations without improvement after which the status is `stopped early`.
     """
     improved = np.isnan(state.best) or loss < state.best
     state = state.with_best(loss) if improved else replace(state, stalled=state.stalled + 1)

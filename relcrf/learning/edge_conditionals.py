@@ -1,4 +1,4 @@
-"""Edges with tables on the nodes of any graph: nodes may be in any number of cells, and have any features."""
+"""Conditionals of nodes with tables on edges, for any graph: nodes may have any number of cells and any features."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from relcrf.learning.candidate_objective import label_residual
 
 @dataclass(frozen=True)
 class EdgeTables:
-    """Edges of some spaces with their tables, and where their weights and the entries of their tables are in flat arrays.
+    """The edges of some spaces, with the positions of their weights and table entries in flat arrays.
 
     Args:
-        spaces: whose sides have nodes as variables.
-        chosen: of each edge its space and its keys.
+        spaces: Spaces whose sides have nodes as variables.
+        chosen: The space and the keys of each edge.
     """
 
     spaces: tuple[PairSpace, ...]
@@ -31,40 +31,40 @@ class EdgeTables:
 
     @cached_property
     def weight_start(self) -> np.ndarray:
-        """Return where each edge's weights begin, shape (n_edges + 1,)."""
+        """Return the start of each edge's weights, shape (n_edges + 1,)."""
         return self.chosen.entry_offsets([space.n_weights for space in self.spaces])
 
     @cached_property
     def table_start(self) -> np.ndarray:
-        """Return where each edge's table begins, row by row, shape (n_edges + 1,)."""
+        """Return the start of each edge's row-major table, shape (n_edges + 1,)."""
         return self.chosen.entry_offsets([len(space.patterns) for space in self.spaces])
 
     def tables(self, weights: np.ndarray) -> np.ndarray:
-        """The flat tables of some weights."""
+        """Return the flat tables for the given weights."""
         out = np.empty(int(self.table_start[-1]))
         for number, space in enumerate(self.spaces):
-            at, table = self._offsets(number)
-            out[table] = weights[at] @ space.patterns.T
+            weight_offsets, entry_offsets = self._offsets(number)
+            out[entry_offsets] = weights[weight_offsets] @ space.patterns.T
         return out
 
     def gradient(self, tables: np.ndarray) -> np.ndarray:
-        """The adjoint: of each weight the sum of the entries of flat tables that it is worth."""
+        """Apply the adjoint of `tables`: sum the entries of flat tables that each weight contributes to."""
         out = np.empty(int(self.weight_start[-1]))
         for number, space in enumerate(self.spaces):
-            at, table = self._offsets(number)
-            out[at] = tables[table] @ space.patterns
+            weight_offsets, entry_offsets = self._offsets(number)
+            out[weight_offsets] = tables[entry_offsets] @ space.patterns
         return out
 
-    def _offsets(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of the edges of one space the places of their weights, and those of their tables' entries."""
-        places, (n_cells, n_weights) = self.chosen.indices_in_space(number), self.spaces[number].patterns.shape
+    def _offsets(self, space_index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the offsets of the weights, and of the table entries, of the edges of one space."""
+        edges, (n_cells, n_weights) = self.chosen.indices_in_space(space_index), self.spaces[space_index].patterns.shape
         return (
-            self.weight_start[places, None] + np.arange(n_weights),
-            self.table_start[places, None] + np.arange(n_cells),
+            self.weight_start[edges, None] + np.arange(n_weights),
+            self.table_start[edges, None] + np.arange(n_cells),
         )
 
     def kernel_arguments(self) -> list[tuple[EdgeCells, np.ndarray, tuple[int, int, int]]]:
-        """Of each space with edges: these for kernels, the places of their entries in flat tables, and the tables' shape."""
+        """Return the edges of each space in kernel form, the offsets of their table entries, and the tables' shape."""
         out = []
         for number, space in enumerate(self.spaces):
             pairs = self.chosen.pairs(self.chosen.indices_in_space(number))
@@ -75,7 +75,7 @@ class EdgeTables:
 
 
 def joined_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
-    """Return edges of one space, named by pairs of keys of shape (n, 2), as kernels take them."""
+    """Return the edges of one space, given as pairs of keys of shape (n, 2), in the form that kernels take."""
     first, second = space.sides
     return EdgeCells(
         freeze(pairs[:, 0], np.int64), freeze(pairs[:, 1], np.int64), first.kernel_cells, second.kernel_cells
@@ -83,10 +83,10 @@ def joined_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
 
 
 class AbstractConditionals(ABC):
-    """Minus the sum of log conditionals of nodes, each given the labels of all others, with tables on edges.
+    """The negative sum of the log conditionals of nodes, each given the labels of all others, with tables on edges.
 
     Args:
-        trained: nodes whose conditionals count, shape (n_nodes,), bool.
+        trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
     """
 
     trained: np.ndarray
@@ -99,23 +99,23 @@ class AbstractConditionals(ABC):
     def value_and_gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """The value, and its gradients in the weights of the base and in the flat tables of the edges."""
+        """Return the value, and its gradients in the base weights and in the flat tables of the edges."""
 
     @abstractmethod
     def gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray, candidates: EdgeTables
     ) -> np.ndarray:
-        """The gradient in the flat tables of edges that are `candidates` for, at 0 where they do not act."""
+        """Return the gradient in the flat tables of the candidate edges; inactive edges have tables of 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class CellConditionals(AbstractConditionals):
-    """Of the nodes of any graph, each with its table in memory.
+    """Conditionals for any graph, with the table of each node in memory.
 
     Args:
-        base: each node with its factors at its neighbours' labels (`blanket_graph`), but for the edges.
-        states: the labels, shape (n_nodes,), int16.
-        trained: nodes whose conditionals count, shape (n_nodes,), bool.
+        base: Each node with its factors at its neighbours' labels (`blanket_graph`), without the edges.
+        states: The labels, shape (n_nodes,), int16.
+        trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
     """
 
     base: ReducedGraph
@@ -143,17 +143,19 @@ class CellConditionals(AbstractConditionals):
         return self._collect_tables(candidates, self._residual(weights, edges, tables)[1])
 
     def _residual(self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray) -> tuple[float, np.ndarray]:
-        """The value, and flat tables of each state's probability, less 1 at the label; 0 where it is not trained on."""
-        out = self.base.node_log_potentials(weights)
+        """Return the value, and flat tables of each state's probability minus 1 at the label; 0 if not trained on."""
+        scores = self.base.node_log_potentials(weights)
         for pairs, cells, shape in edges.kernel_arguments():
-            tables_here = freeze(tables[cells].reshape(shape), np.float64)
-            edge_tables.add_table_scores(pairs, self.states, self._state_start, tables_here, out)
-        return label_residual(self.base, out, self.states, self.trained)
+            space_tables = freeze(tables[cells].reshape(shape), np.float64)
+            edge_tables.add_table_scores(pairs, self.states, self._state_start, space_tables, scores)
+        return label_residual(self.base, scores, self.states, self.trained)
 
     def _collect_tables(self, edges: EdgeTables, residual: np.ndarray) -> np.ndarray:
         out = np.empty(int(edges.table_start[-1]))
         for pairs, cells, shape in edges.kernel_arguments():
-            found = np.zeros(shape)
-            edge_tables.add_table_gradients(pairs, self.states, self._state_start, freeze(residual, np.float64), found)
-            out[cells] = found.reshape(cells.shape)
+            gradients = np.zeros(shape)
+            edge_tables.add_table_gradients(
+                pairs, self.states, self._state_start, freeze(residual, np.float64), gradients
+            )
+            out[cells] = gradients.reshape(cells.shape)
         return out

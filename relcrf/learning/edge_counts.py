@@ -1,4 +1,4 @@
-"""How often the ends of candidate edges have each pair of labels: counted for the edges that are asked for, and no others."""
+"""Joint label counts of candidate edges, computed on demand for the requested edges only."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from relcrf.kernels.threads import freeze, map_key_ranges
 from relcrf.learning.edge_conditionals import joined_cells
 
 MAX_WORDS_PER_CELL = 4
-"""Of 64 bits for each cell, above which a side is not packed: there cells are so few that they are merged faster."""
+"""Maximum number of 64-bit words per cell of a packed side; for sparser sides, merging the cells is faster."""
 
 
 @dataclass(frozen=True, eq=False)
 class PackedSide:
-    """The labels of a side's cells as bits; see `kernels.packed_counts`.
+    """The labels of a side's cells as bit planes; see `kernels.packed_counts`.
 
     Args:
-        planes: shape (n_keys, n_states, n_words), uint64.
-        totals: bits of each plane, shape (n_keys, n_states), int64.
+        planes: Shape (n_keys, n_states, n_words), uint64.
+        totals: Number of bits set in each plane, shape (n_keys, n_states), int64.
     """
 
     planes: np.ndarray
@@ -30,7 +30,7 @@ class PackedSide:
 
     @classmethod
     def pack(cls, side: CandidateSide, n_samples: int, labels: np.ndarray) -> PackedSide:
-        """From the label of each node, shape (n_nodes,); -1 where it is not counted."""
+        """Pack the labels of the nodes, shape (n_nodes,); -1 marks a node that is not counted."""
         shape = (side.n_keys, len(side.truth), n_words(n_samples))
         planes, totals = np.zeros(shape, dtype=np.uint64), np.zeros(shape[:2], dtype=np.int64)
         packed_counts.pack(side.kernel_cells, labels, planes, totals)
@@ -42,9 +42,9 @@ class EdgeCounts:
     """Counts of the joint states of one space's edges.
 
     Args:
-        space: whose sides have nodes as variables.
-        states: the label of each node, shape (n_nodes,), int16.
-        counted_nodes: nodes whose labels are counted, shape (n_nodes,), bool.
+        space: A space whose sides have nodes as variables.
+        states: The label of each node, shape (n_nodes,), int16.
+        counted_nodes: Nodes whose labels are counted, shape (n_nodes,), bool.
     """
 
     space: PairSpace
@@ -53,24 +53,28 @@ class EdgeCounts:
 
     @cached_property
     def _labels(self) -> np.ndarray:
-        """Return the label of each node, -1 where it is not counted."""
+        """Return the label of each node, or -1 if it is not counted."""
         return freeze(np.where(self.counted_nodes, self.states, -1), np.int16)
 
     @cached_property
     def packed(self) -> tuple[PackedSide, PackedSide] | None:
-        """Return the sides as bits; None where they have few cells."""
+        """Return the two sides as bit planes, or None if a side has few cells."""
         space, (first, second) = self.space, self.space.sides
         for side in space.sides:
             if side.n_keys * len(side.truth) * n_words(space.n_samples) > MAX_WORDS_PER_CELL * len(side.variable):
                 return None
         packed = PackedSide.pack(first, space.n_samples, self._labels)
-        alike = len(first.truth) == len(second.truth) and all(
+        same_sides = len(first.truth) == len(second.truth) and all(
             map(np.array_equal, first.kernel_cells, second.kernel_cells)
         )
-        return packed, packed if alike else PackedSide.pack(second, space.n_samples, self._labels)
+        return packed, packed if same_sides else PackedSide.pack(second, space.n_samples, self._labels)
 
     def __call__(self, pairs: np.ndarray) -> np.ndarray:
-        """Joint states of pairs of keys, shape (n, 2); shape (n, n_first_states, n_second_states), int64."""
+        """Count the joint states of pairs of keys, shape (n, 2).
+
+        Returns:
+            Shape (n, n_first_states, n_second_states), int64.
+        """
         n_states = tuple(len(side.truth) for side in self.space.sides)
         out = np.zeros((len(pairs), *n_states), dtype=np.int64)
         if self.packed is None:
@@ -96,5 +100,5 @@ class EdgeCounts:
 
 
 def n_words(n_samples: int) -> int:
-    """Of 64 bits that have one for each sample."""
+    """Return the number of 64-bit words that hold one bit per sample."""
     return -(-n_samples // 64)

@@ -1,7 +1,7 @@
-"""Pseudo-likelihood of a model with edges chosen out of spaces of candidate tables, none of which is expanded.
+"""Pseudo-likelihood of a model with edges chosen from spaces of candidate tables, without expanding the spaces.
 
-Source: Besag, Statistical analysis of non-lattice data (1975); as the objective of edge grafting, Chaabene & Huang. Each
-variable is a softmax regression on its neighbours' labels, and an edge's table is one and the same for both of its ends.
+Source: Besag, Statistical analysis of non-lattice data (1975); as the objective of edge grafting, Chaabene & Huang.
+Each variable is a softmax regression on its neighbours' labels, and both ends of an edge share the edge's table.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from relcrf.learning.edge_counts import EdgeCounts
 
 @dataclass(frozen=True, eq=False)
 class EdgeLikelihood(AbstractCandidateObjective):
-    """Minus the log pseudo-likelihood of labels, a sum over nodes; convex.
+    """The negative log pseudo-likelihood of labels, a sum over nodes; convex.
 
-    A point has the weights of the base, then those of each chosen edge in turn, one for each of its space's patterns.
+    A point contains the weights of the base, followed by those of each chosen edge, one for each pattern of its space.
 
     Args:
-        base: each variable with its factors at its neighbours' labels (`blanket_graph`), of all that is no candidate.
-        spaces: of candidate edges; their sides have nodes as variables.
-        conditionals: of the nodes. counts: of the joint states of each space's edges.
+        base: Each variable with its factors at its neighbours' labels (`blanket_graph`), without candidates.
+        spaces: The spaces of candidate edges; their sides have nodes as variables.
+        conditionals: The conditionals of the nodes.
+        counts: The joint state counts of each space's edges.
     """
 
     spaces: tuple[PairSpace, ...]
@@ -39,27 +40,27 @@ class EdgeLikelihood(AbstractCandidateObjective):
 
     @classmethod
     def build(cls, base: ReducedGraph, states: np.ndarray, spaces: tuple[PairSpace, ...]) -> EdgeLikelihood:
-        """Return the objective with nothing chosen, trained on all nodes.
+        """Return the objective with no chosen edges, trained on all nodes.
 
         Args:
-            states: shape (n_nodes,), all observed.
-            spaces: over variables that are nodes.
+            states: Shape (n_nodes,), all observed.
+            spaces: Spaces over variables that are nodes.
         """
         node_of = np.full(base.graph.n_variables, -1, dtype=np.int32)
         node_of[base.variables] = np.arange(base.n_nodes, dtype=np.int32)
-        placed = tuple(
+        node_spaces = tuple(
             space.with_sides([replace(s, variable=node_of[s.variable]) for s in space.sides]) for space in spaces
         )
-        sides = [side for space in placed for side in space.sides]
+        sides = [side for space in node_spaces for side in space.sides]
         assert all(side.variable.min(initial=0) >= 0 for side in sides), "a variable of a cell is not a node"
-        states, every = freeze(states, np.int16), freeze(np.ones(base.n_nodes), bool)
+        states, all_nodes = freeze(states, np.int16), freeze(np.ones(base.n_nodes), bool)
         few_states = base.cardinality.max(initial=0) <= MAX_STATES
-        columns = SampleColumns.from_spaces(base.cardinality, placed) if few_states else None
-        conditionals: AbstractConditionals = CellConditionals(base, states, every)
+        columns = SampleColumns.from_spaces(base.cardinality, node_spaces) if few_states else None
+        conditionals: AbstractConditionals = CellConditionals(base, states, all_nodes)
         if columns is not None:
-            conditionals = ColumnConditionals(base, columns, ColumnPotentials.build(base, columns), states, every)
-        counts = tuple(EdgeCounts(space, states, every) for space in placed)
-        return cls(base, states, placed, CandidateSet.empty(), every, conditionals, counts)
+            conditionals = ColumnConditionals(base, columns, ColumnPotentials.build(base, columns), states, all_nodes)
+        counts = tuple(EdgeCounts(space, states, all_nodes) for space in node_spaces)
+        return cls(base, states, node_spaces, CandidateSet.empty(), all_nodes, conditionals, counts)
 
     def trained_on(self, nodes: np.ndarray) -> EdgeLikelihood:
         trained = freeze(nodes, bool)
@@ -70,56 +71,58 @@ class EdgeLikelihood(AbstractCandidateObjective):
         if not np.isfinite(point).all():
             return np.nan, np.full(len(point), np.nan)
         weights, tables = self._split(point)
-        value, base, joint = self.conditionals.value_and_gradient(weights, self.edges, tables)
-        return value, np.concatenate((base, self.edges.gradient(joint)))
+        value, base, table_gradient = self.conditionals.value_and_gradient(weights, self.edges, tables)
+        return value, np.concatenate((base, self.edges.gradient(table_gradient)))
 
     def edge_gradients(self, point: np.ndarray, space_index: int, pairs: np.ndarray) -> np.ndarray:
-        """The gradient of edges that are not chosen, at a point of those that are.
+        """Return the gradient of edges that are not chosen, at a point of the chosen ones.
 
         Args:
-            space_index: the number of their space. pairs: their keys, shape (n, 2).
+            space_index: The index of their space.
+            pairs: Their keys, shape (n, 2).
 
         Returns:
-            shape (n, n_weights).
+            Shape (n, n_weights).
         """
-        asked = EdgeTables(self.spaces, CandidateSet.from_pairs(space_index, pairs))
+        candidates = EdgeTables(self.spaces, CandidateSet.from_pairs(space_index, pairs))
         weights, tables = self._split(point)
-        joint = self.conditionals.gradient(weights, self.edges, tables, asked)
-        return asked.gradient(joint).reshape(len(pairs), self.spaces[space_index].n_weights)
+        table_gradient = self.conditionals.gradient(weights, self.edges, tables, candidates)
+        return candidates.gradient(table_gradient).reshape(len(pairs), self.spaces[space_index].n_weights)
 
     def edge_counts(self, space_index: int, pairs: np.ndarray) -> np.ndarray:
-        """In how many samples each joint state of some edges is met, both of whose ends are trained on.
+        """Count the samples of each joint state of the given edges in which both ends are trained on.
 
         Args:
-            space_index: the number of their space. pairs: their keys, shape (n, 2).
+            space_index: The index of their space.
+            pairs: Their keys, shape (n, 2).
 
         Returns:
-            joint states row by row, shape (n, n_joint_states), int64.
+            Row-major counts of the joint states, shape (n, n_joint_states), int64.
         """
         counts = self.counts[space_index](pairs)
         return counts.reshape(len(pairs), counts.shape[1] * counts.shape[2])
 
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
-        """Return an upper estimate of the Hessian's diagonal in the weights of some candidates, shape (n_weights,).
+        """Return an upper estimate of the Hessian's diagonal for the candidates' weights, shape (n_weights,).
 
-        Of an edge's weight it is a bound where no variable is in two cells: what a pattern is worth given the other end's label
-        has a variance of at most a quarter of its range's square.
+        It is a bound if no variable is in two cells: given the label of the other end, the variance of a pattern is at
+        most a quarter of its squared range.
         """
         start = self.weight_start(candidates)
         out = np.empty(int(start[-1]))
         for number, space in enumerate(self.spaces):
-            places = candidates.indices_in_space(number)
-            counts = self.counts[number](candidates.pairs(places))
+            indices = candidates.indices_in_space(number)
+            counts = self.counts[number](candidates.pairs(indices))
             patterns = space.patterns.reshape(*counts.shape[1:], -1)
             squares = (
                 counts.sum(axis=1) @ np.ptp(patterns, axis=0) ** 2 + counts.sum(axis=2) @ np.ptp(patterns, axis=1) ** 2
             )
-            out[start[places, None] + np.arange(space.n_weights)] = 0.25 * squares
+            out[start[indices, None] + np.arange(space.n_weights)] = 0.25 * squares
         return out
 
     @cached_property
     def edges(self) -> EdgeTables:
-        """Return the chosen, with the places of their weights."""
+        """Return the chosen edges, with the offsets of their weights."""
         return EdgeTables(self.spaces, self.chosen)
 
     def _split(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

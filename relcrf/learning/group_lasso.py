@@ -1,9 +1,9 @@
-"""Proximal quasi-Newton for a smooth function plus the norms of groups of weights, which makes whole groups exactly 0.
+"""Proximal quasi-Newton for a smooth function plus group norms, which sets whole groups of weights exactly to 0.
 
-Sources: Lee, Sun & Saunders, Proximal Newton-type methods for minimizing composite functions (2014): the model of the next
-step is the smooth part's quadratic estimate and the penalty as it is; Nocedal & Wright, Numerical Optimization (2006), 7.2:
-the Hessian's estimate of limited memory in compact form; Beck & Teboulle (2009) with the restarts of O'Donoghue & Candes
-(2015) for the minimum of that model, which costs no evaluation of the function.
+Sources: Lee, Sun & Saunders, Proximal Newton-type methods for minimizing composite functions (2014): each step
+minimises the quadratic model of the smooth part plus the exact penalty; Nocedal & Wright, Numerical Optimization
+(2006), 7.2: the limited-memory Hessian estimate in compact form; Beck & Teboulle (2009) with the restarts of O'Donoghue
+& Candes (2015) for the minimum of that model, which needs no evaluation of the function.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from relcrf.learning.lbfgs import (
 )
 
 INNER_TOLERANCE = 0.1
-"""The share of the violations that the minimum of a step's model may leave."""
+"""Fraction of the current violations that may remain at the minimum of a step's model."""
 
 INNER_ITERATIONS = 200
 """Maximum number of iterations of the search for that minimum."""
@@ -38,11 +38,11 @@ MAX_EVALUATIONS = 20
 
 @dataclass(frozen=True, eq=False)
 class WeightGroups:
-    """Weights that lie in groups, one after the other, and the penalty `sum over groups of strength * |weights of the group|`.
+    """Contiguous groups of weights with the penalty `sum over groups of strength * |weights of the group|`.
 
     Args:
-        start: where each begins, and the end, shape (n_groups + 1,), int64; none is empty.
-        strength: 0 or more, shape (n_groups,); infinite where the weights stay 0.
+        start: Start of each group, and the end, shape (n_groups + 1,), int64; no group is empty.
+        strength: Non-negative, shape (n_groups,); infinite if the weights stay 0.
     """
 
     start: np.ndarray
@@ -50,7 +50,7 @@ class WeightGroups:
 
     @classmethod
     def from_sizes(cls, sizes: np.ndarray, strength: np.ndarray) -> WeightGroups:
-        """Return groups of some sizes, shape (n_groups,)."""
+        """Return groups of the given sizes, shape (n_groups,)."""
         return cls(offsets(sizes), strength)
 
     @cached_property
@@ -58,60 +58,64 @@ class WeightGroups:
         return np.diff(self.start)
 
     def expand(self, values: np.ndarray) -> np.ndarray:
-        """A value for each group as one for each weight."""
+        """Repeat one value per group to one value per weight."""
         return np.asarray(np.repeat(values, self.sizes))
 
     def sums(self, values: np.ndarray) -> np.ndarray:
-        """Sums over the weights of each group, shape (n_groups,)."""
+        """Return the sums over the weights of each group, shape (n_groups,)."""
         return np.asarray(np.add.reduceat(values, self.start[:-1]))
 
     def norms(self, values: np.ndarray) -> np.ndarray:
-        """Euclidean norms of the values of each group, shape (n_groups,)."""
+        """Return the Euclidean norms of the values of each group, shape (n_groups,)."""
         return np.asarray(np.sqrt(self.sums(values * values)))
 
     def penalty(self, point: np.ndarray) -> float:
         norms = self.norms(point)
-        there = norms > 0.0
-        return float(self.strength[there] @ norms[there])
+        nonzero = norms > 0.0
+        return float(self.strength[nonzero] @ norms[nonzero])
 
     def shrink(self, point: np.ndarray, rate: np.ndarray) -> np.ndarray:
-        """The proximal step: each group's norm falls by its rate times its strength, and no lower than to 0.
+        """Apply the proximal operator: reduce each group's norm by its rate times its strength, but not below 0.
 
         Args:
-            rate: above 0, shape (n_groups,).
+            rate: Positive, shape (n_groups,).
         """
-        norms, fall = self.norms(point), rate * self.strength
-        left = np.divide(norms - fall, norms, out=np.zeros(len(norms)), where=norms > fall)
-        return np.asarray(point * self.expand(left))
+        norms, decrease = self.norms(point), rate * self.strength
+        remaining = np.divide(norms - decrease, norms, out=np.zeros(len(norms)), where=norms > decrease)
+        return np.asarray(point * self.expand(remaining))
 
     def violations(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """How far each group is from its condition of the minimum (Karush, Kuhn & Tucker), shape (n_groups,).
+        """Return the violation of each group's optimality condition (Karush, Kuhn & Tucker), shape (n_groups,).
 
-        It is the norm of the subgradient nearest to 0 over the square root of the group's size: what a strength over that root
-        compares with.
+        The violation is the norm of the subgradient nearest to 0, divided by the square root of the group's size; it is
+        comparable to a strength divided by that root.
 
         Args:
-            gradient: of the smooth part, shape (n,).
+            gradient: Gradient of the smooth part, shape (n,).
         """
         norms = self.norms(point)
-        there = norms > 0.0
-        pull = np.divide(self.strength, norms, out=np.zeros(len(norms)), where=there)
-        inside = self.norms(gradient + self.expand(pull) * point)
-        return np.asarray(np.where(there, inside, np.maximum(inside - self.strength, 0.0)) / np.sqrt(self.sizes))
+        nonzero = norms > 0.0
+        penalty_slope = np.divide(self.strength, norms, out=np.zeros(len(norms)), where=nonzero)
+        subgradient_norms = self.norms(gradient + self.expand(penalty_slope) * point)
+        return np.asarray(
+            np.where(nonzero, subgradient_norms, np.maximum(subgradient_norms - self.strength, 0.0))
+            / np.sqrt(self.sizes)
+        )
 
 
 @dataclass(frozen=True)
 class GroupLasso(AbstractQuasiNewton):
-    """Minimises `f(w) + sum over groups of strength |w_g|`.
+    """A minimiser of `f(w) + sum over groups of strength |w_g|`.
 
-    The `gradient_norm` of its states is the largest of `Groups.violations`, and `first_gradient` is `scale`.
+    The `gradient_norm` of its states is the maximum of `WeightGroups.violations`, and `initial_gradient_norm` is
+    `scale`.
 
     Args:
-        tolerance: converged when no group violates its condition by more than this share of `scale`.
-        max_iterations: then the status is `not converged`; where no lower point is found before it has converged, it is
-            `stalled`.
-        scale: what `tolerance` is a share of, such as the strength of a group of one weight.
-        diagonal: an estimate of the Hessian's diagonal, shape (n,), above 0.
+        tolerance: Converged when no group violates its condition by more than this fraction of `scale`.
+        max_iterations: Then the status is `not converged`; the status is `stalled` if no lower point is found before
+            convergence.
+        scale: The scale of `tolerance`, for example the strength of a group of one weight.
+        diagonal: An estimate of the Hessian's diagonal, positive, shape (n,).
     """
 
     tolerance: float = 1e-2
@@ -143,48 +147,48 @@ class GroupLasso(AbstractQuasiNewton):
 
     @cached_property
     def _metric(self) -> np.ndarray:
-        """The diagonal with one value a group, as shrinking groups needs it."""
+        """Return the diagonal averaged within each group, as the proximal operator requires."""
         return self.groups.expand(self.groups.sums(self.diagonal) / self.groups.sizes)
 
     def _minimise_model(self, model: _QuadraticModel, state: OptimiserState) -> np.ndarray:
-        """Return where the model of the function at a state is the least, to `INNER_TOLERANCE`: accelerated proximal descent."""
+        """Minimise the model of the function at a state to `INNER_TOLERANCE` by accelerated proximal descent."""
         rates = 1.0 / (model.bound * self._metric)
-        of_groups = rates[self.groups.start[:-1]]
-        enough = INNER_TOLERANCE * state.gradient_norm
+        group_rates = rates[self.groups.start[:-1]]
+        tolerance = INNER_TOLERANCE * state.gradient_norm
         point = ahead = state.point
         momentum = 1.0
         slope = state.gradient
         for _ in range(INNER_ITERATIONS):
-            following = self.groups.shrink(ahead - rates * slope, of_groups)
+            following = self.groups.shrink(ahead - rates * slope, group_rates)
             if float((ahead - following) @ ((following - point) / rates)) > 0.0:
-                momentum = 1.0  # it has begun to swing
-            faster = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
-            ahead = following + (momentum - 1.0) / faster * (following - point)
-            point, momentum = following, faster
+                momentum = 1.0  # restart: the momentum points away from the descent direction
+            next_momentum = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))
+            ahead = following + (momentum - 1.0) / next_momentum * (following - point)
+            point, momentum = following, next_momentum
             slope = state.gradient + model.product(ahead - state.point)
-            if self.norm(ahead, slope) <= enough:
+            if self.norm(ahead, slope) <= tolerance:
                 break
         return point
 
     def _search_towards(
         self, target: np.ndarray, objective: Objective, state: OptimiserState
     ) -> LineSearchResult | None:
-        """Return a lower point on the way to the model's minimum; None where there is none."""
+        """Return a lower point on the way to the model's minimum, or None if there is none."""
         direction = target - state.point
-        promised = float(state.gradient @ direction) + self.penalty(target) - self.penalty(state.point)
+        predicted = float(state.gradient @ direction) + self.penalty(target) - self.penalty(state.point)
         length = 1.0
         for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = target if length == 1.0 else state.point + length * direction
             value, gradient = objective(point)
             if np.isfinite(value):
-                if value <= state.value + SUFFICIENT_DECREASE * length * promised:
+                if value <= state.value + SUFFICIENT_DECREASE * length * predicted:
                     return point, value, gradient, evaluation
-                # Near the minimum the value's rounding hides its decrease; the violations still tell.
+                # Near the minimum, rounding hides the decrease of the value; use the violations instead.
                 hidden = abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
                 if hidden and self.norm(point, gradient) < state.gradient_norm:
                     return point, value, gradient, evaluation
-                excess = value - state.value - length * promised
-                length *= float(np.clip(-0.5 * length * promised / excess, 0.1, 0.5)) if excess > 0.0 else 0.5
+                excess = value - state.value - length * predicted
+                length *= float(np.clip(-0.5 * length * predicted / excess, 0.1, 0.5)) if excess > 0.0 else 0.5
             else:
                 length *= 0.1
         return None
@@ -192,11 +196,13 @@ class GroupLasso(AbstractQuasiNewton):
 
 @dataclass(frozen=True)
 class _QuadraticModel:
-    """An estimate B of a Hessian of limited memory in the compact form `B = scale * metric - factors middle factors'`.
+    """A limited-memory Hessian estimate B in the compact form `B = scale * metric - factors middle factors'`.
 
     Args:
-        metric: shape (n,). factors: shape (n, 2m). middle: shape (2m, 2m).
-        bound: no less than the largest eigenvalue of B in the metric.
+        metric: Shape (n,).
+        factors: Shape (n, 2m).
+        middle: Shape (2m, 2m).
+        bound: An upper bound on the largest eigenvalue of B in the metric.
     """
 
     metric: np.ndarray
@@ -212,17 +218,17 @@ class _QuadraticModel:
         curved = [pair for pair in zip(steps, changes, strict=True) if has_positive_curvature(*pair)]
         if not curved:
             return cls(metric, np.empty((len(metric), 0)), np.empty((0, 0)), 1.0, 1.0)
-        s, y = (np.array(part).T for part in zip(*curved, strict=True))
+        s, y = (np.array(vectors).T for vectors in zip(*curved, strict=True))
         scale = float(y[:, -1] @ (y[:, -1] / metric)) / float(s[:, -1] @ y[:, -1])
         scaled = scale * metric[:, None] * s
-        both = s.T @ y
-        lower = np.tril(both, -1)
-        middle = np.linalg.inv(np.block([[s.T @ scaled, lower], [lower.T, -np.diag(np.diag(both))]]))
+        products = s.T @ y
+        lower = np.tril(products, -1)
+        middle = np.linalg.inv(np.block([[s.T @ scaled, lower], [lower.T, -np.diag(np.diag(products))]]))
         factors = np.concatenate((scaled, y), axis=1)
-        added = np.linalg.eigvals(-middle @ (factors.T @ (factors / metric[:, None])))
-        return cls(metric, factors, middle, scale, scale + max(float(added.real.max()), 0.0))
+        eigenvalues = np.linalg.eigvals(-middle @ (factors.T @ (factors / metric[:, None])))
+        return cls(metric, factors, middle, scale, scale + max(float(eigenvalues.real.max()), 0.0))
 
     def product(self, vector: np.ndarray) -> np.ndarray:
-        """B times a vector, shape (n,)."""
+        """Return B times a vector, shape (n,)."""
         low_rank: np.ndarray = self.factors @ (self.middle @ (self.factors.T @ vector))
         return np.asarray(self.scale * self.metric * vector - low_rank)

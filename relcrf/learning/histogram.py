@@ -1,4 +1,4 @@
-"""Counts of numbers over fixed bins."""
+"""Histograms of values over fixed bins."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 MAX_ABSOLUTE_EDGE = 1e100
-"""Of edges and thresholds, so that sums and differences of them are numbers."""
+"""Maximum absolute value of bin edges and thresholds, which keeps their sums and differences finite."""
 
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """How many numbers fall between which.
+    """The number of values in each bin.
 
     Args:
-        edges: of the bins, ascending, shape (n + 1,).
-        counts: shape (n,), int64.
-        threshold: a size that matters for these numbers; None where there is none.
-        n_beyond: how many are larger than that, by their absolute values.
+        edges: Bin edges, ascending, shape (n + 1,).
+        counts: Shape (n,), int64.
+        threshold: A reference magnitude for these values, or None.
+        n_beyond: Number of values whose magnitude exceeds the threshold.
     """
 
     edges: np.ndarray
@@ -31,37 +31,37 @@ class Histogram:
     def __post_init__(self) -> None:
         edges, counts = self.edges, self.counts
         if edges.ndim != 1 or edges.shape != (len(counts) + 1,) or not (np.diff(edges) > 0).all():
-            raise ValueError(f"{len(edges)} edges for {len(counts)} bins, or edges that do not ascend")
+            raise ValueError(f"{len(edges)} edges for {len(counts)} bins, or the edges are not ascending")
         if not (np.abs((*edges, self.threshold or 0.0)) <= MAX_ABSOLUTE_EDGE).all():
-            raise ValueError("edges or a threshold that cannot be")
+            raise ValueError("an edge or the threshold is not finite or too large")
         if counts.min(initial=0) < 0 or not 0 <= self.n_beyond <= self.total:
-            raise ValueError("counts that cannot be")
+            raise ValueError("a count is negative, or n_beyond exceeds the total")
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[np.ndarray], edges: np.ndarray, threshold: float | None = None) -> Histogram:
-        """Of numbers that come in parts. What rounding has put beyond the last edges counts within."""
-        counts, beyond = np.zeros(len(edges) - 1, dtype=np.int64), 0
+        """Count values given in chunks; values that rounding puts beyond the outer edges go to the outer bins."""
+        counts, n_beyond = np.zeros(len(edges) - 1, dtype=np.int64), 0
         for values in chunks:
             counts += np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
-            beyond += 0 if threshold is None else int((np.abs(values) > threshold).sum())
-        return cls(edges, counts, threshold, beyond)
+            n_beyond += 0 if threshold is None else int((np.abs(values) > threshold).sum())
+        return cls(edges, counts, threshold, n_beyond)
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Histogram:
-        """From the form that `as_plain` gives.
+        """Return the histogram from the form that `as_plain` returns.
 
         Raises:
-            ValueError, TypeError, KeyError: where it is another.
+            ValueError, TypeError, KeyError: If `plain` has another form.
         """
         edges, counts = np.asarray(plain["edges"], dtype=np.float64), np.asarray(plain["counts"], dtype=np.int64)
         threshold = plain["threshold"]
-        return cls(edges, counts, None if threshold is None else float(threshold), int(plain["beyond"]))
+        return cls(edges, counts, None if threshold is None else float(threshold), int(plain["n_beyond"]))
 
     def as_plain(self) -> dict[str, Any]:
-        """Numbers and lists, as JSON has them."""
+        """Return the histogram as numbers and lists that JSON can represent."""
         return {**asdict(self), "edges": self.edges.tolist(), "counts": self.counts.tolist()}
 
     @property
     def total(self) -> int:
-        """How many numbers there are."""
+        """Return the number of values."""
         return int(self.counts.sum())

@@ -1,4 +1,4 @@
-"""Limited-memory BFGS whose whole state can be saved, so that an interrupted run goes on bit for bit.
+"""Limited-memory BFGS with a serialisable state, so that an interrupted run resumes with bitwise identical results.
 
 Source: Nocedal & Wright, Numerical Optimization (2006), algorithms 7.4 (two-loop recursion), 3.5 and 3.6 (strong Wolfe
 line search).
@@ -14,19 +14,19 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_origin, get_type_h
 import numpy as np
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
-"""Value and gradient at a point of shape (n,)."""
+"""A function that returns value and gradient at a point of shape (n,)."""
 
 LineSearchResult = tuple[np.ndarray, float, np.ndarray, int]
-"""What a line search accepts: point, value and gradient there, and the evaluations it has spent."""
+"""The result of a line search: point, value and gradient there, and the number of evaluations."""
 
 ROUNDING_TOLERANCE = 1e-13
-"""Relative differences of values that sums of many terms in double precision cannot tell from 0."""
+"""Relative difference of values below which rounding in sums of many double-precision terms hides the difference."""
 
 SUFFICIENT_DECREASE = 1e-4
-"""The share of the decrease that the slope promises which a step must reach (Armijo)."""
+"""Fraction of the decrease predicted by the slope that a step must reach (Armijo condition)."""
 
 WOLFE_CURVATURE = 0.9
-"""The share of the slope at the start of a line search that may be left at its end."""
+"""Fraction of the initial slope of a line search that may remain at its end (strong Wolfe condition)."""
 
 MAX_EVALUATIONS = 30
 """Maximum number of evaluations of one line search."""
@@ -34,15 +34,17 @@ MAX_EVALUATIONS = 30
 
 @dataclass(frozen=True)
 class OptimiserState:
-    """The state of an optimiser: all that its next iteration needs. Learners that need more derive a class of their own.
+    """The complete state of an optimiser between two iterations; learners that need more derive a subclass.
 
     Args:
-        point, gradient: shape (n,). value: the objective there.
-        gradient_norm: largest absolute component of what is 0 at the minimum: the gradient, or with L1 the pseudo-gradient.
-        steps, changes: differences of points and of gradients, oldest first; m arrays of shape (n,). Methods that are not
-            quasi-Newton keep their memory in `steps`.
-        initial_gradient_norm: the `gradient_norm` at the start, the scale of the stopping rule.
-        status: `running`, `converged`, or why it stopped.
+        point, gradient: Shape (n,).
+        value: The objective at the point.
+        gradient_norm: Maximum absolute component of the quantity that is 0 at the minimum: the gradient, or with L1 the
+            pseudo-gradient.
+        steps, changes: Differences of points and of gradients, oldest first; m arrays of shape (n,). Methods that are
+            not quasi-Newton store their memory in `steps`.
+        initial_gradient_norm: The `gradient_norm` at the start, which is the scale of the stopping rule.
+        status: `running`, `converged`, or the reason why it stopped.
     """
 
     point: np.ndarray
@@ -57,15 +59,15 @@ class OptimiserState:
     status: str = "running"
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the state as arrays by name; a field that is a data class itself has an array for each of its fields."""
+        """Return the state as named arrays; a field that is itself a dataclass has an array for each of its fields."""
         return _to_arrays(self)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return the state from the form of `to_arrays`.
+        """Return the state from the result of `to_arrays`.
 
         Raises:
-            KeyError, TypeError, ValueError: the arrays are those of another class.
+            KeyError, TypeError, ValueError: If the arrays belong to another class.
         """
         state: Self = _from_arrays(cls, arrays)
         return state
@@ -76,38 +78,44 @@ AnyObjective = TypeVar("AnyObjective")
 
 
 def _to_arrays(value: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    out: dict[str, np.ndarray] = {}
-    for one in fields(value):
-        part = getattr(value, one.name)
-        name = prefix + one.name
-        out |= _to_arrays(part, f"{name}.") if is_dataclass(part) else {name: np.asarray(part)}
-    return out
+    arrays: dict[str, np.ndarray] = {}
+    for field in fields(value):
+        part = getattr(value, field.name)
+        name = prefix + field.name
+        arrays |= _to_arrays(part, f"{name}.") if is_dataclass(part) else {name: np.asarray(part)}
+    return arrays
 
 
-def _from_arrays(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:
+def _from_arrays(cls: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:
     values: dict[str, Any] = {}
-    for name, of in get_type_hints(kind).items():
-        if is_dataclass(of):
-            values[name] = _from_arrays(of, arrays, f"{prefix}{name}.")
+    for name, field_type in get_type_hints(cls).items():
+        if is_dataclass(field_type):
+            values[name] = _from_arrays(field_type, arrays, f"{prefix}{name}.")
         else:
             array = arrays[prefix + name]
-            values[name] = array if of is np.ndarray else tuple(array) if get_origin(of) is tuple else of(array.item())
-    return kind(**values)
+            values[name] = (
+                array
+                if field_type is np.ndarray
+                else tuple(array)
+                if get_origin(field_type) is tuple
+                else field_type(array.item())
+            )
+    return cls(**values)
 
 
 class AbstractMinimiser(ABC, Generic[AnyObjective]):
-    """An iteration whose states can be saved, for objectives of some form.
+    """An iterative minimiser with serialisable states, for one form of objective.
 
     Args:
-        tolerance: converged when the largest gradient component is below this share of the one at the start.
-        max_iterations: then the status is `not converged`.
+        tolerance: Converged when the largest gradient component is below this fraction of the initial one.
+        max_iterations: Then the status is `not converged`.
     """
 
     tolerance: float
     max_iterations: int
 
     def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
-        """Return what `State.gradient_norm` is at a point."""
+        """Return the value of `OptimiserState.gradient_norm` at a point."""
         return float(np.abs(gradient).max(initial=0.0))
 
     @abstractmethod
@@ -116,7 +124,7 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
 
     @abstractmethod
     def step(self, objective: AnyObjective, state: AnyState) -> AnyState:
-        """Make one iteration, or set the status that there is to be no more."""
+        """Run one iteration, or set the status that ends the run."""
 
     def minimise(
         self,
@@ -127,8 +135,8 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
         """Iterate until the status is no longer `running`.
 
         Args:
-            observe: receives the state after each iteration. It may return the one to continue with: that may have other fields
-                of a derived class, and end the run with a status of its own, such as `stopped early`.
+            observe: Receives the state after each iteration. It may return the state to continue with, which may have
+                different fields of a subclass, or a status of its own, such as `stopped early`, that ends the run.
         """
         while state.status == "running":
             state = self.step(objective, state)
@@ -136,7 +144,7 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
         return state
 
     def update_status(self, state: AnyState) -> AnyState:
-        """Return the state with a status that says why it ends, where it does."""
+        """Return the state with a status that gives the reason for the end, if the run ends."""
         if not np.isfinite([state.value, state.gradient_norm]).all():
             return replace(state, status="diverged")
         if state.gradient_norm <= self.tolerance * max(state.initial_gradient_norm, 1e-12):
@@ -147,17 +155,17 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
 
 
 def initial_state(minimiser: AbstractMinimiser[Objective], objective: Objective, point: np.ndarray) -> OptimiserState:
-    """Return the state of a minimiser before the first iteration, without a memory."""
+    """Return the state of a minimiser before the first iteration, with an empty memory."""
     value, gradient = objective(point)
     norm = minimiser.norm(point, gradient)
     return OptimiserState(point, value, gradient, norm, (), (), norm)
 
 
 class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
-    """A minimiser of a smooth function and a penalty, whose objective may get more weights on the way.
+    """A minimiser of a smooth function plus a penalty, whose number of weights may grow during the run.
 
-    The objective that its methods take is the smooth function. In its states, `value` has the penalty in it and `gradient`
-    has not.
+    The objective passed to its methods is the smooth function. In its states, `value` includes the penalty and
+    `gradient` does not.
     """
 
     def penalty(self, point: np.ndarray) -> float:
@@ -177,36 +185,37 @@ class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
         return initial_state(self, self.penalised(objective), point)
 
     def extend_state(self, state: AnyState, gradient: np.ndarray) -> AnyState:
-        """Return the state with more weights, at 0, and what is known of the curvature of those there were.
+        """Return the state with additional weights of 0, keeping the curvature information of the existing weights.
 
-        The scale of the stopping rule stays where it is the larger one, so that the end is as exact whenever weights join.
+        The scale of the stopping rule becomes the larger of the old and the new gradient norm, so that the final
+        accuracy does not depend on when weights are added.
 
         Args:
-            state: a state of shorter points; the new weights are put at their end.
-            gradient: of the smooth part in the new weights, shape (n_new,).
+            state: A state of shorter points; the new weights are appended.
+            gradient: Gradient of the smooth part in the new weights, shape (n_new,).
         """
-        more = (0, len(gradient))
-        longer = replace(
+        padding = (0, len(gradient))
+        extended = replace(
             state,
-            point=np.pad(state.point, more),
+            point=np.pad(state.point, padding),
             gradient=np.concatenate((state.gradient, gradient)),
-            steps=tuple(np.pad(step, more) for step in state.steps),
-            changes=tuple(np.pad(change, more) for change in state.changes),
+            steps=tuple(np.pad(step, padding) for step in state.steps),
+            changes=tuple(np.pad(change, padding) for change in state.changes),
             status="running",
         )
-        norm = self.norm(longer.point, longer.gradient)
-        return replace(longer, gradient_norm=norm, initial_gradient_norm=max(norm, state.initial_gradient_norm))
+        norm = self.norm(extended.point, extended.gradient)
+        return replace(extended, gradient_norm=norm, initial_gradient_norm=max(norm, state.initial_gradient_norm))
 
 
 @dataclass(frozen=True)
 class AbstractQuasiNewton(AbstractGrowingMinimiser):
-    """The iteration that is common to limited-memory quasi-Newton methods.
+    """The iteration shared by limited-memory quasi-Newton methods.
 
     Args:
-        tolerance, max_iterations: see `AbstractMinimiser`.
-        value_tolerance: converged when an iteration lowers the value by less than this share of it. 0 switches this off: the
-            gradient then falls on where the value's rounding hides its decrease.
-        memory: pairs of differences that are kept.
+        tolerance, max_iterations: See `AbstractMinimiser`.
+        value_tolerance: Converged when an iteration reduces the value by less than this fraction of it. 0 disables this
+            rule; the gradient can then still decrease where rounding hides the decrease of the value.
+        memory: Number of difference pairs to store.
     """
 
     tolerance: float = 1e-5
@@ -214,27 +223,27 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
     max_iterations: int = 200
     memory: int = 10
     exhausted_status: ClassVar[str] = "converged"
-    """The status where a search without a memory finds no lower point: this is the minimum to the precision of the arithmetic."""
+    """Status if a search without memory finds no lower point: the minimum to the precision of the arithmetic."""
 
     @abstractmethod
     def search(self, objective: Objective, state: OptimiserState) -> LineSearchResult | None:
-        """Return a lower point; None where none was found. The objective's value has the penalty in it."""
+        """Return a lower point, or None if none was found. The objective's value includes the penalty."""
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.update_status(state)
         if state.status != "running":
             return state
-        found = self.search(self.penalised(objective), state)
-        if found is None:
+        result = self.search(self.penalised(objective), state)
+        if result is None:
             return replace(state, steps=(), changes=()) if state.steps else replace(state, status=self.exhausted_status)
-        point, value, gradient, evaluations = found
+        point, value, gradient, evaluations = result
         step, change = point - state.point, gradient - state.gradient
         steps, changes = state.steps, state.changes
         if has_positive_curvature(step, change):
             steps = (*steps, step)[-self.memory :]
             changes = (*changes, change)[-self.memory :]
-        lowered = (state.value - value) / max(abs(state.value), abs(value), 1.0)
-        small = self.value_tolerance > 0.0 and lowered <= self.value_tolerance
+        decrease = (state.value - value) / max(abs(state.value), abs(value), 1.0)
+        negligible = self.value_tolerance > 0.0 and decrease <= self.value_tolerance
         return replace(
             state,
             point=point,
@@ -245,7 +254,7 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
             changes=changes,
             iteration=state.iteration + 1,
             evaluations=state.evaluations + evaluations,
-            status="converged" if small else "running",
+            status="converged" if negligible else "running",
         )
 
 
@@ -254,25 +263,26 @@ class AbstractLineSearch(AbstractQuasiNewton):
     """A quasi-Newton method that searches along a direction.
 
     Args:
-        inverse_diagonal: an estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. Its scale
-            does not matter, its proportions do: weights of rare and of frequent features then move in step.
+        inverse_diagonal: An estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. Only
+            its proportions matter, not its scale: they let weights of rare and of frequent features converge at the
+            same rate.
     """
 
     inverse_diagonal: np.ndarray | None = None
 
     @abstractmethod
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Return the direction of steepest ascent, which is 0 at the minimum alone. Shape (n,)."""
+        """Return the direction of steepest ascent, which is 0 only at the minimum. Shape (n,)."""
 
     @abstractmethod
     def direction(self, state: OptimiserState, steepest: np.ndarray) -> np.ndarray:
-        """Return where to search next, shape (n,)."""
+        """Return the next search direction, shape (n,)."""
 
     @abstractmethod
     def search_along(
         self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
     ) -> LineSearchResult | None:
-        """Return a lower point along the direction, whose first trial has some length; None where none was found."""
+        """Return a lower point along the direction, starting with the given step length, or None if none was found."""
 
     def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
         return super().norm(point, self.steepest(point, gradient))
@@ -282,14 +292,14 @@ class AbstractLineSearch(AbstractQuasiNewton):
         direction = self.direction(state, steepest)
         if float(direction @ steepest) >= 0:
             direction = -steepest
-        # Without curvature yet, the first step has length 1 at most.
+        # Without curvature information, the first step has length 1 at most.
         length = 1.0 if len(state.steps) else min(1.0, 1.0 / float(np.linalg.norm(direction)))
         return self.search_along(objective, state, steepest, direction, length)
 
 
 @dataclass(frozen=True)
 class Lbfgs(AbstractLineSearch):
-    """Minimises a smooth function; its steps fulfil the strong Wolfe conditions."""
+    """A minimiser of a smooth function whose steps satisfy the strong Wolfe conditions."""
 
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         return gradient
@@ -307,27 +317,27 @@ class Lbfgs(AbstractLineSearch):
         for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = state.point + length * direction
             value, gradient = objective(point)
-            here = float(gradient @ direction) if np.isfinite(value) else 0.0
-            enough = np.isfinite(value) and value <= state.value + SUFFICIENT_DECREASE * length * slope
-            if enough and (best is None or value < best[1]):
+            new_slope = float(gradient @ direction) if np.isfinite(value) else 0.0
+            decreases = np.isfinite(value) and value <= state.value + SUFFICIENT_DECREASE * length * slope
+            if decreases and (best is None or value < best[1]):
                 best = (point, value, gradient)
-            # Near the minimum the value's rounding hides its decrease; the slopes still tell (approximate Wolfe,
-            # Hager & Zhang 2005, equation 23).
+            # Near the minimum, rounding hides the decrease of the value; use the slopes instead (approximate Wolfe
+            # conditions, Hager & Zhang 2005, equation 23).
             if (
                 abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
-                and abs(here) <= -WOLFE_CURVATURE * slope
+                and abs(new_slope) <= -WOLFE_CURVATURE * slope
             ):
                 return point, value, gradient, evaluation
-            if not enough or (low > 0.0 and value >= low_value):
+            if not decreases or (low > 0.0 and value >= low_value):
                 high = length
-            elif abs(here) <= -WOLFE_CURVATURE * slope:
+            elif abs(new_slope) <= -WOLFE_CURVATURE * slope:
                 return point, value, gradient, evaluation
-            elif here >= 0.0:
-                high, low, low_value, low_slope = low, length, value, here
+            elif new_slope >= 0.0:
+                high, low, low_value, low_slope = low, length, value, new_slope
             else:
-                if high is not None and here * (high - low) >= 0.0:
+                if high is not None and new_slope * (high - low) >= 0.0:
                     high = low
-                low, low_value, low_slope = length, value, here
+                low, low_value, low_slope = length, value, new_slope
             if high is None:
                 length = 2.0 * length
                 continue
@@ -338,7 +348,7 @@ class Lbfgs(AbstractLineSearch):
 
 
 def has_positive_curvature(step: np.ndarray, change: np.ndarray) -> bool:
-    """Tells whether the function bends upwards along the step, as the inverse Hessian's estimate needs it."""
+    """Return True if the function curves upwards along the step, as the inverse Hessian's estimate requires."""
     return float(step @ change) > 1e-12 * float(change @ change)
 
 
@@ -348,7 +358,10 @@ def apply_inverse_hessian(
     changes: Sequence[np.ndarray],
     inverse_diagonal: np.ndarray | None,
 ) -> np.ndarray:
-    """Two-loop recursion: the inverse Hessian's estimate times the gradient, shape (n,). All pairs are curved."""
+    """Multiply the inverse Hessian's estimate by the gradient with the two-loop recursion, shape (n,).
+
+    All pairs must have positive curvature.
+    """
     result = gradient.copy()
     factors = []
     for step, change in zip(steps[::-1], changes[::-1], strict=True):
@@ -367,14 +380,14 @@ def apply_inverse_hessian(
 
 
 def _interpolate(low: float, low_value: float, low_slope: float, high: float, length: float, value: float) -> float:
-    """The minimum of the parabola through the lower end, kept well inside the bracket; else its middle."""
+    """Return the parabola's minimum if it is well inside the bracket, else the middle of the bracket."""
     middle = 0.5 * (low + high)
     if length == high and np.isfinite(value):
         width = high - low
-        bend = value - low_value - low_slope * width
-        if bend > 0.0:
-            trial = low - 0.5 * low_slope * width * width / bend
+        curvature = value - low_value - low_slope * width
+        if curvature > 0.0:
+            minimum = low - 0.5 * low_slope * width * width / curvature
             near, far = min(low, high), max(low, high)
-            if near + 0.1 * (far - near) <= trial <= far - 0.1 * (far - near):
-                return trial
+            if near + 0.1 * (far - near) <= minimum <= far - 0.1 * (far - near):
+                return minimum
     return middle

@@ -1,8 +1,8 @@
-"""Objectives of maximum likelihood: of a forest, exactly; and of pairs taken one at a time.
+"""Maximum likelihood objectives: exact on forests, by any inference method, and for pairs of variables.
 
-Both are minus the log-likelihood of observed states, a sum and no average; their gradient is the expected minus the
-observed pattern counts. Convex in the weights, unless some states are latent: then the observed counts are themselves
-expectations, given what is observed, and `log Z` given it stands in the place of the score.
+Each is the negative log-likelihood of observed states, as a sum and not an average; its gradient is the expected minus
+the observed pattern counts. It is convex in the weights unless some states are latent: then the observed counts are
+themselves expectations given the observed states, and `log Z` given these states replaces the score.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from relcrf.learning.lbfgs import Objective
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> float:
-    """A product whose bits do not depend on the number of threads, as those of BLAS do."""
+    """Return a dot product that, unlike that of BLAS, does not depend on the number of threads."""
     return float((a * b).sum())
 
 
 def clamping_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
-    """Flat node tables with 0 at the observed state, -inf at all others, and 0 at all states of a latent node."""
+    """Return flat node tables that clamp nodes: 0 at the observed state, -inf at others, and 0 for latent nodes."""
     out = np.full(int(graph.state_start[-1]), -np.inf)
     observed = states >= 0
     out[graph.state_start[:-1][observed] + states[observed]] = 0.0
@@ -47,10 +47,10 @@ def clamping_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
 
 
 class AbstractLikelihood(ABC):
-    """A sum over the components of a graph, as a function of the weights: minus a log-likelihood, or another loss.
+    """A loss that is a sum over the components of a graph, such as a negative log-likelihood, by the weights.
 
     Args:
-        states: the observed states, shape (n_nodes,); -1 where latent.
+        states: The observed states, shape (n_nodes,); -1 for latent nodes.
     """
 
     graph: ReducedGraph
@@ -58,25 +58,26 @@ class AbstractLikelihood(ABC):
 
     @abstractmethod
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Value and gradient at weights of shape (layout.size,)."""
+        """Return value and gradient at weights of shape (layout.size,)."""
 
 
 class AbstractJointLikelihood(AbstractLikelihood):
-    """`log Z(e, w) - score(x, e, w)`: of all nodes together, or a sum of these over small models.
+    """The loss `log Z(e, w) - score(x, e, w)` of all nodes jointly, or a sum of such losses over small models.
 
     Args:
-        evidence: nodes whose states are given and not asked for, shape (n_nodes,), bool; None is none.
+        evidence: Nodes whose states are conditioned on and not predicted, shape (n_nodes,), bool; None if there are
+            none.
     """
 
     evidence: np.ndarray | None
 
     @abstractmethod
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Log partition and expected pattern counts, with `added_potentials` to the flat node tables of log potentials."""
+        """Return the log partition and the expected pattern counts; `added_potentials` are added to node potentials."""
 
     @cached_property
     def observed_counts(self) -> np.ndarray:
-        """Pattern counts of the observed states, shape (layout.size,)."""
+        """Return the pattern counts of the observed states, shape (layout.size,)."""
         return self.graph.state_counts(self.states)
 
     @cached_property
@@ -96,23 +97,24 @@ class AbstractJointLikelihood(AbstractLikelihood):
         return log_partition - clamped, expected - observed
 
     def clamped_expectation(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log partition and expected pattern counts given the observed states."""
+        """Return the log partition and the expected pattern counts given the observed states."""
         return self.expectation(weights, self._label_tables)
 
 
 @dataclass(frozen=True, eq=False)
 class ForestLikelihood(AbstractJointLikelihood):
-    """Where the graph's edges form a forest, exactly.
+    """The exact likelihood of a graph whose edges form a forest.
 
-    The tables of edges are made, summed out and counted a few at a time, while they are in a core's cache; see
-    `kernels/forest.py`. Not for two threads at once.
+    Edge tables are computed, summed out and counted a few at a time, while they are in the cache of a core; see
+    `kernels/forest.py`. An instance must not be used by two threads at once.
 
-    Source: Chechetka & Guestrin (2010), equations (6) and (12); with latent states, Quattoni et al. (2007), equation (4).
+    Source: Chechetka & Guestrin (2010), equations (6) and (12); with latent states, Quattoni et al. (2007), equation
+    (4).
 
     Args:
-        plan: of the forest.
-        graph: in the plan's order.
-        states, known: in that order.
+        plan: The plan of the forest.
+        graph: The graph in the plan's order.
+        states, evidence: In the plan's order.
     """
 
     plan: ForestPlan
@@ -122,10 +124,10 @@ class ForestLikelihood(AbstractJointLikelihood):
 
     @classmethod
     def build(cls, graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None) -> ForestLikelihood:
-        """The likelihood of states of shape (n_nodes,) in the graph's own order.
+        """Return the likelihood of states of shape (n_nodes,), given in the graph's own order.
 
         Raises:
-            ValueError: where the edges have a cycle.
+            ValueError: If the edges contain a cycle.
         """
         plan = ForestPlan.from_scopes(graph.scopes)
         evidence = None if evidence is None else evidence[plan.order]
@@ -137,25 +139,31 @@ class ForestLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _first_edge(self) -> np.ndarray:
-        """How many edges are above positions before each one: the edge above it, where there is one. Shape (n + 1,)."""
+        """Return the index of the edge above each position, shape (n + 1,).
+
+        It is the number of edges above the previous positions, and valid only if there is an edge above the position.
+        """
         return offsets(self.plan.edge >= 0)
 
     @cached_property
     def _edge_classes(self) -> tuple[ReducedGraph, np.ndarray] | None:
-        """Where many edges have the same table: a graph with one edge of each, and where each position's table begins."""
-        found = self.graph.edge_classes() if self.graph.n_edges else None
-        if found is None:
+        """Return a graph with one edge per distinct table and the start of each position's table.
+
+        It is None if few edges share tables.
+        """
+        classes = self.graph.edge_classes() if self.graph.n_edges else None
+        if classes is None:
             return None
-        of_edge, first = found
-        sizes = np.diff(self.graph.table_start)[first]
+        class_of_edge, first_edge = classes
+        sizes = np.diff(self.graph.table_start)[first_edge]
         if sizes.sum() > min(BLOCK_SIZE, int(self.graph.table_start[-1]) // 4):
             return None
-        order = np.argsort(first)  # `with_edges` wants them ascending
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = offsets(sizes[order])[:-1]
-        cell = np.zeros(self.plan.n + 1, dtype=np.int64)
-        cell[:-1][self.plan.edge >= 0] = place[of_edge]
-        return self.graph.with_edges(first[order]), cell
+        order = np.argsort(first_edge)  # `with_edges` requires ascending edges
+        class_start = np.empty(len(order), dtype=np.int64)
+        class_start[order] = offsets(sizes[order])[:-1]
+        table_start = np.zeros(self.plan.n + 1, dtype=np.int64)
+        table_start[:-1][self.plan.edge >= 0] = class_start[class_of_edge]
+        return self.graph.with_edges(first_edge[order]), table_start
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         counts = np.zeros((LANES, self.graph.graph.layout.size))
@@ -165,12 +173,12 @@ class ForestLikelihood(AbstractJointLikelihood):
 
 @dataclass(frozen=True)
 class _WeightedTables(AbstractForestTables):
-    """Tables that are made of features and weights when a sweep comes by, and whose marginals are counted at once.
+    """Tables that are computed from features and weights during a sweep, and whose marginals are counted immediately.
 
     Args:
-        edge_classes: see `ForestLikelihood`.
-        added_potentials: to the node tables; None is nothing.
-        counts: one row a lane, shape (LANES, layout.size).
+        edge_classes: See `ForestLikelihood`.
+        added_potentials: Added to the node tables, or None.
+        counts: One row per lane, shape (LANES, layout.size).
     """
 
     graph: ReducedGraph
@@ -209,14 +217,15 @@ class _WeightedTables(AbstractForestTables):
 
 @dataclass(frozen=True, eq=False)
 class InferredLikelihood(AbstractJointLikelihood):
-    """Of any graph, by a method of inference; exact where the method is.
+    """The likelihood of any graph by an inference method; it is exact if the method is.
 
-    With latent or partly observed states there are two runs, one free and one with the observed states clamped, and the
-    gradient is the difference of their expected counts (Quattoni et al. 2007, equation 4). Where the method is
-    loopy belief propagation, value and gradient belong together at its fixed points (Bethe); mean field's do not quite.
+    With latent or partly observed states, inference runs twice, once free and once with the observed states clamped,
+    and the gradient is the difference of the expected counts (Quattoni et al. 2007, equation 4). For loopy belief
+    propagation, the gradient is the derivative of the (Bethe) value at fixed points; for mean field it is so only
+    approximately.
 
     Args:
-        method: makes the method for the graph's scopes.
+        method: Constructs the inference method for the graph's scopes.
     """
 
     graph: ReducedGraph
@@ -234,20 +243,20 @@ class InferredLikelihood(AbstractJointLikelihood):
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         nodes, factors = self._compact.potentials(weights)
-        found = self._inference.marginals(
+        marginals = self._inference.marginals(
             Potentials(nodes if added_potentials is None else nodes + added_potentials, factors)
         )
-        return found.log_partition, self._compact.counts(Potentials(found.nodes, found.factors))
+        return marginals.log_partition, self._compact.counts(Potentials(marginals.nodes, marginals.factors))
 
 
 @dataclass(frozen=True)
 class PairLikelihood(AbstractJointLikelihood):
-    """Minus the sum over edges of `log P(x_i, x_j | e)`, each pair a model of its own with both ends' features.
+    """The negative sum over edges of `log P(x_i, x_j | e)`; each pair is a separate model with both ends' features.
 
-    A node without edges counts once, alone. The weights are shared over all pairs of all templates.
+    A node without edges is included once, as a separate model. All pairs of all templates share the weights.
 
-    Source: Chechetka & Guestrin (2010), equation (9), relational form of section 5. Where several relations join the
-    same two variables, their factors are taken together.
+    Source: Chechetka & Guestrin (2010), equation (9), relational form of section 5. If several relations join the same
+    two variables, their factors are combined.
     """
 
     graph: ReducedGraph
@@ -256,16 +265,16 @@ class PairLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _degree(self) -> np.ndarray:
-        """Return in how many pairs each node takes part, shape (n_nodes,)."""
+        """Return the number of pairs that include each node, shape (n_nodes,)."""
         return np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes)
 
     @cached_property
     def observed_counts(self) -> np.ndarray:
-        """Pattern counts of the observed states in all small models, shape (layout.size,)."""
-        out, more = self.graph.state_counts(self.states), np.zeros(int(self.graph.state_start[-1]))
-        more[self.graph.state_start[:-1] + self.states] = np.maximum(self._degree - 1, 0)
-        self.graph.add_node_counts(more, out)
-        return out
+        """Return the pattern counts of the observed states in all small models, shape (layout.size,)."""
+        counts, repetitions = self.graph.state_counts(self.states), np.zeros(int(self.graph.state_start[-1]))
+        repetitions[self.graph.state_start[:-1] + self.states] = np.maximum(self._degree - 1, 0)
+        self.graph.add_node_counts(repetitions, counts)
+        return counts
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
         """Return the sum of the small models' log partitions, and their expected counts."""
@@ -289,11 +298,11 @@ class PairLikelihood(AbstractJointLikelihood):
                 expected_nodes,
             )
         sizes = graph.cardinality[self._degree == 0]
-        alone = np.repeat(self._degree == 0, graph.cardinality)
-        tables, log_partitions = node_tables[alone], np.empty(len(sizes))
+        isolated = np.repeat(self._degree == 0, graph.cardinality)
+        tables, log_partitions = node_tables[isolated], np.empty(len(sizes))
         conditionals.normalise(freeze(offsets(sizes), np.int64), tables, log_partitions)
         log_partition += float(log_partitions.sum())
-        expected_nodes[alone] += tables
+        expected_nodes[isolated] += tables
         graph.add_node_counts(expected_nodes, expected)
         return log_partition, expected
 
@@ -301,7 +310,7 @@ class PairLikelihood(AbstractJointLikelihood):
 def pair_tables(
     graph: ReducedGraph, weights: np.ndarray, node_tables: np.ndarray, start: int, stop: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Joint marginals of the pairs start..stop-1, flat, and their log partitions, shape (stop - start,)."""
+    """Return the joint marginals of the pairs start..stop-1, flat, and their log partitions, shape (stop - start,)."""
     tables = graph.edge_log_potentials(weights, start, stop)
     log_partitions = np.empty(stop - start)
     pairs.pair_marginals(
@@ -321,7 +330,7 @@ def _starts(graph: ReducedGraph, start: int, stop: int) -> np.ndarray:
 
 
 def square_features(graph: ReducedGraph) -> ReducedGraph:
-    """The same with the square of every feature and of every pattern."""
+    """Return the graph with every feature and every pattern squared."""
     groups = tuple(
         replace(g, features=g.features.squared(), patterns=None if g.patterns is None else g.patterns**2)
         for g in graph.graph.groups
@@ -330,7 +339,7 @@ def square_features(graph: ReducedGraph) -> ReducedGraph:
 
 
 def hessian_diagonal_bound(graph: ReducedGraph) -> np.ndarray:
-    """An upper estimate of the diagonal of the likelihood's Hessian where all states are equally likely, shape (n_weights,).
+    """Return an upper estimate of the Hessian's diagonal for equally likely states, shape (n_weights,).
 
     The variance of a feature times a pattern is at most its mean square: `sum x^2 p(pattern)`.
     """
@@ -344,7 +353,11 @@ def hessian_diagonal_bound(graph: ReducedGraph) -> np.ndarray:
 
 
 def add_l2_penalty(objective: Objective, l2: np.ndarray, learned: np.ndarray) -> Objective:
-    """Adds `sum l2 / 2 * w^2` and holds the weights that are not `learned`. Both of shape (n,)."""
+    """Return the objective plus `sum l2 / 2 * w^2`, with a gradient of 0 for weights that are not `learned`.
+
+    Args:
+        l2, learned: Shape (n,).
+    """
     strength = np.where(learned, l2, 0.0)
 
     def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:

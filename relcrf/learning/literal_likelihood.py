@@ -1,7 +1,7 @@
-"""Pseudo-likelihood of a model with features chosen out of spaces of candidates, none of which is expanded.
+"""Pseudo-likelihood of a model with conjunctions of literals chosen from spaces of candidates that are not expanded.
 
-Where all labels are observed, one step of mean-field contrastive divergence is pseudo-likelihood: each variable's update
-from its neighbours' labels is its local conditional (Lao & Zhu 2014, equations 8 to 11; Besag 1975).
+If all labels are observed, one step of mean-field contrastive divergence is pseudo-likelihood: the update of each
+variable from its neighbours' labels is its local conditional (Lao & Zhu 2014, equations 8 to 11; Besag 1975).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relcrf.learning.literals import Literals
 
 @dataclass(frozen=True)
 class NodeTables:
-    """Some variables, shape (n,), and a flat table of each, from `state_start`, shape (n + 1,)."""
+    """Some variables, shape (n,), with a flat table for each; `state_start` has shape (n + 1,)."""
 
     variables: np.ndarray
     state_start: np.ndarray
@@ -34,9 +34,9 @@ class AbstractLiteralObjective(AbstractCandidateObjective):
     """An objective whose candidates are conjunctions of literals, with a number for each literal.
 
     Args:
-        literals: of the spaces.
-        observed: flat node tables with 1.0 at the labels; where there is no label, the same for all states.
-        truth_values: of each literal of each variable whether it holds in the data, 0.0 or 1.0, shape (literals.size,).
+        literals: The literals of the spaces.
+        observed: Flat node tables with 1.0 at the labels; uniform for unlabelled nodes.
+        truth_values: Truth value in the data of each literal of each variable, 0.0 or 1.0, shape (literals.size,).
     """
 
     literals: Literals
@@ -45,38 +45,37 @@ class AbstractLiteralObjective(AbstractCandidateObjective):
 
     @cached_property
     def active(self) -> ActiveCandidates:
-        """Return the chosen, as they act on literals."""
+        """Return the chosen candidates with their action on literals."""
         return ActiveCandidates.from_set(self.literals, self.chosen)
 
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
         return ActiveCandidates.from_set(self.literals, candidates).curvature(self.truth_values)
 
     def candidate_gradient(self, candidates: CandidateSet, errors: np.ndarray, signals: np.ndarray) -> np.ndarray:
-        """Return the gradient in the weights of some candidates, from what `errors_and_signals` returns; shape (n,)."""
+        """Return the gradient of the given candidates' weights, from the result of `errors_and_signals`; shape (n,)."""
         return ActiveCandidates.from_set(self.literals, candidates).gradient(errors, signals)
 
     @abstractmethod
     def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return two numbers for each literal, such that a candidate's gradient is the sum of products of the one and the other.
+        """Return error and signal of each literal; a candidate's gradient is a sum of products of the two.
 
-        The first is its probability less whether it holds, 0 where the label is not trained on.
+        The error of a literal is its probability minus its truth value, or 0 if the label is not trained on.
         """
 
     def composite_errors(
         self, composites: CompositeLiterals, errors: np.ndarray, signals: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Errors and signals of literals, and after these those of composites of two."""
+        """Return errors and signals of the literals, each followed by those of the composites of two literals."""
         return composites.append_errors(errors, signals), composites.append_truth_values(signals)
 
 
 @dataclass(frozen=True, eq=False)
 class LiteralLikelihood(AbstractLiteralObjective):
-    """Minus the log pseudo-likelihood of labels.
+    """The negative log pseudo-likelihood of labels.
 
     Args:
-        base: each variable with its factors at its neighbours' labels (`blanket_graph`), of all that is no candidate.
-        holds: literals of variables without a label count as their expectations: such variables are neighbours of candidates,
-            and no more.
+        base: Each variable with its factors at its neighbours' labels (`blanket_graph`), without candidates.
+        truth_values: For unlabelled variables, expectations; these variables act as neighbours of candidates only.
     """
 
     @classmethod
@@ -87,21 +86,21 @@ class LiteralLikelihood(AbstractLiteralObjective):
         spaces: tuple[PairOrTripleSpace, ...],
         external: NodeTables | None = None,
     ) -> LiteralLikelihood:
-        """With nothing chosen, trained on all nodes.
+        """Return the objective with no chosen candidates, trained on all nodes.
 
         Args:
-            states: shape (n_nodes,), all observed.
-            spaces: over variables that are nodes, or outside.
-            external: variables without a label, and their probabilities.
+            states: Shape (n_nodes,), all observed.
+            spaces: Spaces over variables that are nodes or external.
+            external: Unlabelled variables and their probabilities.
         """
         observed = np.zeros(int(base.state_start[-1]))
         observed[base.state_start[:-1] + states] = 1.0
         literals = Literals.build(base, spaces, np.empty(0, dtype=np.int64) if external is None else external.variables)
-        holds = literals.expectations(observed)
+        truth_values = literals.expectations(observed)
         if external is not None:
-            holds = holds + literals.external_expectations(external.state_start, external.tables)
+            truth_values = truth_values + literals.external_expectations(external.state_start, external.tables)
         trained = np.ones(base.n_nodes, dtype=bool)
-        return cls(base, states, literals.spaces, CandidateSet.empty(), trained, literals, observed, holds)
+        return cls(base, states, literals.spaces, CandidateSet.empty(), trained, literals, observed, truth_values)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, residual = self.residual(point)
@@ -114,9 +113,9 @@ class LiteralLikelihood(AbstractLiteralObjective):
         return self.literals.expectations(self.residual(point)[1]), self.truth_values
 
     def residual(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """The value, and flat tables of each state's probability given the neighbours' labels, less 1 at the label.
+        """Return the value, and flat tables of each state's conditional probability minus 1 at the label.
 
-        Both of the nodes that are trained on: the tables of others are 0.
+        Both cover the nodes that are trained on; the tables of other nodes are 0.
         """
         tables = self.base.node_log_potentials(point[: self.n_base])
         scores = np.zeros(self.literals.size)

@@ -1,4 +1,4 @@
-"""The literals of candidate factors on the nodes of a reduced graph: their expectations, and what acts on them."""
+"""Literals of candidate factors on the nodes of a reduced graph: their expectations, and the scores added to them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from relcrf.kernels.threads import freeze
 
 @dataclass(frozen=True)
 class Literals:
-    """Every literal of some spaces, on every node and on some variables outside of the graph, which come after the nodes:
-    `literal * n_places + place` is its number.
+    """Every literal of some spaces, for every node and for some external variables, which are numbered after the nodes.
+
+    The number of a literal of a variable is `literal * n_variables + variable`.
 
     Args:
-        truth_tables: of each literal in each state.
-        state_start: of the nodes' states in flat tables, shape (n_nodes + 1,).
-        nodes, external: of each literal the nodes, and the variables outside by their place among these, that some cell speaks
-            of, ascending.
-        spaces: the same, the `variable` of their sides being the number of a literal.
+        truth_tables: Truth value of each literal in each state.
+        state_start: Start of the nodes' states in flat tables, shape (n_nodes + 1,).
+        nodes: For each literal, the nodes that occur in its cells, ascending.
+        external: For each literal, the external variables that occur in its cells, as ascending indices among these.
+        n_variables: The number of nodes and external variables.
+        spaces: The spaces; the `variable` of their sides is the number of a literal.
     """
 
     state_start: np.ndarray
@@ -35,32 +37,34 @@ class Literals:
 
     @classmethod
     def build(cls, graph: ReducedGraph, spaces: tuple[PairOrTripleSpace, ...], external: np.ndarray) -> Literals:
-        """The literals of spaces all of whose variables are nodes or among those outside, shape (n_outside,)."""
-        place_of = np.full(graph.graph.n_variables, -1, dtype=np.int32)
+        """Return the literals of spaces whose variables are all nodes or external variables, shape (n_external,)."""
+        index_of = np.full(graph.graph.n_variables, -1, dtype=np.int32)
         variables = np.concatenate((graph.variables, external))
-        place_of[variables] = np.arange(len(variables), dtype=np.int32)
-        truths: list[np.ndarray] = []
-        places: list[np.ndarray] = []
-        placed = []
+        index_of[variables] = np.arange(len(variables), dtype=np.int32)
+        truth_tables: list[np.ndarray] = []
+        used_variables: list[np.ndarray] = []
+        numbered_spaces = []
         for space in spaces:
             numbered = []
             for side in space.sides:
-                at = place_of[side.variable]
-                assert at.min(initial=0) >= 0, "a cell speaks of a variable that is nowhere"
-                literal = next((k for k, truth in enumerate(truths) if np.array_equal(truth, side.truth)), len(truths))
-                if literal == len(truths):
-                    truths.append(side.truth)
-                    places.append(np.empty(0, dtype=np.int32))
-                places[literal] = distinct(np.concatenate((places[literal], distinct(at))))
-                numbered.append(replace(side, variable=(at + literal * len(variables)).astype(np.int32)))
-            placed.append(space.with_sides(numbered))
+                indices = index_of[side.variable]
+                assert indices.min(initial=0) >= 0, "a cell refers to an unknown variable"
+                literal = next(
+                    (k for k, truth in enumerate(truth_tables) if np.array_equal(truth, side.truth)), len(truth_tables)
+                )
+                if literal == len(truth_tables):
+                    truth_tables.append(side.truth)
+                    used_variables.append(np.empty(0, dtype=np.int32))
+                used_variables[literal] = distinct(np.concatenate((used_variables[literal], distinct(indices))))
+                numbered.append(replace(side, variable=(indices + literal * len(variables)).astype(np.int32)))
+            numbered_spaces.append(space.with_sides(numbered))
         return cls(
             freeze(graph.state_start, np.int64),
-            tuple(freeze(truth, np.float64) for truth in truths),
-            tuple(freeze(at[at < graph.n_nodes], np.int32) for at in places),
-            tuple(freeze(at[at >= graph.n_nodes] - graph.n_nodes, np.int32) for at in places),
+            tuple(freeze(truth, np.float64) for truth in truth_tables),
+            tuple(freeze(indices[indices < graph.n_nodes], np.int32) for indices in used_variables),
+            tuple(freeze(indices[indices >= graph.n_nodes] - graph.n_nodes, np.int32) for indices in used_variables),
             len(variables),
-            tuple(placed),
+            tuple(numbered_spaces),
         )
 
     @property
@@ -69,25 +73,28 @@ class Literals:
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """Return the number of literals of all variables."""
         return len(self.truth_tables) * self.n_variables
 
     def expectations(self, tables: np.ndarray) -> np.ndarray:
-        """Of each literal on each node under flat node tables of probabilities, or of anything else; 0 outside. Shape (size,)."""
+        """Return the expectation of each literal under flat node tables; 0 for external variables. Shape (size,).
+
+        The tables may contain other values than probabilities.
+        """
         out, tables = np.zeros((len(self.truth_tables), self.n_variables)), freeze(tables, np.float64)
         for row, nodes, truth in zip(out, self.nodes, self.truth_tables, strict=True):
             conditionals.compute_expectations(nodes, self.state_start, truth, tables, row)
         return out.ravel()
 
     def external_expectations(self, state_start: np.ndarray, tables: np.ndarray) -> np.ndarray:
-        """The same of the variables outside, from flat tables of theirs; 0 on nodes. Shape (size,)."""
+        """Return `expectations` of the external variables, from their flat tables; 0 for nodes. Shape (size,)."""
         out, start = np.zeros((len(self.truth_tables), self.n_variables)), freeze(state_start, np.int64)
-        for row, places, truth in zip(out, self.external, self.truth_tables, strict=True):
-            conditionals.compute_expectations(places, start, truth, freeze(tables, np.float64), row[self.n_nodes :])
+        for row, variables, truth in zip(out, self.external, self.truth_tables, strict=True):
+            conditionals.compute_expectations(variables, start, truth, freeze(tables, np.float64), row[self.n_nodes :])
         return out.ravel()
 
     def add_scores(self, scores: np.ndarray, tables: np.ndarray) -> None:
-        """Adds to flat node tables the scores of each literal where it holds."""
+        """Add the score of each literal to flat node tables, at the states in which it is true."""
         rows = freeze(scores, np.float64).reshape(len(self.truth_tables), self.n_variables)
         for row, nodes, truth in zip(rows, self.nodes, self.truth_tables, strict=True):
             conditionals.add_literal_scores(nodes, self.state_start, truth, row, tables)

@@ -1,7 +1,7 @@
-"""Maximum margin: the structured hinge loss, smoothed.
+"""Maximum margin: the smoothed structured hinge loss.
 
-Source: Taskar, Guestrin & Koller, Max-margin Markov networks (2003), for the hinge with Hamming cost; its smoothing by
-entropy is that of Nesterov (2005), and with sharpness 1 the softmax-margin of Gimpel & Smith (2010).
+Source: Taskar, Guestrin & Koller, Max-margin Markov networks (2003), for the hinge with Hamming cost; the entropy
+smoothing is that of Nesterov (2005), and with sharpness 1 it is the softmax-margin of Gimpel & Smith (2010).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikeliho
 
 @dataclass(frozen=True, eq=False)
 class MarginLoss(AbstractLikelihood):
-    """`1/b log sum_x' exp(b (score(x') + cost(x', x))) - score(x)`, b the sharpness, cost(x', x) how many nodes differ.
+    """The loss `1/b log sum_x' exp(b (score(x') + cost(x', x))) - score(x)` with sharpness b and Hamming cost.
 
-    Convex and smooth, so that L-BFGS serves; it is never below the hinge `max_x' (score(x') + cost(x', x)) - score(x)`, and
-    above it by the entropy of the sum over b at most: by log(k) / b a node of k states. Exact where the
-    likelihood is.
+    It is convex and smooth, so that L-BFGS applies. It is at least the hinge `max_x' (score(x') + cost(x', x)) -
+    score(x)` and exceeds it by at most the entropy of the sum over b: log(k) / b for a node of k states. It is exact if
+    the likelihood is.
 
     Args:
-        joint: the likelihood of the same states, all observed, whose method sums over x'.
+        joint: The likelihood of the same states, all observed, whose method sums over x'.
     """
 
     joint: AbstractJointLikelihood
@@ -40,7 +40,7 @@ class MarginLoss(AbstractLikelihood):
 
     @cached_property
     def _cost(self) -> np.ndarray:
-        """Flat node tables: 0 at the observed state, the sharpness at all others."""
+        """Return flat node tables with 0 at the observed state and the sharpness at all others."""
         out = np.full(int(self.graph.state_start[-1]), self.sharpness)
         out[self.graph.state_start[:-1] + self.states] = 0.0
         return out

@@ -1,4 +1,4 @@
-"""Likelihood of a mixture: the average of some distributions over the same nodes."""
+"""Likelihood of a mixture: the average of several distributions over the same nodes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikeliho
 
 @dataclass(frozen=True, eq=False)
 class MixtureLikelihood(AbstractLikelihood):
-    """`-log 1/n sum_t P_t(x | e, w)`, all with the same weights.
+    """The loss `-log 1/n sum_t P_t(x | e, w)`, where all distributions have the same weights.
 
     Args:
-        components: the distributions' likelihoods, one or more.
+        components: The likelihoods of the distributions, at least one.
     """
 
     components: tuple[AbstractJointLikelihood, ...]
@@ -29,8 +29,8 @@ class MixtureLikelihood(AbstractLikelihood):
         return self.components[0].states
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        found = [part(weights) for part in self.components]
-        logs = -np.array([value for value, _ in found])
+        results = [component(weights) for component in self.components]
+        logs = -np.array([value for value, _ in results])
         total = np.logaddexp.reduce(logs)
-        share = np.exp(logs - total)
-        return float(np.log(len(logs)) - total), np.asarray(share @ np.stack([gradient for _, gradient in found]))
+        posterior = np.exp(logs - total)
+        return float(np.log(len(logs)) - total), np.asarray(posterior @ np.stack([gradient for _, gradient in results]))

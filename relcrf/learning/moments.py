@@ -1,6 +1,7 @@
-"""Moments: how often each feature goes with each pattern in the labels, and how often the model expects it to.
+"""Moments: observed and expected counts of each feature together with each pattern.
 
-At the maximum of the likelihood they are the same (moment matching); a penalty, or an end before that, keeps them apart.
+At the maximum of the likelihood they are equal (moment matching); a penalty or an early end of training makes them
+differ.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from relcrf.learning.likelihood import AbstractJointLikelihood, square_features
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Sums over all factors, one a weight; each array has shape (layout.size,).
+    """Sums over all factors, one per weight; each array has shape (layout.size,).
 
     Args:
-        empirical: of the labels; what of them is latent, as the model expects it given the labels.
-        expected: under the model; nan for weights that were not learned.
-        variance: of the empirical sum, about, if factors were independent: of a count the count itself (Poisson), which is
-            too much for what is nearly always so.
+        empirical: Counts in the labels; latent variables are included by their expectation given the labels.
+        expected: Expected counts under the model; NaN for weights that were not learned.
+        variance: Approximate variance of the empirical sum if factors were independent: for a count, the count itself
+            (Poisson), which is too large for events that nearly always occur.
     """
 
     empirical: np.ndarray
@@ -29,15 +30,18 @@ class Moments:
 
     @property
     def differences(self) -> np.ndarray:
-        """Expected less empirical, in standard errors, shape (n,). What the labels never have goes by the expected count."""
-        with np.errstate(over="ignore", invalid="ignore"):  # of an optimiser that diverged
-            apart = self.expected - self.empirical
+        """Return expected minus empirical in standard errors, shape (n,).
+
+        If the empirical variance is 0, the expected count is used in its place.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):  # after a diverged optimisation
+            difference = self.expected - self.empirical
         variance = np.where(self.variance > 0.0, self.variance, np.abs(self.expected))
-        return np.asarray(np.divide(apart, np.sqrt(variance), where=variance > 0.0, out=np.zeros(len(apart))))
+        return np.asarray(np.divide(difference, np.sqrt(variance), where=variance > 0.0, out=np.zeros(len(difference))))
 
 
 def label_moments(likelihood: AbstractJointLikelihood, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return empirical moments and their variances, each of shape (layout.size,). Latent states count as the model expects."""
+    """Return empirical moments and their variances, each of shape (layout.size,); latent states count as expected."""
     if (likelihood.states >= 0).all():
         squares = square_features(likelihood.graph).state_counts(likelihood.states)
         return likelihood.observed_counts, squares

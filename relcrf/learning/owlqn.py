@@ -1,10 +1,11 @@
-"""Limited-memory BFGS for a smooth function plus an L1 penalty, which makes many weights exactly 0.
+"""Limited-memory BFGS for a smooth function plus an L1 penalty, which sets many weights exactly to 0.
 
-Source: Andrew & Gao, Scalable training of L1-regularized log-linear models (ICML 2007): pseudo-gradient, orthant, projected
-line search. Two deviations: the inverse Hessian's estimate is that of the weights that are free to move, and the direction
-need not agree with the pseudo-gradient's signs, for the projection alone keeps the orthant. Cut to those signs, as in the
-paper, it took 1,415 iterations in place of 139 on correlated features (5,000 rows, 2,000 weights). Features of very unlike
-scales want the `inverse_diagonal`: with it 83 iterations, without it 629 (the paper 118).
+Source: Andrew & Gao, Scalable training of L1-regularized log-linear models (ICML 2007): pseudo-gradient, orthant,
+projected line search. There are two deviations: the inverse Hessian's estimate is restricted to the weights that are
+free to move, and the direction need not agree with the pseudo-gradient's signs, because the projection alone preserves
+the orthant. Restricted to those signs, as in the paper, it took 1,415 iterations instead of 139 on correlated features
+(5,000 rows, 2,000 weights). Features of very different scales need the `inverse_diagonal`: 83 iterations with it, 629
+without it (the paper's version 118).
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from relcrf.learning.lbfgs import (
 
 @dataclass(frozen=True)
 class Owlqn(AbstractLineSearch):
-    """Minimises `f(w) + sum l1 |w|`.
+    """A minimiser of `f(w) + sum l1 |w|`.
 
     Args:
-        l1: strengths, 0 or more, shape (n,); 0 where a weight is not penalised or not learned.
+        l1: Non-negative strengths, shape (n,); 0 for a weight that is not penalised or not learned.
     """
 
     l1: np.ndarray = field(kw_only=True)
@@ -65,15 +66,15 @@ class Owlqn(AbstractLineSearch):
             value, gradient = objective(point)
             step = point - state.point
             slope = float(steepest @ step)
-            # Where the projection cuts much off, what is left may lead upwards; a shorter step loses less.
+            # A step that the projection shortens much may be an ascent step; a shorter one loses less.
             if slope < 0.0 and np.isfinite(value):
                 if value <= state.value + SUFFICIENT_DECREASE * slope:
                     return point, value, gradient, evaluation
-                # In one orthant the function is smooth, and so its slopes still tell what rounding hides.
-                here = float((gradient + self.l1 * orthant) @ step)
+                # Within an orthant the function is smooth, so its slopes show the decrease that rounding hides.
+                new_slope = float((gradient + self.l1 * orthant) @ step)
                 if (
                     abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
-                    and abs(here) <= -WOLFE_CURVATURE * slope
+                    and abs(new_slope) <= -WOLFE_CURVATURE * slope
                 ):
                     return point, value, gradient, evaluation
                 length *= float(np.clip(-0.5 * slope / (value - state.value - slope), 0.1, 0.5))
@@ -83,6 +84,6 @@ class Owlqn(AbstractLineSearch):
 
 
 def pseudo_gradient(point: np.ndarray, gradient: np.ndarray, l1: np.ndarray) -> np.ndarray:
-    """Of all subgradients of `f(w) + sum l1 |w|` at a point the one nearest to 0; `gradient` is that of f. All of shape (n,)."""
+    """Return the subgradient of `f(w) + sum l1 |w|` nearest to 0; `gradient` is that of f. All have shape (n,)."""
     at_zero: np.ndarray = np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0.0)
     return np.where(point == 0.0, at_zero, gradient + l1 * np.sign(point))

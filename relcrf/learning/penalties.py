@@ -1,4 +1,4 @@
-"""Penalties of an objective: L2; group L1 with its corner rounded off; and what L1 an optimiser is to see to."""
+"""Penalties of an objective: L2, group L1 smoothed at 0, and the L1 strengths that the optimiser applies."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 
 SMOOTHING_NORM = 1e-3
-"""Below about this norm group L1 is rounded off; a group that ends below ten times as much is taken for 0."""
+"""Norm below which group L1 is smoothed; a group whose final norm is below ten times this value is set to 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class Penalties:
-    """`sum l2 / 2 w^2 + sum over groups of group_l1 sqrt(size) (sqrt(|w_g|^2 + corner^2) - corner)`.
+    """The penalty `sum l2 / 2 w^2 + sum over groups of group_l1 sqrt(size) (sqrt(|w_g|^2 + s^2) - s)`.
+
+    s is `SMOOTHING_NORM`.
 
     Args:
-        l2: shape (n,).
-        learned: weights that may move, shape (n,), bool.
-        groups: of weights, the rows of each array; disjoint.
-        l1: of the weights in groups; no part of the value.
-        scale: what all is multiplied by.
+        l2: Shape (n,).
+        learned: Weights that may change, shape (n,), bool.
+        groups: Groups of weights, one per row of each array; disjoint.
+        l1: Strength for the weights in groups; not included in the value.
+        scale: Multiplier of all penalties.
     """
 
     l2: np.ndarray
@@ -31,7 +33,7 @@ class Penalties:
     scale: float = 1.0
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Value and gradient."""
+        """Return value and gradient."""
         value, gradient = 0.5 * float((self.l2 * point**2).sum()), self.l2 * point
         for rows in self.groups if self.group_l1 else ():
             strength = self.group_l1 * np.sqrt(rows.shape[1])
@@ -42,14 +44,14 @@ class Penalties:
 
     @property
     def l1_strengths(self) -> np.ndarray:
-        """The strength of L1 of each weight, shape (n,)."""
+        """Return the L1 strength of each weight, shape (n,)."""
         out = np.zeros(len(self.l2))
         for rows in self.groups:
             out[rows] = self.scale * self.l1
         return np.where(self.learned, out, 0.0)
 
     def prune_groups(self, point: np.ndarray) -> np.ndarray:
-        """The same weights with the groups at the corner 0, as far as they are learned."""
+        """Return the weights with the learned weights of groups of negligible norm set to 0."""
         out = point.copy()
         for rows in self.groups if self.group_l1 else ():
             small = rows[np.sqrt((out[rows] ** 2).sum(axis=1)) < 10 * SMOOTHING_NORM]

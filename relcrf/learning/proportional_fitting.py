@@ -1,19 +1,20 @@
-"""Iterative proportional fitting: table by table, times the observed counts over the expected ones.
+"""Iterative proportional fitting: multiply each table by the ratio of observed to expected counts.
 
-A table is the weights of one feature of a template (of one key), a number for each outcome of a factor. Its counts are those
-of all factors that share it, so that the step is
+A table is the weights of one feature of a template (of one key), one number for each outcome of a factor. Its counts
+are those of all factors that share it, so that the step is
 
     weight[p] += 1 / F * log(observed[p] / expected[p])
 
-where F is the most factors of the table that one component of the graph has. With F = 1, one factor of each table in an
-independent sample, that is the classical step, which in a network without evidence makes the table's moments match at
-once. Where factors of a component share the table, or tables move at the same time, it is the step of generalised
-iterative scaling, and minus the log-likelihood never rises: by the inequality of the weighted means
-`prod r_c^(1/F) <= 1 + sum (r_c - 1) / F` in each component, and `log y <= y - 1`, it falls by at least
-`sum observed log(observed / expected) / F`. That bound is careful: steps grow to 1 / 1 as long as the value falls, and go
-back to 1 / F when it does not.
+where F is the largest number of factors of the table in one component of the graph. F = 1, with one factor of each
+table in an independent sample, gives the classical step, which in a network without evidence matches the table's
+moments at once. If factors of a component share the table, or several tables change simultaneously, it is the step of
+generalised iterative scaling, and the negative log-likelihood never increases: by the inequality of weighted means
+`prod r_c^(1/F) <= 1 + sum (r_c - 1) / F` in each component, and `log y <= y - 1`, it decreases by at least `sum
+observed log(observed / expected) / F`. That bound is conservative: step factors grow up to 1 while the value decreases,
+and return to 1 / F when it does not.
 
-Sources: Deming & Stephan (1940); Darroch & Ratcliff (1972); the growing steps are Salakhutdinov & Roweis (2003).
+Sources: Deming & Stephan (1940); Darroch & Ratcliff (1972); the growing steps are those of Salakhutdinov & Roweis
+(2003).
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from relcrf.learning.lbfgs import (
 )
 
 STEP_GROWTH = 1.5
-"""By which steps grow where the value falls."""
+"""Factor by which steps grow while the value decreases."""
 
 
 def has_disjoint_patterns(group: FactorGroup) -> bool:
-    """Whether each state of a factor has at most one of the patterns, and has it once."""
+    """Return True if each state of a factor has at most one of the patterns, with value 1."""
     if group.patterns is None:
         return True
     return bool(np.isin(group.patterns, (0.0, 1.0)).all() and (group.patterns.sum(axis=1) <= 1.0).all())
 
 
 def has_count_features(group: FactorGroup) -> bool:
-    """Whether the features say no more than how many bindings a factor stands for."""
+    """Return True if all features are non-negative integers, that is, counts of bindings."""
     for values in group.features.arrays():
         if values.dtype.kind == "f" and not ((values >= 0.0) & (values == np.floor(values))).all():
             return False
@@ -57,14 +58,16 @@ def has_count_features(group: FactorGroup) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class WeightTables:
-    """The tables of a graph, and which may move at the same time.
+    """The tables of a graph, and a schedule of tables that may change simultaneously.
 
     Args:
-        start: where each begins among the weights, shape (n_tables,). size: how many weights it has, likewise.
-        n_factors: how many have it, shape (n_tables,).
-        complete: whether every state of its factors has one of the patterns, shape (n_tables,), bool. If not, to have none is
-            one more outcome, of weight 0.
-        rounds: the tables that move at a time, and the largest number of their factors in a component that has one of them.
+        start: Start of each table among the weights, shape (n_tables,).
+        size: Number of weights of each table, shape (n_tables,).
+        n_factors: Number of factors of each table, shape (n_tables,).
+        complete: Whether every state of the factors has one of the patterns, shape (n_tables,), bool. If not, having
+            none of them is an additional outcome of weight 0.
+        rounds: For each round, the tables that change simultaneously and, for each of them, the largest number of
+            factors of the round's tables in a component that contains it.
     """
 
     start: np.ndarray
@@ -75,10 +78,11 @@ class WeightTables:
 
     @classmethod
     def build(cls, graph: ReducedGraph, *, simultaneous: bool) -> WeightTables:
-        """The tables that learning may move.
+        """Return the tables that learning may change.
 
         Args:
-            simultaneous: all move at once; else each alone, or with others that it meets in no component.
+            simultaneous: Change all tables at once; otherwise each table alone, or together with tables that share no
+                component with it.
         """
         layout = graph.graph.layout
         rows, start, size, complete = [], [], [], []
@@ -101,46 +105,47 @@ class WeightTables:
         )
 
     def weight_offsets(self, tables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The weights of some tables, and which of these tables each is of; both of shape (n,)."""
+        """Return the offsets of the weights of some tables and the index of each weight's table, both of shape (n,)."""
         sizes = self.size[tables]
         owner = np.repeat(np.arange(len(tables)), sizes)
         first = np.repeat(self.start[tables] - np.cumsum(sizes) + sizes, sizes)
         return first + np.arange(len(owner)), owner
 
     def outcomes(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The counts of all outcomes, with those of none of the patterns behind, and the table of each; both of shape (n,).
+        """Return the counts of all outcomes, those without any pattern last, and the table of each; both of shape (n,).
 
         Args:
-            counts: one a weight of the layout.
+            counts: One per weight of the layout.
         """
-        place, owner = self.weight_offsets(np.arange(len(self.start)))
-        rest = self.n_factors - np.bincount(owner, counts[place], len(self.start))
-        return np.concatenate((counts[place], rest[~self.complete])), np.append(owner, np.flatnonzero(~self.complete))
+        weights, owner = self.weight_offsets(np.arange(len(self.start)))
+        rest = self.n_factors - np.bincount(owner, counts[weights], len(self.start))
+        return np.concatenate((counts[weights], rest[~self.complete])), np.append(owner, np.flatnonzero(~self.complete))
 
     def steps(self, tables: np.ndarray, target: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The weights of some tables and `log(target / expected)` of each; where a count is 0, it stays.
+        """Return the weights of some tables and `log(target / expected)` of each; 0 for weights with a count of 0.
 
         Args:
-            target, expected: counts, one a weight of the layout.
+            target, expected: Counts, one per weight of the layout.
         """
-        place, owner = self.weight_offsets(tables)
-        step = _log_ratio(target[place], expected[place])
+        weights, owner = self.weight_offsets(tables)
+        step = _log_ratio(target[weights], expected[weights])
         none = [
-            self.n_factors[tables] - np.bincount(owner, counts[place], len(tables)) for counts in (target, expected)
+            self.n_factors[tables] - np.bincount(owner, counts[weights], len(tables)) for counts in (target, expected)
         ]
         rest = np.where(self.complete[tables], 0.0, _log_ratio(*none))
-        return place, np.where(target[place] > 0.0, step - rest[owner], 0.0)
+        return weights, np.where(target[weights] > 0.0, step - rest[owner], 0.0)
 
 
 @dataclass(frozen=True, eq=False)
 class ProportionalFitting(AbstractMinimiser[Objective]):
-    """Minimises `log Z(w) - target . w`; an iteration goes through all tables once.
+    """A minimiser of `log Z(w) - target . w`; one iteration updates all tables once.
 
-    The `steps` of its states hold one array, the pace of each round.
+    The `steps` of its states hold one array, the step factor of each round.
 
     Args:
-        target: the counts that are to be matched, one a weight; of weights that do not move, any.
-        tolerance, max_iterations: see `AbstractMinimiser`. Converged, too, where the counts differ by no more than rounding.
+        target: The counts to match, one per weight; arbitrary for weights that do not change.
+        tolerance, max_iterations: See `AbstractMinimiser`. It also counts as converged if the counts differ only by
+            rounding.
     """
 
     tables: WeightTables
@@ -157,23 +162,23 @@ class ProportionalFitting(AbstractMinimiser[Objective]):
             return state
         if state.gradient_norm <= ROUNDING_TOLERANCE * self.tables.n_factors.max(initial=0.0):
             return replace(state, status="converged")
-        pace = state.steps[0].copy()
-        for number, (tables, most) in enumerate(self.tables.rounds):
-            place, step = self.tables.steps(tables, self.target, state.gradient + self.target)
-            exponent = np.repeat(most, self.tables.size[tables])
-            moved = self._apply_step(objective, state, place, step * np.minimum(pace[number] / exponent, 1.0))
-            if pace[number] > 1.0 and not self._is_better(moved, state):
-                pace[number] = 1.0
-                moved = replace(
-                    self._apply_step(objective, state, place, step / exponent), evaluations=moved.evaluations + 1
+        factors = state.steps[0].copy()
+        for number, (tables, max_factors) in enumerate(self.tables.rounds):
+            weights, step = self.tables.steps(tables, self.target, state.gradient + self.target)
+            exponent = np.repeat(max_factors, self.tables.size[tables])
+            candidate = self._apply_step(objective, state, weights, step * np.minimum(factors[number] / exponent, 1.0))
+            if factors[number] > 1.0 and not self._is_better(candidate, state):
+                factors[number] = 1.0
+                candidate = replace(
+                    self._apply_step(objective, state, weights, step / exponent), evaluations=candidate.evaluations + 1
                 )
-            pace[number] = min(STEP_GROWTH * pace[number], most.max())
-            state = moved
+            factors[number] = min(STEP_GROWTH * factors[number], max_factors.max())
+            state = candidate
         return replace(
             state,
             gradient_norm=self.norm(state.point, state.gradient),
             iteration=state.iteration + 1,
-            steps=(pace,),
+            steps=(factors,),
         )
 
     def _apply_step(self, objective: Objective, state: AnyState, positions: np.ndarray, step: np.ndarray) -> AnyState:
@@ -183,7 +188,7 @@ class ProportionalFitting(AbstractMinimiser[Objective]):
         return replace(state, point=point, value=value, gradient=gradient, evaluations=state.evaluations + 1)
 
     def _is_better(self, candidate: OptimiserState, state: OptimiserState) -> bool:
-        """Return whether the value has fallen, or where rounding hides that, the gradient has."""
+        """Return True if the value has decreased or, if rounding hides that, the gradient norm has not increased."""
         if abs(candidate.value - state.value) > ROUNDING_TOLERANCE * abs(state.value):
             return candidate.value < state.value
         return self.norm(candidate.point, candidate.gradient) <= self.norm(state.point, state.gradient)
@@ -194,28 +199,28 @@ def _is_complete(group: FactorGroup) -> bool:
 
 
 def _log_ratio(target: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """`log(target / expected)`; 0 where either is not above 0."""
+    """Return `log(target / expected)`, or 0 where either is not positive."""
     both = (target > 0.0) & (expected > 0.0)
     ratio = np.divide(target, expected, where=both, out=np.ones(len(target)))
     return np.asarray(np.log(ratio))
 
 
 def _count_factors(graph: ReducedGraph) -> list[sparse.csr_array]:
-    """For each block, how many factors of each feature a component has, shape (n_components, n_features)."""
+    """Return, for each block, the number of factors of each feature per component, shape (n_components, n_features)."""
     label = np.unique(label_scope_components(graph.scopes), return_inverse=True)[1]
-    shape = int(label.max(initial=-1)) + 1
-    found: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in graph.graph.layout.blocks]
-    every = [(terms.group, terms.factor, terms.target) for terms in graph.node_terms]
-    every += [(terms.group, terms.factor, graph.edges[terms.target, 0]) for terms in graph.edge_terms]
-    every += [(terms.group, terms.factor, terms.node[:, 0]) for terms in graph.clique_terms]
-    for number, factor, node in every:
+    n_components = int(label.max(initial=-1)) + 1
+    entries_by_block: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in graph.graph.layout.blocks]
+    all_terms = [(terms.group, terms.factor, terms.target) for terms in graph.node_terms]
+    all_terms += [(terms.group, terms.factor, graph.edges[terms.target, 0]) for terms in graph.edge_terms]
+    all_terms += [(terms.group, terms.factor, terms.node[:, 0]) for terms in graph.clique_terms]
+    for number, factor, node in all_terms:
         group = graph.graph.groups[number]
         rows = np.arange(len(node)) if factor is None else factor
         entries = group.features.entries(rows)
-        found[group.block].append((entries.value, label[node[entries.row]], entries.feature))
+        entries_by_block[group.block].append((entries.value, label[node[entries.row]], entries.feature))
     return [
-        _sum_entries(parts, (shape, block.n_features))
-        for parts, block in zip(found, graph.graph.layout.blocks, strict=True)
+        _sum_entries(parts, (n_components, block.n_features))
+        for parts, block in zip(entries_by_block, graph.graph.layout.blocks, strict=True)
     ]
 
 
@@ -227,24 +232,24 @@ def _sum_entries(parts: Sequence[tuple[np.ndarray, ...]], shape: tuple[int, int]
 
 
 def _schedule_rounds(counts: sparse.csc_array) -> list[np.ndarray]:
-    """WeightTables in as many rounds as it takes that no component has two tables of one; first come, first served."""
-    taken: list[np.ndarray] = []
+    """Assign tables greedily to rounds such that no component contains two tables of the same round."""
+    used_components: list[np.ndarray] = []
     rounds: list[list[int]] = []
     for table in range(counts.shape[1]):
         components = counts.indices[counts.indptr[table] : counts.indptr[table + 1]]
-        free = next((k for k, used in enumerate(taken) if not used[components].any()), len(rounds))
-        if free == len(rounds):
-            taken.append(np.zeros(counts.shape[0], dtype=bool))
+        first_free = next((k for k, used in enumerate(used_components) if not used[components].any()), len(rounds))
+        if first_free == len(rounds):
+            used_components.append(np.zeros(counts.shape[0], dtype=bool))
             rounds.append([])
-        taken[free][components] = True
-        rounds[free].append(table)
+        used_components[first_free][components] = True
+        rounds[first_free].append(table)
     return [np.array(tables) for tables in rounds]
 
 
 def _max_factors(counts: sparse.csc_array) -> np.ndarray:
-    """For each table the largest sum of a row that has it, shape (n_tables,)."""
+    """Return, for each table, the largest row sum among the rows that contain it, shape (n_tables,)."""
     total = np.asarray(counts.sum(axis=1)).ravel()
-    most = np.zeros(counts.shape[1])
+    result = np.zeros(counts.shape[1])
     entries = counts.tocoo()
-    np.maximum.at(most, entries.col, total[entries.row])
-    return most
+    np.maximum.at(result, entries.col, total[entries.row])
+    return result

@@ -1,7 +1,7 @@
-"""Proximal adaptive gradients: for what stands in the place of a gradient and is not the derivative of the value.
+"""Proximal adaptive gradients, for update directions that are not the derivative of the value.
 
-Source: Duchi, Hazan & Singer, Adaptive subgradient methods for online learning and stochastic optimization (JMLR 2011), with
-composite updates: a step along the gradient, each weight at a rate of its own, and then the penalty's soft threshold.
+Source: Duchi, Hazan & Singer, Adaptive subgradient methods for online learning and stochastic optimization (JMLR 2011),
+with composite updates: a gradient step with one rate per weight, followed by the soft threshold of the penalty.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from relcrf.learning.owlqn import pseudo_gradient
 
 @dataclass(frozen=True)
 class ProximalAdaGrad(AbstractGrowingMinimiser):
-    """Goes to where `f'(w) + l1 sign(w)` is 0 as far as L1 can make it so, and never looks at the value of f.
+    """A solver for `f'(w) + l1 sign(w) = 0`, in the sense of the L1 subdifferential, that never uses the value of f.
 
-    A weight's rate falls with the squares of the pseudo-gradients that it has seen. Near a minimum these become small and the
-    rates stay, so that the end is approached as by plain proximal descent with momentum.
+    The rate of a weight decreases with the accumulated squares of its pseudo-gradients. Near a minimum these become
+    small and the rates stay constant, so the end is approached as by plain proximal descent with momentum.
 
     The `steps` of its states are the sums of these squares and the last step.
 
     Args:
-        tolerance, max_iterations: see `AbstractMinimiser`; the gradient is the pseudo-gradient.
-        rate: how far a weight goes in its first step.
-        momentum: share of the last step that is gone on with. On logistic regression with 40 features 0.9 took 40 to 100
-            iterations, and none 100 to 800.
-        l1: strengths, 0 or more, shape (n,); 0 where a weight is not penalised or not learned.
+        tolerance, max_iterations: See `AbstractMinimiser`; the gradient is the pseudo-gradient.
+        rate: The length of a weight's first step.
+        momentum: Fraction of the last step that is repeated. On logistic regression with 40 features, 0.9 took 40 to
+            100 iterations and no momentum 100 to 800.
+        l1: Non-negative strengths, shape (n,); 0 for a weight that is not penalised or not learned.
     """
 
     tolerance: float = 1e-5
@@ -50,13 +50,13 @@ class ProximalAdaGrad(AbstractGrowingMinimiser):
         state = self.update_status(state)
         if state.status != "running":
             return state
-        squares, last = state.steps
+        squares, last_step = state.steps
         steepest = pseudo_gradient(state.point, state.gradient, self.l1)
         squares = squares + steepest**2
-        # Where the last step has led too far, it is not gone on with.
-        momentum = self.momentum if float(last @ steepest) <= 0.0 else 0.0
+        # No momentum if the last step was in an ascent direction.
+        momentum = self.momentum if float(last_step @ steepest) <= 0.0 else 0.0
         rate = np.divide(self.rate, np.sqrt(squares), out=np.zeros(len(squares)), where=squares > 0.0)
-        ahead = state.point - rate * state.gradient + momentum * last
+        ahead = state.point - rate * state.gradient + momentum * last_step
         point = ahead - np.clip(ahead, -rate * self.l1, rate * self.l1)
         value, gradient = self.penalised(objective)(point)
         return replace(

@@ -1,15 +1,15 @@
-"""Empirical risk of what a few iterations of belief propagation say, with gates on factors, and what its messages cost.
+"""Empirical risk of a few iterations of belief propagation with gates on factors, including the cost of messages.
 
-The risk is the mean loss of the labelled variables' beliefs, plus the price of messages times how many are sent for each of
-them. Its gradient is exact: it goes back through the iterations (`kernels.gated_pairs`), and on to the weights of the
-factors and of the gates.
+The risk is the mean loss of the labelled variables' beliefs, plus the cost of a message times the number of messages
+per query variable. Its gradient is exact: it is propagated back through the iterations (`kernels.gated_pairs`) to the
+weights of the factors and of the gates.
 
-A gate that is open with probability p raises its factor to p; in learning to p s, and its messages count s, where
-s = sigmoid(steepness (logit p - logit threshold)) is close to whether it is above the threshold. In use factors below the
-threshold are left out.
+A gate that is open with probability p raises its factor to the power p; in training, to the power p s, and its messages
+count s times, where s = sigmoid(steepness (logit p - logit threshold)) is a soft indicator of p > threshold. At
+prediction time, factors below the threshold are left out.
 
-Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), sections 3 and 4; Stoyanov,
-Ropson & Eisner (2011).
+Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), sections 3 and 4;
+Stoyanov, Ropson & Eisner (2011).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LOSSES = ("squared", "cross-entropy", "f")
 
 
 class GateActivations(NamedTuple):
-    """Of each gated factor: the exponent, what share of its messages counts, and both derivatives by the log odds."""
+    """Exponent and counted fraction of messages of each gated factor, and their derivatives by the log odds."""
 
     exponent: np.ndarray
     message_fraction: np.ndarray
@@ -50,9 +50,9 @@ class PropagationResult(NamedTuple):
     """The result of inference with gates that are open or closed.
 
     Args:
-        beliefs: flat over the nodes' states.
-        n_messages: how many were sent.
-        open_factors: which gated factors took part, bool.
+        beliefs: Flat over the nodes' states.
+        n_messages: The number of messages sent.
+        open_factors: Gated factors that were included, bool.
     """
 
     beliefs: np.ndarray
@@ -62,15 +62,17 @@ class PropagationResult(NamedTuple):
 
 @dataclass(frozen=True)
 class RiskSettings:
-    """
+    """The settings of a risk.
+
     Args:
-        loss: `squared`: half the sum over states of (belief - 1 where true)^2. `cross-entropy`. `f`: 1 less the F measure of
-            the beliefs, of state 1 where there are two, else the mean over states; of several batches each has its own.
-        message_cost: of a message.
-        iterations: of belief propagation.
-        threshold: of a gate's probability, in learning.
-        has_gates: whether factors have gates; else all are open.
-        real: of the arithmetic, where it can be.
+        loss: `squared`: half the sum over states of (belief - 1 at the true state)^2. `cross-entropy`. `f`: 1 minus the
+            F measure of the beliefs, of state 1 for binary variables, otherwise the mean over states; each batch has
+            its own F measure.
+        message_cost: Cost of a message.
+        iterations: Iterations of belief propagation.
+        threshold: Threshold of a gate's probability in training.
+        has_gates: Whether factors have gates; otherwise all are open.
+        real: Floating-point type of the arithmetic where supported.
     """
 
     loss: str = "squared"
@@ -86,10 +88,10 @@ class Risk:
     """The risk of some examples, as a function of the weights of factors and then of gates.
 
     Args:
-        gates: the features of the folded factors' gates and then of the pairs'.
-        states: the true state of each node, shape (n_nodes,).
-        scored: nodes whose beliefs have a loss, shape (n_nodes,), bool.
-        n_queries: how many variables the messages are for, though some of these may have no loss here.
+        gates: The features of the folded factors' gates, followed by those of the pairs' gates.
+        states: The true state of each node, shape (n_nodes,).
+        scored: Nodes whose beliefs have a loss, shape (n_nodes,), bool.
+        n_queries: Number of query variables by which the message count is divided; some may have no loss here.
     """
 
     graph: GatedGraph
@@ -116,105 +118,111 @@ class Risk:
 
     @cached_property
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each cell of the folded factors' tables the cell of its node; and the factor that it is of."""
+        """Return, for each cell of the folded factors' tables, the cell of its node and the index of its factor."""
         folded, start = self.graph.folded, self.graph.ungated.state_start
         factor = np.repeat(np.arange(folded.n_nodes), folded.cardinality)
         return start[self.graph.folded_node[factor]] + np.arange(len(factor)) - folded.state_start[factor], factor
 
     @cached_property
     def messages_per_factor(self) -> np.ndarray:
-        """How many messages each gated factor sends: one to each free end in each iteration."""
+        """Return the number of messages of each gated factor: one to each free end in each iteration."""
         ends = np.repeat((1, 2), (self.graph.n_folded, self.graph.n_pairs))
         return np.asarray(self.settings.iterations * ends, dtype=np.float64)
 
     def gate_activations(self, point: np.ndarray, steepness: float) -> GateActivations:
-        """Return the gates in learning, at weights of shape (n_weights + n_gate_weights,)."""
+        """Return the gates in training, at weights of shape (n_weights + n_gate_weights,)."""
         if not self.settings.has_gates:
             one, zero = np.ones(len(self.messages_per_factor)), np.zeros(len(self.messages_per_factor))
             return GateActivations(one, one, zero, zero)
         z = self.gates.log_odds(point[self.n_weights :])
         p = expit(z)
-        counted = expit(steepness * (z - logit(self.settings.threshold)))
-        d_counted = steepness * counted * (1.0 - counted)
-        return GateActivations(p * counted, counted, p * (1.0 - p) * counted + p * d_counted, d_counted)
+        message_fraction = expit(steepness * (z - logit(self.settings.threshold)))
+        d_message_fraction = steepness * message_fraction * (1.0 - message_fraction)
+        return GateActivations(
+            p * message_fraction,
+            message_fraction,
+            p * (1.0 - p) * message_fraction + p * d_message_fraction,
+            d_message_fraction,
+        )
 
     def __call__(self, point: np.ndarray, steepness: float = 1.0) -> tuple[float, np.ndarray]:
         """Return value and gradient.
 
         Args:
-            point: weights of factors and of gates, shape (n_weights + n_gate_weights,).
-            steepness: of the gates' thresholds, see the module.
+            point: Weights of factors and of gates, shape (n_weights + n_gate_weights,).
+            steepness: Steepness of the gates' thresholds, see the module docstring.
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
         gates = self.gate_activations(point, steepness)
         folded, tables = graph.folded.node_log_potentials(weights), graph.distinct_pairs.edge_log_potentials(weights)
         nodes = self._node_potentials(weights, folded, gates.exponent)
-        back = self._backpropagate(nodes, tables, gates.exponent[graph.n_folded :])
-        price = self.settings.message_cost / max(self.n_queries, 1)
-        value = back.value + price * float(self.messages_per_factor @ gates.message_fraction)
-        d_nodes = back.nodes.astype(np.float64)
+        loss = self._backpropagate(nodes, tables, gates.exponent[graph.n_folded :])
+        cost = self.settings.message_cost / max(self.n_queries, 1)
+        value = loss.value + cost * float(self.messages_per_factor @ gates.message_fraction)
+        d_nodes = loss.nodes.astype(np.float64)
         gradient = np.zeros(len(point))
         graph.ungated.add_node_counts(d_nodes, gradient[: self.n_weights])
-        graph.distinct_pairs.add_edge_counts(back.tables, gradient[: self.n_weights])
+        graph.distinct_pairs.add_edge_counts(loss.tables, gradient[: self.n_weights])
         cell, factor = self._cells
         d_cell = d_nodes[cell]
         graph.folded.add_node_counts(gates.exponent[factor] * d_cell, gradient[: self.n_weights])
         if self.settings.has_gates:
-            d_exponent = np.concatenate((np.bincount(factor, d_cell * folded, graph.n_folded), back.gate))
-            slope = d_exponent * gates.d_exponent + price * self.messages_per_factor * gates.d_message_fraction
+            d_exponent = np.concatenate((np.bincount(factor, d_cell * folded, graph.n_folded), loss.gate))
+            slope = d_exponent * gates.d_exponent + cost * self.messages_per_factor * gates.d_message_fraction
             gradient[self.n_weights :] = self.gates.gradient(slope)
         return value, gradient
 
     def _node_potentials(self, weights: np.ndarray, folded: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-        """The log potentials of the nodes, with the folded factors' as far as their gates let them."""
+        """Return the log potentials of the nodes, including those of the folded factors to the power of their gates."""
         nodes = self.graph.ungated.node_log_potentials(weights)
         cell, factor = self._cells
         return nodes + np.bincount(cell, exponent[factor] * folded, len(nodes))
 
     def _backpropagate(self, nodes: np.ndarray, tables: np.ndarray, exponent: np.ndarray) -> LossGradient:
-        """The mean loss of the beliefs and its derivatives."""
+        """Return the mean loss of the beliefs and its derivatives."""
         options = (self.settings.iterations, self.settings.real)
-        share = self.scored / max(self.n_scored, 1)
+        node_weights = self.scored / max(self.n_scored, 1)
         if self.settings.loss == "squared":
             return compute_loss_gradient(
-                self.layout, nodes, tables, exponent, squared_error_loss(self.states, share), *options
+                self.layout, nodes, tables, exponent, squared_error_loss(self.states, node_weights), *options
             )
         if self.settings.loss == "cross-entropy":
             return compute_loss_gradient(
-                self.layout, nodes, tables, exponent, cross_entropy_loss(self.states, share), *options
+                self.layout, nodes, tables, exponent, cross_entropy_loss(self.states, node_weights), *options
             )
         beliefs = propagate(self.layout, nodes, tables, exponent, *options)
         value, loss = self._f_loss(beliefs.astype(np.float64))
         return compute_loss_gradient(self.layout, nodes, tables, exponent, loss, *options)._replace(value=value)
 
     def _f_loss(self, beliefs: np.ndarray) -> tuple[float, BeliefLoss]:
-        """1 less the F measure of some beliefs, and the same as if it were linear in them."""
+        """Return 1 minus the F measure of the beliefs, and its linearisation at these beliefs."""
         start, cardinality = self.graph.ungated.state_start, self.graph.ungated.cardinality
         slope, value = np.zeros(len(beliefs)), 0.0
         for k in np.unique(cardinality[self.scored]):
             nodes = np.flatnonzero(self.scored & (cardinality == k))
-            share = len(nodes) / self.n_scored
-            measured = range(1, 2) if k == 2 else range(k)
-            for state in measured:
+            fraction = len(nodes) / self.n_scored
+            scored_states = range(1, 2) if k == 2 else range(k)
+            for state in scored_states:
                 cell, true = start[nodes] + state, self.states[nodes] == state
                 total = max(float(beliefs[cell].sum() + true.sum()), 1e-12)
-                measure = 2.0 * float(beliefs[cell][true].sum()) / total
-                value += share / len(measured) * (1.0 - measure)
-                slope[cell] = share / len(measured) * (measure - 2.0 * true) / total
+                f_measure = 2.0 * float(beliefs[cell][true].sum()) / total
+                value += fraction / len(scored_states) * (1.0 - f_measure)
+                slope[cell] = fraction / len(scored_states) * (f_measure - 2.0 * true) / total
         return value, linear_loss(slope)
 
     def infer_with_hard_gates(
         self, point: np.ndarray, threshold: float, *, skip_closed: bool = True
     ) -> PropagationResult:
-        """Inference in which factors whose gates are less open than a threshold are left out, and those that are 0.
+        """Infer without the factors whose gate probability is below the threshold or whose potentials are all 0.
 
         Args:
-            point: weights of factors and of gates. threshold: of the gate's probability.
-            skip_closed: do without them; else they send messages that say nothing, which is quicker for a single time.
+            point: Weights of factors and of gates.
+            threshold: Threshold of the gate's probability.
+            skip_closed: Remove these factors; otherwise they send uniform messages, which is faster for a single run.
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
         folded, tables = graph.folded.node_log_potentials(weights), graph.distinct_pairs.edge_log_potentials(weights)
-        opened = np.concatenate(
+        is_open = np.concatenate(
             (
                 _find_nonzero_tables(folded, graph.folded.state_start),
                 _find_nonzero_tables(tables, graph.distinct_pairs.table_start)[graph.pair_class],
@@ -223,49 +231,52 @@ class Risk:
         p = np.ones(len(self.messages_per_factor))
         if self.settings.has_gates:
             p = expit(self.gates.log_odds(point[self.n_weights :]))
-            opened &= p >= threshold
-        exponent = np.where(opened, p, 0.0)
+            is_open &= p >= threshold
+        exponent = np.where(is_open, p, 0.0)
         nodes = self._node_potentials(weights, folded, exponent)
-        gate, kept = exponent[graph.n_folded :], np.flatnonzero(opened[graph.n_folded :])
-        if skip_closed and len(kept) < graph.n_pairs:
-            kind, start = graph.pair_class[kept], graph.distinct_pairs.table_start
-            layout, gate = build_layout(graph.ungated.state_start, graph.pairs.edges[kept], kind, start), gate[kept]
+        gate, open_pairs = exponent[graph.n_folded :], np.flatnonzero(is_open[graph.n_folded :])
+        if skip_closed and len(open_pairs) < graph.n_pairs:
+            pair_class, start = graph.pair_class[open_pairs], graph.distinct_pairs.table_start
+            layout, gate = (
+                build_layout(graph.ungated.state_start, graph.pairs.edges[open_pairs], pair_class, start),
+                gate[open_pairs],
+            )
         else:
             layout = self.layout
         beliefs = propagate(layout, nodes, tables, gate, self.settings.iterations, self.settings.real)
-        return PropagationResult(beliefs.astype(np.float64), int(self.messages_per_factor[opened].sum()), opened)
+        return PropagationResult(beliefs.astype(np.float64), int(self.messages_per_factor[is_open].sum()), is_open)
 
     def factor_exponents(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
-        """What share of its log potential counts of each factor of the groups with gates, where `hard` infers.
+        """Return the exponent of each factor of the groups with gates, as `infer_with_hard_gates` uses it.
 
         Returns:
-            by the group's index in the graph, shape (n_factors,); factors that are left out have 0.
+            Arrays of shape (n_factors,) by the index of the group in the graph; factors that are left out have 0.
         """
-        opened = self.infer_with_hard_gates(point, threshold).open_factors
-        p = expit(self.gates.log_odds(point[self.n_weights :])) if self.settings.has_gates else np.ones(len(opened))
-        share, start = np.where(opened, p, 0.0), 0
-        found: dict[int, np.ndarray] = {}
+        is_open = self.infer_with_hard_gates(point, threshold).open_factors
+        p = expit(self.gates.log_odds(point[self.n_weights :])) if self.settings.has_gates else np.ones(len(is_open))
+        exponent, start = np.where(is_open, p, 0.0), 0
+        exponents: dict[int, np.ndarray] = {}
         for group, factor in self.graph.factors:
             n_factors = self.graph.ungated.graph.groups[group].n_factors
-            found.setdefault(group, np.zeros(n_factors))[factor] = share[start : start + len(factor)]
+            exponents.setdefault(group, np.zeros(n_factors))[factor] = exponent[start : start + len(factor)]
             start += len(factor)
-        return found
+        return exponents
 
     def evaluate(self, result: PropagationResult) -> tuple[float, float]:
-        """The mean loss of what inference gives for the asked nodes, and how many messages were sent for each that pays."""
+        """Return the mean loss of an inference result over the scored nodes, and its messages per query variable."""
         start, n = self.graph.ungated.state_start, max(self.n_scored, 1)
-        each = result.n_messages / max(self.n_queries, 1)
+        messages_per_query = result.n_messages / max(self.n_queries, 1)
         nodes = np.flatnonzero(self.scored)
         if self.settings.loss == "f":
-            return self._f_loss(result.beliefs)[0], each
-        of_truth = result.beliefs[start[nodes] + self.states[nodes]]
+            return self._f_loss(result.beliefs)[0], messages_per_query
+        true_beliefs = result.beliefs[start[nodes] + self.states[nodes]]
         if self.settings.loss == "cross-entropy":
-            return -float(np.log(np.maximum(of_truth, 1e-300)).sum()) / n, each
+            return -float(np.log(np.maximum(true_beliefs, 1e-300)).sum()) / n, messages_per_query
         node = np.repeat(np.arange(len(self.scored)), self.graph.ungated.cardinality)
         squares = np.bincount(node, result.beliefs**2, len(self.scored))[nodes]
-        return float((0.5 * (squares + 1.0) - of_truth).sum()) / n, each
+        return float((0.5 * (squares + 1.0) - true_beliefs).sum()) / n, messages_per_query
 
 
 def _find_nonzero_tables(tables: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Which of some flat tables are not 0 throughout, shape (n,), bool."""
+    """Return a mask of the flat tables that have an entry other than 0, shape (n,), bool."""
     return np.asarray(np.diff(offsets(tables != 0.0)[start]) > 0)

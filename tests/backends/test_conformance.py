@@ -1,4 +1,4 @@
-"""Every installed backend on the same small problems."""
+"""Tests of every installed backend on the same small problems."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ def model():
     return relcrf.load(resource_path("models", "webkb.rcrf"))
 
 
-def test_ours_are_installed_by_entry_points():
+def test_builtin_backends_are_entry_points():
     assert {"ess", "local"} <= set(BACKENDS)
 
 
@@ -59,7 +59,7 @@ def test_it_leaves_fixed_weights_alone(web, model, backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_it_takes_a_graph_without_pairs_and_with_nothing_to_ask(backend):
+def test_accepts_graph_without_pairs_and_queries(backend):
     model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d")
     data = relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2, 3, 4], "d": ["x", "x", "x", "y"]})})
     fit = model.fit(data, backend, l2=0.0)
@@ -92,7 +92,7 @@ def test_a_broken_entry_point_is_an_error_with_its_package(monkeypatch):
     monkeypatch.setattr(registry, "entry_points", lambda group: entries)
     with pytest.raises(relcrf.UsageError, match="backend 'broken' of package"):
         registry.make_backend("broken")
-    with pytest.raises(relcrf.UsageError, match="no subclass of"):
+    with pytest.raises(relcrf.UsageError, match="not a subclass of"):
         registry.make_backend("wrong")
     with pytest.raises(relcrf.UsageError, match="unknown backend 'wrnog'"):
         registry.make_backend("wrnog")

@@ -1,4 +1,4 @@
-"""CandidateSet edges after learning: on other tables, and as a model file that trains and predicts again."""
+"""Tests of candidate edges after learning: on other tables, and as a model file that trains and predicts again."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ EDGES = ((NODES[0], NODES[2]), (NODES[1], NODES[3]))
 
 
 def rows(n=200, seed=0, nodes=NODES):
-    """The third node is one more than the first, most often, and the others are alone."""
+    """Return rows in which the third node is usually the first plus one, and the other nodes are independent."""
     rng = np.random.default_rng(seed)
     value = rng.integers(3, size=(n, 4))
     tied = rng.random(n) < 0.9
@@ -47,8 +47,8 @@ def edge_weights(learned: LearnedModel, layout, templates, vectors):
 
 
 def third(grounding):
-    """The variables of the third node."""
-    return np.char.find(grounding.labels(np.arange(len(grounding.states))).astype(str), ", n3)") >= 0
+    """Return the variables of the third node."""
+    return np.char.find(grounding.variable_names(np.arange(len(grounding.states))).astype(str), ", n3)") >= 0
 
 
 def test_an_edge_keeps_its_table_on_other_tables(fitted):
@@ -58,7 +58,7 @@ def test_an_edge_keeps_its_table_on_other_tables(fitted):
     assert set(trained) == set(EDGES) and np.linalg.norm(trained[EDGES[0]]) > 5 * np.linalg.norm(trained[EDGES[1]])
     # Other rows, in another order, that lack a node.
     other = model.ground(relcrf.Dataset(rows(50, seed=1, nodes=(NODES[3], NODES[2], NODES[0]))))
-    ground = learned.placed(other)
+    ground = learned.extend_grounding(other)
     found = edge_weights(learned, ground.graph.layout, ground.templates, learned.vectors_for(ground))
     for edge in EDGES:
         np.testing.assert_array_equal(found[edge], trained[edge])
@@ -66,7 +66,7 @@ def test_an_edge_keeps_its_table_on_other_tables(fitted):
     assert api.predict(fit, other, hidden=third(other)).score().accuracy > 0.8
 
 
-def test_states_that_training_did_not_have(fitted):
+def test_unseen_states_raise_error(fitted):
     model = relcrf.parse(TEXT.replace("1..3", "Level").replace("domain", "domain Level = open\ndomain", 1))
     data = rows()
     fit = api.fit(model, model.ground(relcrf.Dataset(data)).with_candidates({"edge": EDGES}), "pseudo")
@@ -90,7 +90,7 @@ def test_the_exported_model_is_the_learned_one(symmetric, tmp_path, capsys, monk
     first, second = (t for t in read.spec.templates if t.name != "prior")
     assert (first.name, second.name, first.options.l2) == ("edge_1", "edge_2", 0.5)
     assert first.options.init == tuple(np.round(strong, 6)) and second.options.init != first.options.init
-    # It starts there, and learned again it says what the first model says.
+    # It starts at the learned weights, and predicts the same after training.
     ground = read.ground(relcrf.Dataset(rows()))
     start = ground.graph.layout.initial()
     np.testing.assert_allclose(start[12:], learned.vectors["weights"][12:], atol=5e-7)
@@ -114,7 +114,7 @@ def test_the_exported_model_is_the_learned_one(symmetric, tmp_path, capsys, monk
     assert code == 0, err
 
 
-def test_a_learner_of_literals_refuses_tables():
+def test_literal_learner_rejects_tables():
     model = relcrf.parse(TEXT)
     with pytest.raises(UsageError, match=r"E396[\s\S]*'edge' are tables[\s\S]*--backend grafting"):
         api.fit(model, model.ground(relcrf.Dataset(rows(20))), "trmrf")

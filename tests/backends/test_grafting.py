@@ -1,4 +1,4 @@
-"""The backend `grafting`: what it learns of a known world, how it goes on, stops, refuses, and what it leaves behind."""
+"""Tests of the backend `grafting`: learning of a known world, resumption, time limits and rejected input."""
 
 import json
 
@@ -25,11 +25,11 @@ candidates edge(r: Row, s: Node, t: Node) where s < t over value(r, s), value(r,
 LITERALS = TEXT.replace("value(r, s), value(r, t)", "value(r, s) == 1 and value(r, t) == 1")
 TRUE = {("n0", "n1"), ("n2", "n3"), ("n1", "n4")}
 BETWEEN = ("n0", "n4")
-"""They depend on each other where n1, which stands between them, is not known."""
+"""Nodes that depend on each other unless n1, which is between them, is observed."""
 
 
 def rows(n=300, seed=0, n_nodes=7):
-    """Pairs of nodes that mostly agree; the others are alone."""
+    """Return pairs of nodes that usually agree; the other nodes are independent."""
     rng = np.random.default_rng(seed)
     states = rng.integers(3, size=(n, n_nodes))
     for s, t in ((0, 1), (2, 3), (1, 4)):
@@ -52,14 +52,14 @@ def edges(fit):
     ]
 
 
-@pytest.mark.parametrize("activate", ACTIVATION_RULES)
-def test_it_finds_the_edges_and_predicts_by_them(world, activate):
+@pytest.mark.parametrize("activation", ACTIVATION_RULES)
+def test_finds_edges_and_predicts_with_them(world, activation):
     model, grounding = world
     hidden = np.random.default_rng(0).random(grounding.graph.n_variables) < 0.15
-    fit = api.fit(model, grounding, "grafting", hidden=hidden, activate=activate)
+    fit = api.fit(model, grounding, "grafting", hidden=hidden, activation=activation)
     assert fit.learned.converged
     assert edges(fit) >= TRUE
-    if activate != "features":
+    if activation != "features":
         assert edges(fit) <= TRUE | {BETWEEN}
     assert api.predict(fit, grounding, hidden=hidden).score(subset=hidden).accuracy > 0.6
 
@@ -72,7 +72,7 @@ def test_literals_are_edges_of_one_weight():
     assert fit.learned.layout.matrix(fit.learned.vectors["weights"], block).shape[1] == 1
 
 
-def test_a_larger_penalty_has_fewer_edges_and_that_of_the_model_wins(world):
+def test_larger_penalty_has_fewer_edges_and_model_l1_wins(world):
     model, grounding = world
     assert not api.fit(model, grounding, "grafting", l1=1e6).learned.summary["chosen"]
     own = relcrf.parse(TEXT.replace("per s, t", "per s, t l1 1000000"))
@@ -82,23 +82,23 @@ def test_a_larger_penalty_has_fewer_edges_and_that_of_the_model_wins(world):
 @pytest.mark.parametrize(
     ("settings", "stops"),
     [
-        ({"activate": "best-choice", "tests": 5, "steps": 1}, [("unary", 2), ("edges", 3)]),
-        ({"activate": "features", "reservoir": 4, "validation_fraction": 0.1}, [("edges", 6), ("weights", 3)]),
-        ({"activate": "first-hit", "hubs": 0.1, "tests": 4}, [("edges", 6)]),
+        ({"activation": "best-choice", "tests_per_round": 5, "iterations_per_round": 1}, [("unary", 2), ("edges", 3)]),
+        ({"activation": "features", "reservoir_size": 4, "validation_fraction": 0.1}, [("edges", 6), ("weights", 3)]),
+        ({"activation": "first-hit", "hub_fraction": 0.1, "tests_per_round": 4}, [("edges", 6)]),
     ],
 )
-def test_an_interrupted_run_goes_on_bit_for_bit(world, tmp_path, settings, stops):
+def test_interrupted_run_resumes_exactly(world, tmp_path, settings, stops):
     assert_goes_on(*world, "grafting", settings, stops, tmp_path)
 
 
-def test_time_ends_it_and_it_says_so(tmp_path, capsys, monkeypatch):
+def test_time_limit_ends_training_with_a_note(tmp_path, capsys, monkeypatch):
     folder = written(tmp_path)
     arguments = (str(folder / "model.rcrf"), "--data", str(folder / "data"), "--backend", "grafting")
     status, out, err = relcrf_command(
-        capsys, monkeypatch, "train", *arguments, "--set", "time=1e-9", "--out", str(folder / "run")
+        capsys, monkeypatch, "train", *arguments, "--set", "max_seconds=1e-9", "--out", str(folder / "run")
     )
     assert status == 0 and "out of time" in out
-    assert "a larger --set time= allows more" in " ".join((out + err).split())
+    assert "a larger --set max_seconds= allows more" in " ".join((out + err).split())
     assert not json.loads((folder / "run" / "run.json").read_text())["converged"]
 
 
@@ -111,7 +111,7 @@ def written(folder, text=TEXT):
     return folder
 
 
-def test_a_run_folder_has_the_path_and_the_model(tmp_path, capsys, monkeypatch):
+def test_run_folder_contains_log_and_model(tmp_path, capsys, monkeypatch):
     folder = written(tmp_path)
     arguments = (str(folder / "model.rcrf"), "--data", str(folder / "data"), "--backend", "grafting", "--set", "l1=25")
     graph = folder / "learned.rcrf"
@@ -140,7 +140,7 @@ def test_rows_with_missing_values():
     assert TRUE <= found <= TRUE | {BETWEEN}
 
 
-def test_a_model_without_candidates_has_its_templates_alone(world):
+def test_model_without_candidates_learns_templates_only(world):
     model = relcrf.parse(TEXT.split("candidates")[0])
     fit = api.fit(model, model.ground(relcrf.Dataset(rows())), "grafting")
     assert fit.learned.converged and fit.learned.summary["candidates"] == 0
@@ -169,15 +169,15 @@ template of_kind(r: Row, n: Node) over r.kind, value(r, n) per n
         (TRIPLES, {}, "E397"),
         (TEXT.replace("per s, t", "per s, t l1 0"), {}, "E399"),
         (LATENT, {}, "E307"),
-        (TEXT, {"activate": "all"}, "E305"),
+        (TEXT, {"activation": "all"}, "E305"),
         (TEXT, {"score": "luck"}, "E305"),
         (TEXT, {"alpha": 1.5}, "E305"),
         (TEXT, {"validation_fraction": 1.0}, "E305"),
-        (TEXT, {"tests": 0}, "E305"),
+        (TEXT, {"tests_per_round": 0}, "E305"),
         (TEXT, {"inference": "dual"}, "E305"),
     ],
 )
-def test_what_it_refuses(text, settings, code):
+def test_unsupported_input_raises_error(text, settings, code):
     model = relcrf.parse(text)
     tables = {"row": {"id": [0, 1]}, "value": rows(2)["value"]}
     if "on(" in text:
@@ -187,7 +187,7 @@ def test_what_it_refuses(text, settings, code):
     assert caught.value.diagnostics[0].code == code
 
 
-def test_a_graph_in_pieces_is_refused(world):
+def test_sharded_graph_raises_error(world):
     model, grounding = world
     with pytest.raises(UsageError) as caught:
         api.fit(model, grounding, "grafting", executor=SerialExecutor())

@@ -1,4 +1,4 @@
-"""Tables and weights at the ends of their range, backend by backend: a right answer, or a diagnostic."""
+"""Tests of extreme numbers in tables and weights for each backend, which must give a correct result or a diagnostic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNARY = f"{ALONE}template prior(p: P) over p.k\ntemplate size(p: P) over p.k by 
 LINKED = f"{UNARY}relation L(p: P, q: P)\ntemplate link(p: P, q: P) where L(p, q) over p.k, q.k\n"
 BACKENDS = registry.backend_names()
 UNARY_ONLY = ("ipf",)
-"""Backends that take no real-valued features, and say so."""
+"""Backends that reject real-valued features."""
 
 
 def pages(labels, x=None, links=()):
@@ -24,7 +24,7 @@ def pages(labels, x=None, links=()):
 
 
 def asked(model, train, test, backend):
-    """Probabilities of all queries; None where the backend refuses with a diagnostic."""
+    """Return the probabilities of all queries, or None if the backend raises a diagnostic."""
     try:
         fit = relcrf.parse(model).fit(train, backend)
         return fit.predict(test).probabilities()
@@ -67,7 +67,7 @@ def test_small_and_extreme_tables(backend, case):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_empty_tables_are_a_diagnostic_when_learning_and_no_prediction_after(backend):
+def test_empty_tables_raise_in_training_and_predict_nothing(backend):
     empty = pages([])
     with pytest.raises(relcrf.RelcrfError) as caught:
         relcrf.parse(LINKED).fit(empty, backend)
@@ -85,7 +85,7 @@ def test_a_single_state_is_certain(backend):
 
 @pytest.mark.parametrize("backend", ["ess", "local", "dense", "pseudo", "chow-liu"])
 def test_weights_of_1e4_and_contradictory_hard_rules(backend):
-    """Fixed by the model, so that the answer is known: rules that fight leave both states as they are."""
+    """The model fixes the weights, so the result is known: contradictory rules leave both states equally likely."""
     data = relcrf.Dataset({"p": {"id": [1, 2], "good": [True, None]}})
     sure = "entity P { predict good : bool }\ntemplate t(p: P) over p.good init 1e4 fixed\ntemplate prior(p: P) over p.good\n"
     fight = "entity P { predict good : bool }\nrule hard: P(p) => p.good\nrule hard: P(p) => not p.good\n"
@@ -104,7 +104,7 @@ def test_ten_thousand_states(backend):
 
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "1e999", "Infinity", "0x1p3"])
-def test_no_number_in_a_feature_is_a_diagnostic_with_its_row(tmp_path, value):
+def test_non_number_in_a_feature_raises_error_with_its_row(tmp_path, value):
     (tmp_path / "p.csv").write_text(f"id,k,x\n1,a,0.5\n2,b,{value}\n")
     (tmp_path / "l.csv").write_text("p,q\n1,2\n")
     with pytest.raises(relcrf.DataError) as caught:
@@ -128,8 +128,8 @@ def test_a_feature_that_becomes_infinite_is_a_diagnostic():
         assert caught.value.diagnostics[0].code == "E222", by
 
 
-def test_single_precision_of_keyed_features_is_what_the_docs_say():
-    """`per` holds features in single precision: 7 digits; beyond 3e38 it is a diagnostic, where a double would do."""
+def test_keyed_features_have_documented_single_precision():
+    """`per` stores features in single precision: 7 digits; values beyond 3e38 raise a diagnostic."""
     keyed = f"{ALONE}template t(p: P) over p.k per p by p.x\n"
     plain = f"{ALONE}template t(p: P) over p.k by p.x\n"
     x = [1 / 3, 2e30]

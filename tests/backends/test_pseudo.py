@@ -1,4 +1,4 @@
-"""The backend `pseudo`: its two kinds of inference, and what it refuses."""
+"""Tests of the backend `pseudo`: its two kinds of inference, and rejected input."""
 
 import numpy as np
 import pytest
@@ -28,12 +28,12 @@ def test_mean_field_and_sampling_agree(web, model):
     assert np.isnan(gibbs.inferred.log_partition) and np.isfinite(field.inferred.log_partition)
 
 
-def test_an_unknown_inference_is_told_before_work_begins(web, model):
+def test_unknown_inference_raises_before_work(web, model):
     with pytest.raises(UsageError, match=r"E305[\s\S]*cannot be 'gibs'[\s\S]*gibbs"):
         model.fit(web, "pseudo", inference="gibs")
 
 
-def test_tables_beyond_memory_are_refused(web, model, monkeypatch):
+def test_tables_beyond_memory_raise_error(web, model, monkeypatch):
     fit = model.fit(web, "pseudo")
     monkeypatch.setattr(whole_graph, "MAX_TABLE_CELLS", 10)
     with pytest.raises(UsageError, match=r"E308[\s\S]*more than 10 cells"):

@@ -1,4 +1,4 @@
-"""What rules mean to learning and inference, worked out by hand."""
+"""Tests of rules in learning and inference, with results computed by hand."""
 
 import numpy as np
 import pandas as pd
@@ -44,7 +44,7 @@ def test_a_rule_over_one_attribute_is_a_formula(rule, expected):
     np.testing.assert_allclose(found, [[1 - expected, expected]])
 
 
-def test_fixed_weights_hold_for_keys_that_training_has_not_seen():
+def test_fixed_weights_apply_to_unseen_keys():
     model = relcrf.parse(
         "domain W = open entity P { predict spam : bool  words : bag of W }\n"
         "template t(p: P, w: W) where w in p.words over p.spam == true per w fixed init 2"

@@ -1,4 +1,4 @@
-"""The seconds of each step of a training, in the run folder and across an interruption."""
+"""Tests of the recorded seconds of each training step, in the run folder and across an interruption."""
 
 import json
 
@@ -13,7 +13,7 @@ from relcrf.resources import resource_path
 
 
 class Clock:
-    """A second passes each time that it is asked, and half of one of the processor."""
+    """A clock that advances by one second of wall-clock time and half a second of CPU time per call."""
 
     def __init__(self):
         self.time = 0.0
@@ -51,7 +51,7 @@ def test_seconds_begin_with_each_stage_and_leave_interruptions_out(tmp_path, mon
         seconds = np.array([s for s, e in zip(monitor.seconds, monitor.log, strict=True) if e["stage"] == stage])
         n = len(seconds)
         assert n > 3
-        # One second for each step; going on asks the clock once or twice beside.
+        # One second per step; resuming calls the clock once or twice more.
         np.testing.assert_array_less(0.0, np.diff(seconds[:, 0]))
         assert seconds[0, 0] == 1.0 and n <= seconds[-1, 0] <= n + 2
         np.testing.assert_allclose(seconds[:, 1], seconds[:, 0] / 2)

@@ -1,4 +1,4 @@
-"""Learning and inference in pieces give what they give of the whole; by processes and on Spark, the same bits."""
+"""Tests of learning and inference in shards: same results as the whole graph, bitwise equal on all executors."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ from relcrf.resources import resource_path
 
 @pytest.fixture(scope="module")
 def grounding():
-    """Pages with few links, so that there are many components."""
+    """Return pages with few links, so that there are many components."""
     rng = np.random.default_rng(3)
     pages = 300
     ids = [f"p{k}" for k in range(pages)]
@@ -41,7 +41,7 @@ def small_shards(monkeypatch):
 
 
 @pytest.mark.parametrize("backend", ["ess", "local", "pseudo"])
-def test_pieces_learn_what_the_whole_learns(grounding, backend):
+def test_shards_learn_the_weights_of_the_whole(grounding, backend):
     model, ground = grounding
     hidden = np.random.default_rng(0).random(len(ground.states)) < 0.3
     options = {"hidden": hidden, "tolerance": 1e-10, "max_iterations": 1000}
@@ -65,7 +65,7 @@ def test_there_are_several_shards(grounding, tmp_path):
     assert len(cut_into_shards(problem.graph, problem.roles, problem.states, tmp_path, 200)) > 3
 
 
-def test_a_graph_beyond_the_memory_is_taken_in_pieces(grounding, monkeypatch):
+def test_graph_beyond_memory_is_sharded(grounding, monkeypatch):
     model, ground = grounding
     seen = []
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""What acts in each structured backend: trees, thin graphs, regularised ones, labelled neighbours; and joint likelihoods."""
+"""Tests of the structures of structured backends (trees, thin graphs, regularisation) and of joint likelihoods."""
 
 import itertools
 
@@ -30,7 +30,7 @@ template pair(m: Moment, s: Sensor, t: Sensor) where s < t over warm(m, s), warm
 
 
 def sensor_tables(rows=120, seed=0):
-    """Six sensors in a chain, 1-2-3 and 4-5-6, that join at 3-4 in the sun and at 1-6 in the shade."""
+    """Return six sensors in two chains, 1-2-3 and 4-5-6, which are linked at 3-4 in the sun and at 1-6 in the shade."""
     rng = np.random.default_rng(seed)
     sun = rng.integers(2, size=rows).astype(float)
     readings = []
@@ -61,7 +61,7 @@ def web(tmp_path_factory):
 
 
 def edges_by_row(found, grounding):
-    """The sensors that are joined at each moment."""
+    """Return the linked sensors at each time."""
     pairs = np.sort(found.inferred.edges, axis=1)
     rows = {}
     for a, b in pairs.tolist():
@@ -71,7 +71,7 @@ def edges_by_row(found, grounding):
 
 
 @pytest.mark.parametrize("backend", backend_names())
-def test_of_one_hidden_label_the_joint_is_the_marginal(web, backend):
+def test_joint_of_one_hidden_label_is_its_marginal(web, backend):
     model, grounding = web
     fit = api.fit(model, grounding, backend)
     labelled = np.flatnonzero(grounding.states >= 0)
@@ -81,14 +81,14 @@ def test_of_one_hidden_label_the_joint_is_the_marginal(web, backend):
         at = int(np.searchsorted(only.inferred.variables, v))
         probability = only.inferred.marginals[only.inferred.state_start[at] + grounding.states[v]]
         joint = api.joint_log_likelihood(fit, grounding, hidden=hidden)
-        # The unlabelled are summed out; where that is approximate, so is the difference of two log partitions.
+        # Unlabelled variables are summed out; if that is approximate, so is the difference of the log partitions.
         assert joint == pytest.approx(
             np.log(probability), abs=1e-9 if backend in ("local", "ess", "chow-liu") else 1e-3
         )
 
 
 def enumerated(graph, weights, states, asked):
-    """log P(states of the nodes `asked` | those of all others), where the graph has all nodes."""
+    """Return log P(states of the query nodes | those of all others), if the graph contains all nodes."""
     potentials = graph.potentials(weights)
     every = [range(k) if free else (int(s),) for k, s, free in zip(graph.cardinality, states, asked, strict=True)]
     scores = [graph.scopes.score(potentials, np.array(s, dtype=np.int32)) for s in itertools.product(*every)]
@@ -96,10 +96,10 @@ def enumerated(graph, weights, states, asked):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"width": 2}, {"observed_edges": "tree"}, {"observed_edges": "tree", "width": 3}]
+    "settings", [{}, {"treewidth": 2}, {"observed_edges": "tree"}, {"observed_edges": "tree", "treewidth": 3}]
 )
 def test_joint_log_likelihood_by_enumeration(sensors, settings):
-    """Three sensors are asked for at two moments, the other labels are known."""
+    """Three sensors are queried at two times, and the other labels are observed."""
     model, grounding = sensors
     fit = api.fit(model, grounding, "ess", **settings)
     vectors = fit.learned.vectors_for(grounding)
@@ -117,7 +117,7 @@ def test_joint_log_likelihood_by_enumeration(sensors, settings):
     asked = hidden[graph.variables]
     wanted = enumerated(graph, vectors["weights"], grounding.states[graph.variables], asked)
     assert api.joint_log_likelihood(fit, grounding, hidden=hidden) == pytest.approx(wanted, abs=1e-8)
-    # And the marginals are those of the same distribution: of one asked alone they agree.
+    # The marginals belong to the same distribution: for a single query they agree.
     found = api.predict(fit, grounding, hidden=hidden)
     np.testing.assert_array_equal(found.inferred.variables, np.flatnonzero(hidden))
     np.testing.assert_allclose(found.probabilities().sum(axis=1), 1.0)
@@ -167,7 +167,7 @@ def test_width_adds_edges_up_to_the_dense_model(sensors):
     everything = np.ones(len(grounding.states), dtype=bool)
     found = []
     for width in (1, 2, 5):
-        fit = api.fit(model, grounding, "ess", width=width, l2=0.1)
+        fit = api.fit(model, grounding, "ess", treewidth=width, l2=0.1)
         found.append((fit.summary["forest_edges"], api.joint_log_likelihood(fit, grounding, hidden=everything)))
     assert [edges for edges, _ in found] == [120 * 5, 120 * 9, 120 * 15]
     dense = api.fit(model, grounding, "dense", inference="jt", l2=0.1)
@@ -178,13 +178,13 @@ def test_dense_learning_by_any_method_is_better_than_local(sensors):
     model, grounding = sensors
     hidden = np.arange(len(grounding.states)) % 3 == 0
     local = api.predict(api.fit(model, grounding, "local"), grounding, hidden=hidden).score()
-    for settings in ({"inference": "jt"}, {}, {"learn": "pseudo"}):
+    for settings in ({"inference": "jt"}, {}, {"objective": "pseudo"}):
         found = api.predict(api.fit(model, grounding, "dense", **settings), grounding, hidden=hidden).score()
         assert found.log_likelihood > local.log_likelihood + 0.2
 
 
 def test_averaged_structures(sensors):
-    """The marginals are the mean of those of the structures, the joint probability the mean of theirs; the first is `ess`."""
+    """Marginals and joint probabilities are the means over the structures; the first structure is that of `ess`."""
     model, grounding = sensors
     hidden = np.arange(len(grounding.states)) < 6
     fit = api.fit(model, grounding, "ess")
@@ -234,20 +234,20 @@ def test_the_margin_objective_predicts_and_refuses_latent_attributes(web):
     [
         ("ess", {"objective": "hinge"}),
         ("ess", {"observed_edges": "both"}),
-        ("ess", {"width": 0}),
+        ("ess", {"treewidth": 0}),
         ("ess", {"sharpness": 0}),
         ("ess", {"trees": 0}),
         ("dense", {"inference": "gibbs"}),
-        ("dense", {"learn": "bp"}),
+        ("dense", {"objective": "bp"}),
     ],
 )
-def test_wrong_settings_are_told_before_work_begins(backend, settings):
+def test_invalid_settings_raise_before_work(backend, settings):
     with pytest.raises(UsageError, match="E305"):
         make_backend(backend, **settings)
 
 
 @pytest.mark.parametrize("inference", ["forest", "enumeration"])
-def test_a_method_that_cannot_take_the_graph_is_told(sensors, inference):
+def test_unsupported_method_raises_error(sensors, inference):
     model, grounding = sensors
     with pytest.raises(UsageError, match=r"E381[\s\S]*'dense'"):
         api.fit(model, grounding, "dense", inference=inference)
@@ -259,10 +259,10 @@ def test_a_method_that_cannot_take_the_graph_is_told(sensors, inference):
 
 
 @pytest.mark.parametrize("setting", ["min_fraction", "pooling"])
-def test_figures_of_kinds_that_were_not_learned_are_told(sensors, setting):
+def test_settings_without_learned_vectors_raise_error(sensors, setting):
     model, grounding = sensors
     fit = api.fit(model, grounding, "ess")
-    with pytest.raises(UsageError, match=rf"E305[\s\S]*without {setting}"):
+    with pytest.raises(UsageError, match=rf"E305[\s\S]*without setting '{setting}'"):
         api.predict(fit, grounding, hidden=np.ones(len(grounding.states), dtype=bool), **{setting: 0.2})
 
 
@@ -278,23 +278,23 @@ def test_pooling_blends_the_information_of_kinds(sensors, pooling):
     np.testing.assert_array_equal(found.edges, EdgeSelector().select(graph, blend)[0].edges)
 
 
-def test_cliques_beyond_memory_are_refused(sensors, monkeypatch):
+def test_cliques_beyond_memory_raise_error(sensors, monkeypatch):
     from relcrf.backends import exact
 
     model, grounding = sensors
-    monkeypatch.setattr(exact, "MEMORY", 1000)
+    monkeypatch.setattr(exact, "MAX_CLIQUE_BYTES", 1000)
     with pytest.raises(UsageError, match=r"E308[\s\S]*width"):
-        api.fit(model, grounding, "ess", width=2)
+        api.fit(model, grounding, "ess", treewidth=2)
 
 
-def test_pieces(web, sensors, monkeypatch):
-    """Regularised structures and fixed trees are the same in pieces; labelled neighbours in the tree need the whole."""
+def test_shards_learn_the_same_structures(web, sensors, monkeypatch):
+    """Shards give the same structures; labelled neighbours in the tree require the whole graph."""
     monkeypatch.setattr(sharded, "SHARD_FACTORS", 300)
     model, grounding = sensors
     everything = np.ones(len(grounding.states), dtype=bool)
     for backend, settings in (
         ("ess", {"min_fraction": 0.25, "pooling": 0.5}),
-        ("ess", {"width": 2}),
+        ("ess", {"treewidth": 2}),
         ("chow-liu", {}),
         ("dense", {}),
     ):

@@ -1,4 +1,4 @@
-"""The backend `trmrf`: three ways to one optimum, what is chosen of a known world, and a run that goes on."""
+"""Tests of the backend `trmrf`: three searches with the same optimum, chosen candidates, and resumption."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
 
-EXACT = {"tolerance": 1e-7, "max_iterations": 2000, "l2": 0.0, "error": 0.0, "signal": 0.0}
+EXACT = {"tolerance": 1e-7, "max_iterations": 2000, "l2": 0.0, "error_threshold": 0.0, "signal_threshold": 0.0}
 PLAIN = """
 domain Trait = open
 entity Thing
@@ -29,7 +29,7 @@ candidates together(x: Thing, s: Trait, t: Trait) where s < t over has(x, s) and
 
 
 def things(rows=300, traits=12, seed=0, missing=0.0):
-    """Traits of which t00 and t01, t02 and t03, and so on, go together; the rest are alone."""
+    """Return entities with coupled traits t00 and t01, t02 and t03, and so on; the remaining traits are independent."""
     rng = np.random.default_rng(seed)
     cause = rng.random((rows, 3)) < 0.5
     columns = [cause[:, k // 2] ^ (rng.random(rows) < 0.15) for k in range(6)]
@@ -74,7 +74,7 @@ def keys(fit, name="together"):
     return set(info.keys.values) if info else set()
 
 
-def test_what_goes_together_is_chosen(plain):
+def test_coupled_traits_are_chosen(plain):
     model, grounding = plain
     fit = api.fit(model, grounding, "trmrf", l1=30.0)
     assert keys(fit) == {("t00", "t01"), ("t02", "t03"), ("t04", "t05")}
@@ -90,16 +90,16 @@ def test_what_goes_together_is_chosen(plain):
 
 
 @pytest.mark.parametrize("world", ["plain", "traits"])
-def test_three_ways_to_one_optimum(world, request):
-    """With thresholds of 0, contrastive induction is Grafting, and both end where all of L1 ends."""
+def test_all_searches_reach_the_same_optimum(world, request):
+    """With thresholds of 0, contrastive induction and grafting reach the optimum of L1 over all candidates."""
     model, grounding = request.getfixturevalue(world)
-    settings = {**EXACT, "l1": 2.0, "batch": 3}
+    settings = {**EXACT, "l1": 2.0, "candidates_per_round": 3}
     fits = {way: api.fit(model, grounding, "trmrf", structure=way, **settings) for way in ("cfi", "grafting", "full")}
     values = {}
     problem = api.training_problem(grounding, with_candidates=True)
     for way, fit in fits.items():
         names = {s.pairs.name: s for s in grounding.candidates}
-        pairs = {t.name: names[t.name].found(t.keys.values)[0] for t in fit.learned.templates if t.name in names}
+        pairs = {t.name: names[t.name].find_pairs(t.keys.values)[0] for t in fit.learned.templates if t.name in names}
         value, gradient = problem.with_candidates(pairs).total_likelihood(PseudoLikelihoodSpec())(
             fit.learned.vectors["weights"]
         )
@@ -109,7 +109,7 @@ def test_three_ways_to_one_optimum(world, request):
         np.testing.assert_allclose(gradient[n_base:], -2.0 * np.sign(weights[n_base:]), atol=2e-2)
         np.testing.assert_allclose(gradient[:n_base], 0.0, atol=2e-2)
     assert values["grafting"] == pytest.approx(values["full"], rel=1e-7)
-    # Errors of samples in which the other literal is unknown do not count; where nothing is, both are the same.
+    # Errors of samples whose other literal is unknown are excluded; without unknown literals both are equal.
     assert values["cfi"] == pytest.approx(values["full"], rel=1e-7 if world == "plain" else 2e-3)
     if world == "plain":
         assert keys(fits["cfi"]) == keys(fits["grafting"]) == keys(fits["full"])
@@ -119,9 +119,17 @@ WAYS = [("blocks", 0.0, ("cfi", "grafting", "full")), ("parallel", 1.0, ("grafti
 
 
 @pytest.mark.parametrize(("update", "l2", "ways"), WAYS, ids=["blocks", "parallel"])
-def test_all_ways_of_contrastive_divergence_have_one_end(plain, update, l2, ways):
+def test_all_searches_reach_the_same_cd_solution(plain, update, l2, ways):
     model, grounding = plain
-    settings = {**EXACT, "tolerance": 1e-5, "objective": "cd", "update": update, "l1": 6.0, "l2": l2, "batch": 3}
+    settings = {
+        **EXACT,
+        "tolerance": 1e-5,
+        "objective": "cd",
+        "update": update,
+        "l1": 6.0,
+        "l2": l2,
+        "candidates_per_round": 3,
+    }
     found = {}
     for way in ways:
         fit = api.fit(model, grounding, "trmrf", structure=way, **settings)
@@ -135,7 +143,7 @@ def test_all_ways_of_contrastive_divergence_have_one_end(plain, update, l2, ways
 
 
 def test_a_latent_attribute_is_learned_by_contrastive_divergence():
-    """One cause has eight noisy traits: two kinds of things, which nobody names, explain why these go together."""
+    """One cause has eight noisy traits: two unnamed kinds of entities explain why these are correlated."""
     rng = np.random.default_rng(0)
     truth = (rng.random((200, 1)) < 0.5) ^ (rng.random((200, 8)) < 0.2)
     x, t = np.indices(truth.shape).reshape(2, -1)
@@ -151,14 +159,14 @@ def test_a_latent_attribute_is_learned_by_contrastive_divergence():
     assert min(one, three) > local + 0.05
 
 
-def test_unlabelled_variables_join_without_what_the_tables_say_of_them(plain):
+def test_unlabelled_variables_ignore_table_values(plain):
     model, grounding = plain
     hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.2
     other = replace(grounding, states=np.where(hidden, 1 - grounding.states, grounding.states))
     settings = {"objective": "cd", "update": "parallel", "l1": 10.0, "l2": 5.0}
     left, joined, blind = (
         api.fit(model, ground, "trmrf", hidden=hidden, unlabelled=unlabelled, **settings)
-        for ground, unlabelled in ((grounding, "leave"), (grounding, "infer"), (other, "infer"))
+        for ground, unlabelled in ((grounding, "ignore"), (grounding, "infer"), (other, "infer"))
     )
     assert joined.summary["hidden"] == hidden.sum() and left.summary["hidden"] == 0
     np.testing.assert_array_equal(joined.learned.vectors["weights"], blind.learned.vectors["weights"])
@@ -168,18 +176,30 @@ def test_unlabelled_variables_join_without_what_the_tables_say_of_them(plain):
     assert min(scores[1:]) > scores[0] + 0.01
 
 
-def test_thresholds_leave_the_weak_out(plain):
+def test_thresholds_drop_weak_candidates(plain):
     model, grounding = plain
-    loose, strict = (api.fit(model, grounding, "trmrf", l1=3.0, error=0.0, signal=signal) for signal in (0.0, 0.6))
+    loose, strict = (
+        api.fit(model, grounding, "trmrf", l1=3.0, error_threshold=0.0, signal_threshold=signal)
+        for signal in (0.0, 0.6)
+    )
     assert {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(loose)
-    # Half of the things have these traits, so that no signal of theirs is above a half.
+    # Half of the entities have these traits, so no signal exceeds one half.
     assert not {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} & keys(strict)
     assert 0 < strict.summary["chosen"] < loose.summary["chosen"]
 
 
-def test_held_out_labels_stop_it(plain):
+def test_held_out_labels_stop_training(plain):
     model, grounding = plain
-    fit = api.fit(model, grounding, "trmrf", l1=0.01, validation_fraction=0.2, batch=2, steps=3, patience=2)
+    fit = api.fit(
+        model,
+        grounding,
+        "trmrf",
+        l1=0.01,
+        validation_fraction=0.2,
+        candidates_per_round=2,
+        iterations_per_round=3,
+        patience=2,
+    )
     everything = api.fit(model, grounding, "trmrf", l1=0.01)
     assert fit.summary["induction_status"] == "stopped early" and fit.learned.converged
     assert fit.summary["weights_status"] == "converged"
@@ -187,11 +207,11 @@ def test_held_out_labels_stop_it(plain):
     assert {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(fit)
 
 
-def test_unlabelled_things_are_filled_in(plain):
-    """Where the hidden ones are neighbours, there are more samples to learn from, and they count by how probable they are."""
+def test_unlabelled_variables_are_imputed(plain):
+    """If hidden variables are neighbours, there are more training samples, weighted by probability."""
     model, grounding = plain
     hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.4
-    fits = [api.fit(model, grounding, "trmrf", hidden=hidden, l1=12.0, unlabelled=way) for way in ("leave", "infer")]
+    fits = [api.fit(model, grounding, "trmrf", hidden=hidden, l1=12.0, unlabelled=way) for way in ("ignore", "infer")]
     assert "induction_3_status" in fits[1].summary and "induction_2_status" not in fits[0].summary
     supports = []
     for fit in fits:
@@ -224,16 +244,16 @@ CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_ite
     ("settings", "stops"),
     [
         (
-            {"unlabelled": "infer", "fill": 1},
+            {"unlabelled": "infer", "imputation_rounds": 1},
             (("unary", 2), ("induction", 3), ("induction", 6), ("weights", 2), ("induction_2", 2)),
         ),
         (CONTRASTIVE, (("unary", 2), ("induction", 2), ("weights", 3))),
     ],
     ids=["pseudo", "cd"],
 )
-def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path, settings, stops):
+def test_interrupted_run_resumes_exactly(traits, tmp_path, settings, stops):
     model, grounding = traits
-    settings = {"l1": 0.5, "batch": 4, "validation_fraction": 0.1, "patience": 3, **settings}
+    settings = {"l1": 0.5, "candidates_per_round": 4, "validation_fraction": 0.1, "patience": 3, **settings}
     assert_goes_on(model, grounding, "trmrf", settings, stops, tmp_path)
 
 
@@ -245,7 +265,7 @@ def test_the_learned_structure_is_a_model_to_edit(traits):
     learned = [t for t in read.spec.templates if t.options.init is not None]
     assert len(learned) == fit.summary["chosen"] and not any(t.is_candidate for t in read.spec.templates)
     assert text.count("# gain ") == fit.summary["chosen"] and "support" in text
-    # The same factors with the same weights: the same answers, once the other weights are learned as they were.
+    # The same factors with the same weights predict the same, once the other weights are learned as before.
     ground = read.ground(relcrf.Dataset(traits_world()))
     assert sum(g.n_factors for g in ground.graph.groups) == grounding.graph.n_factors + sum(
         t.bindings for t in fit.learned.templates[len(grounding.templates) :]
@@ -262,12 +282,12 @@ def test_selection_and_calibration(plain):
     assert 0.25 <= fit.summary["calibration"] <= 2.0
 
 
-def test_what_it_refuses(plain):
+def test_unsupported_input_raises_error(plain):
     model, grounding = plain
     for settings in (
         {"structure": "magic"},
-        {"batch": 0},
-        {"steps": 0},
+        {"candidates_per_round": 0},
+        {"iterations_per_round": 0},
         {"validation_fraction": 1.0},
         {"inference": "dual"},
         {"objective": "magic"},
@@ -277,7 +297,7 @@ def test_what_it_refuses(plain):
     ):
         with pytest.raises(UsageError, match="E305"):
             api.fit(model, grounding, "trmrf", **settings)
-    with pytest.raises(UsageError, match=r"E309[\s\S]*one piece"):
+    with pytest.raises(UsageError, match=r"E309[\s\S]*whole graph"):
         api.fit(model, grounding, "trmrf", executor=SerialExecutor())
     latent = relcrf.parse("entity A { latent k : 1..2 predict b : bool } template t(a: A) over a.k, a.b")
     with pytest.raises(UsageError, match=r"E307[\s\S]*objective=cd"):
@@ -307,10 +327,10 @@ def test_the_command_exports(tmp_path, capsys, monkeypatch):
         assert status == 2 and code in err
 
 
-@pytest.mark.parametrize(("structure", "limit"), [("full", "MOST_WEIGHTS"), ("grafting", "MOST_CELLS")])
-def test_spaces_that_cannot_be_held_are_refused(plain, structure, limit, monkeypatch):
+@pytest.mark.parametrize(("structure", "limit"), [("full", "MAX_WEIGHTS"), ("grafting", "MAX_LITERAL_CELLS")])
+def test_too_large_spaces_raise_error(plain, structure, limit, monkeypatch):
     model, grounding = plain
     monkeypatch.setattr(trmrf, limit, 60)
-    with pytest.raises(UsageError, match=rf"E395[\s\S]*'structure={structure}' would hold [\s\S]*'together'"):
+    with pytest.raises(UsageError, match=rf"E395[\s\S]*'structure={structure}' would need [\s\S]*'together'"):
         api.fit(model, grounding, "trmrf", structure=structure)
     assert api.fit(model, grounding, "trmrf", l1=20.0).learned.converged

@@ -1,4 +1,4 @@
-"""The backend `trmrf` with candidates of three literals: what they explain that pairs do not, and all that is done with them."""
+"""Tests of the backend `trmrf` with candidates of three literals, including export and resumption."""
 
 import numpy as np
 import pytest
@@ -34,16 +34,16 @@ def keys(fit, name):
 
 
 def given_all_others(model, fit, trait, seed=9):
-    """Mean log-probability of a trait of new things, each given all its others."""
+    """Return the mean log-probability of a trait of new entities given all other traits."""
     ground = model.ground(relcrf.Dataset(causes_world(seed=seed)))
-    hidden = np.char.find(ground.labels(np.arange(len(ground.states))).astype(str), f", {trait})") >= 0
+    hidden = np.char.find(ground.variable_names(np.arange(len(ground.states))).astype(str), f", {trait})") >= 0
     assert hidden.sum() == 600
     return api.predict(fit, ground, hidden=hidden).score().log_likelihood
 
 
 @pytest.mark.parametrize("structure", ["cfi", "grafting"])
 @pytest.mark.parametrize("objective", ["pseudo", "cd"])
-def test_what_three_do_together_is_found(causes, structure, objective):
+def test_three_way_effects_are_found(causes, structure, objective):
     model, grounding = causes
     settings = {"l1": 25.0, "structure": structure, "objective": objective, "l2": 1.0}
     fit = api.fit(model, grounding, "trmrf", **settings)
@@ -58,7 +58,7 @@ def test_what_three_do_together_is_found(causes, structure, objective):
 
 
 def test_no_triple_without_a_pair(causes):
-    """All pairs cost too much, and so nothing is looked at; the same where only triples do."""
+    """All pairs are too expensive, so no triple is generated; the same holds if there are only triples."""
     model, grounding = causes
     none = api.fit(model, grounding, "trmrf", l1=1e4)
     assert none.summary["chosen"] == 0 and none.summary["candidates"] == 36
@@ -67,9 +67,16 @@ def test_no_triple_without_a_pair(causes):
     assert keys(fit, "triples") == set() and keys(fit, "pairs")
 
 
-def test_cfi_with_thresholds_of_0_and_grafting_have_one_end(causes):
+def test_cfi_without_thresholds_matches_grafting(causes):
     model, grounding = causes
-    settings = {"tolerance": 1e-7, "max_iterations": 2000, "l2": 0.0, "error": 0.0, "signal": 0.0, "l1": 12.0}
+    settings = {
+        "tolerance": 1e-7,
+        "max_iterations": 2000,
+        "l2": 0.0,
+        "error_threshold": 0.0,
+        "signal_threshold": 0.0,
+        "l1": 12.0,
+    }
     fits = [api.fit(model, grounding, "trmrf", structure=way, **settings) for way in ("cfi", "grafting")]
     for name in ("pairs", "triples"):
         assert keys(fits[0], name) == keys(fits[1], name) != set()
@@ -81,7 +88,7 @@ def test_cfi_with_thresholds_of_0_and_grafting_have_one_end(causes):
 
 
 def test_the_learned_structure_predicts_the_same(causes, tmp_path):
-    """Read again as a model whose other weights are those that were learned, and from the run folder."""
+    """The exported model, with the learned weights of the other templates, and the run folder predict the same."""
     model, grounding = causes
     fit = api.fit(model, grounding, "trmrf", l1=25.0)
     text = render_learned_model(fit.learned)
@@ -104,9 +111,9 @@ def test_the_learned_structure_predicts_the_same(causes, tmp_path):
         np.testing.assert_allclose(found.probabilities("has"), wanted, atol=1e-5)
 
 
-def test_other_tables_and_unlabelled_things(traits, tmp_path):
+def test_other_tables_and_unlabelled_variables(traits, tmp_path):
     model, grounding = traits
-    fit = api.fit(model, grounding, "trmrf", l1=0.5, unlabelled="infer", fill=1)
+    fit = api.fit(model, grounding, "trmrf", l1=0.5, unlabelled="infer", imputation_rounds=1)
     assert any(keys(fit, name) for name in ("three", "through", "mixed"))
     fit.save(tmp_path / "run")
     other = traits_world(seed=3, nations=9)
@@ -118,7 +125,10 @@ def test_other_tables_and_unlabelled_things(traits, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "stops"),
     [
-        ({"unlabelled": "infer", "fill": 1, "validation_fraction": 0.1}, (("induction", 5), ("weights", 2))),
+        (
+            {"unlabelled": "infer", "imputation_rounds": 1, "validation_fraction": 0.1},
+            (("induction", 5), ("weights", 2)),
+        ),
         (
             {"objective": "cd", "update": "parallel", "unlabelled": "infer", "max_iterations": 15},
             (("induction", 4), ("induction", 10)),
@@ -126,16 +136,16 @@ def test_other_tables_and_unlabelled_things(traits, tmp_path):
     ],
     ids=["pseudo", "cd"],
 )
-def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path, settings, stops):
+def test_interrupted_run_resumes_exactly(traits, tmp_path, settings, stops):
     model, grounding = traits
-    settings = {"l1": 0.5, "batch": 6, "patience": 3, **settings}
+    settings = {"l1": 0.5, "candidates_per_round": 6, "patience": 3, **settings}
     whole = assert_goes_on(model, grounding, "trmrf", settings, stops, tmp_path)
     assert any(keys(whole, name) for name in ("three", "through", "mixed", "loose"))
 
 
-def test_all_triples_at_once_are_refused(causes):
+def test_full_structure_rejects_triples(causes):
     model, grounding = causes
-    with pytest.raises(UsageError, match=r"E394[\s\S]*'triples' are triples"):
+    with pytest.raises(UsageError, match=r"E394[\s\S]*triples 'triples'"):
         api.fit(model, grounding, "trmrf", structure="full")
 
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
 import random_fields
 
 MODEL = resource_path("models", "random_field.rcrf")
-QUICK = ("--set", "batch=20", "--set", "max_iterations=30")
+QUICK = ("--set", "batch_size=20", "--set", "max_iterations=30")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_each_fold_is_held_out_in_its_turn(relcrf_json, fields):
         (("--price", "0,inf"), 2, "E305"),
         (("--price", ","), 2, "E319"),
         (("--price", "0", "--backend", "ess"), 2, "E319"),
-        (("--price", "0", "--set", "price=1"), 2, "E319"),
+        (("--price", "0", "--set", "message_cost=1"), 2, "E319"),
         (("--price", "0", "--against", "evident"), 2, "E305"),
         (("--price", "0", "--plot", "pareto.txt"), 2, "E312"),
         (("--price", "0", "--plot", "."), 2, "E312"),

@@ -1,4 +1,4 @@
-"""The page on the classical learners: every line of its table, run on a tree and on a ring as it says, and its commands."""
+"""Tests of the page on classical learners: every row of its table, on a tree and on a ring, and its commands."""
 
 import re
 import shlex
@@ -13,14 +13,14 @@ import relcrf
 from relcrf import api
 from relcrf.backends.whole_graph import WholeGraphSpec
 
-PAGE = (Path(relcrf.__file__).parent.parent / "docs" / "classical.md").read_text()
+PAGE = (Path(relcrf.__file__).parent.parent / "docs" / "explanation" / "classical.md").read_text()
 LINES = re.findall(r"^\| .* \| `(--backend .*)` \| (.*) \|$", PAGE, re.MULTILINE)
 TIGHT = ("--set", "l2=0", "--set", "tolerance=1e-10", "--set", "max_iterations=5000")
 
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory):
-    """For each shape its folder of tables, its ground graph and the exact likelihood."""
+    """Return, for each shape, its folder of tables, its ground graph and the exact likelihood."""
     found = {}
     for name, pairs in (("tree", TREE), ("ring", RING)):
         folder = tmp_path_factory.mktemp(name)
@@ -50,7 +50,7 @@ def test_a_line_of_the_table(worlds, tmp_path, capsys, monkeypatch, options, fou
     is_exact = found == "yes" or (found == "on trees" and shape == "tree")
     if is_exact:
         assert np.abs(apart / 300).max() < 1e-6
-        code, moments = json_command(capsys, monkeypatch, "moments", run, "--most", 1)
+        code, moments = json_command(capsys, monkeypatch, "moments", run, "--top", 1)
         (worst,) = moments["worst"]
         assert code == 0 and abs(worst["expected"] - worst["empirical"]) / 300 < 1e-6
     elif found in ("no", "on trees"):

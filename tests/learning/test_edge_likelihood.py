@@ -1,4 +1,4 @@
-"""The pseudo-likelihood with edges out of spaces of tables, in both layouts, against the graph that has them as factors."""
+"""Tests of the pseudo-likelihood with candidate edges, in both layouts, against a graph with the edges as factors."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ N_SAMPLES, N_KEYS = 37, 6
 
 
 def grid(rng, n_keys, k, first=0, share=1.0, n_samples=N_SAMPLES):
-    """A side with a variable of k states of its own in each cell; a share of the cells is there."""
+    """Return a side with a separate variable of k states in each cell, for a fraction of the cells."""
     there = rng.random((n_keys, n_samples)) < share
     key, sample = np.nonzero(there)
     # Variables are numbered by sample and not by key, as relations are.
@@ -53,8 +53,8 @@ def evidence(rng):
     return cardinality + [2] * 50, spaces, True
 
 
-def two_sorts(rng):
-    """Columns of 2 and of 4 states, edges within the first and between, with few patterns."""
+def two_kinds(rng):
+    """Return columns of 2 and of 4 states, with edges within the first and between both, and few patterns."""
     a = grid(rng, 4, 2)
     b = grid(rng, 3, 4, first=len(a.variable), share=0.8)
     within = table_space("within", a, a, KeyRelation.DISTINCT)
@@ -70,7 +70,7 @@ def literals(rng):
 
 
 def in_many_cells(rng):
-    """Variables that are in several samples and under several keys, as those of a graph of pages."""
+    """Return variables in several samples and under several keys, like those of a graph of pages."""
     cells = rng.permutation(N_KEYS * N_SAMPLES)[:150]
     key, sample = np.divmod(cells, N_SAMPLES)
     variable = (key + sample) % N_KEYS * 10 + rng.integers(0, 10, len(cells))
@@ -79,7 +79,7 @@ def in_many_cells(rng):
 
 
 def of_many_samples(rng):
-    """More than a kernel takes at a time, and more states than one vector has."""
+    """Return more samples than a kernel processes at a time, and more states than the length of a vector."""
     side = grid(rng, N_KEYS, 11, share=0.9, n_samples=1100)
     return [11] * len(side.variable), [table_space("edge", side, side, KeyRelation.ASCENDING, 1100)], False
 
@@ -91,7 +91,7 @@ class World:
         cardinality = np.array(cardinality, dtype=np.int32)
         n = len(cardinality)
         self.states = rng.integers(0, cardinality).astype(np.int32)
-        key = np.zeros(n, dtype=np.int32)  # a bias for each key, as `per` of a template
+        key = np.zeros(n, dtype=np.int32)  # a bias for each key, like `per` in a template
         for space in spaces:
             for side in space.sides:
                 key[side.variable] = side.key
@@ -123,7 +123,7 @@ class World:
         return sum(self.problem.candidates[s].patterns.shape[1] for s in chosen.space)
 
     def expanded(self):
-        """The pseudo-likelihood of the graph with its chosen edges as factors, and our places of its weights."""
+        """Return the pseudo-likelihood of the graph with chosen edges as factors, and the positions of the weights."""
         model, pairs, order = self.model, {}, [np.arange(self.model.n_base)]
         starts = model.n_base + np.concatenate(
             ([0], np.cumsum([self.n_weights(self.chosen.select([i])) for i in range(len(self.chosen))]))
@@ -136,7 +136,7 @@ class World:
 
 
 @pytest.fixture(
-    scope="module", params=[complete, missing, evidence, two_sorts, literals, in_many_cells], ids=lambda f: f.__name__
+    scope="module", params=[complete, missing, evidence, two_kinds, literals, in_many_cells], ids=lambda f: f.__name__
 )
 def world(request):
     return World(request.param)
@@ -147,19 +147,19 @@ def world(request):
     [
         (complete, ColumnConditionals, True),
         (missing, ColumnConditionals, True),
-        (two_sorts, ColumnConditionals, True),
+        (two_kinds, ColumnConditionals, True),
         (evidence, ColumnConditionals, False),
         (in_many_cells, CellConditionals, False),
     ],
 )
-def test_the_layout_is_that_of_the_data(make, layout, shared):
+def test_layout_follows_the_data(make, layout, shared):
     world = World(make)
     found = world.model.conditionals
     assert type(found) is layout
     assert (getattr(found, "shared", None) is not None) == shared
 
 
-@pytest.mark.parametrize("make", [missing, evidence, two_sorts, of_many_samples], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("make", [missing, evidence, two_kinds, of_many_samples], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
 def test_both_layouts_give_the_same(make, scale):
     world = World(make)
@@ -180,7 +180,7 @@ def test_both_layouts_give_the_same(make, scale):
 
 
 @pytest.mark.parametrize("make", [complete, in_many_cells], ids=lambda f: f.__name__)
-def test_what_is_no_number_gives_none(make):
+def test_nan_weights_give_nan(make):
     world = World(make)
     world.point[-1] = np.inf
     value, gradient = world.model(world.point)
@@ -206,7 +206,7 @@ def test_the_gradient_is_that_of_finite_differences(world, part):
         assert gradient[at] == pytest.approx(slope, abs=1e-5)
 
 
-def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
+def test_held_out_labels_act_as_neighbours_only(world):
     part = world.model.trained_on(world.trained)
     value, gradient = part(world.point)
     rest, rest_gradient = part.held_out()(world.point)
@@ -217,26 +217,26 @@ def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
 
 
 @pytest.mark.parametrize("part", [False, True])
-def test_gradients_of_edges_that_are_not_chosen_are_those_at_0(world, part):
+def test_gradients_of_inactive_edges_are_those_at_0(world, part):
     model = world.model.trained_on(world.trained) if part else world.model
     longer = np.concatenate((world.point, np.zeros(world.n_weights(world.rest))))
-    _, gradient = model.with_candidates(world.chosen.joined(world.rest))(longer)
+    _, gradient = model.with_candidates(world.chosen.concat(world.rest))(longer)
     end = len(world.point)
     for number in range(len(world.problem.candidates)):
-        places = world.rest.places(number)
+        places = world.rest.indices_in_space(number)
         found = model.edge_gradients(world.point, number, world.rest.pairs(places))
-        start = end + np.array([world.n_weights(world.rest.only(slice(place))) for place in places])
+        start = end + np.array([world.n_weights(world.rest.select(slice(place))) for place in places])
         wanted = gradient[start[:, None] + np.arange(found.shape[1])]
         np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 
 @pytest.mark.parametrize("part", [False, True])
-def test_counts_are_those_of_samples_that_meet(world, part):
+def test_counts_equal_counts_of_shared_samples(world, part):
     model = world.model.trained_on(world.trained) if part else world.model
     for number, space in enumerate(world.problem.candidates):
         pairs = space.all_pairs()
         found = model.edge_counts(number, pairs)
-        first, second, place = space.cells(pairs)
+        first, second, place = space.matching_cells(pairs)
         a, b = space.first.variable[first], space.second.variable[second]
         counted = model.trained[a] & model.trained[b]
         wanted = np.zeros_like(found)
@@ -246,7 +246,7 @@ def test_counts_are_those_of_samples_that_meet(world, part):
 
 
 def test_few_cells_are_not_packed():
-    """As of 500 keys of which each has a cell in 10,000 samples."""
+    """500 keys have one cell each in 10,000 samples."""
     rng = np.random.default_rng(4)
     n, n_samples = 500, 10_000
     side = CandidateSide.from_cells(n, np.arange(n), rng.integers(0, 3, n), np.arange(n), np.ones(2))
@@ -269,7 +269,7 @@ def test_without_edges_it_is_the_base(world):
     np.testing.assert_allclose(gradient, wanted_gradient, atol=1e-9)
 
 
-def test_literals_are_as_of_the_induced_likelihood():
+def test_literals_match_literal_likelihood():
     world = World(literals)
     induced = LiteralLikelihood.build(world.base, world.states, world.problem.candidates).with_candidates(world.chosen)
     value, gradient = induced(world.point)
@@ -278,10 +278,10 @@ def test_literals_are_as_of_the_induced_likelihood():
     np.testing.assert_allclose(found_gradient, gradient, atol=1e-9)
 
 
-@pytest.mark.parametrize("make", [complete, missing, two_sorts, literals], ids=lambda f: f.__name__)
-def test_curvature_is_not_less_than_the_hessian(make):
+@pytest.mark.parametrize("make", [complete, missing, two_kinds, literals], ids=lambda f: f.__name__)
+def test_curvature_bounds_the_hessian(make):
     world = World(make)
-    point = np.zeros_like(world.point)  # where all states are equally likely, as `curvature` says of the base
+    point = np.zeros_like(world.point)  # equally likely states, as `curvature` assumes for the base
     bound = world.model.curvature()
     for at in range(0, len(point), 3):
         step = np.zeros(len(point))

@@ -1,4 +1,4 @@
-"""Every objective against finite differences, and the likelihood against enumeration."""
+"""Tests of the gradients of all objectives against finite differences, and of the likelihood against enumeration."""
 
 import itertools
 from dataclasses import replace
@@ -86,7 +86,7 @@ def test_pseudo_likelihood_is_the_sum_of_conditionals(seed):
 
 
 def without_absent(graph, roles):
-    """The graph without the factors that touch an absent variable, made by hand."""
+    """Return the graph without the factors that touch an absent variable."""
     groups = []
     for group in graph.groups:
         keep = [n for n in range(group.n_factors) if all(roles[v[n]] != Role.ABSENT for v in group.scope)]
@@ -126,7 +126,7 @@ def pair_log_likelihood(graph, weights, e, states):
 
 
 def linked_forest(rng, features):
-    """Nodes of 2 and 3 states in a forest whose pairs have the factors of three templates, two of them the same way round."""
+    """Return a forest of nodes of 2 and 3 states with factors of three templates, two of them in the same direction."""
     n = 900
     cardinality = np.where(np.arange(n) % 3 == 0, 3, 2).astype(np.int32)
     edges = np.array([(rng.integers(max(0, v - 6), v), v) for v in range(1, n) if v % 20], dtype=np.int32)
@@ -149,7 +149,7 @@ def linked_forest(rng, features):
 @pytest.mark.parametrize("block", [30, BLOCK_SIZE])
 @pytest.mark.parametrize("scale", [1.0, 400.0, 1e4])
 @pytest.mark.parametrize("latent", [0.0, 0.3])
-def test_edges_that_share_a_table_give_what_they_give_apart(block, scale, latent):
+def test_shared_edge_tables_match_separate_ones(block, scale, latent):
     found = []
     for features in (Ones, lambda n: Dense(np.ones((n, 1)))):
         rng = np.random.default_rng(3)
@@ -166,8 +166,8 @@ def test_edges_that_share_a_table_give_what_they_give_apart(block, scale, latent
     np.testing.assert_allclose(gradient, other_gradient, atol=1e-8)
 
 
-def unlike(rng, n=6, k=3):
-    """A loop of links of which some ask no more than whether both ends agree, and two factors over three variables."""
+def mixed_graph(rng, n=6, k=3):
+    """Return a cycle with some edges that only depend on agreement, and two factors over three variables."""
     agree = np.eye(k).reshape(-1, 1)
     loop = np.array([(v, (v + 1) % n) for v in range(n)], dtype=np.int32)
     triples = np.array([(0, 2, 4), (1, 3, 5)], dtype=np.int32)
@@ -188,9 +188,9 @@ def unlike(rng, n=6, k=3):
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("latent", [0.0, 0.4])
 def test_likelihood_by_a_method_of_inference(seed, latent):
-    """Of a graph with cycles, factors over three variables, agreements, evidence and latent states."""
+    """The graph has cycles, factors over three variables, agreements, evidence and latent states."""
     rng = np.random.default_rng(seed)
-    graph = unlike(rng)
+    graph = mixed_graph(rng)
     roles = np.where(rng.random(6) < 0.2, Role.CLAMPED, Role.FREE).astype(np.int8)
     states = rng.integers(3, size=6)
     reduced = reduce_graph(graph, roles, states)
@@ -203,7 +203,7 @@ def test_likelihood_by_a_method_of_inference(seed, latent):
     every = itertools.product(*(range(3) if s < 0 else (s,) for s in states))
     clamped = np.logaddexp.reduce([reduced.scopes.score(potentials, np.array(s)) for s in every])
     assert value == pytest.approx(Enumeration(reduced.scopes).marginals(potentials).log_partition - clamped)
-    # Belief propagation at its fixed points: value and gradient of the Bethe approximation belong together.
+    # At fixed points of belief propagation, the gradient is the derivative of the Bethe value.
     bethe = InferredLikelihood(
         reduced, states, lambda scopes: BeliefPropagation(scopes, damping=0.3, tolerance=1e-12, max_iterations=5000)
     )
@@ -212,9 +212,9 @@ def test_likelihood_by_a_method_of_inference(seed, latent):
     )
 
 
-def test_edges_that_ask_for_agreement_are_one_number():
+def test_agreement_edges_have_one_value():
     rng = np.random.default_rng(0)
-    graph = unlike(rng)
+    graph = mixed_graph(rng)
     weights = rng.normal(size=graph.layout.size)
     reduced = reduce_graph(graph, np.zeros(6, dtype=np.int8), np.zeros(6))
     compact = reduced.with_agreements()

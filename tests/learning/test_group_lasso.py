@@ -1,4 +1,4 @@
-"""Proximal quasi-Newton finds the minima of convex functions with norms of groups, zeros exactly, resumed or grown."""
+"""Tests of proximal quasi-Newton on convex functions with group norms: minima, exact zeros, resumption and growth."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from relcrf.learning.group_lasso import GroupLasso, WeightGroups
 
 
 def logistic(seed, sizes, n_rows=300, shared=0.5):
-    """Rows of features with a shared part, of which every third group matters; and their groups, with strengths."""
+    """Return rows of features with a shared part, where every third group matters, and the groups."""
     rng = np.random.default_rng(seed)
     start = np.concatenate(([0], np.cumsum(sizes)))
     x = rng.normal(size=(n_rows, start[-1])) + shared * rng.normal(size=(n_rows, 1))
@@ -31,7 +31,7 @@ SIZES = [1, 3, 5, 5, 25, 1, 4, 9]
 
 
 def plain_descent(objective, groups, rate, steps=20_000):
-    """The minimum by proximal gradients alone."""
+    """Return the minimum by proximal gradient descent alone."""
     point = np.zeros(groups.start[-1])
     rates = np.full(len(groups.sizes), rate)
     for _ in range(steps):
@@ -53,7 +53,7 @@ def test_the_minimum_is_that_of_plain_descent(seed):
     assert state.value == pytest.approx(objective(slow)[0] + groups.penalty(slow), rel=1e-9)
 
 
-def test_what_it_stops_by_are_the_conditions_of_the_minimum():
+def test_stopping_rule_is_the_optimality_conditions():
     objective, groups, diagonal = logistic(4, SIZES)
     found = GroupLasso(groups=groups, diagonal=diagonal, scale=2.0, tolerance=1e-3)
     state = found.minimise(objective, found.start(objective, np.zeros(len(diagonal))))
@@ -67,7 +67,7 @@ def test_what_it_stops_by_are_the_conditions_of_the_minimum():
     assert state.gradient_norm <= 2e-3
 
 
-def test_it_says_so_where_it_has_not_converged():
+def test_reports_missing_convergence():
     objective, groups, diagonal = logistic(0, SIZES)
     found = GroupLasso(groups=groups, diagonal=diagonal, scale=1.0, max_iterations=2)
     assert found.minimise(objective, found.start(objective, np.zeros(len(diagonal)))).status == "not converged"
@@ -88,7 +88,7 @@ def test_weights_of_infinite_strength_stay_zero():
     assert np.isfinite(state.value)
 
 
-def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path):
+def test_interrupted_run_resumes_exactly(tmp_path):
     objective, groups, diagonal = logistic(2, SIZES)
     found = GroupLasso(groups=groups, diagonal=diagonal, scale=1.0, tolerance=1e-6)
     state = found.start(objective, np.zeros(len(diagonal)))
@@ -100,7 +100,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path):
     assert whole.iteration == again.iteration
 
 
-def test_grown_goes_on_with_more_groups():
+def test_extended_state_continues_with_more_groups():
     objective, groups, diagonal = logistic(3, SIZES)
     few = groups.start[5]
 

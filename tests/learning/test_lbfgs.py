@@ -1,4 +1,4 @@
-"""L-BFGS finds SciPy's minima, and goes on from a saved state as if nothing had happened."""
+"""Tests of L-BFGS: it finds SciPy's minima, and resumes from a saved state with bitwise identical results."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_rosenbrock():
     assert state.value < 1e-10 or state.value == pytest.approx(minimize(rosen, np.full(10, -1.0), jac=rosen_der).fun)
 
 
-def test_resumes_bit_for_bit():
+def test_resumes_exactly():
     objective = logistic(1)
     whole = Lbfgs(max_iterations=9, tolerance=1e-12, value_tolerance=0.0)
     at_once = whole.minimise(objective, whole.start(objective, np.zeros(12)))
@@ -52,7 +52,7 @@ def test_resumes_bit_for_bit():
     assert resumed.iteration == at_once.iteration == 9
 
 
-def test_says_when_it_has_not_converged():
+def test_reports_missing_convergence():
     objective = logistic(2)
     optimiser = Lbfgs(max_iterations=2)
     assert optimiser.minimise(objective, optimiser.start(objective, np.zeros(12))).status == "not converged"

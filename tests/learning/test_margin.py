@@ -1,4 +1,4 @@
-"""The margin loss against its definition over all joint states, and its gradient against finite differences."""
+"""Tests of the margin loss against its definition over all joint states, and of its gradient."""
 
 import itertools
 
@@ -13,7 +13,7 @@ from relcrf.learning.mixture import MixtureLikelihood
 
 
 def margins(graph, weights, states):
-    """score + cost of every joint state, less the score of the observed one."""
+    """Return score + cost of every joint state, minus the score of the observed one."""
     potentials = graph.potentials(weights)
     own = graph.scopes.score(potentials, states)
     every = (np.array(s, dtype=np.int32) for s in itertools.product(*(range(k) for k in graph.cardinality)))

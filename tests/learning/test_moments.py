@@ -1,4 +1,4 @@
-"""Moments of labels and model: by hand, with penalties and latent states, in pieces, in run folders and on the command line."""
+"""Tests of moments: by hand, with penalties and latent states, in shards, in run folders and on the command line."""
 
 import csv
 import shutil
@@ -26,8 +26,8 @@ def web(tmp_path_factory):
     return model, model.ground(relcrf.Dataset(small_web(tmp_path_factory.mktemp("web"))))
 
 
-def test_of_a_regression_by_hand():
-    """Four things: sums of 1 and of a over those that are x and y; and what the model expects of them."""
+def test_moments_of_a_regression_by_hand():
+    """Four entities: the sums of 1 and of a over those labelled x and y, and their expectations under the model."""
     data = {"e": pd.DataFrame({"id": range(4), "d": ["x", "x", "y", "x"], "a": [1.0, -2.0, 3.0, 0.5]})}
     model = relcrf.parse(FLAT)
     fit = model.fit(relcrf.Dataset(data), "local", tolerance=1e-10)
@@ -40,17 +40,17 @@ def test_of_a_regression_by_hand():
     p = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(moments.expected, (x.T @ p).ravel(), atol=1e-9)
     np.testing.assert_allclose(moments.differences, (moments.expected - moments.empirical) / np.sqrt(moments.variance))
-    # At the maximum of the penalised likelihood the difference is what the penalty pulls with.
+    # At the maximum of the penalised likelihood the difference is the gradient of the penalty.
     np.testing.assert_allclose(moments.empirical - moments.expected, fit.learned.vectors["weights"], atol=1e-6)
 
 
-def test_what_the_labels_never_have_goes_by_the_expected_count():
+def test_unobserved_features_use_the_expected_count():
     found = Moments(np.array([0.0, 4.0, 0.0]), np.array([9.0, 6.0, 0.0]), np.array([0.0, 4.0, 0.0]))
     np.testing.assert_allclose(found.differences, [3.0, 1.0, 0.0])
 
 
 @pytest.mark.parametrize("backend", ["local", "ess", "chow-liu", "dense", "pseudo"])
-def test_without_a_penalty_they_match(web, backend):
+def test_moments_match_without_a_penalty(web, backend):
     model, grounding = web
     text = model.to_rcrf().replace(
         "over page.category\n\ntemplate word", "over page.category\n    fixed\n\ntemplate word"
@@ -64,7 +64,7 @@ def test_without_a_penalty_they_match(web, backend):
     assert moments.empirical[5:].sum() > 100
 
 
-def test_backends_that_match_none_have_none(web):
+def test_backends_without_moment_matching_have_no_moments(web):
     model, grounding = web
     fit = api.fit(model, grounding, "ess", objective="margin")
     assert fit.learned.moments is None
@@ -73,7 +73,7 @@ def test_backends_that_match_none_have_none(web):
     assert api.fit(model, grounding, "local", calibrate=2).learned.moments is None
 
 
-def test_latent_states_count_as_the_model_expects_them():
+def test_latent_states_count_as_expected():
     text = "domain D = { x, y } entity E { predict d : D latent h : D }\ntemplate t(e: E) over e.d, e.h\n"
     text += "template h(e: E) over e.h"
     model = relcrf.parse(text)
@@ -84,7 +84,7 @@ def test_latent_states_count_as_the_model_expects_them():
     np.testing.assert_allclose(moments.empirical - moments.expected, 0.5 * weights, atol=1e-5)
 
 
-def test_pieces_have_those_of_the_whole(web, monkeypatch):
+def test_shards_have_the_moments_of_the_whole(web, monkeypatch):
     monkeypatch.setattr(sharded, "SHARD_FACTORS", 100)
     model, grounding = web
     settings = {"tolerance": 1e-9, "max_iterations": 1000}
@@ -102,15 +102,15 @@ def run(web, tmp_path_factory):
     return folder
 
 
-def test_a_run_folder_keeps_them(web, run):
+def test_run_folder_stores_moments(web, run):
     model, grounding = web
     kept, new = api.load_fit(run).learned.moments, api.fit(model, grounding, "local").learned.moments
     for name in ("empirical", "expected", "variance"):
         np.testing.assert_array_equal(getattr(kept, name), getattr(new, name))
 
 
-def test_the_command(run, tmp_path, capsys, monkeypatch):
-    code, found = json_command(capsys, monkeypatch, "moments", run, "--most", 3, "--out", tmp_path / "m.csv")
+def test_moments_command(run, tmp_path, capsys, monkeypatch):
+    code, found = json_command(capsys, monkeypatch, "moments", run, "--top", 3, "--out", tmp_path / "m.csv")
     assert code == 0 and len(found["worst"]) == 3
     with (tmp_path / "m.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -127,7 +127,7 @@ def test_the_command(run, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("array", [np.zeros((3, 2)), np.zeros((2, 1)), np.full((3, 210), -1.0), None])
-def test_damaged_ones(run, tmp_path, array):
+def test_damaged_moments_raise_error(run, tmp_path, array):
     broken = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("manifest.json"))
     if array is None:
         (broken / "moments.npy").write_text("x")
@@ -137,7 +137,7 @@ def test_damaged_ones(run, tmp_path, array):
         run_folder.load(broken)
 
 
-def test_old_runs_have_none(run, tmp_path, capsys, monkeypatch):
+def test_runs_without_a_moments_file(run, tmp_path, capsys, monkeypatch):
     old = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("manifest.json"))
     (old / "moments.npy").unlink()
     assert run_folder.load(old).moments is None

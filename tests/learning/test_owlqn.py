@@ -1,4 +1,4 @@
-"""OWL-QN finds the minima of convex functions with L1, zeros exactly, whether it is interrupted, resumed or grown."""
+"""Tests of OWL-QN on convex functions with L1: minima, exact zeros, interruption, resumption and growth."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -27,7 +27,9 @@ def logistic(x, y, l2=0.0):
 
 
 def rows(seed, n=40, n_rows=200, *, shared=0.0, scales=1.0):
-    """Features with a `shared` part, of standard deviations from 1 down to 1 / `scales`, and noisy labels of -1 and 1."""
+    """Return features with a `shared` part and standard deviations from 1 to 1 / `scales`, and noisy labels of -1 and
+    1.
+    """
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n_rows, n)) + shared * rng.normal(size=(n_rows, 1))
     x *= rng.permutation(np.geomspace(1.0, 1.0 / scales, n))
@@ -36,20 +38,20 @@ def rows(seed, n=40, n_rows=200, *, shared=0.0, scales=1.0):
 
 
 def strengths(x, y, share):
-    """A share of the strength that makes all weights 0; the first weight is not penalised."""
+    """Return a fraction of the strength that makes all weights 0; the first weight is not penalised."""
     l1 = np.full(x.shape[1], share * np.abs(x.T @ y).max() / 2.0)
     l1[0] = 0.0
     return l1
 
 
 def violation(objective, point, l1):
-    """How far the point is from the conditions of the minimum."""
+    """Return the violation of the optimality conditions at the point."""
     gradient = objective(point)[1]
     return np.where(point == 0.0, np.abs(gradient) - l1, np.abs(gradient + l1 * np.sign(point))).max()
 
 
 def proximal_gradient(objective, n, l1, lipschitz):
-    """FISTA with restarts: the value of the minimum, slowly."""
+    """Return the value of the minimum by FISTA with restarts, which is slow."""
     point, ahead, momentum = np.zeros(n), np.zeros(n), 1.0
     for _ in range(100_000):
         trial = ahead - objective(ahead)[1] / lipschitz
@@ -68,7 +70,7 @@ def proximal_gradient(objective, n, l1, lipschitz):
 
 
 def coordinate_descent(matrix, vector, l1):
-    """Minimises `x A x / 2 - b x + sum l1 |x|`."""
+    """Minimise `x A x / 2 - b x + sum l1 |x|`."""
     x = np.zeros(len(vector))
     for _ in range(10_000):
         before = x.copy()
@@ -110,8 +112,8 @@ def test_logistic_regression(seed, kind, share):
     assert state.value == pytest.approx(reference, rel=0.0, abs=1e-8)
 
 
-def test_correlated_features_do_not_hold_it_up():
-    # The direction of the paper, cut to the signs of the pseudo-gradient everywhere, took 1,116 evaluations here.
+def test_correlated_features_converge_quickly():
+    # The direction of the paper, restricted to the signs of the pseudo-gradient, took 1,116 evaluations here.
     x, y = rows(1, n=300, shared=1.0)
     objective, l1 = logistic(x, y), strengths(x, y, 0.03)
     state = minimum(Owlqn(tolerance=1e-6, value_tolerance=0.0, l1=l1), objective, np.zeros(300))
@@ -184,7 +186,7 @@ def test_a_projected_step_that_leads_upwards_is_shortened():
     def linear(w):
         return float(slopes @ w), slopes
 
-    # The first weight gets no further than 0, and the way of the second leads up.
+    # The first weight stops at 0, and the direction of the second is an ascent direction.
     state = optimiser.start(linear, np.array([0.1, 0.0]))
     steepest = optimiser.steepest(state.point, state.gradient)
     found = optimiser.search_along(
@@ -195,7 +197,7 @@ def test_a_projected_step_that_leads_upwards_is_shortened():
     assert found[0][0] == 0.0
 
 
-def test_weights_that_are_not_learned_stay():
+def test_fixed_weights_do_not_change():
     x, y = rows(7)
     learned = np.arange(40) % 4 != 0
     start, l1 = np.where(learned, 0.0, 0.7), np.where(learned, 3.0, 0.0)
@@ -212,7 +214,7 @@ def test_weights_that_are_not_learned_stay():
 
 
 @pytest.mark.parametrize("after", [1, 7, 20])
-def test_resumes_from_a_run_folder_bit_for_bit(after, tmp_path):
+def test_resumes_exactly_from_a_run_folder(after, tmp_path):
     x, y = rows(8, shared=1.0)
     objective = logistic(x, y)
     optimiser = Owlqn(**EXACT, l1=strengths(x, y, 0.03), inverse_diagonal=1.0 / (x * x).sum(axis=0))
@@ -259,7 +261,7 @@ def test_grows_to_the_same_minimum():
 
 
 def grow_by_tens(x, y, l1, keep):
-    """The state at the minimum, and the evaluations of three iterations after each ten features and of all at the end."""
+    """Return the state at the minimum, and the evaluations after each ten features and in total."""
     point, state, evaluations = np.zeros(0), None, 0
     for n in range(10, len(l1) + 1, 10):
         objective, point = logistic(x[:, :n], y), np.pad(point, (0, 10))
@@ -275,7 +277,7 @@ def grow_by_tens(x, y, l1, keep):
     return state, evaluations
 
 
-def test_growing_keeps_what_it_knows_of_the_curvature():
+def test_growing_keeps_curvature_information():
     spent = {True: 0, False: 0}
     for seed in range(5):
         x, y = rows(seed, n=100, n_rows=500, shared=1.0, scales=30.0)
@@ -313,14 +315,14 @@ def test_backs_away_from_points_that_are_not_finite(outside):
     np.testing.assert_allclose(state.point, [(np.sqrt(5.0) - 1.0) / 2.0, 0.0], rtol=0.0, atol=1e-9)
 
 
-def test_says_when_it_has_not_converged():
+def test_reports_missing_convergence():
     x, y = rows(11)
     optimiser = Owlqn(max_iterations=2, l1=strengths(x, y, 0.03))
     state = minimum(optimiser, logistic(x, y), np.zeros(40))
     assert (state.status, state.iteration) == ("not converged", 2)
 
 
-def test_stops_when_the_value_hardly_falls():
+def test_stops_when_the_value_barely_decreases():
     x, y = rows(12, shared=2.0)
     objective, l1 = logistic(x, y), strengths(x, y, 0.03)
     best = minimum(Owlqn(**EXACT, l1=l1), objective, np.zeros(40))
@@ -331,7 +333,7 @@ def test_stops_when_the_value_hardly_falls():
 
 
 def thousandths(low, high):
-    """Numbers that are 0 or well above rounding."""
+    """Return values that are 0 or well above rounding."""
     return st.integers(1000 * low, 1000 * high).map(lambda number: number / 1000.0)
 
 

@@ -1,4 +1,4 @@
-"""Iterative proportional fitting beside a plain one over the joint table; its bound; which tables move together."""
+"""Tests of iterative proportional fitting against a plain one over the joint table, of its bound and its schedule."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from relcrf.learning.proportional_fitting import (
 
 
 def graph_of(cardinality, *groups):
-    """Groups of (scope rows, features, patterns or None), each with weights of its own."""
+    """Return groups of (scope rows, features, patterns or None), each with separate weights."""
     found, blocks = [], []
     for number, (rows, features, patterns) in enumerate(groups):
         rows = np.asarray(rows, dtype=np.int32)
@@ -35,14 +35,14 @@ def keyed(keys):
 
 
 def fitted(graph, states, *, together=False, clamped=(), max_iterations=300, smoothing=0.001):
-    """The fitting, its last state, and every value that it has evaluated."""
+    """Return the fitting, its last state, and every value that it has evaluated."""
     roles = np.full(graph.n_variables, Role.FREE, dtype=np.int8)
     roles[list(clamped)] = Role.CLAMPED
     reduced = reduce_graph(graph, roles, states)
     likelihood = InferredLikelihood(reduced, states[reduced.variables], Auto)
     counts = likelihood.observed_counts
     start = np.zeros(graph.layout.size)
-    # A share of the samples is as the model begins, so that no count is 0.
+    # A fraction of the samples comes from the initial model, so that no count is 0.
     target = (1.0 - smoothing) * counts + smoothing * likelihood.expectation(start, None)[1]
     values = []
 
@@ -56,8 +56,8 @@ def fitted(graph, states, *, together=False, clamped=(), max_iterations=300, smo
     return fitting, fitting.minimise(evaluate, fitting.start(evaluate, start)), values
 
 
-def test_it_is_the_plain_one_over_the_joint_table():
-    """A ring of four, each clique with a table of its own: the same weights after each iteration, and the right moments."""
+def test_matches_plain_fitting_of_the_joint_table():
+    """A ring of four variables with one table per clique has equal weights after each iteration."""
     rng, n = np.random.default_rng(0), 50
     cliques = [(0, 1), (1, 2), (2, 3), (0, 3)]
     truth = rng.dirichlet(np.ones(81))
@@ -80,7 +80,7 @@ def test_it_is_the_plain_one_over_the_joint_table():
 
 
 def random_tied(rng):
-    """Some components of variables of 2 and 3 states, with tables shared within and over them, some of formulas."""
+    """Return components of variables of 2 and 3 states with shared tables, some of formulas."""
     cardinality = np.array([2] * 5 + [3] * 5)
     parts = (np.arange(5), np.arange(5, 10))
     groups = []
@@ -103,13 +103,13 @@ def random_tied(rng):
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_likelihood_never_falls_and_the_moments_match(seed, together, monkeypatch):
+def test_likelihood_never_decreases_and_moments_match(seed, together, monkeypatch):
     rng = np.random.default_rng(seed)
     graph, states = random_tied(rng)
     clamped = np.flatnonzero(rng.random(len(states)) < 0.2)
     settings = {"together": together, "clamped": clamped, "smoothing": 0.4}
     with monkeypatch.context() as patch:
-        patch.setattr(proportional_fitting, "STEP_GROWTH", 1.0)  # the careful step alone
+        patch.setattr(proportional_fitting, "STEP_GROWTH", 1.0)  # only the conservative step
         _, state, values = fitted(graph, states, **settings, max_iterations=25)
         assert (np.diff(values) <= 1e-10).all()
     _, grown, tried = fitted(graph, states, **settings, max_iterations=4000)
@@ -117,18 +117,18 @@ def test_the_likelihood_never_falls_and_the_moments_match(seed, together, monkey
     assert np.abs(grown.gradient).max() < 1e-5
 
 
-def test_a_table_that_a_component_has_three_times_moves_by_a_third():
-    """Three equal factors on each variable: the full step would overshoot three times."""
+def test_three_factors_per_component_divide_the_step_by_three():
+    """Each variable has three equal factors, so that the full step would be three times too long."""
     graph = graph_of([2] * 20, ([[v] for v in range(20) for _ in range(3)], Ones(60), None))
     states = np.array([0] * 15 + [1] * 5)
     fitting, state, _ = fitted(graph, states, max_iterations=1)
     assert fitting.tables.rounds[0][1].tolist() == [3.0]
     np.testing.assert_allclose(state.point, np.log(fitting.target / 30.0) / 3.0)
-    # For independent variables that is the maximum at once.
+    # For independent variables that reaches the maximum in one iteration.
     np.testing.assert_allclose(state.gradient, 0.0, atol=1e-10)
 
 
-def test_tables_that_never_meet_move_together():
+def test_tables_of_separate_components_change_together():
     pairs = [(0, 1), (2, 3), (4, 5)]
     graph = graph_of([2] * 6, (pairs, keyed([0, 1, 0]), None), ([[0], [2], [4]], keyed([0, 1, 2]), None))
     roles, states = np.full(6, Role.FREE, dtype=np.int8), np.zeros(6, dtype=np.int32)
@@ -140,7 +140,7 @@ def test_tables_that_never_meet_move_together():
     assert every.tolist() == [0, 1, 2, 3, 4] and most.tolist() == [2.0] * 5
 
 
-def test_what_is_a_table():
+def test_table_predicates():
     def group(features, patterns):
         return graph_of([2, 2], ([[0, 1]], features, patterns)).groups[0]
 

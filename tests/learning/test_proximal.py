@@ -1,4 +1,4 @@
-"""Proximal adaptive gradients end where OWL-QN does, whether interrupted, resumed or grown, and follow fields without a value."""
+"""Tests of proximal adaptive gradients: minima of OWL-QN, resumption, growth, and fields without a potential."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ EXACT = {"tolerance": 1e-7, "max_iterations": 5000}
 
 
 def problem(seed, n=30, shared=0.0):
-    """L1 logistic regression: value and gradient, and strengths; the first weight is not penalised."""
+    """Return an L1 logistic regression: value and gradient, and strengths; the first weight is not penalised."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(200, n)) + shared * rng.normal(size=(200, 1))
     x *= rng.permutation(np.geomspace(1.0, 0.1, n))
@@ -46,7 +46,7 @@ def test_the_same_optimum_as_owlqn(seed, shared):
     assert state.gradient_norm == np.abs(pseudo_gradient(state.point, state.gradient, l1)).max()
 
 
-def test_a_field_that_turns_is_no_derivative_and_has_a_zero_all_the_same():
+def test_finds_the_zero_of_a_rotational_field():
     turn = np.array([[1.0, 0.9], [-0.9, 1.0]])
     target = np.array([1.0, -2.0])
 
@@ -61,7 +61,7 @@ def test_a_field_that_turns_is_no_derivative_and_has_a_zero_all_the_same():
     np.testing.assert_allclose(state.point, [1.0 - 0.9 * 2.0, 0.0], atol=1e-4)
 
 
-def test_weights_that_are_not_learned_stay():
+def test_fixed_weights_do_not_change():
     whole, l1 = problem(3)
     learned = np.arange(30) % 4 != 0
 
@@ -76,7 +76,7 @@ def test_weights_that_are_not_learned_stay():
 
 
 @pytest.mark.parametrize("after", [1, 20])
-def test_resumes_from_a_run_folder_bit_for_bit(after, tmp_path):
+def test_resumes_exactly_from_a_run_folder(after, tmp_path):
     objective, l1 = problem(4)
     optimiser = ProximalAdaGrad(**EXACT, l1=l1)
     at_once = minimum(optimiser, objective, np.zeros(30))
@@ -113,7 +113,7 @@ def test_grows_to_the_same_minimum():
     np.testing.assert_allclose(state.point, wanted.point, rtol=0.0, atol=1e-4)
 
 
-def test_says_how_it_ended():
+def test_reports_final_status():
     objective, l1 = problem(6)
     assert minimum(ProximalAdaGrad(max_iterations=3, l1=l1), objective, np.zeros(30)).status == "not converged"
     strong = minimum(ProximalAdaGrad(l1=np.full(30, 1e3)), objective, np.zeros(30))

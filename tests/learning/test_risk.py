@@ -1,4 +1,4 @@
-"""The risk of gated propagation: its value by definition, its gradient by finite differences, and what hard gates leave out."""
+"""Tests of the risk of gated propagation: its value, its gradient, and inference with hard gates."""
 
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from relcrf.learning.risk import LOSSES, RiskSettings
 
 
 def world(seed):
-    """A problem with gates, what is asked, weights of both kinds, and settings."""
+    """Return a problem with gates, the scored variables, weights of both kinds, and settings."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, n_variables=8, max_arity=2)
     roles = rng.choice([Role.FREE, Role.FREE, Role.FREE, Role.CLAMPED, Role.ABSENT], size=8).astype(np.int8)
@@ -106,7 +106,7 @@ def test_hard_gates_leave_factors_out(seed):
 
 def test_without_gates_all_are_open():
     problem, asked, point, settings = world(3)
-    risk = build_risk(problem, asked, replace(settings, gated=False, message_cost=0.0), "gated")
+    risk = build_risk(problem, asked, replace(settings, has_gates=False, message_cost=0.0), "gated")
     value, gradient = risk(point)
     assert (gradient[problem.graph.layout.size :] == 0.0).all()
     assert risk.evaluate(risk.infer_with_hard_gates(point, 0.3))[0] == pytest.approx(value, rel=1e-9)

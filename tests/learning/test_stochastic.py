@@ -1,4 +1,4 @@
-"""Descent on batches reaches the minimum of the sum, goes on bit for bit, and says when it has stopped, stalled or diverged."""
+"""Tests of mini-batch methods: minima, exact resumption, and the reported status."""
 
 from dataclasses import replace
 
@@ -18,8 +18,8 @@ METHODS = [
 named = pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 
 
-def bowls(seed, n=300, scales=1.0):
-    """One bowl for each example, all of one shape and with minima about the returned point."""
+def quadratics(seed, n=300, scales=1.0):
+    """Return one quadratic per example, all of the same shape, with minima around the returned point."""
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.normal(size=(6, 6)))[0]
     hessian = basis @ np.diag(np.geomspace(scales, 1.0, 6)) @ basis.T
@@ -51,8 +51,8 @@ def minimum(method, evaluate, point, judge=lambda state: state):
 
 @pytest.mark.parametrize("seed", range(3))
 @named
-def test_the_minimum_of_all_bowls(method, seed):
-    evaluate, _, centre = bowls(seed, scales=0.1)
+def test_finds_the_minimum_of_all_quadratics(method, seed):
+    evaluate, _, centre = quadratics(seed, scales=0.1)
     state = minimum(replace(method, max_iterations=200), evaluate, np.full(6, 3.0))
     np.testing.assert_allclose(state.point, centre, atol=0.01)
     assert state.value == pytest.approx(evaluate(centre, np.arange(300))[0], rel=0.01)
@@ -72,20 +72,20 @@ def test_the_optimum_of_logistic_regression(method, seed):
 
 @named
 def test_one_batch_converges(method):
-    evaluate, _, centre = bowls(1)
-    method = replace(method, batch_size=1000, max_iterations=2000, rate=0.2)
+    evaluate, _, centre = quadratics(1)
+    method = replace(method, batch_size=1000, max_iterations=2000, learning_rate=0.2)
     state = minimum(method, evaluate, np.zeros(6))
     assert (state.status, method.n_batches) == ("converged", 1)
-    assert state.gradient_norm <= 1e-4 * state.first_gradient
+    assert state.gradient_norm <= 1e-4 * state.initial_gradient_norm
     np.testing.assert_allclose(state.point, centre, atol=1e-3)
 
 
 @named
-@pytest.mark.parametrize("falls", [False, True])
+@pytest.mark.parametrize("cosine_decay", [False, True])
 @pytest.mark.parametrize("after", [1, 7])
-def test_resumes_from_a_run_folder_bit_for_bit(method, falls, after, tmp_path):
+def test_resumes_exactly_from_a_run_folder(method, cosine_decay, after, tmp_path):
     evaluate = logistic(4)
-    method = replace(method, batch_size=37, falls=falls, max_iterations=15)
+    method = replace(method, batch_size=37, cosine_decay=cosine_decay, max_iterations=15)
 
     def judge(state):
         state = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.from_state(state)
@@ -103,7 +103,7 @@ def test_resumes_from_a_run_folder_bit_for_bit(method, falls, after, tmp_path):
         assert getattr(resumed, fact) == getattr(at_once, fact)
 
 
-def test_a_pass_has_each_example_once_in_an_order_of_its_own():
+def test_each_pass_shuffles_all_examples():
     method = Adam(103, 20, seed=5)
     first, second = method.batches(0), method.batches(1)
     assert [len(batch) for batch in first] == [18, 17, 17, 17, 17, 17]
@@ -114,9 +114,9 @@ def test_a_pass_has_each_example_once_in_an_order_of_its_own():
     assert (np.concatenate(replace(method, seed=6).batches(0)) != np.concatenate(first)).any()
 
 
-def test_what_a_pass_tells_is_of_all_examples():
-    """Where nothing moves the means over the batches, unequal as they are, are those over all examples."""
-    evaluate, _, _ = bowls(2, n=103)
+def test_pass_reports_means_over_all_examples():
+    """With a rate of 0, the means over batches of unequal size equal those over all examples."""
+    evaluate, _, _ = quadratics(2, n=103)
     still = MetaDescent(103, 20, learning_rate=1e-300)
     state = still.start(evaluate, np.ones(6))
     after = still.step(evaluate, state)
@@ -129,8 +129,8 @@ def test_what_a_pass_tells_is_of_all_examples():
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_adam_does_not_see_the_scale(scale):
-    evaluate, _, _ = bowls(3)
+def test_adam_is_scale_invariant(scale):
+    evaluate, _, _ = quadratics(3)
     method = Adam(300, 300, learning_rate=0.1, cosine_decay=False, epsilon=0.0)
 
     def scaled(w, batch):
@@ -160,8 +160,8 @@ def test_adam_is_the_mean_over_the_root_of_squares():
     np.testing.assert_allclose(point, -0.1 * np.sign(gradients[0]) - 0.1 * mean / np.sqrt(square), rtol=1e-12)
 
 
-def test_curvature_is_that_of_the_hessian():
-    evaluate, hessian, _ = bowls(4, scales=1e-3)
+def test_hessian_vector_product():
+    evaluate, hessian, _ = quadratics(4, scales=1e-3)
     rng = np.random.default_rng(0)
     for scale in (1e-8, 1.0, 1e8):
         v = scale * rng.normal(size=6)
@@ -169,7 +169,7 @@ def test_curvature_is_that_of_the_hessian():
         np.testing.assert_allclose(found, hessian @ v, rtol=1e-8, atol=1e-8 * scale)
 
 
-def test_curvature_of_what_is_no_bowl():
+def test_hessian_vector_product_of_a_nonquadratic():
     slope = logistic(5)
     w, v = np.linspace(-1.0, 1.0, 12), np.linspace(2.0, -1.0, 12)
     found = hessian_vector_product(lambda w: slope(w, np.arange(300)), w, v)
@@ -179,7 +179,7 @@ def test_curvature_of_what_is_no_bowl():
 
 
 def test_meta_descent_is_the_recursion_with_the_exact_hessian():
-    evaluate, hessian, _ = bowls(5, scales=0.3)
+    evaluate, hessian, _ = quadratics(5, scales=0.3)
     method = MetaDescent(300, 50, learning_rate=0.05, cosine_decay=False, meta_rate=0.4, memory=0.9, max_iterations=4)
     state = minimum(method, evaluate, np.full(6, 2.0))
     w, gain, v = np.full(6, 2.0), np.full(6, 0.05), np.zeros(6)
@@ -194,8 +194,8 @@ def test_meta_descent_is_the_recursion_with_the_exact_hessian():
     assert state.evaluations == 6 + 4 * 6 * 3 - 2
 
 
-def test_gains_repair_a_rate_that_is_too_small():
-    evaluate, _, centre = bowls(6, scales=0.1)
+def test_gains_increase_a_rate_that_is_too_small():
+    evaluate, _, centre = quadratics(6, scales=0.1)
     apart = {}
     for meta_rate in (0.0, 0.5):
         method = MetaDescent(300, 30, learning_rate=0.01, cosine_decay=False, meta_rate=meta_rate, max_iterations=20)
@@ -203,14 +203,14 @@ def test_gains_repair_a_rate_that_is_too_small():
     assert apart[0.5] < 0.1 * apart[0.0]
 
 
-def test_the_rate_falls_as_it_is_told():
+def test_cosine_decay():
     method = Adam(100, 10, learning_rate=0.5, max_iterations=40)
     assert [method.rate_at(t) for t in (0, 200, 400)] == pytest.approx([0.5, 0.25, 0.0])
-    assert replace(method, falls=False).rate_at(399) == 0.5
+    assert replace(method, cosine_decay=False).rate_at(399) == 0.5
 
 
 @named
-def test_weights_that_are_not_learned_stay(method):
+def test_fixed_weights_do_not_change(method):
     whole = logistic(7)
     learned = np.arange(12) % 3 != 0
 
@@ -224,8 +224,8 @@ def test_weights_that_are_not_learned_stay(method):
 
 
 @named
-def test_stops_early_when_it_is_told(method):
-    """The judge keeps the best point and its patience in the state, and gives that point back at the end."""
+def test_early_stopping(method):
+    """The state stores the best point and the patience counter, and ends at the best point."""
     evaluate = logistic(8)
     held = np.arange(200, 300)
     seen = []
@@ -235,7 +235,7 @@ def test_stops_early_when_it_is_told(method):
         state = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.from_state(state)
         return update_early_stopping(state, seen[-1], 3)
 
-    method = replace(method, n_examples=100, max_iterations=500, rate=1.0, falls=False)
+    method = replace(method, n_examples=100, max_iterations=500, learning_rate=1.0, cosine_decay=False)
     state = minimum(method, evaluate, np.zeros(12), judge)
     assert (state.status, state.iteration) == ("stopped early", len(seen))
     assert len(seen) < 500
@@ -244,12 +244,12 @@ def test_stops_early_when_it_is_told(method):
 
 
 @named
-def test_divergence_is_told_and_the_last_sound_point_stays(method):
+def test_divergence_is_reported_at_the_last_finite_point(method):
     def evaluate(w, batch):
         """A bowl with a hole: beyond 2 there is no value."""
         return (np.nan if w[0] > 2.0 else float(-w.sum())), -np.ones(2)
 
-    state = minimum(replace(method, rate=0.05, tolerance=0.0), evaluate, np.zeros(2))
+    state = minimum(replace(method, learning_rate=0.05, tolerance=0.0), evaluate, np.zeros(2))
     assert state.status == "diverged"
     assert state.iteration > 1
     assert np.isnan(state.value)
@@ -259,13 +259,13 @@ def test_divergence_is_told_and_the_last_sound_point_stays(method):
 
 @named
 @pytest.mark.parametrize(("value", "slope"), [(np.nan, 1.0), (1.0, np.inf), (np.inf, 1.0), (1.0, np.nan)])
-def test_no_start_from_what_is_not_finite(method, value, slope):
+def test_nonfinite_start_has_diverged(method, value, slope):
     state = minimum(method, lambda w, batch: (value, np.array([slope, 2.0])), np.zeros(2))
     assert (state.status, state.iteration) == ("diverged", 0)
 
 
-def test_a_rate_that_is_too_large_blows_up_and_says_so():
-    evaluate, _, _ = bowls(9)
+def test_too_large_rate_is_reported_as_diverged():
+    evaluate, _, _ = quadratics(9)
 
     def steep(w, batch):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -277,7 +277,7 @@ def test_a_rate_that_is_too_large_blows_up_and_says_so():
     assert np.isfinite(state.point).all()
 
 
-@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"n_examples": 0}, {"rate": 0.0}])
-def test_settings_that_make_no_sense(wrong):
-    with pytest.raises(ValueError, match="above 0"):
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"n_examples": 0}, {"learning_rate": 0.0}])
+def test_invalid_settings_raise_value_error(wrong):
+    with pytest.raises(ValueError, match="must be positive"):
         Adam(**{"n_examples": 10, **wrong})

@@ -1,4 +1,4 @@
-"""The pseudo-likelihood of a model with chosen triples, the gradients of those that grow from pairs, and what each is worth."""
+"""Tests of the pseudo-likelihood with chosen triples, of gradients of proposed triples, and of their gains."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ class World:
         base = blanket_graph(self.problem.graph, self.problem.roles, self.problem.states)
         everything = every_candidate(self.spaces)
         n = len(everything)
-        self.chosen = everything.only(np.sort(rng.permutation(n)[: n // 3]))
+        self.chosen = everything.select(np.sort(rng.permutation(n)[: n // 3]))
         self.empty = LiteralLikelihood.build(base, self.problem.states[base.variables], self.spaces)
         self.model = self.empty.with_candidates(self.chosen)
         self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
@@ -40,8 +40,8 @@ class World:
         self.triples = np.array([isinstance(space, TripleSpace) for space in self.spaces])
 
     def pairs(self, chosen):
-        """The chosen as `Problem.having` takes them, and the places of their weights."""
-        of = {space.name: chosen.places(number) for number, space in enumerate(self.spaces)}
+        """Return the chosen candidates in the form of `Problem.with_candidates`, and the positions of their weights."""
+        of = {space.name: chosen.indices_in_space(number) for number, space in enumerate(self.spaces)}
         order = np.concatenate((np.arange(self.model.n_base), *(self.model.n_base + at for at in of.values())))
         return {name: chosen.pairs(at) for name, at in of.items()}, order
 
@@ -53,7 +53,7 @@ def world(request):
 
 def test_value_and_gradient_are_those_of_the_expanded_graph(world):
     pairs, order = world.pairs(world.chosen)
-    graph = world.problem.having(pairs)
+    graph = world.problem.with_candidates(pairs)
     assert {len(group.scope) for group in graph.graph.groups} >= {1, 2, 3}
     value, gradient = graph.total_likelihood(PseudoLikelihoodSpec())(world.point[order])
     found, found_gradient = world.model(world.point)
@@ -72,10 +72,10 @@ def test_the_gradient_is_that_of_finite_differences(world):
         assert gradient[at] == pytest.approx(slope, abs=1e-5)
 
 
-def test_the_estimate_of_the_curvature_is_an_upper_one(world):
-    """Where a literal is in one sample: each variable's score moves by the weight, or not at all."""
+def test_curvature_is_an_upper_bound(world):
+    """Each literal is in one sample, so each variable's score changes by the weight or not at all."""
     number = [space.name for space in world.spaces].index("three")
-    at = world.model.n_base + world.chosen.places(number)
+    at = world.model.n_base + world.chosen.indices_in_space(number)
     assert len(at)
     bound = world.model.curvature()
     for place in at:
@@ -85,8 +85,8 @@ def test_the_estimate_of_the_curvature_is_an_upper_one(world):
         assert (gradients[0] - gradients[1]) / 2e-3 <= bound[place] + 1e-6
 
 
-def test_filled_variables_are_neighbours_and_no_targets(world):
-    """Half filled in, half of a neighbour: the gradient is that of the value, and worth what taking it out costs."""
+def test_imputed_variables_are_neighbours_only(world):
+    """A neighbour imputed with probability one half has half of the effect."""
     problem, free = world.problem, world.problem.roles == Role.FREE
     rng = np.random.default_rng(2)
     # Traits alone, which no template joins.
@@ -115,15 +115,15 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
 
 
 @pytest.mark.parametrize("exhaustive", [False, True])
-def test_scores_with_thresholds_of_0_are_the_gradients_of_all_that_pairs_propose(world, exhaustive):
-    """At any weights, converged or not; and each triple once, whichever of its pairs propose it."""
+def test_scores_without_thresholds_are_gradients_of_proposed_triples(world, exhaustive):
+    """This holds at any weights, converged or not, and each triple occurs once, whichever of its pairs propose it."""
     wanted = proposed(world.model, world.spaces, world.point)
     more = CandidateSet(np.array(sorted(wanted)).T)
     longer = np.concatenate((world.point, np.zeros(len(more))))
-    _, gradient = world.model.with_candidates(world.chosen.joined(more))(longer)
+    _, gradient = world.model.with_candidates(world.chosen.concat(more))(longer)
     exact = dict(zip(sorted(wanted), gradient[len(world.point) :], strict=True))
     least = [0.05 if triple else np.inf for triple in world.triples]
-    settings = {"least_error": 0.9, "least_signal": 0.9, "exhaustive": True} if exhaustive else {}
+    settings = {"error_threshold": 0.9, "signal_threshold": 0.9, "exhaustive": True} if exhaustive else {}
     found, slopes = induced(world.model, world.point, least, 100_000, **settings)
     got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))
     large = {row: value for row, value in exact.items() if abs(value) > 0.05}
@@ -134,10 +134,10 @@ def test_scores_with_thresholds_of_0_are_the_gradients_of_all_that_pairs_propose
     assert set(world.triples[found.space]) == {True}
 
 
-def test_thresholds_leave_small_errors_and_what_does_not_hold_out(world):
+def test_thresholds_drop_small_errors_and_false_literals(world):
     errors = world.model.literals.expectations(world.model.residual(world.point)[1])
     least = [1e-9] * len(world.spaces)
-    found, slopes = induced(world.model, world.point, least, 100_000, least_error=0.3, least_signal=0.4)
+    found, slopes = induced(world.model, world.point, least, 100_000, error_threshold=0.3, signal_threshold=0.4)
     rows = found.rows.T[world.triples[found.space]]
     got = slopes[world.triples[found.space]]
     for row, value in list(zip(rows.tolist(), got, strict=True))[::17]:
@@ -146,11 +146,11 @@ def test_thresholds_leave_small_errors_and_what_does_not_hold_out(world):
 
 
 def equation_14(world, row, errors, left_out):
-    """A triple's score as a composite of two literals and a third, in plain loops."""
+    """Return a triple's score as a composite of two literals and a third, in plain loops."""
     number, *pair = row
-    space, holds = world.model.literals.spaces[number], world.model.holds
+    space, holds = world.model.literals.spaces[number], world.model.truth_values
     cells = []
-    for side, k in zip(space.sides, space.keys(np.array([pair]))[0], strict=True):
+    for side, k in zip(space.sides, space.decode_keys(np.array([pair]))[0], strict=True):
         span = slice(side.start[k], side.start[k + 1])
         cells.append(dict(zip(side.sample[span].tolist(), side.variable[span].tolist(), strict=True)))
     a, b = (k for k in range(3) if k != left_out)
@@ -163,7 +163,7 @@ def equation_14(world, row, errors, left_out):
     return total
 
 
-def test_worth_is_what_taking_each_out_costs(world):
+def test_gain_is_the_cost_of_removal(world):
     found = candidate_gains(world.model, world.point)
     value, _ = world.model(world.point)
     for at in range(0, len(world.chosen), 3):
@@ -172,7 +172,7 @@ def test_worth_is_what_taking_each_out_costs(world):
         assert found.gain[at] == pytest.approx(world.model(without)[0] - value, abs=1e-8)
     at = int(np.flatnonzero(world.triples[world.chosen.space])[0])
     number, *pair = world.chosen.rows[:, at]
-    group = world.spaces[number].group(np.array([pair]), np.zeros(1, dtype=int), 1, 0)
+    group = world.spaces[number].build_factor_group(np.array([pair]), np.zeros(1, dtype=int), 1, 0)
     joint = np.ravel_multi_index([world.problem.states[place] for place in group.scope], group.cardinalities)
     assert found.support[at] == group.patterns[joint, 0].sum()
     assert replace(world.model, chosen=CandidateSet.empty()).curvature().shape == (world.model.n_base,)

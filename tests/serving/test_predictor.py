@@ -122,7 +122,7 @@ def test_unknown_attribute_or_run_raises_error(predictor, tmp_path):
         assert len(predictor.predict(NEW, name)) == 1
     with pytest.raises(relcrf.UsageError, match="no predicted attribute 'topic'"):
         predictor.predict(NEW, "topic")
-    with pytest.raises(relcrf.DataError, match="is no run folder"):
+    with pytest.raises(relcrf.DataError, match="is not a run folder"):
         Predictor(tmp_path)
     assert repr(predictor) == "Predictor(ess: Page.category)"
 

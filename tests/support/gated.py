@@ -31,8 +31,8 @@ def log_odds(graph, gating, number, factor, roles, states, asked, gates):
     """Of one factor's gate."""
     group, gate = graph.groups[number], gating.groups[number]
     matrix = gating.layout.matrix(gates, gate.block).ravel()
-    if gate.by is not None:
-        features = dense_features(gate.by)[factor]
+    if gate.features is not None:
+        features = dense_features(gate.features)[factor]
     else:
         features = np.zeros([k + 2 for k in group.cardinalities])
         place = []

@@ -1,4 +1,4 @@
-"""Mean-field contrastive divergence against plain loops over the factors, and against what it is known to be in special cases."""
+"""Tests of mean-field contrastive divergence against plain loops over the factors, and in known special cases."""
 
 from dataclasses import replace
 
@@ -24,12 +24,12 @@ from relcrf.learning.literal_likelihood import LiteralLikelihood
 
 
 class World:
-    """A model, some chosen candidates, random weights of both, and the same as a list of expanded factors.
+    """A model with chosen candidates, random weights of both, and the same model as a list of expanded factors.
 
     Args:
-        hidden: share of the labels that are taken away.
-        text: of the model, for odd seeds.
-        share: of the candidates that are chosen.
+        hidden: Fraction of the labels to remove.
+        text: Text of the model, for odd seeds.
+        share: Fraction of the candidates to choose.
     """
 
     def __init__(self, seed, hidden, text=TEXT, share=0.5):
@@ -51,7 +51,7 @@ class World:
         self.base = self.problem.reduced_graph("a test")
         self.states = states[self.base.variables]
         everything = every_candidate(self.spaces)
-        self.chosen = everything.only(np.sort(rng.permutation(len(everything))[: int(len(everything) * share)]))
+        self.chosen = everything.select(np.sort(rng.permutation(len(everything))[: int(len(everything) * share)]))
         n_base = self.base.graph.layout.size
         self.point = rng.normal(scale=0.4, size=n_base + len(self.chosen))
 
@@ -59,7 +59,7 @@ class World:
         return ContrastiveDivergence.build(self.base, self.states, self.spaces, **settings).with_candidates(self.chosen)
 
     def factors(self):
-        """Each factor of the expanded graph over free variables: its nodes, its table, and its counts by weight and cell."""
+        """Yield each factor of the expanded graph: its nodes, its table, and its counts by weight and cell."""
         node_of = {v: n for n, v in enumerate(self.base.variables.tolist())}
         n_base = self.base.graph.layout.size
         layout = self.base.graph.layout
@@ -79,7 +79,7 @@ class World:
                 yield [node_of[v] for v in variables], counts
         for at, (number, *key) in enumerate(self.chosen.rows.T.tolist()):
             space = self.spaces[number]
-            group = space.group(np.array([key]), np.zeros(1, dtype=int), 1, 0)
+            group = space.build_factor_group(np.array([key]), np.zeros(1, dtype=int), 1, 0)
             for variables in zip(*group.scope, strict=True):
                 counts = {}
                 for cell in np.ndindex(*group.cardinalities):
@@ -90,7 +90,7 @@ class World:
 
 
 class Loops:
-    """Mean field as it is written down: a dictionary of factors, one variable after the other."""
+    """A plain implementation of mean field: a dictionary of factors, and one variable after another."""
 
     def __init__(self, world):
         self.world, self.listed = world, list(world.factors())
@@ -109,7 +109,7 @@ class Loops:
                 for cell, row in counts.items():
                     at = dict(zip(nodes, cell, strict=True))
                     if any(at[n] != c for n, c in zip(nodes, cell, strict=True)):
-                        continue  # one variable at two places
+                        continue  # the same variable twice in the scope
                     others = np.prod([q[n][at[n]] for n in set(nodes) - {node}])
                     score[at[node]] += others * (row @ self.world.point)
         return np.exp(score - score.max()) / np.exp(score - score.max()).sum()
@@ -121,7 +121,7 @@ class Loops:
         return q
 
     def counts(self, q):
-        """Expected counts of each weight under the product of q."""
+        """Return the expected counts of each weight under the product of q."""
         out = np.zeros(len(self.world.point))
         for nodes, counts in self.listed:
             for cell, row in counts.items():
@@ -198,7 +198,7 @@ def test_one_parallel_step_with_all_labels_is_each_variable_given_the_others(see
     np.testing.assert_allclose(
         model.errors_and_signals(world.point)[0], likelihood.errors_and_signals(world.point)[0], atol=1e-10
     )
-    # Taken one at a time, there is nothing between labels: then values and gradients are those of the likelihood, too.
+    # With one variable at a time no labels interact, so value and gradient equal those of the likelihood.
     value, gradient, wanted, wanted_gradient = 0.0, 0.0, *likelihood(world.point)
     for node in range(world.base.n_nodes):
         one = replace(model, trained=np.arange(world.base.n_nodes) == node)(world.point)
@@ -221,13 +221,13 @@ def test_many_steps_end_at_the_fixed_point_of_mean_field():
             distances.append(np.abs(after - found.nodes).max())
     assert distances[2] < 1e-9 and distances[5] < 1e-9
     assert distances[0] > distances[1] > 1e-7
-    # There the gradient is that of an approximate likelihood.
+    # At the fixed point, the gradient is that of an approximate likelihood.
     model = ContrastiveDivergence.build(base, states, (), 60)
     expected = base.counts(Potentials(found.nodes, found.factors))
     np.testing.assert_allclose(model(point)[1], expected - base.state_counts(states), atol=1e-7)
 
 
-def test_blocks_are_apart_and_of_one_key():
+def test_blocks_have_one_key_and_no_edges():
     world = World(3, 0.0)
     blocks = blocks_by_key(world.base, world.spaces)
     assert (blocks[world.base.edges[:, 0]] != blocks[world.base.edges[:, 1]]).all()
@@ -236,19 +236,19 @@ def test_blocks_are_apart_and_of_one_key():
     assert len({(b, k) for b, k in zip(blocks[at], first.key, strict=True)}) == len(set(blocks[at]))
     np.testing.assert_array_equal(np.unique(blocks), np.arange(blocks.max() + 1))
     model = ContrastiveDivergence.build(world.base, world.states, world.spaces, 4, blocks).with_candidates(world.chosen)
-    # Coordinate ascent: as no two of a block act on each other, no sweep makes the product worse.
+    # Coordinate ascent: nodes of a block do not interact, so no sweep makes the approximation worse.
     values = [replace(model, steps=k).contrast(world.point)[0] for k in (1, 2, 3, 4)]
     assert values[0] > 0.0 and (np.diff(values) > -1e-9).all()
 
 
 @pytest.mark.parametrize("settings", [{}, {"steps": 3}], ids=str)
-def test_the_scorer_finds_the_gradients_of_what_is_not_chosen(settings):
+def test_induction_returns_gradients_of_inactive_candidates(settings):
     world = World(3, 0.3)
     model = world.model(**settings)
     everything = CandidateSet.from_spaces(world.spaces)
     keys = {tuple(row) for row in world.chosen.rows.T.tolist()}
     rest = everything.select(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
-    _, gradient = model.with_candidates(world.chosen.joined(rest))(np.concatenate((world.point, np.zeros(len(rest)))))
+    _, gradient = model.with_candidates(world.chosen.concat(rest))(np.concatenate((world.point, np.zeros(len(rest)))))
     wanted = dict(zip(map(tuple, rest.rows.T.tolist()), gradient[len(world.point) :], strict=True))
     found, slopes = induced(model, world.point, [0.02] * len(world.spaces), 10_000, exhaustive=True)
     got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))
@@ -256,13 +256,13 @@ def test_the_scorer_finds_the_gradients_of_what_is_not_chosen(settings):
     assert all(got[key] == pytest.approx(wanted[key], abs=1e-9) for key in got)
 
 
-def test_the_scorer_finds_the_gradients_of_triples_that_pairs_propose():
-    """Those too where two or all three of the literals change."""
+def test_induction_returns_gradients_of_proposed_triples():
+    """Include triples in which two or all three literals change."""
     world = World(5, 0.3, TRIPLES, 0.15)
     model = world.model(steps=2)
     wanted = sorted(proposed(model, world.spaces, world.point))
     longer = np.concatenate((world.point, np.zeros(len(wanted))))
-    _, gradient = model.with_candidates(world.chosen.joined(CandidateSet(np.array(wanted).T)))(longer)
+    _, gradient = model.with_candidates(world.chosen.concat(CandidateSet(np.array(wanted).T)))(longer)
     least = [np.inf if isinstance(space, PairSpace) else 1e-6 for space in world.spaces]
     found, slopes = induced(model, world.point, least, 10_000)
     got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))
@@ -271,7 +271,7 @@ def test_the_scorer_finds_the_gradients_of_triples_that_pairs_propose():
     assert all(got[row] == pytest.approx(exact[row], abs=1e-9) for row in got)
 
 
-def test_held_out_labels_are_neighbours_and_are_judged():
+def test_held_out_labels_are_neighbours_and_evaluated():
     world = World(3, 0.2)
     labelled = world.states >= 0
     model = world.model()
@@ -288,8 +288,8 @@ def test_held_out_labels_are_neighbours_and_are_judged():
         assert (np.abs(end - before)[np.repeat(labelled & moves, world.base.cardinality)] > 1e-3).all()
 
 
-def test_updates_that_swing_settle_all_the_same():
-    """Two hidden variables that lean alike and want to differ: at once they swing for ever."""
+def test_oscillating_updates_converge_with_damping():
+    """Simultaneous updates of two hidden variables with a repulsive coupling oscillate without damping."""
     world = relcrf.parse("""
 entity A { latent k : 1..2 predict b : bool }
 relation R(x: A, y: A)

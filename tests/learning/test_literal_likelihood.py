@@ -1,4 +1,4 @@
-"""The pseudo-likelihood of a model with chosen candidates, the gradients of those that are not chosen, and what each is worth."""
+"""Tests of the pseudo-likelihood with chosen candidates, of gradients of other candidates, and of gains."""
 
 from dataclasses import replace
 
@@ -36,10 +36,10 @@ class World:
         self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
 
     def expanded(self, chosen, point):
-        """The pseudo-likelihood of the graph with its chosen candidates as factors, and the weights in its order."""
+        """Return the pseudo-likelihood of the graph with chosen candidates as factors, and the weights in its order."""
         pairs, order = {}, [np.arange(self.model.n_base)]
         for number, space in enumerate(self.spaces):
-            places = chosen.places(number)
+            places = chosen.indices_in_space(number)
             if len(places):
                 pairs[space.name] = chosen.pairs(places)
                 order.append(self.model.n_base + places)
@@ -70,7 +70,7 @@ def test_the_gradient_is_that_of_finite_differences(world):
         assert gradient[at] == pytest.approx(slope, abs=1e-5)
 
 
-def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
+def test_held_out_labels_act_as_neighbours_only(world):
     trained = np.arange(len(world.states)) % 3 > 0
     parts = [replace(world.model, trained=mask)(world.point) for mask in (trained, ~trained)]
     value, gradient = world.model(world.point)
@@ -78,18 +78,18 @@ def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
     np.testing.assert_allclose(sum(part[1] for part in parts), gradient, atol=1e-9)
 
 
-def test_filled_variables_are_neighbours_and_no_targets(world):
-    """Filled in with their labels, they are what clamped ones are to the others; half filled in, half of each."""
+def test_imputed_variables_are_neighbours_only(world):
+    """Variables imputed with their labels act like clamped ones; probabilities of one half give half of the effect."""
     problem, block = world.problem, world.problem.roles == Role.FREE
     rng = np.random.default_rng(2)
-    # Traits alone, which no template joins: those of the base need the labels of their neighbours.
+    # Only traits, which no template joins: joined variables would need the labels of their neighbours.
     traits = np.isin(np.arange(len(block)), np.concatenate([s.first.variable for s in problem.candidates[:1]]))
     out = block & traits & (rng.random(len(block)) < 0.3)
     roles = np.where(out, Role.ABSENT, problem.roles).astype(np.int8)
     base = blanket_graph(problem.graph, roles, problem.states)
     outside = np.flatnonzero(out)
     labels = np.eye(2)[problem.states[outside]]
-    spaces = tuple(space.only(block) for space in problem.candidates)
+    spaces = tuple(space.restrict_to_variables(block) for space in problem.candidates)
 
     def model(tables):
         filled = NodeTables(outside, 2 * np.arange(len(outside) + 1), tables.ravel())
@@ -98,8 +98,8 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
         )
 
     clamped = replace(problem, roles=np.where(out, Role.CLAMPED, problem.roles).astype(np.int8), candidates=spaces)
-    pairs = {s.name: world.chosen.pairs(world.chosen.places(k)) for k, s in enumerate(spaces)}
-    value, gradient = clamped.having(pairs).total_likelihood(PseudoLikelihoodSpec())(world.point)
+    pairs = {s.name: world.chosen.pairs(world.chosen.indices_in_space(k)) for k, s in enumerate(spaces)}
+    value, gradient = clamped.with_candidates(pairs).total_likelihood(PseudoLikelihoodSpec())(world.point)
     found, found_gradient = model(labels)(world.point)
     assert found == pytest.approx(value, rel=1e-12)
     order = world.expanded(world.chosen, world.point)[2]
@@ -115,12 +115,12 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
     assert gain == pytest.approx(soft(without)[0] - soft(world.point)[0], abs=1e-8)
 
 
-def test_dense_products_are_the_gradients_of_what_is_not_chosen(world):
+def test_dense_products_are_gradients_of_inactive_candidates(world):
     everything = CandidateSet.from_spaces(world.spaces)
     keys = {tuple(row) for row in world.chosen.rows.T.tolist()}
     rest = everything.select(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
     longer = np.concatenate((world.point, np.zeros(len(rest))))
-    _, gradient = world.model.with_candidates(world.chosen.joined(rest))(longer)
+    _, gradient = world.model.with_candidates(world.chosen.concat(rest))(longer)
     wanted = dict(zip(map(tuple, rest.rows.T.tolist()), gradient[len(world.point) :], strict=True))
     least = [0.05] * len(world.spaces)
     found, slopes = induced(world.model, world.point, least, 10_000, exhaustive=True)
@@ -133,35 +133,35 @@ def test_dense_products_are_the_gradients_of_what_is_not_chosen(world):
     np.testing.assert_array_equal(few, slopes[:7])
 
 
-def test_errors_times_signals_is_what_the_thresholds_leave_of_it(world):
+def test_thresholds_drop_small_errors_and_signals(world):
     errors = world.model.literals.expectations(world.model.residual(world.point)[1])
     for thresholds in ((0.0, 0.0), (0.2, 0.3)):
-        least = dict(zip(("least_error", "least_signal"), thresholds, strict=True))
+        least = dict(zip(("error_threshold", "signal_threshold"), thresholds, strict=True))
         found, gradient = induced(world.model, world.point, [1e-9] * len(world.spaces), 10_000, **least)
         got = dict(zip(map(tuple, found.rows.T.tolist()), gradient, strict=True))
         for key, value in list(got.items())[::7]:
             assert value == pytest.approx(products(world, key, errors, *thresholds), abs=1e-9)
 
 
-def products(world, key, errors, least_error, least_signal):
-    """Equation 13 for one candidate, in plain loops."""
+def products(world, key, errors, error_threshold, signal_threshold):
+    """Return the score of equation 13 for one candidate, in plain loops."""
     number, *keys = key
     cells = []
     for side, k in zip(world.model.spaces[number].sides, keys, strict=True):
         span = slice(side.start[k], side.start[k + 1])
-        holds = [world.model.holds[v] for v in side.variable[span]]
+        holds = [world.model.truth_values[v] for v in side.variable[span]]
         mean = sum(holds) / max(len(holds), 1)
         rows = zip(side.sample[span].tolist(), side.variable[span], holds, strict=True)
         cells.append({
             z: (
-                errors[v] * (abs(errors[v]) > least_error), (h - mean) * (abs(h - mean) > least_signal)
+                errors[v] * (abs(errors[v]) > error_threshold), (h - mean) * (abs(h - mean) > signal_threshold)
             ) for z, v, h in rows
         })  # fmt: skip
     both = cells[0].keys() & cells[1].keys()
     return sum(cells[0][z][0] * cells[1][z][1] + cells[0][z][1] * cells[1][z][0] for z in both)
 
 
-def test_worth_is_what_taking_each_out_costs(world):
+def test_gain_is_the_cost_of_removal(world):
     found = candidate_gains(world.model, world.point)
     value, _ = world.model(world.point)
     for at in range(0, len(world.chosen), 5):
@@ -169,11 +169,11 @@ def test_worth_is_what_taking_each_out_costs(world):
         without[world.model.n_base + at] = 0.0
         assert found.gain[at] == pytest.approx(world.model(without)[0] - value, abs=1e-8)
     number, a, b = world.chosen.rows[:, 0]
-    group = world.spaces[number].group(np.array([[a, b]]), np.zeros(1, dtype=int), 1, 0)
+    group = world.spaces[number].build_factor_group(np.array([[a, b]]), np.zeros(1, dtype=int), 1, 0)
     joint = world.problem.states[group.scope[0]] * group.cardinalities[1] + world.problem.states[group.scope[1]]
     assert found.support[0] == group.patterns[joint, 0].sum()
 
 
-def test_worth_of_weights_that_leave_no_doubt(world):
+def test_gain_of_saturated_weights(world):
     found = candidate_gains(world.model, 300.0 * world.point)
     assert np.isfinite(found.gain).all()

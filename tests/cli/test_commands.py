@@ -272,7 +272,7 @@ def test_held_out_labels_do_not_leak_into_training(relcrf_, web, tmp_path):
         (("check", "nowhere.rcrf"), 2, "E004"),
         (("plan", MODEL, "--data", "nowhere"), 3, "E201"),
         (("train", MODEL, "--data", "WEB", "--out", "run", "--backend", "es"), 2, "unknown backend 'es'"),
-        (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l3=1"), 2, "its settings: l2,"),
+        (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l3=1"), 2, "valid settings: l2,"),
         (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l2=-1"), 2, "E305"),
         (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l2=inf"), 2, "E305"),
         (("plan", MODEL, "--data", "WEB", "--memory", "99999999999999999999TB"), 2, "E311"),
@@ -323,7 +323,7 @@ def test_a_misspelt_attribute(relcrf_, relcrf_json, tmp_path):
     code, found = relcrf_json("check", model)
     assert code == 2
     (error,) = found["errors"]
-    assert (error["code"], error["place"]["line"], error["place"]["column"]) == ("E101", 14, 10)
+    assert (error["code"], error["location"]["line"], error["location"]["column"]) == ("E101", 14, 10)
 
 
 def test_run_folders_that_are_not_whole(relcrf_, web, tmp_path):

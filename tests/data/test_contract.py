@@ -35,10 +35,12 @@ def check(folder, capsys, monkeypatch, **changed):
     code, found = json_command(capsys, monkeypatch, "check", folder / "model.rcrf", "--data", folder)
     errors = []
     for error in found.get("errors", []):
-        place = error["place"]
-        assert place["table"] == str(folder / f"{place['table'].rpartition('/')[2]}"), "the file is named as a path"
-        table = place["table"].rpartition("/")[2].removesuffix(".csv")
-        errors.append((error["code"], table, place["row"], place["column"], " ".join(error["notes"])))
+        location = error["location"]
+        assert location["table"] == str(folder / f"{location['table'].rpartition('/')[2]}"), (
+            "the file is named as a path"
+        )
+        table = location["table"].rpartition("/")[2].removesuffix(".csv")
+        errors.append((error["code"], table, location["row"], location["column"], " ".join(error["notes"])))
     return code, errors
 
 
@@ -234,7 +236,9 @@ def test_the_command_tells_them_all(tmp_path, capsys, monkeypatch):
     folder.mkdir()
     dataset("csv", WIDE_BAD, folder)
     code, found = json_command(capsys, monkeypatch, "check", tmp_path / "wide.rcrf", "--data", folder)
-    places = [(e["code"], e["place"]["table"], e["place"]["row"], e["place"]["column"]) for e in found["errors"]]
+    places = [
+        (e["code"], e["location"]["table"], e["location"]["row"], e["location"]["column"]) for e in found["errors"]
+    ]
     assert code == 3
     assert sorted(places) == sorted((c, str(folder / f"{t}.csv"), row, column) for c, t, row, column in WIDE_FAULTS)
 

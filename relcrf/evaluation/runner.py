@@ -229,5 +229,5 @@ def run_in_processes(
 def _process_failure(name: str, why: str, limit: float) -> Diagnostic:
     """Return the reason why a process has no result."""
     if why == "stopped":
-        return Diagnostic("E355", f"backend '{name}' was stopped after {limit:g} seconds", hint="give a higher --limit")
+        return Diagnostic("E355", f"backend '{name}' was stopped after {limit:g} seconds", hint="give a higher --timeout")
     return Diagnostic("E355", f"the process of backend '{name}' died", hint="most often the system is out of memory")

@@ -44,7 +44,7 @@ def warnings(
         out.append(
             f"The run has learned from {learned.summary['variables']:,} labels, which is as many as these data have with what "
             "is held out: it has probably seen what it is asked here, and the figures flatter. Train it with the same --split "
-            "and --hold."
+            "and --holdout."
         )
     out += [
         f"{count:,} keys of template '{name}' were never seen in training; their weights are 0."
@@ -108,7 +108,7 @@ def next_steps(
         text = (
             "See what it is worth on labels that it has not seen: give the data, and hold out what training held out."
         )
-        out.append(Advice(text, f"relcrf report {run} {data} --split COLUMN --hold VALUE"))
+        out.append(Advice(text, f"relcrf report {run} {data} --split COLUMN --holdout VALUE"))
     if any(section.calibration.is_overconfident or section.calibration.is_underconfident for section in sections):
         text = "Make the probabilities honest: by one number, from labels that are held out of the training."
         out.append(

@@ -29,7 +29,7 @@ def train_command(learned: LearnedModel, name: str, options: Sequence[str], prot
     held = (
         []
         if protocol.split is None
-        else [("--split", protocol.split), *(("--hold", value) for value in protocol.holdout)]
+        else [("--split", protocol.split), *(("--holdout", value) for value in protocol.holdout)]
     )
     pairs = [*zip(options[::2], options[1::2], strict=True)] or [DATA_PLACEHOLDER, *held]
     pairs += [("--backend", learned.backend), *_setting_options(learned.settings)]

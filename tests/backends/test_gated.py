@@ -108,7 +108,9 @@ def test_what_a_gate_is_told_to_look_at_opens_it():
     other, found = worlds.weather(seed=1), {}
     for gates, by in (("evidence", "gate link by x.wet"), ("evidence", ""), ("static", "gate link by x.wet")):
         model, grounding = grounded(worlds.WEATHER + by, worlds.weather())
-        fit = api.fit(model, grounding, "gated", gates=gates, message_cost=0.005, validation_fraction=0.0, evidence_l2=0.1)
+        fit = api.fit(
+            model, grounding, "gated", gates=gates, message_cost=0.005, validation_fraction=0.0, evidence_l2=0.1
+        )
         found[gates, by] = asked(fit, other, lambda g: np.ones(len(g.states), dtype=bool), "Thing.rain")
     (score, sent), *others = found.values()
     for plain, more in others:
@@ -544,7 +546,9 @@ def folder(tmp_path_factory):
 def test_commands(folder, tmp_path, capsys, monkeypatch):
     model, data, run = folder / "m.rcrf", folder / "papers", tmp_path / "run"
     train = ("train", model, "--data", data, "--out", run, "-b", "gated", "--set", "max_iterations=20")
-    code, answer = json_command(capsys, monkeypatch, *train, "--set", "evidence_fraction=0.5", "--set", "message_cost=0.01")
+    code, answer = json_command(
+        capsys, monkeypatch, *train, "--set", "evidence_fraction=0.5", "--set", "message_cost=0.01"
+    )
     assert code == 0 and answer["summary"]["messages_per_query"] > 0
     code, answer = json_command(capsys, monkeypatch, "predict", run, "--data", folder / "others")
     predicted = api.load_fit(run).predict(relcrf.Dataset(folder / "others")).table()
@@ -633,7 +637,9 @@ def test_gates_find_their_templates_where_data_have_no_factors_of_some():
     """A formula that the evidence decides leaves no factors, and so a template may have gates in some data alone."""
     model = relcrf.parse(CASES)
     for learned_on in ([True, False] * 20, [True] * 40):
-        fit = model.fit(chain_of(learned_on), "gated", pretraining_iterations=2, max_iterations=5, validation_fraction=0.0)
+        fit = model.fit(
+            chain_of(learned_on), "gated", pretraining_iterations=2, max_iterations=5, validation_fraction=0.0
+        )
         of = {info.name: k for k, info in enumerate(fit.learned.gates.templates)}
         for wet in ([True] * 40, [False] * 40):
             grounding = fit.ground(chain_of(wet))

@@ -31,13 +31,15 @@ def test_a_table_and_a_plot(relcrf_, chain, tmp_path):
     code, out, err = relcrf_(*ask, "--hide", "0.3")
     assert code == 0, err
     assert "pseudo *" in out and "E302" in out
-    assert "MiB" in out and "least log-loss" in err and "bootstrap over labels" in err
+    assert "MiB" in out and "lowest log-loss" in err and "bootstrap over labels" in err
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_one_object_for_machines(relcrf_json, chain):
     model, data = chain
-    code, found = relcrf_json("compare", model, "--data", data, "--backends", "ess,pseudo", "--folds", 2, "--exact", 3)
+    code, found = relcrf_json(
+        "compare", model, "--data", data, "--backends", "ess,pseudo", "--folds", 2, "--exact-subgraphs", 3
+    )
     assert code == 0 and list(found["backends"]) == ["ess", "pseudo"]
     assert found["backends"]["ess"]["error"]["code"] == "E302"
     assert found["backends"]["pseudo"]["exactness"]["parts"] <= 3

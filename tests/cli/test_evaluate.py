@@ -18,10 +18,10 @@ NAME = "Page.category"
 def test_tables_for_people(relcrf_, web):
     code, out, err = relcrf_("cv", WEBKB, "--data", web, "--split", "by=Page.school", "--backend", "ess")
     assert code == 0, err
-    assert "48 labels held out in 3 rounds" in out and "ess - local" in out and "macro f1" in out
+    assert "48 labels held out in 3 folds" in out and "ess - local" in out and "macro f1" in out
     assert "pr auc" not in out, "there are five states"
-    assert "with a label of the training" in out and "labelled neighbour" in out
-    assert "labels that are connected are not independent" in err
+    assert "with training labels" in out and "labelled neighbour" in out
+    assert "connected labels are not independent" in err
 
 
 def test_one_object_for_machines(relcrf_json, web, tmp_path):
@@ -100,7 +100,7 @@ def test_a_folder_of_other_answers(relcrf_, web, tmp_path):
     code, _, err = relcrf_(*ask, "--set", "l2=3")
     assert (code, err.count("error[")) == (2, 1) and "E353" in err
     code, _, err = relcrf_(*ask)
-    assert code == 0 and "2 rounds were in" in err
+    assert code == 0 and "2 folds were loaded from" in err
     facts({"format": 0})(tmp_path / "local" / "round-01")
     code, _, err = relcrf_(*ask)
     assert (code, err.count("error["), "E353" in err) == (2, 1, True)
@@ -154,7 +154,7 @@ def cells(change, *, hashed=True):
 def test_answers_that_are_whole_are_taken(ask):
     """What the tests of damages change is taken without a change."""
     code, _, err = ask(cells(lambda rows: None))
-    assert code == 0 and "2 rounds were in" in err
+    assert code == 0 and "2 folds were loaded from" in err
 
 
 @pytest.mark.filterwarnings("error")
@@ -196,7 +196,7 @@ def test_ctrl_c_says_how_to_go_on(relcrf_, web, tmp_path, monkeypatch):
 
     monkeypatch.setattr(LocalBackend, "fit", interrupt)
     code, out, err = relcrf_("cv", WEBKB, "--data", web, "--out", tmp_path / "new")
-    assert (code, out) == (130, "") and "go on with the same command" in err
+    assert (code, out) == (130, "") and "run the same command to resume" in err
 
 
 def test_names_in_the_data_are_only_seen(relcrf_, tmp_path):

@@ -42,16 +42,16 @@ def run(relcrf_, things, tmp_path):
 
 def test_the_strongest_edges(relcrf_, relcrf_json, run, tmp_path):
     code, out, err = relcrf_("graph", run)
-    assert code == 0 and err == "" and "4 keys, 2 edges" in out and "most edges: " in out and "±" not in out
+    assert code == 0 and err == "" and "4 keys, 2 edges" in out and "hubs (degree): " in out and "±" not in out
     assert "[red]\\x1b[31mb" in out and "\x1b" not in out
     code, found = relcrf_json("graph", run, "--top", 1, "--graphml", tmp_path / "g" / "g.graphml")
     assert (code, found["nodes"], found["edges"], found["triples"]) == (0, 4, 2, 0)
-    (best,) = found["strongest"]
+    (best,) = found["largest"]
     assert (best["first"], best["second"], best["template"]) == ("c", "d", "together") and best["gain"] > 0
     assert best["weight"] == -best["strength"] < 0
     assert [hub["degree"] for hub in found["hubs"]] == [1, 1, 1, 1] and found["hubs"][0]["kind"] == "has"
     assert nx.read_graphml(found["graphml"]).number_of_edges() == 2
-    assert "the strongest 1" in relcrf_("graph", run, "--top", 1)[1]
+    assert "the 1 largest" in relcrf_("graph", run, "--top", 1)[1]
 
 
 def test_what_it_writes(relcrf_, relcrf_json, run, tmp_path):

@@ -70,13 +70,13 @@ def test_every_task_against_enumeration(infer_json, tmp_path, name, method):
     evid.write_text(f"1\n{len(known)} {' '.join(f'{v} {states[v]}' for v in known)}\n")
     clamped = potentials.given(scopes, states)
     exact, best = Enumeration(scopes).marginals(clamped), Enumeration(scopes).map_states(clamped)
-    command = (model, "--evid", evid, "--method", method)
+    command = (model, "--evidence", evid, "--method", method)
     for task in ("PR", "MAR"):
         code, found = infer_json(*command, "--task", task)
         assert code == 0 and found["verdict"]["status"] == "exact"
         assert found["log10_partition"] == pytest.approx((exact.log_partition - 3.0) / math.log(10), abs=1e-11)
     np.testing.assert_allclose([p for table in found["marginals"] for p in table], exact.nodes, atol=1e-9)
-    assert (found["variables"], found["known"]) == (scopes.n_nodes, len(known))
+    assert (found["variables"], found["observed"]) == (scopes.n_nodes, len(known))
     assert found["verdict"]["exact_variables"] == scopes.n_nodes - len(known)
     code, found = infer_json(*command, "--task", "MPE")
     assert code == 0 and found["gap"] == 0.0
@@ -90,7 +90,7 @@ def test_an_answer_in_a_file_takes_its_name_when_it_is_whole(infer, three, impos
     assert (code, printed) == (0, "")
     before = out.read_text()
     assert before.startswith("MAR\n3 2 0.868327")
-    assert infer(three, "--task", "MAR", "--evid", impossible, "--out", out)[0] == 3
+    assert infer(three, "--task", "MAR", "--evidence", impossible, "--out", out)[0] == 3
     assert out.read_text() == before and not list(tmp_path.glob(".*"))
     for place in (tmp_path, tmp_path / "none" / "x"):
         code, _, err = infer(three, "--task", "MAR", "--out", place)
@@ -120,10 +120,10 @@ def test_json_and_a_file(infer_json, three, tmp_path):
 
 
 def test_what_is_impossible(infer, infer_json, three, impossible):
-    assert infer(three, "--task", "PR", "--evid", impossible)[:2] == (0, "PR\n-inf\n")
-    assert infer_json(three, "--task", "PR", "--evid", impossible)[1]["possible"] is False
+    assert infer(three, "--task", "PR", "--evidence", impossible)[:2] == (0, "PR\n-inf\n")
+    assert infer_json(three, "--task", "PR", "--evidence", impossible)[1]["possible"] is False
     for task in ("MAR", "MPE"):
-        code, out, err = infer(three, "--task", task, "--evid", impossible)
+        code, out, err = infer(three, "--task", task, "--evidence", impossible)
         assert (code, out, "E242" in err) == (3, "", True)
 
 
@@ -135,7 +135,7 @@ def test_what_no_variable_can_mend(infer, tmp_path, method):
     evid.write_text("2 0 0 1 0")
     zero = tmp_path / "zero.uai"
     zero.write_text("MARKOV\n1\n2\n2\n0\n1 0\n1\n0\n2\n1 1\n")
-    for arguments in ((model, "--evid", evid), (zero,)):
+    for arguments in ((model, "--evidence", evid), (zero,)):
         for task in ("MAR", "MPE"):
             code, out, err = infer(*arguments, "--task", task, "--method", method)
             assert (code, out, "E242" in err) == (3, "", True)
@@ -146,7 +146,7 @@ def test_what_no_variable_can_mend(infer, tmp_path, method):
 def test_wrong_files(infer, infer_json, three, tmp_path):
     evid = tmp_path / "x.evid"
     evid.write_text("1 9 0")
-    code, _, err = infer(three, "--task", "PR", "--evid", evid)
+    code, _, err = infer(three, "--task", "PR", "--evidence", evid)
     assert (code, "E241" in err, "x.evid:1:3" in err) == (3, True, True)
     code, _, err = infer(evid, "--task", "PR")
     assert (code, "E240" in err) == (3, True)
@@ -185,7 +185,7 @@ def test_broken_files_never_end_in_a_traceback(infer, tmp_path):
                 text = text[:at] + pieces[rng.integers(len(pieces))] + text[at + length :]
             path.write_text(text)
         task = ("PR", "MAR", "MPE")[k % 3]
-        code, out, err = infer(tmp_path / "m.uai", "--evid", tmp_path / "m.evid", "--task", task)
+        code, out, err = infer(tmp_path / "m.uai", "--evidence", tmp_path / "m.evid", "--task", task)
         assert code in (0, 3) and "internal error" not in err and "Traceback" not in err, err
         assert out.startswith(task) if code == 0 else err.count("error[E24") == 1
         seen.add(code)
@@ -201,7 +201,7 @@ def test_evidence_makes_cliques_smaller(infer_json, tmp_path):
     evid.write_text(f"{n} " + " ".join(f"{n * row + n // 2} 0" for row in range(n)))
     question = (model, "--task", "PR", "--method", "jt", "--set", "memory=10000")
     assert infer_json(*question)[0] == 2
-    assert infer_json(*question, "--evid", evid)[0] == 0
+    assert infer_json(*question, "--evidence", evid)[0] == 0
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def test_verdicts(infer, infer_json, three, monkeypatch, tmp_path):
     assert (code, out, "E402" in err, (tmp_path / "x").exists()) == (4, "", True, False)
     assert infer(*question, "MAR", "--strict", "--set", "status=converged")[0] == 0
     code, out, err = infer(*question, "MPE")
-    assert (code, out) == (0, "MPE\n3 0 0 0\n") and "at most 1 from the best" in err
+    assert (code, out) == (0, "MPE\n3 0 0 0\n") and "at most 1 below the optimum" in err
     assert infer_json(*question, "MPE")[1]["gap"] == pytest.approx(1.0)
     code, _, err = infer(*question, "PR")
     assert (code, "E381" in err) == (2, True)

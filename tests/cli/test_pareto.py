@@ -28,8 +28,20 @@ def fields(tmp_path_factory):
 
 def test_points_for_machines_and_a_plot(relcrf_json, fields, tmp_path):
     picture = tmp_path / "new" / "pareto.png"
-    ask = ("pareto", MODEL, "--data", fields, "--split", "folds=4", "--hold", "1", "--price", "1e-2,0,1e-3", *QUICK)
-    code, found = relcrf_json(*ask, "--against", "static,none,static", "--plot", picture)
+    ask = (
+        "pareto",
+        MODEL,
+        "--data",
+        fields,
+        "--split",
+        "folds=4",
+        "--holdout",
+        "1",
+        "--message-costs",
+        "1e-2,0,1e-3",
+        *QUICK,
+    )
+    code, found = relcrf_json(*ask, "--compare-gates", "static,none,static", "--plot", picture)
     assert code == 0
     assert set(found) == {"backend", "split", "held_out", "interrupted", "points", "plot"}
     assert (found["backend"], found["held_out"], found["interrupted"]) == ("gated", ["1"], False)
@@ -51,10 +63,10 @@ def test_points_for_machines_and_a_plot(relcrf_json, fields, tmp_path):
     }
     figures |= {"open_fraction", "iterations", "seconds_learn", "seconds_infer"}
     for one in found["points"]:
-        assert set(one) == {"gates", "price", "unbeaten", *figures}
+        assert set(one) == {"gates", "price", "pareto_optimal", *figures}
         assert one["messages_per_query"] == one["messages"] / one["asked"]
     fewest = min(found["points"], key=lambda one: (one["messages_per_query"], one["loss"]))
-    assert fewest["unbeaten"] and fewest["price"] == 1e-2
+    assert fewest["pareto_optimal"] and fewest["price"] == 1e-2
     assert found["plot"] == str(picture) and picture.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in picture.parent.iterdir()] == ["pareto.png"]
 
@@ -69,24 +81,24 @@ def test_tables_and_a_drawing(relcrf_, fields, tmp_path, monkeypatch):
         fields,
         "--split",
         "hide=0.3",
-        "--price",
+        "--message-costs",
         "0,0.01",
         *QUICK,
         "--set",
         "gates=static",
     )
-    code, out, err = relcrf_(*ask, "--against", "none", "--plot", picture)
+    code, out, err = relcrf_(*ask, "--compare-gates", "none", "--plot", picture)
     assert code == 0, err
     assert out.index("gates static: ") < out.index("gates none: ") and "gates evidence" not in out
-    assert "…" not in out and " * " in out and "100%" in out and "the plot is in" in out
-    assert "for each variable asked" in err
+    assert "…" not in out and " * " in out and "100%" in out and "wrote the plot to" in out
+    assert "per query variable" in err
     drawn = picture.read_text()
     assert drawn.startswith("<?xml") and "</svg>" in drawn
 
 
 def test_each_fold_is_held_out_in_its_turn(relcrf_json, fields):
-    ask = ("pareto", MODEL, "--data", fields, "--price", "0.001", *QUICK)
-    found = [relcrf_json(*ask, "--split", "folds=2", *hold)[1] for hold in ((), ("--hold", "1"), ("--hold", "2"))]
+    ask = ("pareto", MODEL, "--data", fields, "--message-costs", "0.001", *QUICK)
+    found = [relcrf_json(*ask, "--split", "folds=2", *hold)[1] for hold in ((), ("--holdout", "1"), ("--holdout", "2"))]
     both, first, second = (one["points"][0] for one in found)
     assert found[0]["held_out"] == ["1", "2"]
     for name in ("n", "asked", "messages", "factors", "open_factors"):
@@ -96,18 +108,18 @@ def test_each_fold_is_held_out_in_its_turn(relcrf_json, fields):
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        (("--price", "cheap"), 2, "E305"),
-        (("--price", "-1"), 2, "E305"),
-        (("--price", "0,inf"), 2, "E305"),
-        (("--price", ","), 2, "E319"),
-        (("--price", "0", "--backend", "ess"), 2, "E319"),
-        (("--price", "0", "--set", "price=1"), 2, "E319"),
-        (("--price", "0", "--against", "evident"), 2, "E305"),
-        (("--price", "0", "--plot", "pareto.txt"), 2, "E312"),
-        (("--price", "0", "--plot", "."), 2, "E312"),
-        (("--price", "0"), 2, "E341"),
-        (("--price", "0", "--split", "folds=3", "--hold", "9"), 2, "E340"),
-        (("--price", "0", "--split", "hide=0.3", "--hold", "nowhere"), 2, "E340"),
+        (("--message-costs", "cheap"), 2, "E305"),
+        (("--message-costs", "-1"), 2, "E305"),
+        (("--message-costs", "0,inf"), 2, "E305"),
+        (("--message-costs", ","), 2, "E319"),
+        (("--message-costs", "0", "--backend", "ess"), 2, "E319"),
+        (("--message-costs", "0", "--set", "price=1"), 2, "E319"),
+        (("--message-costs", "0", "--compare-gates", "evident"), 2, "E305"),
+        (("--message-costs", "0", "--plot", "pareto.txt"), 2, "E312"),
+        (("--message-costs", "0", "--plot", "."), 2, "E312"),
+        (("--message-costs", "0"), 2, "E341"),
+        (("--message-costs", "0", "--split", "folds=3", "--holdout", "9"), 2, "E340"),
+        (("--message-costs", "0", "--split", "hide=0.3", "--holdout", "nowhere"), 2, "E340"),
         ((), 2, "E300"),
     ],
 )
@@ -127,15 +139,15 @@ def test_nothing_held_out_has_a_label(relcrf_, tmp_path):
         "domain S = open domain Part = { old, new } entity Row { part : Part } predict relation on(row: Row, state: S)\n"
         "template pair(r: Row, s: S, t: S) where s < t over on(r, s), on(r, t) per s, t\n"
     )
-    ask = ("pareto", model, "--data", tmp_path, "--price", "0")
-    code, _, err = relcrf_(*ask, "--split", "part", "--hold", "new")
+    ask = ("pareto", model, "--data", tmp_path, "--message-costs", "0")
+    code, _, err = relcrf_(*ask, "--split", "part", "--holdout", "new")
     assert (code, err.count("error[")) == (3, 1) and "E226" in err, err
 
 
 def test_matplotlib_that_is_missing(relcrf_, fields, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
-    ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--price", "0")
+    ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--message-costs", "0")
     code, _, err = relcrf_(*ask, "--plot", tmp_path / "new" / "pareto.png")
     assert (code, err.count("error[")) == (2, 1) and "E351" in err and "relcrf[report]" in err
     assert not list(tmp_path.iterdir())
@@ -151,8 +163,8 @@ def test_ctrl_c_gives_what_there_is(relcrf_, relcrf_json, fields, tmp_path, monk
 
     monkeypatch.setattr(pareto, "_evaluate_fold", interrupt)
     picture = tmp_path / "pareto.png"
-    ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--price", "0,0.001,0.01", *QUICK)
-    code, found = relcrf_json(*ask, "--against", "static", "--plot", picture)
+    ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--message-costs", "0,0.001,0.01", *QUICK)
+    code, found = relcrf_json(*ask, "--compare-gates", "static", "--plot", picture)
     assert (code, found["interrupted"]) == (130, True)
     assert [(one["gates"], one["price"]) for one in found["points"]] == [("evidence", 0.0), ("evidence", 0.001)]
     assert picture.exists()

@@ -36,7 +36,7 @@ def test_the_method_can_be_chosen_when_predicting(relcrf_, relcrf_json, run, web
 def test_what_has_not_converged_is_told_and_an_error_if_strict(relcrf_, run, web):
     hurried = ("predict", run, "--data", web, "--set", "inference=gibbs", "--set", "sweeps=20", "--set", "chains=2")
     code, out, err = relcrf_(*hurried)
-    assert code == 0 and "not converged after" in out and "had not settled" in err
+    assert code == 0 and "not converged after" in out and "inference did not converge" in err
     code, _, err = relcrf_(*hurried, "--strict")
     assert (code, "error[E402]" in err) == (4, True), err
     assert relcrf_("predict", run, "--data", web, "--strict")[0] == 0

@@ -30,9 +30,9 @@ def test_the_report_is_a_file(relcrf_, relcrf_json, run, web, tmp_path):
 
 
 def test_a_report_with_data(relcrf_, relcrf_json, web, tmp_path):
-    held = ("--split", "school", "--hold", "s1")
+    held = ("--split", "school", "--holdout", "s1")
     assert relcrf_("train", MODEL, "--data", web, *held, "--out", tmp_path / "run")[0] == 0
-    code, found = relcrf_json("report", tmp_path / "run", "--data", web, *held, "--curve", "--errors")
+    code, found = relcrf_json("report", tmp_path / "run", "--data", web, *held, "--learning-curve", "--standard-errors")
     assert code == 0 and "Page.category: learning curve" in found["plots"]
     figures = {(row["system"], row["measure"]): row for row in found["results"]}
     assert {system for system, _ in figures} == {"majority", "local", "ess"}
@@ -56,11 +56,11 @@ def test_mistakes(relcrf_, run, web, tmp_path):
         ((tmp_path / "nothing",), 3, "E334"),
         ((run, "--out", tmp_path / "report.pdf"), 2, "E312"),
         ((run, "--out", run), 2, "E312"),
-        ((run, "--split", "school", "--hold", "s1"), 2, "E359"),
-        ((run, "--curve"), 2, "E359"),
-        ((run, "--errors"), 2, "E359"),
+        ((run, "--split", "school", "--holdout", "s1"), 2, "E359"),
+        ((run, "--learning-curve"), 2, "E359"),
+        ((run, "--standard-errors"), 2, "E359"),
         ((run, "--data", web, "--split", "school"), 2, "E341"),
-        ((run, "--data", web, "--split", "school", "--hold", "x"), 2, "E340"),
+        ((run, "--data", web, "--split", "school", "--holdout", "x"), 2, "E340"),
         ((run, "--data", tmp_path / "nothing"), 3, "E2"),
         ((run, "--out", run / "run.json" / "report.html"), 2, "E314"),
     ):

@@ -66,7 +66,7 @@ for name, (text, data) in {"web": (model, web), "keyed": (keyed, folder / "keyed
     for backend in ("ess", "pseudo", "local"):
         for again in range(2):
             out = folder / f"{name}_{backend}_{again}"
-            kept = ["--keep", folder / f"{name}_blocks"] if backend == "ess" or again else []
+            kept = ["--cache", folder / f"{name}_blocks"] if backend == "ess" or again else []
             relcrf("train", text, "--data", data, "--out", out, "--backend", backend, *kept)
             relcrf("predict", out, "--data", data, "--out", out / "found.csv")
 relcrf("train", model, "--data", web, "--out", folder / "shards", "--workers", 1)
@@ -104,7 +104,7 @@ def test_every_kernel_is_compiled_once(warm):
     again = json.loads(python("-m", "relcrf.cli.main", "warmup", "--json"))
     assert again["compiled"] == {}
     assert again["folder"] == warm["folder"]
-    assert "Nothing was to be compiled" in python("-m", "relcrf.cli.main", "warmup")
+    assert "all kernels are already compiled" in python("-m", "relcrf.cli.main", "warmup")
 
 
 def test_training_and_prediction_compile_nothing_then(warm, tmp_path):

@@ -105,9 +105,11 @@ def test_the_command_says_what_it_chose(web, tmp_path, capsys, monkeypatch):
     assert answer["settings"] == {"l2": best["l2"], "width": best["width"]}
     saved = json.loads((tmp_path / "run" / "run.json").read_text())
     assert {name: saved["settings"][name] for name in answer["settings"]} == answer["settings"]
-    code, out, err = relcrf_command(capsys, monkeypatch, *common, "--by", "accuracy", "--out", tmp_path / "other")
+    code, out, err = relcrf_command(
+        capsys, monkeypatch, *common, "--select-by", "accuracy", "--out", tmp_path / "other"
+    )
     assert code == 0 and "judged by" in out and "chosen: l2=" in out + err
     code, _, err = relcrf_command(capsys, monkeypatch, *common, "--select", "l2=x", "--out", tmp_path / "third")
     assert code == 2 and "E305" in err
-    code, _, err = relcrf_command(capsys, monkeypatch, *common, "--by", "luck", "--out", tmp_path / "third")
+    code, _, err = relcrf_command(capsys, monkeypatch, *common, "--select-by", "luck", "--out", tmp_path / "third")
     assert code == 2 and "E317" in err

@@ -143,11 +143,11 @@ def test_train_and_predict_hide_what_the_manifest_hides(web, tmp_path, capsys, m
     assert queries() == 12
     manifest(web, "hide = 0.3")
     code, _, err = relcrf_command(capsys, monkeypatch, *train)
-    assert code == 0 and "the split of the manifest holds out" in err
+    assert code == 0 and "the split of dataset.toml holds out" in err
     assert 15 < queries() < 40
     manifest(web, "folds = 3")
     assert queries() == 12  # folds alone say not which to hide
-    (code, found) = json_command(capsys, monkeypatch, *predict, "--hold", "2")
+    (code, found) = json_command(capsys, monkeypatch, *predict, "--holdout", "2")
     assert found["queries"]["Page.category"] > 15
 
 
@@ -155,9 +155,9 @@ def test_train_and_predict_hide_what_the_manifest_hides(web, tmp_path, capsys, m
     ("arguments", "code"),
     [
         (("--split", "folds=0"), "E349"),
-        (("--hold", "s1"), "E341"),
+        (("--holdout", "s1"), "E341"),
         (("--split", "folds=3"), "E341"),
-        (("--split", "folds=3", "--hold", "4"), "E340"),
+        (("--split", "folds=3", "--holdout", "4"), "E340"),
     ],
 )
 def test_mistakes(web, tmp_path, capsys, monkeypatch, arguments, code):

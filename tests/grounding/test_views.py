@@ -70,9 +70,9 @@ def grounding(model, request, tmp_path_factory):
     if request.param == "new":
         return model.ground(data)
     folder = tmp_path_factory.mktemp("blocks")
-    model.ground(data, keep=folder)
+    model.ground(data, cache=folder)
     blocks = BlockCache(folder)
-    found = model.ground(data, keep=blocks)
+    found = model.ground(data, cache=blocks)
     assert not blocks.misses
     return found
 

@@ -50,7 +50,7 @@ def test_a_line_of_the_table(worlds, tmp_path, capsys, monkeypatch, options, fou
     is_exact = found == "yes" or (found == "on trees" and shape == "tree")
     if is_exact:
         assert np.abs(apart / 300).max() < 1e-6
-        code, moments = json_command(capsys, monkeypatch, "moments", run, "--most", 1)
+        code, moments = json_command(capsys, monkeypatch, "moments", run, "--top", 1)
         (worst,) = moments["worst"]
         assert code == 0 and abs(worst["expected"] - worst["empirical"]) / 300 < 1e-6
     elif found in ("no", "on trees"):

@@ -110,7 +110,7 @@ def test_a_run_folder_keeps_them(web, run):
 
 
 def test_the_command(run, tmp_path, capsys, monkeypatch):
-    code, found = json_command(capsys, monkeypatch, "moments", run, "--most", 3, "--out", tmp_path / "m.csv")
+    code, found = json_command(capsys, monkeypatch, "moments", run, "--top", 3, "--out", tmp_path / "m.csv")
     assert code == 0 and len(found["worst"]) == 3
     with (tmp_path / "m.csv").open() as file:
         rows = list(csv.DictReader(file))

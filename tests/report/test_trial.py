@@ -23,7 +23,7 @@ from relcrf.report.holdout import evaluate_holdout
 from relcrf.resources import resource_path
 
 HELD = ("school", ["s1"])
-OPTIONS = ("--data", "data", "--split", "school", "--hold", "s1")
+OPTIONS = ("--data", "data", "--split", "school", "--holdout", "s1")
 
 
 def hidden_labels(grounding, held):
@@ -118,7 +118,7 @@ def test_the_report_with_data(run, trial):
     assert page.render_report(run, trial).html == made.html
     # Commands name what was given.
     (again,) = [text for text in html.text("pre") if text.startswith("relcrf train web/model.rcrf \\")]
-    assert "--split school \\\n" in again and "--hold s1" in again
+    assert "--split school \\\n" in again and "--holdout s1" in again
     assert [text for text in html.text("pre") if text.startswith("relcrf explain web 'Page(p")]
 
 
@@ -138,7 +138,7 @@ def test_the_commands_of_the_next_steps_work(place, web, monkeypatch, capsys):
     steps = [shlex.split(text) for text in found if text.startswith("relcrf ") and "\\\n" not in text]
     assert [step[1] for step in steps] == ["train", "train", "explain", "cv", "weights"]
     longer, calibrated = steps[:2]
-    assert {"--split", "--hold", "s1"} <= {*steps[-1]}, "standard errors are of what the training saw"
+    assert {"--split", "--holdout", "s1"} <= {*steps[-1]}, "standard errors are of what the training saw"
     assert longer.count("--set") == 2 and {"max_iterations=1000", "l2=30.0"} <= {*longer}
     assert {"--calibrate", "max_iterations=3", "l2=30.0"} <= {*calibrated}
     monkeypatch.chdir(place)
@@ -151,7 +151,7 @@ def test_nothing_held_out(run, web):
     html = Page(page.render_report(run, tried(run, web, held=None)).html)
     html.require_closed()
     assert [text for text in html.text("p") if text.startswith("Nothing is held out of these data")]
-    assert "standard error" not in html.text("th") and "--errors" in html.text("code")
+    assert "standard error" not in html.text("th") and "--standard-errors" in html.text("code")
     assert "150" in html.text("dd") and "reliability" not in " ".join(html.text("figcaption"))
 
 

@@ -163,7 +163,7 @@ def test_commands_that_train_many_times(command, trained, place):
     """Their tables and pictures name labels, folds and backends; `reproduce` names tables and their files."""
     command("cv", "m.rcrf", "--data", "data", "--folds", "2", "--backend", "local")
     command("compare", "m.rcrf", "--data", "data", "--folds", "2", "--backends", "local", "--plot", "compared.svg")
-    prices = ("--price", "0,0.1", "--set", "max_iterations=2")
+    prices = ("--message-costs", "0,0.1", "--set", "max_iterations=2")
     command("pareto", "m.rcrf", "--data", "data", "--split", "hide=0.4", *prices, "--plot", "front.png")
     command("moments", trained)
     command("reproduce", trained, "--data", "data")

@@ -20,7 +20,7 @@ import typer
 from relcrf.cli.options import SessionOptions
 from relcrf.cli.output import parse_settings, print_json, print_note
 from relcrf.cli.time_limit import exit_interrupted
-from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError, listing
+from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError
 from relcrf.files import atomic_path
 from relcrf.graph.conditioning import ConditionedGraph, condition
 from relcrf.graph.uai import UaiModel, format_marginals, format_partition, format_states, read_evidence, read_model

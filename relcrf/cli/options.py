@@ -199,7 +199,7 @@ class HoldoutOptions:
         """Return the split, see `plan`.
 
         Raises:
-            UsageError: There is no split (E341).
+            UsageError: No split is specified (E341).
         """
         plan = self.plan(default)
         if plan is None:

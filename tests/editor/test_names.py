@@ -117,7 +117,7 @@ def test_names_are_what_the_checker_takes_them_for(text):
         match node:
             case Name(name) | Attribute(name, _) if name in scope.type_names:
                 assert (first.namespace, first.name) == (Namespace.BINDER, name)
-                assert document.index.binders[first].sort == scope.type_names[name]
+                assert document.index.binders[first].type_name == scope.type_names[name]
             case Name(name):
                 assert first.namespace is Namespace.VALUE and name in document.spec.domain(first.owner).values
             case Atom(relation, _):
@@ -195,7 +195,7 @@ def test_the_names_of_a_half_typed_declaration_have_their_sorts():
     text = RICH + "rule: w in p.words and Link(a, p) and Tag(a, "
     document = Document(text, None)
     piece = document.text.declarations[-1]
-    assert PartialDeclaration(piece, document.spec).sorts == {"a": "Page", "p": "Page", "w": "Word"}
+    assert PartialDeclaration(piece, document.spec).type_names == {"a": "Page", "p": "Page", "w": "Word"}
     assert [item.label for item in complete(document, len(text)).items][:3] == ["1", "2", "3"]
 
 

@@ -101,7 +101,7 @@ def test_other_data_and_other_bytes(relcrf_, relcrf_json, web, tmp_path):
     (run / "manifest.json").write_text(json.dumps(manifest))
     code, found = relcrf_json("reproduce", run, "--data", web)
     (error,) = found["errors"]
-    notes = ["weights.npy: the largest difference is 1.00e-09", f"numpy was 1.0, and is {np.__version__}"]
+    notes = ["weights.npy: maximum difference 1.00e-09", f"numpy: version 1.0 in the run, {np.__version__} now"]
     assert (code, error["code"], error["notes"]) == (3, "E432", notes)
     code, out, err = relcrf_("reproduce", run, "--data", web)
     assert code == 3 and "1.00e-09" in out and "numpy: version 1.0 in the run" in err and err.count("error[") == 1

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import duckdb
 import typer
@@ -50,7 +50,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-COMMAND_PANELS = {
+COMMAND_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (new.new, example.example, demo.demo),
     "Data and model": (inspect.check, inspect.plan, ground.ground),
     "Train and predict": (learn.train, learn.predict, infer.infer, reproduce.reproduce),

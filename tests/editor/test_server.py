@@ -372,8 +372,8 @@ def test_references_reach_other_models_that_include_the_same(editor, site):
         ("by 1, lo|g(", ["log(number): real", "natural logarithm"]),
         ("    ov|er", ["**over**: the random attributes"]),
         ("= cour|se", ["value 1 of 3 of `Category`"]),
-        ("where Link(p|, a)", ["p: Page", "only the condition of `Cited` speaks of"]),
-        ("linked(|a", ["a: Page", "binder of `linked`: stands for every Page"]),
+        ("where Link(p|, a)", ["p: Page", "existential name in the condition of `Cited`"]),
+        ("linked(|a", ["a: Page", "binder of `linked`: ranges over every Page"]),
         ("Link(so|urce", ["source: Page", "argument of `ProposedRelation`"]),
         (
             "template lin|ked",
@@ -541,7 +541,7 @@ def test_rename_in_the_included_file_changes_the_models_that_include_it(editor, 
     assert edited(SITE, changes[site.as_uri()]) == SITE.replace("Page", "Site")
     editor.change(common, "# not saved\n" + COMMON)
     message = editor.refusal("textDocument/rename", {**at(site, SITE, "source: Pa|ge,"), "newName": "Site"})
-    assert message == "'common.rcrf' has changes that are not saved: save it first"
+    assert message == "'common.rcrf' has unsaved changes; save it first"
     editor.close(common)
 
 
@@ -557,17 +557,17 @@ def test_rename_also_in_a_declaration_that_is_half_typed(editor, site):
     [
         ("relation Li|nk", "1st", "'1st' is no name"),
         ("relation Li|nk", "", "'' is no name"),
-        ("relation Li|nk", "where", "'where' is a word of the language and cannot be a name"),
-        ("relation Li|nk", "log", "'log' is a word of the language and cannot be a name"),
-        ("relation Li|nk", "Cited", "'Cited' is taken already"),
-        ("relation Li|nk", "pa_ge", "'pa_ge' is taken already, by 'Page': tables do not tell them apart"),
-        ("linked(|a", "b", "'b' is taken already"),
-        ("=> |y.", "faculty", "'faculty' is taken already"),
-        ("over a.cat|egory", "words", "'words' is taken already"),
-        ("over a.cat|egory", "over", "'over' is a word of the language and cannot be a name"),
-        ("rule str|ong", "linked", "'linked' is taken already"),
-        ("== cour|se", "lecture", "'course' is a value as it stands in the data"),
-        ("    ov|er", "under", "there is no name here that the model declares"),
+        ("relation Li|nk", "where", "'where' is a reserved word of the language"),
+        ("relation Li|nk", "log", "'log' is a reserved word of the language"),
+        ("relation Li|nk", "Cited", "'Cited' is already used"),
+        ("relation Li|nk", "pa_ge", "'pa_ge' conflicts with 'Page': table and column names are not case-sensitive"),
+        ("linked(|a", "b", "'b' is already used"),
+        ("=> |y.", "faculty", "'faculty' is already used"),
+        ("over a.cat|egory", "words", "'words' is already used"),
+        ("over a.cat|egory", "over", "'over' is a reserved word of the language"),
+        ("rule str|ong", "linked", "'linked' is already used"),
+        ("== cour|se", "lecture", "'course' is a value in the data and cannot be renamed"),
+        ("    ov|er", "under", "no declared name at this position"),
     ],
 )
 def test_rename_refuses(editor, site, words, name, message):

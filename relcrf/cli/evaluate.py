@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from relcrf import api
 from relcrf.backends import run_folder
@@ -23,6 +24,7 @@ from relcrf.cli.output import (
     print_note,
     print_table,
     print_warnings,
+    print_wide_table,
 )
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.data.split_plan import SplitPlan, parse_split
@@ -204,7 +206,7 @@ def _print_evaluation(evaluation: Evaluation) -> None:
         ]
         n = results.score(results.systems[0], attribute).n
         title = f"{attribute}, {evaluation.split}: {n:,} labels held out in {len(evaluation.folds)} folds"
-        print_table(title, ("", *estimates, *(f"{name} - {LOCAL}" for name in gains)), rows)
+        print_wide_table(title, ("", *estimates, *(f"{name} - {LOCAL}" for name in gains)), rows)
         unit = results.clusters(attribute).unit
         print_note(f"[low, high]: 95 % bootstrap interval over {unit}; ±: standard deviation over folds")
         if unit == "labels":
@@ -241,20 +243,20 @@ def _print_fold_scores(evaluation: Evaluation, attribute: str) -> None:
     print_table(f"{attribute}, by fold", columns, rows)
 
 
-def _format_estimate(estimate: MeasureEstimate) -> str:
-    """Format an estimate with its interval in brackets and its standard deviation over folds."""
+def _format_estimate(estimate: MeasureEstimate) -> Text:
+    """Format an estimate with its standard deviation over folds and, on a second line, its interval."""
     if estimate.value != estimate.value:
-        return ""
+        return Text()
     spread = f" ±{estimate.spread:.3f}" if estimate.spread == estimate.spread else ""
-    return f"{estimate.value:.4f} [{estimate.low:.3f}, {estimate.high:.3f}]{spread}"
+    return Text(f"{estimate.value:.4f}{spread}\n[{estimate.low:.3f}, {estimate.high:.3f}]")
 
 
-def _format_difference(by_measure: Mapping[str, MeasureDifference], measure: str) -> str:
-    """Format a difference with its interval; return an empty string for a measure that is not a mean over labels."""
+def _format_difference(by_measure: Mapping[str, MeasureDifference], measure: str) -> Text:
+    """Format a difference with its interval on a second line; empty for a measure that is not a mean over labels."""
     if measure not in by_measure:
-        return ""
+        return Text()
     difference = by_measure[measure]
-    return f"{difference.value:+.4f} [{difference.low:+.3f}, {difference.high:+.3f}]"
+    return Text(f"{difference.value:+.4f}\n[{difference.low:+.3f}, {difference.high:+.3f}]")
 
 
 def _print_leaks(leakage: Leakage) -> None:
@@ -384,12 +386,12 @@ def _print_comparison(evaluation: Evaluation, attribute: str) -> None:
         )
 
 
-def _format_fold_difference(gap: MeasureDifference) -> str:
-    """Format a difference with its interval: the mean over folds if there are several folds."""
+def _format_fold_difference(gap: MeasureDifference) -> Text:
+    """Format a difference with its interval on a second line: the mean over folds if there are several folds."""
     low, high = gap.fold_interval
     if low != low:
-        return f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
-    return f"{0.5 * (low + high):+.3f} [{low:+.3f}, {high:+.3f}]"
+        return Text(f"{gap.value:+.3f}\n[{gap.low:+.3f}, {gap.high:+.3f}]")
+    return Text(f"{0.5 * (low + high):+.3f}\n[{low:+.3f}, {high:+.3f}]")
 
 
 def _format_costs(evaluation: Evaluation, name: str, result: SystemResult) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -40,7 +41,7 @@ def _to_json_value(value: Any) -> Any:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table. Columns of numbers are right-aligned; text is not interpreted as markup, see `print_line`."""
+    """Print a table. Columns of numbers are right-aligned; strings are escaped as in `print_line`, and `Text` is not."""
     out = Table(title=_escaped_text(title), title_justify="left")
     rows = [list(row) for row in rows]
     for k, name in enumerate(columns):
@@ -53,11 +54,34 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     console.print(out)
 
 
+def print_wide_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table as several tables of groups of columns if it is wider than the console; all have the first column."""
+    rows = [list(row) for row in rows]
+    widths = [_column_width(name, [row[k] for row in rows]) for k, name in enumerate(columns)]
+    start = 1
+    while start < len(columns):
+        stop, width = start + 1, 1 + widths[0] + widths[start]
+        while stop < len(columns) and width + widths[stop] <= console.width:
+            width += widths[stop]
+            stop += 1
+        group = (0, *range(start, stop))
+        shown = [[row[k] for k in group] for row in rows]
+        print_table(title if start == 1 else f"{title} (continued)", [columns[k] for k in group], shown)
+        start = stop
+
+
+def _column_width(name: str, cells: Iterable[object]) -> int:
+    """Return the number of characters of a column with its padding and border."""
+    return 3 + max(cell_len(line) for text in (name, *cells) for line in str(text).split("\n"))
+
+
 def _escaped_text(text: str) -> Text:
     return Text(escape_unprintable(text))
 
 
 def _format_cell(value: object, digits: int) -> Text:
+    if isinstance(value, Text):
+        return value
     if isinstance(value, float):
         return Text(f"{value:.{digits}f}")
     return Text(f"{value:,}") if isinstance(value, int) else _escaped_text(str(value))

@@ -54,7 +54,7 @@ def require_available_name(document: Document, symbol: Symbol, name: str) -> Non
         (other for other in _competing_columns(document, symbol) if fold_name(other) == fold_name(name)), None
     )
     if conflict is not None:
-        raise RenameError(f"'{name}' conflicts with '{conflict}': table and column names are not case-sensitive")
+        raise RenameError(f"'{name}' conflicts with '{conflict}': table and column names ignore case and '_'")
 
 
 def _taken_names(document: Document, symbol: Symbol) -> set[str]:

@@ -370,16 +370,16 @@ def test_references_reach_other_models_that_include_the_same(editor, site):
         ("Li|nk(x, y)", ["relation Link(source: Page, target: Page)", "observed"]),
         ("derive Ci|ted", ["derive Cited(a: Page)", "derived"]),
         ("by 1, lo|g(", ["log(number): real", "natural logarithm"]),
-        ("    ov|er", ["**over**: the random attributes"]),
+        ("    ov|er", ["**over**: random attributes"]),
         ("= cour|se", ["value 1 of 3 of `Category`"]),
         ("where Link(p|, a)", ["p: Page", "existential name in the condition of `Cited`"]),
         ("linked(|a", ["a: Page", "binder of `linked`: ranges over every Page"]),
-        ("Link(so|urce", ["source: Page", "argument of `ProposedRelation`"]),
+        ("Link(so|urce", ["source: Page", "argument of `Link`"]),
         (
             "template lin|ked",
             [
                 "For every a (Page) and b (Page) where `Link(a, b) and Link(a, b).score > 0.5`: one weight for the truth of"
-                " `a.category == b.category`; one for each feature, which it multiplies: `1` and `log(a.length)`."
+                " `a.category == b.category`; one per feature, multiplied by it: `1` and `log(a.length)`."
             ],
         ),
         (
@@ -429,7 +429,7 @@ def test_hover_of_a_template_shows_what_was_learned(editor, trained):
     assert len(rows) == 2 + 5
     # `local` learns nothing of links.
     said = editor.ask("textDocument/hover", at(path, text, "template lin|ked"))["contents"]["value"]
-    assert said.endswith("25 weights, 116 bindings, all of them 0")
+    assert said.endswith("25 weights, 116 bindings, all 0")
     # Weights of a template that has changed since would be about something else; the others are still what they were.
     changed = text.replace("over page.category", "over page.category == student")
     assert changed != text
@@ -555,12 +555,12 @@ def test_rename_also_in_a_declaration_that_is_half_typed(editor, site):
 @pytest.mark.parametrize(
     ("words", "name", "message"),
     [
-        ("relation Li|nk", "1st", "'1st' is no name"),
-        ("relation Li|nk", "", "'' is no name"),
+        ("relation Li|nk", "1st", "invalid name '1st'"),
+        ("relation Li|nk", "", "invalid name ''"),
         ("relation Li|nk", "where", "'where' is a reserved word of the language"),
         ("relation Li|nk", "log", "'log' is a reserved word of the language"),
         ("relation Li|nk", "Cited", "'Cited' is already used"),
-        ("relation Li|nk", "pa_ge", "'pa_ge' conflicts with 'Page': table and column names are not case-sensitive"),
+        ("relation Li|nk", "pa_ge", "'pa_ge' conflicts with 'Page': table and column names ignore case and '_'"),
         ("linked(|a", "b", "'b' is already used"),
         ("=> |y.", "faculty", "'faculty' is already used"),
         ("over a.cat|egory", "words", "'words' is already used"),

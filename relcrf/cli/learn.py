@@ -322,6 +322,8 @@ def predict(
         print_table(f"{name}: first {len(shown):,} of {len(frame):,} predictions", list(frame.columns)[:4], shown)
     print_line(f"inferred in {prediction.seconds:.2f} s ({verdict})" + (f"; wrote {out}" if out else ""))
     if not (verdict.is_good or interrupted):
-        print_note("inference did not converge; select another method with --set inference=..., see docs/explanation/inference")
+        print_note(
+            "inference did not converge; select another method with --set inference=..., see docs/explanation/inference"
+        )
     if interrupted:
         exit_interrupted()

@@ -1,4 +1,4 @@
-"""The pages of cross-validation and comparison, followed as a reader would."""
+"""The commands of the pages on cross-validation and comparison, run as a reader would."""
 
 import re
 import runpy
@@ -19,7 +19,7 @@ BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
     ("page", "least", "made"),
     [("evaluation", 7, "answers/ess/round-04/Page.category.csv"), ("compare", 3, "compare.png")],
 )
-def test_a_page_can_be_followed(page, least, made, relcrf_, tmp_path, monkeypatch, capsys):
+def test_commands_of_page_run(page, least, made, relcrf_, tmp_path, monkeypatch, capsys):
     for name in ("models", "datasets"):
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)

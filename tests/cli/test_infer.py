@@ -1,4 +1,4 @@
-"""`relcrf infer`: every task, against enumeration; what is written where; verdicts and exit codes."""
+"""Tests of `relcrf infer`: all tasks against enumeration, output files, verdicts and exit codes."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def three(tmp_path):
 
 @pytest.fixture
 def impossible(tmp_path):
-    """Evidence whose table has a 0: the first two variables both in state 1."""
+    """Return an evidence file of probability 0: the first two variables are both in state 1."""
     path = tmp_path / "impossible.evid"
     path.write_text("2 0 1 1 1")
     return path
@@ -84,7 +84,7 @@ def test_every_task_against_enumeration(infer_json, tmp_path, name, method):
     assert scopes.score(clamped, np.array(found["states"], dtype=np.int64)) == pytest.approx(best.score)
 
 
-def test_an_answer_in_a_file_takes_its_name_when_it_is_whole(infer, three, impossible, tmp_path):
+def test_result_file_is_written_atomically(infer, three, impossible, tmp_path):
     out = tmp_path / "three.MAR"
     code, printed, _ = infer(three, "--task", "MAR", "--out", out)
     assert (code, printed) == (0, "")
@@ -97,8 +97,8 @@ def test_an_answer_in_a_file_takes_its_name_when_it_is_whole(infer, three, impos
         assert (code, "E314" in err) == (2, True)
 
 
-def test_a_pipe_or_a_link_stays_what_it_is(infer, three, tmp_path):
-    """What is no file is written as it is; to take its name would destroy it: /dev/null, for root."""
+def test_output_to_pipe_or_link(infer, three, tmp_path):
+    """A path that is not a regular file is written directly; replacing it would destroy it, e.g. /dev/null as root."""
     pipe, heard = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: heard.append(pipe.read_text()), daemon=True)
@@ -113,13 +113,13 @@ def test_a_pipe_or_a_link_stays_what_it_is(infer, three, tmp_path):
     assert link.is_symlink() and file.read_text().startswith("PR\n1.84664")
 
 
-def test_json_and_a_file(infer_json, three, tmp_path):
+def test_json_output_with_result_file(infer_json, three, tmp_path):
     code, found = infer_json(three, "--task", "PR", "--out", tmp_path / "x.PR")
     assert code == 0 and found["out"] == str(tmp_path / "x.PR")
     assert (tmp_path / "x.PR").read_text().startswith("PR\n1.84664")
 
 
-def test_what_is_impossible(infer, infer_json, three, impossible):
+def test_evidence_of_probability_zero(infer, infer_json, three, impossible):
     assert infer(three, "--task", "PR", "--evidence", impossible)[:2] == (0, "PR\n-inf\n")
     assert infer_json(three, "--task", "PR", "--evidence", impossible)[1]["possible"] is False
     for task in ("MAR", "MPE"):
@@ -128,8 +128,8 @@ def test_what_is_impossible(infer, infer_json, three, impossible):
 
 
 @pytest.mark.parametrize("method", methods.METHODS)
-def test_what_no_variable_can_mend(infer, tmp_path, method):
-    """A factor over no variable, or over known ones only, that is 0: whatever the method, there is nothing to answer."""
+def test_zero_factor_without_free_variables(infer, tmp_path, method):
+    """A zero factor without free variables is an error with every method."""
     model, evid = tmp_path / "m.uai", tmp_path / "m.evid"
     model.write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n0 1 1 1\n")
     evid.write_text("2 0 0 1 0")
@@ -143,7 +143,7 @@ def test_what_no_variable_can_mend(infer, tmp_path, method):
         assert infer(zero, "--task", "PR", "--method", method)[:2] == (0, "PR\n-inf\n")
 
 
-def test_wrong_files(infer, infer_json, three, tmp_path):
+def test_invalid_files(infer, infer_json, three, tmp_path):
     evid = tmp_path / "x.evid"
     evid.write_text("1 9 0")
     code, _, err = infer(three, "--task", "PR", "--evidence", evid)
@@ -154,7 +154,7 @@ def test_wrong_files(infer, infer_json, three, tmp_path):
     assert (code, [e["code"] for e in found["errors"]]) == (3, ["E240"])
 
 
-def test_wrong_commands(infer, tmp_path, three):
+def test_invalid_options(infer, tmp_path, three):
     grid = tmp_path / "grid.uai"
     scopes, potentials = network(np.random.default_rng(0), np.full(36, 2), grid_edges(6, 6))
     grid.write_text(format_model(UaiModel(scopes, potentials, 0.0)))
@@ -173,7 +173,7 @@ def test_wrong_commands(infer, tmp_path, three):
     assert "a clique over the nodes" in err
 
 
-def test_broken_files_never_end_in_a_traceback(infer, tmp_path):
+def test_damaged_files_never_cause_tracebacks(infer, tmp_path):
     rng = np.random.default_rng(1)
     pieces = ["", " ", "\n", "0", "-1", "4", "1e99", "nan", "x", "c", "\x00", "\u00e9"]
     files = {tmp_path / "m.uai": THREE, tmp_path / "m.evid": "1\n2 0 1 2 2\n"}
@@ -192,8 +192,8 @@ def test_broken_files_never_end_in_a_traceback(infer, tmp_path):
     assert seen == {0, 3}
 
 
-def test_evidence_makes_cliques_smaller(infer_json, tmp_path):
-    """A grid with one column known is two graphs of smaller treewidth: the memory that was too little is enough."""
+def test_evidence_reduces_clique_sizes(infer_json, tmp_path):
+    """Observing one column splits a grid into two graphs of smaller treewidth, which fit the memory limit."""
     n = 7
     scopes, potentials = network(np.random.default_rng(0), np.full(n * n, 2), grid_edges(n, n))
     model, evid = tmp_path / "grid.uai", tmp_path / "grid.evid"
@@ -206,7 +206,7 @@ def test_evidence_makes_cliques_smaller(infer_json, tmp_path):
 
 @dataclass(frozen=True)
 class Rounds(AbstractInference):
-    """Stands in for a method that goes by rounds: it ends as its setting says."""
+    """A fake iterative method that ends with the status of its setting."""
 
     scopes: Scopes
     status: str = "not converged"
@@ -239,7 +239,7 @@ def test_verdicts(infer, infer_json, three, monkeypatch, tmp_path):
     assert (code, "E381" in err) == (2, True)
 
 
-def test_ctrl_c_gives_what_there_is(infer, infer_json, three, monkeypatch, tmp_path):
+def test_ctrl_c_outputs_partial_result(infer, infer_json, three, monkeypatch, tmp_path):
     monkeypatch.setattr(methods, "METHODS", {**methods.METHODS, "rounds": Rounds})
     question = (three, "--method", "rounds", "--set", "status=interrupted", "--task", "MAR")
     out = tmp_path / "x.MAR"

@@ -1,4 +1,4 @@
-"""The command `relcrf pareto`: what it prints and draws, and what it says to mistakes."""
+"""Tests of `relcrf pareto`: tables, plot, JSON and errors."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
 import random_fields
 
 MODEL = resource_path("models", "random_field.rcrf")
-QUICK = ("--set", "batch=20", "--set", "max_iterations=30")
+QUICK = ("--set", "batch_size=20", "--set", "max_iterations=30")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def fields(tmp_path_factory):
     return folder
 
 
-def test_points_for_machines_and_a_plot(relcrf_json, fields, tmp_path):
+def test_json_output_and_plot(relcrf_json, fields, tmp_path):
     picture = tmp_path / "new" / "pareto.png"
     ask = (
         "pareto",
@@ -45,7 +45,7 @@ def test_points_for_machines_and_a_plot(relcrf_json, fields, tmp_path):
     assert code == 0
     assert set(found) == {"backend", "split", "held_out", "interrupted", "points", "plot"}
     assert (found["backend"], found["held_out"], found["interrupted"]) == ("gated", ["1"], False)
-    assert [(one["gates"], one["price"]) for one in found["points"]] == [
+    assert [(one["gates"], one["cost"]) for one in found["points"]] == [
         *(("evidence", price) for price in (0.0, 1e-3, 1e-2)),
         *(("static", price) for price in (0.0, 1e-3, 1e-2)),
         ("none", 0.0),
@@ -55,7 +55,7 @@ def test_points_for_machines_and_a_plot(relcrf_json, fields, tmp_path):
         "accuracy",
         "log_likelihood",
         "n",
-        "asked",
+        "n_queries",
         "messages",
         "messages_per_query",
         "factors",
@@ -63,15 +63,15 @@ def test_points_for_machines_and_a_plot(relcrf_json, fields, tmp_path):
     }
     figures |= {"open_fraction", "iterations", "seconds_learn", "seconds_infer"}
     for one in found["points"]:
-        assert set(one) == {"gates", "price", "pareto_optimal", *figures}
-        assert one["messages_per_query"] == one["messages"] / one["asked"]
+        assert set(one) == {"gates", "cost", "pareto_optimal", *figures}
+        assert one["messages_per_query"] == one["messages"] / one["n_queries"]
     fewest = min(found["points"], key=lambda one: (one["messages_per_query"], one["loss"]))
-    assert fewest["pareto_optimal"] and fewest["price"] == 1e-2
+    assert fewest["pareto_optimal"] and fewest["cost"] == 1e-2
     assert found["plot"] == str(picture) and picture.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in picture.parent.iterdir()] == ["pareto.png"]
 
 
-def test_tables_and_a_drawing(relcrf_, fields, tmp_path, monkeypatch):
+def test_table_output_and_plot(relcrf_, fields, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     picture = tmp_path / "pareto.svg"
     ask = (
@@ -96,12 +96,12 @@ def test_tables_and_a_drawing(relcrf_, fields, tmp_path, monkeypatch):
     assert drawn.startswith("<?xml") and "</svg>" in drawn
 
 
-def test_each_fold_is_held_out_in_its_turn(relcrf_json, fields):
+def test_each_fold_is_held_out_in_turn(relcrf_json, fields):
     ask = ("pareto", MODEL, "--data", fields, "--message-costs", "0.001", *QUICK)
     found = [relcrf_json(*ask, "--split", "folds=2", *hold)[1] for hold in ((), ("--holdout", "1"), ("--holdout", "2"))]
     both, first, second = (one["points"][0] for one in found)
     assert found[0]["held_out"] == ["1", "2"]
-    for name in ("n", "asked", "messages", "factors", "open_factors"):
+    for name in ("n", "n_queries", "messages", "factors", "open_factors"):
         assert both[name] == first[name] + second[name]
 
 
@@ -113,7 +113,7 @@ def test_each_fold_is_held_out_in_its_turn(relcrf_json, fields):
         (("--message-costs", "0,inf"), 2, "E305"),
         (("--message-costs", ","), 2, "E319"),
         (("--message-costs", "0", "--backend", "ess"), 2, "E319"),
-        (("--message-costs", "0", "--set", "price=1"), 2, "E319"),
+        (("--message-costs", "0", "--set", "message_cost=1"), 2, "E319"),
         (("--message-costs", "0", "--compare-gates", "evident"), 2, "E305"),
         (("--message-costs", "0", "--plot", "pareto.txt"), 2, "E312"),
         (("--message-costs", "0", "--plot", "."), 2, "E312"),
@@ -130,7 +130,7 @@ def test_mistakes(relcrf_, fields, tmp_path, monkeypatch, flags, code, message):
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_held_out_has_a_label(relcrf_, tmp_path):
+def test_holdout_without_labels_raises_e226(relcrf_, tmp_path):
     (tmp_path / "row.csv").write_text("id,part\n" + "".join(f"{k},{'old' if k < 6 else 'new'}\n" for k in range(9)))
     listed = (f"{k},s{s},{'true' if k < 6 else ''}\n" for k in range(9) for s in range(3))
     (tmp_path / "on.csv").write_text("row,state,value\n" + "".join(listed))
@@ -144,7 +144,7 @@ def test_nothing_held_out_has_a_label(relcrf_, tmp_path):
     assert (code, err.count("error[")) == (3, 1) and "E226" in err, err
 
 
-def test_matplotlib_that_is_missing(relcrf_, fields, tmp_path, monkeypatch):
+def test_missing_matplotlib_raises_e351(relcrf_, fields, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
     ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--message-costs", "0")
@@ -153,7 +153,7 @@ def test_matplotlib_that_is_missing(relcrf_, fields, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_gives_what_there_is(relcrf_, relcrf_json, fields, tmp_path, monkeypatch):
+def test_ctrl_c_outputs_partial_result(relcrf_, relcrf_json, fields, tmp_path, monkeypatch):
     point, stop = pareto._evaluate_fold, [0.01]
 
     def interrupt(system, *rest):
@@ -166,7 +166,7 @@ def test_ctrl_c_gives_what_there_is(relcrf_, relcrf_json, fields, tmp_path, monk
     ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--message-costs", "0,0.001,0.01", *QUICK)
     code, found = relcrf_json(*ask, "--compare-gates", "static", "--plot", picture)
     assert (code, found["interrupted"]) == (130, True)
-    assert [(one["gates"], one["price"]) for one in found["points"]] == [("evidence", 0.0), ("evidence", 0.001)]
+    assert [(one["gates"], one["cost"]) for one in found["points"]] == [("evidence", 0.0), ("evidence", 0.001)]
     assert picture.exists()
     stop[0] = 0.0
     code, out, err = relcrf_(*ask)

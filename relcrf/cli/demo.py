@@ -22,9 +22,9 @@ MODEL = "digits.rcrf"
 def demo(
     splits: Annotated[int, typer.Option(metavar="INT", min=1, help="Number of splits, with consecutive seeds.")] = 5,
     seed: Annotated[int, typer.Option(metavar="INT", min=0, help="Seed of the first split.")] = 0,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the picture, the tables and the model.")] = Path(
-        "demo"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="PATH", help="Folder for the plot, the tables and the model.")
+    ] = Path("demo"),
     as_json: JsonOption = False,
 ) -> None:
     """Label 1,697 handwritten digits from 100 labelled ones, without and with relations.

@@ -63,7 +63,7 @@ COMMAND_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 for panel, commands in COMMAND_PANELS.items():
     for command in commands:
         app.command(cls=PlainCommand, rich_help_panel=panel)(flatten_options(command))
-app.command("cv", cls=PlainCommand, hidden=True)(flatten_options(evaluate.evaluate))
+app.command("cv", cls=PlainCommand, rich_help_panel="Evaluate", hidden=True)(flatten_options(evaluate.evaluate))
 
 
 def _print_version(value: bool) -> None:

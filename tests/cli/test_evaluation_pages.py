@@ -17,14 +17,14 @@ BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "least", "made"),
-    [("evaluation", 7, "answers/ess/round-04/Page.category.csv"), ("compare", 3, "compare.png")],
+    [("evaluate", 7, "answers/ess/fold-04/Page.category.csv"), ("compare", 3, "compare.png")],
 )
 def test_commands_of_page_run(page, least, made, relcrf_, tmp_path, monkeypatch, capsys):
     for name in ("models", "datasets"):
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     ran = 0
-    for language, text in BLOCK.findall((ROOT / "docs" / f"{page}.md").read_text()):
+    for language, text in BLOCK.findall((ROOT / "docs" / "how-to" / f"{page}.md").read_text()):
         if language == "python":
             (tmp_path / "example.py").write_text(text)
             runpy.run_path(str(tmp_path / "example.py"))

@@ -1,6 +1,6 @@
 """Animals and nations: which attributes go together, learned by backend `trmrf` as in Lao & Zhu (2014).
 
-    RELCRF_DATA=... python benchmarks/animals_nations.py --keep animals_nations.jsonl
+    RELCRF_DATA=... python benchmarks/animals_nations.py --cache animals_nations.jsonl
 
 Ten folds of the known cells: those of a fold are hidden in training, and predicted given all others. `auc` takes all states,
 true and false, of the hidden cells, sorts them by probability and is the area under precision and recall, in percent; `cll` is
@@ -11,7 +11,7 @@ Penalties are chosen for each fold and each method by itself, by the mean log-pr
 Nations comes in four readings: as the paper's candidates have it; with cells that the source lacks taken as false; with
 candidates that join what one nation does to another to what that one does back; and with pairs of nations as keys besides.
 
-With `--keep` each fold is written to a file as it is measured, and is not measured again: a run that was ended goes on.
+With `--cache` each fold is written to a file as it is measured, and is not measured again: a run that was ended goes on.
 """
 
 from __future__ import annotations
@@ -255,14 +255,14 @@ def main() -> None:
         "--folds", type=int, choices=range(1, FOLDS + 1), default=FOLDS, help="of the ten, the first so many"
     )
     parser.add_argument("--fixed", action="store_true", help="nothing is chosen: the first penalties of each method")
-    parser.add_argument("--keep", type=Path, help="a file of figures that are not measured again")
+    parser.add_argument("--cache", type=Path, help="a file of figures that are not measured again")
     options = parser.parse_args()
     if options.quick:
         options.tasks, options.folds, options.fixed = ["animals", "nations"], 1, True
     if options.smallest:
         options.tasks, options.methods = ["animals"], ["local"]
     console = Console(width=150)
-    kept, result = read_kept(options.keep), dict[str, Any]()
+    kept, result = read_kept(options.cache), dict[str, Any]()
     for task in options.tasks:
         model = TASKS[task].model()
         grounding = model.ground(relcrf.Dataset(TASKS[task].tables()))
@@ -276,8 +276,8 @@ def main() -> None:
                     measure(model, grounding, TASKS[task].method(name), fold, choose=False)
                     warm.add(name)
                 kept[key] = measure(model, grounding, TASKS[task].method(name), fold, choose=not options.fixed)
-                if options.keep:
-                    with options.keep.open("a", encoding="utf-8") as file:
+                if options.cache:
+                    with options.cache.open("a", encoding="utf-8") as file:
                         file.write(json.dumps({"work": json.loads(key), "figures": kept[key]}) + "\n")
             found[name].append(kept[key])
         show(console, task, found)

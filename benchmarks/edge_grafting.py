@@ -1,6 +1,6 @@
 """Ways to learn a graph from candidate edges: objective and held-out pseudo-likelihood over seconds, and which edges are found.
 
-    python benchmarks/edge_grafting.py --keep /tmp/rows
+    python benchmarks/edge_grafting.py --cache /tmp/rows
 
 Scale-free networks (`datasets/scale_free.py`); with `--data` Jester and What's Cooking, from the folder in `RELCRF_DATA`. All
 ways begin at the same unary weights and have the same penalty, optimiser and stop: no group of weights may be further from
@@ -264,14 +264,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", nargs="*", choices=REAL, default=[], help="real data, besides")
     parser.add_argument(
-        "--keep", type=Path, help="a folder for drawn rows and for figures: what has been measured is read"
+        "--cache", type=Path, help="a folder for drawn rows and for figures: what has been measured is read"
     )
     parser.add_argument("--plot", type=Path, help="a picture's file")
     chosen = parser.parse_args()
     whole = (chosen.sizes, chosen.rows, chosen.most)
     sizes, rows, most = sized(chosen, whole, ([40], 3_000, min(chosen.most, 4.0)), ([10], 100, 0.1))
     makers: dict[str, Callable[[], World]] = {
-        f"{n} nodes": partial(network, n, rows, 2_000, chosen.seed, chosen.keep, chosen.l1) for n in sizes
+        f"{n} nodes": partial(network, n, rows, 2_000, chosen.seed, chosen.cache, chosen.l1) for n in sizes
     }
     makers |= {name: partial(REAL[name], chosen.l1) for name in chosen.data}
     worlds: dict[str, dict[str, dict[str, Any]]] = {}
@@ -282,7 +282,7 @@ def main() -> None:
         worlds[name] = {}
         for method in chosen.methods:
             row = {"world": name, "rows": rows, "seed": chosen.seed, "l1": chosen.l1, "method": method}
-            worlds[name][method] = figures = kept(row, most, partial(measure, world, method, most), chosen.keep)
+            worlds[name][method] = figures = kept(row, most, partial(measure, world, method, most), chosen.cache)
             console.print(
                 f"{name}: {method}: {figures['seconds']:.1f} s, {figures['edges']} edges, {figures['status']}"
             )

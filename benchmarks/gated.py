@@ -249,7 +249,7 @@ def main() -> None:
     parser = BenchmarkParser(__doc__, quick="one field, fewer rows and prices")
     parser.add_argument("--fields", type=int, default=3)
     parser.add_argument("--rows", type=int, default=1_000, help="for training")
-    parser.add_argument("--keep", type=Path, help="a folder of drawn rows, to take from and to add to")
+    parser.add_argument("--cache", type=Path, help="a folder of drawn rows, to take from and to add to")
     parser.add_argument("--plot", type=Path, help="where to write a picture")
     parser.add_argument("--links", action="store_true", help="only Cora and digits")
     options = parser.parse_args()
@@ -259,7 +259,7 @@ def main() -> None:
     n, n_test, n_fields = sized(options, (options.rows, 1_000, options.fields), (200, 100, 1), (6, 4, 1))
     found = []
     for seed in range(n_fields):
-        training, test, figures = drawn(seed, n, n_test, options.keep)
+        training, test, figures = drawn(seed, n, n_test, options.cache)
         world, methods = World(training, test), {}
         for method, settings in runs(options, n).items():
             described = f"field {seed}: {method}"

@@ -1,6 +1,6 @@
 """Evidence-specific trees beside a fixed tree and a dense model, as in figure 1 of Chechetka & Guestrin (2010).
 
-    RELCRF_DATA=... python benchmarks/sensors.py --keep sensors.jsonl --plot sensors.png
+    RELCRF_DATA=... python benchmarks/sensors.py --cache sensors.jsonl --plot sensors.png
 
 Test log-likelihood a row over the number of training rows, for temperatures and for traffic, with rows drawn at random and
 with whole blocks of time held out; mean and spread over several splits. Then rows whose best tree depends on the evidence
@@ -12,7 +12,7 @@ The dense model is learned by pseudo-likelihood, and its likelihood is an estima
 that estimate means nothing: it may be above 0. Mean field's log partition is too small, so that by it no likelihood is too
 low: `dense` is the lower of the two, and `dense_bound` what mean field says it is at most.
 
-With `--keep` each figure is written to a file as it is found, and is not measured again: a run that was ended goes on.
+With `--cache` each figure is written to a file as it is found, and is not measured again: a run that was ended goes on.
 """
 
 from __future__ import annotations
@@ -264,12 +264,12 @@ def main() -> None:
     parser = BenchmarkParser(__doc__, quick="six sensors of each, few rows, and two splits")
     parser.add_argument("--rows", type=int, nargs="+", default=[100, 300, 1_000], help="of training; or all there are")
     parser.add_argument("--splits", type=int, default=3, help="each with its own rows")
-    parser.add_argument("--keep", type=Path, help="a file of figures that are not measured again")
+    parser.add_argument("--cache", type=Path, help="a file of figures that are not measured again")
     parser.add_argument("--plot", type=Path, help="where the picture goes (needs Matplotlib)")
     options = parser.parse_args()
     if options.quick:
         options.rows, options.splits = sized(options, None, ([50, 150], 2), ([20], 1))
-    kept = Kept(options.keep)
+    kept = Kept(options.cache)
     found: dict[str, Any] = {"splits": options.splits}
     for (name, in_blocks), prefix in PREFIX.items():
         readings = DATA[name]().with_targets(6) if options.quick else DATA[name]()

@@ -1,6 +1,6 @@
 """relcrf: relational conditional random fields on tables. One model file, many backends.
 
-The names below are loaded when they are first used, so that `import relcrf` is quick.
+The public names are imported on first use, which keeps `import relcrf` fast.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PUBLIC_MODULES = {
 }
 
 _SUBPACKAGES = ("datasets",)
-"""Packages that are loaded when they are first named."""
+"""Subpackages that are imported on first access."""
 
 __all__ = [
     "ConvergenceError",

@@ -1,4 +1,4 @@
-"""The command's door, of the standard library alone: Ctrl-C while all else is still being imported ends as it does later."""
+"""The entry point of the command. It imports only the standard library, so that Ctrl-C is handled while the rest is imported."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Loads the command, and runs it."""
+    """Import the command-line interface and run it."""
     _replace_closed_streams()
     try:
         command = import_module("relcrf.cli.main")
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
-        sys.unraisablehook = lambda unraisable: None  # a module that was cut short must not complain while Python ends
+        sys.unraisablehook = lambda unraisable: None  # a half-imported module must not print errors at exit
         sys.exit(INTERRUPTED)
     command.run()
 
 
 def _replace_closed_streams() -> None:
-    """Whoever starts the command may have closed its streams (`>&-`); Python then has None in their places."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # a file takes the lowest number that is free
+    """Open the null device for each standard stream that the caller has closed (`>&-`), which Python represents as None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # the lowest free descriptor is used
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 

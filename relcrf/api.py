@@ -69,24 +69,24 @@ from relcrf.text.html_table import html_table
 from relcrf.training import Training, TrainingRequest, ground_with_engine
 
 SHOWN_WEIGHTS = 20
-"""Number of weights that a notebook shows of a `Fit`."""
+"""Number of weights in the notebook display of a `Fit`."""
 
 
 def load(path: str | os.PathLike[str]) -> Model:
-    """The model of a `.rcrf` file.
+    """Load a model from a `.rcrf` file.
 
     Raises:
-        ModelError: with all mistakes of the text; or where the file cannot be read.
+        ModelError: The text has errors (all are reported), or the file cannot be read.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         message = f"the model '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
-        own = _shipped_model(Path(path).name)
-        hint = f"relcrf brings a model of that name: {own}" if own else "name a .rcrf file"
+        shipped = _shipped_model(Path(path).name)
+        hint = f"relcrf ships a model of that name: {shipped}" if shipped else "pass the path of a .rcrf file"
         raise ModelError(Diagnostic("E004", message, hint=hint)) from None
     except UnicodeDecodeError as error:
-        message = f"the model '{path}' is no UTF-8 text: byte {error.start} is wrong"
+        message = f"the model '{path}' is not valid UTF-8: invalid byte at offset {error.start}"
         raise ModelError(Diagnostic("E004", message, hint="save it as UTF-8")) from None
     return parse(text, str(path), Path(path).parent)
 
@@ -99,11 +99,11 @@ def _shipped_model(name: str) -> Path | None:
 
 
 def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model:
-    """The model of a text. For errors see `load`.
+    """Parse and check a model. For errors see `load`.
 
     Args:
-        name: what messages call the text.
-        folder: where the files that it includes are looked for; None admits none.
+        name: Name of the text in messages.
+        folder: Folder of the files that the model includes; None allows no includes.
     """
     spec, problems = parse_with_errors(text, name, folder)
     warnings = require_valid(spec, problems)
@@ -112,10 +112,10 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """A checked model; it prints as its text, and in a notebook in colour.
+    """A checked model, displayed as its text, with syntax highlighting in notebooks.
 
     Args:
-        warnings: what is legal but suspicious.
+        warnings: Warnings of the check about valid but suspicious declarations.
     """
 
     spec: ModelSpec
@@ -130,29 +130,29 @@ class Model:
         return highlight_html(self.to_rcrf())
 
     def to_rcrf(self) -> str:
-        """Canonical text, which `parse` reads as the same model."""
+        """Return the canonical text, which `parse` reads as the same model."""
         return format_text(render(self.spec))
 
     @property
     def text(self) -> str:
-        """The text that it was read from, with all that it includes."""
+        """The source text, with all included files inlined."""
         return model_text(self.spec)
 
     def check(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> tuple[list[Diagnostic], list[str]]:
-        """Checks tables against the model: the warnings, those of the data with them, and notes on what was assumed.
+        """Check tables against the model; return all warnings, and notes on assumptions about the data.
 
         Raises:
-            DataError: with all mistakes of the tables.
+            DataError: The tables have errors; all are reported.
         """
         bound = bind(self.spec, data)
         create_relation_tables(bound, budget)
         return add_data_warnings(bound, self.warnings, budget), bound.notes
 
     def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
-        """Count what each template will ground into, without grounding it; templates over the budget are reported, too.
+        """Count the bindings, factors and weights of each template without grounding it; include templates over the budget.
 
         Args:
-            exact: count every join that may be within the budget, however long that takes.
+            exact: Count every join that may fit the budget exactly, which can take long.
         """
         bound = bind(self.spec, data)
         create_relation_tables(bound, budget)
@@ -169,16 +169,17 @@ class Model:
         progress: Progress = lambda name: None,
         max_factors: int | None = None,
     ) -> Grounding:
-        """The model on the data, as one factor graph.
+        """Ground the model on the data; return the factor graph.
 
         Args:
-            engine: who joins: a name, or what `relcrf.grounding.engines.choice` makes: `postgres(url)`, `spark(master)`.
-            cache: a folder of ground blocks, to take from where the same was grounded before and to add to.
-            max_factors: that the graph may have; None is any number.
+            engine: The engine that runs the joins: a name, or a factory of `relcrf.grounding.engines.choice`:
+                `postgres(url)`, `spark(master)`.
+            cache: A folder of ground blocks: matching blocks are loaded from it, and new ones are added.
+            max_factors: Maximum number of factors of the graph; None for no limit.
 
         Raises:
-            BudgetError: where a template has more bindings than the budget, or all together too many factors.
-            DataError: where the tables do not fit the model.
+            BudgetError: A template has more bindings than the budget, or the graph has more than `max_factors` factors.
+            DataError: The tables do not match the model.
         """
         limits = {"budget": budget, "max_factors": max_factors}
         bound = bind(self.spec, data, vocabulary)
@@ -195,17 +196,17 @@ class Model:
         calibrate: int = 0,
         **settings: Any,
     ) -> Fit:
-        """Learn from the labelled variables of the data; unlabelled ones are not included.
+        """Learn from the labelled variables of the data; unlabelled variables are not included.
 
         Args:
-            progress: show it; by default in notebooks, see `relcrf.progress`.
-            calibrate: number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
-            settings: of the backend, such as `l2=0.5`.
+            progress: Show progress. Default: only in notebooks, see `relcrf.progress`.
+            calibrate: Number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
+            settings: Settings of the backend, such as `l2=0.5`.
         """
-        with progress_monitor(progress) as watch:
+        with progress_monitor(progress) as display:
             protocol = TrainingProtocol(calibrate=calibrate, budget=budget)
             request = TrainingRequest(self.spec, backend, settings, data, protocol)
-            return Fit(request.run(monitor, watch.report_grounding))
+            return Fit(request.run(monitor, display.report_grounding))
 
     def evaluate(
         self,
@@ -217,12 +218,12 @@ class Model:
         budget: int = DEFAULT_BUDGET,
         **settings: Any,
     ) -> Evaluation:
-        """Hold out each fold in turn: train on the others, and score the predictions of the held-out labels.
+        """Hold out each fold in turn, train on the others, and score the predictions of the held-out labels.
 
         Args:
             split: See `relcrf.data.split_plan`. Default: the split of the dataset's manifest, or `random`.
-            holdout: The folds to hold out. Default: those that the split names, or each.
-            settings: Of the backend.
+            holdout: Names of the folds to hold out. Default: those that the split names, or each in turn.
+            settings: Settings of the backend.
         """
         grounding = self.ground(data, budget)
         plan = parse_split(split) if isinstance(split, str) else split or data.split or parse_split("random")
@@ -242,11 +243,11 @@ def fit(
     """Learn on a ground graph.
 
     Args:
-        executor: see `relcrf.training.Training.run`.
-        options: `hidden`, `given` and `calibrate`, see `relcrf.training.Training`, and settings of the backend.
+        executor: See `relcrf.training.Training.run`.
+        options: `hidden`, `observed` and `calibrate`, see `relcrf.training.Training`, and settings of the backend.
 
     Raises:
-        DataError: where nothing is labelled.
+        DataError: No variable has a label.
     """
     return Fit(Training.build(model.spec, grounding, backend, **options).run(monitor, executor))
 
@@ -260,20 +261,20 @@ def select(
     hidden: np.ndarray | None = None,
     **options: Any,
 ) -> Selection:
-    """The best settings of a grid, by labels that are held out of the training; see `evaluation.selection.select`.
+    """Select the best settings of a grid by held-out labels; see `evaluation.selection.select_settings`.
 
     Args:
-        hidden: variables whose labels must not be used, as for `fit`.
-        options: `hold` or `held`, `seed`, `by`, and settings that are not varied.
+        hidden: Variables whose labels must not be used, as for `fit`.
+        options: `holdout` or `held_out`, `seed`, `by`, and settings that are the same for all trials.
     """
-    kind = backend_class(backend)
-    problem = training_problem(grounding, hidden, with_candidates=kind.uses_candidates)
+    uses_candidates = backend_class(backend).uses_candidates
+    problem = training_problem(grounding, hidden, with_candidates=uses_candidates)
     return selection.select_settings(problem, backend, grid, **options)
 
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """A trained model; in a notebook tables of its figures and of its largest weights."""
+    """A trained model, displayed in notebooks as tables of its training summary and its largest weights."""
 
     learned: LearnedModel
 
@@ -285,25 +286,25 @@ class Fit:
 
     def _repr_html_(self) -> str:
         weights = self.weights()
-        strongest = weights.take_rows(largest_indices(weights["weight"], SHOWN_WEIGHTS))
-        figures = html_table(("", ""), [*self.learned.summary.items()], caption=repr(self))
-        return figures + html_table([*weights.columns], strongest.rows(), caption="strongest weights")
+        shown = weights.take_rows(largest_indices(weights["weight"], SHOWN_WEIGHTS))
+        summary = html_table(("", ""), [*self.learned.summary.items()], caption=repr(self))
+        return summary + html_table([*weights.columns], shown.rows(), caption="largest weights")
 
     @property
     def seconds(self) -> float:
-        """Seconds that learning took; 0 where the model was read from a run folder."""
+        """The training time in seconds; 0 for a model loaded from a run folder."""
         return self.learned.seconds
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """Figures about the training."""
+        """The training summary: number of iterations, convergence status and other figures by name."""
         return self.learned.summary
 
     def weights(self, data: Dataset | Grounding | None = None, *, hidden: np.ndarray | None = None) -> Frame:
-        """All weights, one a row; for the columns and errors see `evaluation/named_weights.py`.
+        """Return all weights, one per row; for the columns and errors see `evaluation/named_weights.py`.
 
         Args:
-            data, hidden: of the training, for standard errors.
+            data, hidden: The training data and its hidden variables, to compute standard errors.
         """
         if data is None:
             return named_weights(self.learned)
@@ -311,7 +312,7 @@ class Fit:
         return named_weights(self.learned, standard_errors_from_data(self.learned, grounding, hidden))
 
     def moments(self) -> Frame:
-        """How often labels have each weight's feature and pattern, and the model; see `evaluation/named_weights.py`."""
+        """Return the empirical and the expected count of each weight's feature; see `evaluation/named_weights.py`."""
         return named_moments(self.learned)
 
     def ground(
@@ -323,34 +324,34 @@ class Fit:
         engine: str | EngineFactory = "duckdb",
         cache: str | os.PathLike[str] | BlockCache | None = None,
     ) -> Grounding:
-        """The model on other data, with the codes of the training's vocabulary. For the rest see `Model.ground`."""
+        """Ground the model on other data with the vocabulary of the training. For the rest see `Model.ground`."""
         bound = bind(self.learned.spec, data, self.learned.vocabulary)
         return ground_with_engine(bound, engine, cache, budget=budget, progress=progress)
 
     def predict(
         self, data: Dataset, *, budget: int = DEFAULT_BUDGET, progress: bool | None = None, **settings: Any
     ) -> Prediction:
-        """Marginals of every missing value; the known ones are evidence. For the settings see `api.predict`."""
-        with progress_monitor(progress) as watch:
-            grounding = self.ground(data, budget, watch.report_grounding)
-            return predict(self, grounding, **{"observe": watch.report_inference, **settings})
+        """Infer the marginals of every missing value; observed values are evidence. For the settings see `api.predict`."""
+        with progress_monitor(progress) as display:
+            grounding = self.ground(data, budget, display.report_grounding)
+            return predict(self, grounding, **{"observe": display.report_inference, **settings})
 
     def explain(
         self, data: Dataset | Grounding, variable: str, *, against: str | None = None, depth: int = 1, **options: Any
     ) -> Explanation:
-        """Why the answer for one variable is what it is; its label is hidden, all other known ones are evidence.
+        """Explain the prediction of one variable. Its label is hidden; all other labels are evidence.
 
         Args:
             variable: `Page/17`, `Page/17.topic`, `Page(17).topic`, or `linked(a, b)`.
-            against, depth: see `evaluation.explanation.explain`; also for errors.
-            options: `hidden` and settings, see `evaluation.explanation.Case.of`.
+            against, depth: See `evaluation.explanation.explain`; also for errors.
+            options: `hidden` and settings, see `evaluation.explanation.ExplanationCase.from_model`.
         """
         return explain(self._explanation_case(data, variable, options), against, depth)
 
     def flips(
         self, data: Dataset | Grounding, variable: str, *, against: str | None = None, **options: Any
     ) -> FlipSearch:
-        """The nearest change of evidence that gives a variable another answer; for the arguments see `explain`."""
+        """Find the smallest change of evidence that changes a prediction; for the arguments see `explain`."""
         return find_flips(self._explanation_case(data, variable, options), against)
 
     def _explanation_case(
@@ -360,16 +361,16 @@ class Fit:
         return ExplanationCase.from_model(self.learned, grounding, resolve_variable(grounding, variable), **options)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Writes a run folder; see `backends/run_folder.py`."""
+        """Write a run folder; see `backends/run_folder.py`."""
         run_folder.require_writable(Path(folder), resume=False, force=force)
         run_folder.save(self.learned, Path(folder), {"learn": self.seconds})
 
 
 def load_fit(folder: str | os.PathLike[str]) -> Fit:
-    """A trained model from its run folder.
+    """Load a trained model from its run folder.
 
     Raises:
-        DataError: where it is none, or damaged.
+        DataError: The folder is not a run folder, or is damaged.
     """
     return Fit(run_folder.load(Path(folder)))
 
@@ -385,15 +386,15 @@ def predict(
     observe: Observer = ignore_progress,
     **settings: Any,
 ) -> Prediction:
-    """Infers on a ground graph.
+    """Infer marginals on a ground graph.
 
     Args:
-        hidden: variables whose labels are queries, though known, shape (n_variables,), bool.
-        queried: of the unknown variables those that somebody wants to know, as gates may tell these from others, shape
-            (n_variables,), bool; by default all but latent ones.
-        executor: as for `fit`.
-        observe: sees a method that goes by rounds at work, where the graph is in one piece.
-        settings: of the backend, in place of those that it was trained with, such as `inference="bp"`.
+        hidden: Labelled variables to treat as unobserved, shape (n_variables,), bool.
+        queried: Unobserved variables whose marginals are wanted; gates may depend on this. Shape (n_variables,), bool.
+            Default: all but latent variables.
+        executor: As for `fit`.
+        observe: Callback for the progress of iterative methods; not called if the graph is sharded.
+        settings: Settings of the backend that replace those of the training, such as `inference="bp"`.
     """
     started = time.perf_counter()
     learned = trained.learned
@@ -412,21 +413,21 @@ def joint_log_likelihood(
     executor: AbstractExecutor | None = None,
     **settings: Any,
 ) -> float:
-    """Log-probability of the hidden labels together, given all others, in nats: a sum, and no average.
+    """Compute the joint log-probability of the hidden labels given all others, in nats: a sum, not an average.
 
-    Exact where the backend's inference is; for `dense` and `pseudo` as good as the method's log partition. Variables that
-    have no label are summed out.
+    It is exact if the backend's inference is exact; for `dense` and `pseudo` it is as accurate as the method's log partition
+    function. Variables without a label are summed out.
 
     Args:
-        hidden: variables whose labels are asked for, shape (n_variables,), bool; None is all.
-        executor, settings: as for `predict`.
+        hidden: Variables whose labels are scored, shape (n_variables,), bool; None for all.
+        executor, settings: As for `predict`.
     """
     learned = trained.learned
     system = learned.configure_backend(**settings)
-    every = np.ones(len(grounding.states), dtype=bool)
-    grounding, vectors, problem = query_problem(learned, grounding, every if hidden is None else hidden)
-    with shard_if_large(grounding.bound.dataset.store, problem, executor) as pieces:
-        if pieces:
+    all_variables = np.ones(len(grounding.states), dtype=bool)
+    grounding, vectors, problem = query_problem(learned, grounding, all_variables if hidden is None else hidden)
+    with shard_if_large(grounding.bound.dataset.store, problem, executor) as shards:
+        if shards:
             require_shardable(system)
-        whole = pieces or problem
-        return -whole.total_likelihood(system.joint_likelihood(whole, vectors))(vectors["weights"])[0]
+        source = shards or problem
+        return -source.total_likelihood(system.joint_likelihood(source, vectors))(vectors["weights"])[0]

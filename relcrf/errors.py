@@ -1,7 +1,7 @@
-"""What can go wrong, and how it is said.
+"""Diagnostics and exceptions.
 
-Every mistake of a user (in a model, a table, a flag, a run folder) becomes one or more `Diagnostic`s,
-carried by a `RelcrfError` whose `exit_code` the command line returns. A bug of ours is any other exception.
+Every user error (in a model, a table, an option, a run folder) is one or more `Diagnostic`s, carried by a `RelcrfError`
+whose `exit_code` the command line returns. Any other exception is a bug in relcrf.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from relcrf.printable import escape_unprintable, replace_unprintable
 
 @lru_cache(maxsize=8)
 def _split_lines(text: str) -> list[str]:
-    """A text is split once, however many diagnostics speak of it."""
+    """Split a text into lines; cached, since many diagnostics can refer to the same text."""
     return text.split("\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text that a model was read from: its name for messages, and the text."""
+    """A source text of a model, with its name for messages."""
 
     name: str
     text: str
 
     def line(self, number: int) -> str:
-        """Line `number`, counted from 1, without its line break."""
+        """Return line `number`, counted from 1, without its line break."""
         lines = _split_lines(self.text)
         return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A place in a source. Lines and columns are counted from 1; `end_column` is exclusive."""
+    """A range of characters in a source. Lines and columns are counted from 1; `end_column` is exclusive."""
 
     source: Source
     line: int
@@ -46,7 +46,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class DataLocation:
-    """A place in a table: the file (or the table's name), the data row from 1 (the header is not counted), the column."""
+    """A location in a table: the file (or the table's name), the data row from 1 (without the header), and the column."""
 
     table: str
     row: int | None = None
@@ -60,14 +60,14 @@ class DataLocation:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One mistake (or one doubt): what, where, and what to do about it.
+    """An error or a warning, with its location and a hint.
 
     Args:
-        code: stable name, `E...` for errors and `W...` for warnings; `docs/errors/` has a page for each.
-        message: what is wrong, in one line.
-        location: where, in a model text or in a table.
-        hint: what to do.
-        notes: more facts, a line each.
+        code: Stable code, `E...` for errors and `W...` for warnings; `docs/errors/` has a page for each.
+        message: What is wrong, in one line.
+        location: Where it is wrong, in a model text or in a table.
+        hint: How to fix it.
+        notes: More facts, one line each.
     """
 
     code: str
@@ -81,25 +81,25 @@ class Diagnostic:
         return self.code.startswith("E")
 
     def as_dict(self) -> dict[str, object]:
-        """For machines: code, message, hint, notes, and the place as plain numbers."""
-        place: dict[str, object] | None = None
+        """Return the diagnostic as JSON values, with the location as a dictionary."""
+        location: dict[str, object] | None = None
         if isinstance(self.location, Span):
             span = self.location
-            place = {"file": span.source.name, "line": span.line, "column": span.column}
-            place |= {"end_line": span.end_line, "end_column": span.end_column}
+            location = {"file": span.source.name, "line": span.line, "column": span.column}
+            location |= {"end_line": span.end_line, "end_column": span.end_column}
         elif isinstance(self.location, DataLocation):
-            place = {"table": self.location.table, "row": self.location.row, "column": self.location.column}
+            location = {"table": self.location.table, "row": self.location.row, "column": self.location.column}
         return {
             "code": self.code,
             "severity": "error" if self.is_error else "warning",
             "message": self.message,
-            "place": place,
+            "location": location,
             "hint": self.hint,
             "notes": list(self.notes),
         }
 
     def render(self) -> str:
-        """The diagnostic as text, with the source line and the place underlined where there is one; harmless on a terminal."""
+        """Return the diagnostic as text, with the source line and an underlined range, and with control characters escaped."""
         lines = [f"{'error' if self.is_error else 'warning'}[{self.code}]: {escape_unprintable(self.message)}"]
         if isinstance(self.location, Span):
             span = self.location
@@ -107,7 +107,7 @@ class Diagnostic:
             source_line = span.source.line(span.line)
             end = span.end_column if span.end_line == span.line else len(source_line) + 1
             width = max(1, end - span.column)
-            # Tabs are kept in the padding so that the underline stands below its text in any terminal.
+            # Tabs stay in the padding, so that the underline is aligned with the text in any terminal.
             padding = "".join("\t" if c == "\t" else " " for c in source_line[: span.column - 1])
             lines += [
                 f"{gutter}--> {escape_unprintable(span.source.name)}:{span.line}:{span.column}",
@@ -124,7 +124,7 @@ class Diagnostic:
 
 
 class RelcrfError(Exception):
-    """A mistake that a user can mend. Carries its diagnostics; `exit_code` is the command line's."""
+    """A user error. Carries its diagnostics; `exit_code` is the exit code of the command line."""
 
     exit_code = 2
 
@@ -135,46 +135,46 @@ class RelcrfError(Exception):
         super().__init__("\n\n".join(d.render() for d in self.diagnostics))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickled as its diagnostics, so that it comes back whole from another process."""
+        """Pickle the diagnostics and attributes, so that the exception can cross process boundaries."""
         return type(self), (self.diagnostics,), self.__dict__
 
 
 class ModelError(RelcrfError):
-    """The model is wrong: its text does not parse, or its declarations do not fit together."""
+    """An error in a model: its text does not parse, or its declarations are inconsistent."""
 
 
 class UsageError(RelcrfError):
-    """A flag, a name or a call is wrong; or a model asks for what this backend cannot do."""
+    """An invalid option, name or call, or a model with a feature that the backend does not support."""
 
 
 class BudgetError(UsageError):
-    """A template or relation would ground into more rows than the budget admits."""
+    """A template or relation has more bindings than the budget allows."""
 
 
 class DataError(RelcrfError):
-    """A table, a manifest or a run folder is wrong or missing."""
+    """An invalid or missing table, manifest or run folder."""
 
     exit_code = 3
 
 
 class ConvergenceError(RelcrfError):
-    """An optimiser or an inference did not converge where the user asked that this be an error."""
+    """An optimiser or an inference method did not converge, and the user requested that this be an error."""
 
     exit_code = 4
 
 
 def suggestion(name: str, valid_names: Iterable[str]) -> str | None:
-    """`did you mean 'category'?` for the nearest of the known names, or None if none is near."""
+    """Return `did you mean 'category'?` for the most similar valid name, or None if no name is similar."""
     candidates: Sequence[str] = [k for k in valid_names if k]
     lowered = {k.lower(): k for k in candidates}
     if name.lower() in lowered:
         return f"did you mean '{lowered[name.lower()]}'?"
-    near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
-    return f"did you mean '{near[0]}'?" if near else None
+    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
+    return f"did you mean '{matches[0]}'?" if matches else None
 
 
 def listing(names: Iterable[str], limit: int = 8) -> str:
-    """`a, b, c` or, beyond the limit, `a, b, ... (12 in all)`."""
+    """Return `a, b, c` or, beyond the limit, `a, b, ... (12 in all)`."""
     names = list(names)
     if len(names) <= limit:
         return ", ".join(names)

@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all, whenever the process that writes them is ended."""
+"""Atomic writes: a file or folder exists complete or not at all, even if the writing process is killed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from relcrf.errors import Diagnostic, UsageError
 
 UNFINISHED_SUFFIX, REMOVED_SUFFIX = ".writing", ".removed"
 MAX_PREFIX_LENGTH = 40
-"""Characters of a name that a drawn one begins with: a whole one might be too long."""
+"""Characters of a file name that start a temporary name; the full name could exceed the length limit."""
 
 _AT_FDCWD = -100
-"""AT_FDCWD of Linux: paths are as the process sees them."""
+"""AT_FDCWD of Linux: paths are relative to the working directory of the process."""
 _RENAME_EXCHANGE = 2
 """RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS."""
 _UNSUPPORTED_ERRNOS = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
@@ -35,10 +35,10 @@ def require_suffix(path: Path, suffixes: Sequence[str], example: str) -> None:
     """Validate the name of a file that will be written, before any work is done.
 
     Args:
-        example: A name that is valid, for the hint.
+        example: A valid name, for the hint.
 
     Raises:
-        UsageError: The path has another ending, or is a folder.
+        UsageError: The path has another suffix, or is a folder.
     """
     if path.suffix not in suffixes or path.is_dir():
         message = f"'{path}' is a folder" if path.is_dir() else f"'{path}' does not end in {' or '.join(suffixes)}"
@@ -47,13 +47,13 @@ def require_suffix(path: Path, suffixes: Sequence[str], example: str) -> None:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Another name to write a file to, which gets its own when it is whole; where writing fails nothing is left of it.
+    """Yield a temporary path to write, and rename it to `path` on success; delete it if writing fails.
 
-    The name is drawn: no link that somebody has laid out answers to it, nor another process that writes the same file. A process
+    The temporary name is random: neither a prepared link nor another process that writes the same file can have it. A process
     that is killed leaves a hidden file; see `remove_unfinished`.
 
     Raises:
-        OSError: with the file's name.
+        OSError: Writing failed; the error has the name of the final file.
     """
     partial = _create_temporary(path)
     try:
@@ -67,7 +67,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def _create_temporary(path: Path) -> Path:
-    """Makes an empty file beside a path, under a name that nothing had."""
+    """Create an empty file with a new random name in the folder of `path`."""
     while True:
         partial = path.with_name(f".{path.name[:MAX_PREFIX_LENGTH]}.{token_hex(4)}{UNFINISHED_SUFFIX}")
         try:
@@ -80,94 +80,94 @@ def _create_temporary(path: Path) -> Path:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes what killed processes have left of files in a folder that nobody else writes to."""
+    """Remove the unfinished files of killed processes from a folder that no other process writes to."""
     for path in folder.glob(f".*{UNFINISHED_SUFFIX}"):
         path.unlink()
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, as `atomic_path`."""
+    """Open a file for atomic writing; see `atomic_path`."""
     with atomic_path(path) as partial, partial.open("wb") as file:
         yield file
 
 
 @contextmanager
 def file_lock(path: Path, *, timeout: float = -1.0) -> Iterator[None]:
-    """Hold a lock file, which one process and thread holds at a time, and remove it at the end.
+    """Hold an exclusive lock file, and remove it at the end.
 
-    Who waits for a file that is removed meanwhile takes the next one of its name: `FileLock` looks at the number of links.
+    A waiter whose lock file is removed meanwhile locks the next file of that name: `FileLock` checks the number of links.
 
     Args:
-        timeout: seconds to wait for whoever holds it; a negative number is any time.
+        timeout: Seconds to wait for the lock; negative for no limit.
 
     Raises:
-        filelock.Timeout: where somebody holds it for longer.
+        filelock.Timeout: Another process or thread held the lock for longer.
     """
     with FileLock(path, timeout=timeout, poll_interval=0.01):
         try:
             yield
         finally:
-            with suppress(OSError):  # on Windows an open file cannot be removed, and one that is left does no harm
+            with suppress(OSError):  # Windows cannot remove an open file; a remaining lock file is harmless
                 path.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file, whole or not at all."""
+    """Write a text file atomically."""
     with atomic_file(path) as file:
         file.write(text.encode())
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
-    """Writes a `.npy` file, whole or not at all."""
+    """Write a `.npy` file atomically."""
     array = np.asarray(array, order="C")
     with atomic_file(path) as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-        # `np.save` hides why the system refuses.
+        # `np.save` would hide the system error.
         file.write(array.reshape(-1).view(np.uint8).data)
 
 
 def replace_folder(folder: Path, target: Path) -> None:
-    """Renames a folder to a place where another may stand, which goes. At every moment one of them stands there.
+    """Rename a folder to `target` and remove the folder that was there. One of the two always exists as `target`.
 
-    Where the system cannot exchange two names at once the former folder is renamed first; if the process is ended between the
-    two renames, it stands beside its place as `.NAME.*.removed`.
+    If the system cannot exchange two names atomically, the old folder is renamed first; a process that is killed between the two
+    renames leaves it next to `target` as `.NAME.*.removed`.
     """
     if not target.exists():
         os.replace(folder, target)
     elif _exchange_paths(folder, target):
         remove_folder(folder)
     else:
-        former = move_aside(target, target)
+        old = move_aside(target, target)
         os.replace(folder, target)
-        shutil.rmtree(former, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder, and what killed processes have left of others of its name. Ended in the middle of it, it does not leave
-    a part of it under its name.
+    """Remove a folder, and the remains of earlier folders of its name. If interrupted, it does not leave a partial folder under
+    that name.
     """
     if folder.exists():
         move_aside(folder, folder)
-    for former in folder.parent.iterdir():
+    for path in folder.parent.iterdir():
         if re.fullmatch(
             rf"{re.escape(f'.{folder.name[:MAX_PREFIX_LENGTH]}.')}[a-z0-9_]{{8}}{re.escape(REMOVED_SUFFIX)}",
-            former.name,
+            path.name,
         ):
-            shutil.rmtree(former, ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def move_aside(folder: Path, target: Path) -> Path:
-    """Gives a folder a drawn name beside a place, by which `remove_folder` of that place finds it; returns it."""
-    former = Path(
+    """Rename a folder to a random name next to `target` that `remove_folder(target)` recognises; return the new path."""
+    renamed = Path(
         tempfile.mkdtemp(prefix=f".{target.name[:MAX_PREFIX_LENGTH]}.", suffix=REMOVED_SUFFIX, dir=target.parent)
     )
-    os.replace(folder, former)
-    return former
+    os.replace(folder, renamed)
+    return renamed
 
 
 def _exchange_paths(first: Path, second: Path) -> bool:
-    """Whether the system has exchanged two names in one step; some systems and file systems cannot."""
+    """Exchange two names atomically; return False if the system or the file system does not support it."""
     if sys.platform not in ("linux", "darwin"):
         return False
     library = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,4 @@
-"""Values read back from JSON by their types: data classes from their fields by name, tuples from lists."""
+"""Conversion of JSON values to typed values: objects to data classes by field name, lists to tuples."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from relcrf.settings import field_types
 
 
 def from_json_value(kind: Any, value: Any) -> Any:
-    """Return the value of a type that JSON has as lists, dictionaries, texts and numbers.
+    """Convert a JSON value (lists, dictionaries, strings, numbers) to a value of the given type.
 
     Raises:
-        TypeError: where a part is of another type. LookupError: where a data class has no field of a name.
+        TypeError: A part has another type.
+        LookupError: A data class has no field of a given name.
     """
     return _converter_for(kind)(value)
 
@@ -24,8 +25,8 @@ def from_json_value(kind: Any, value: Any) -> Any:
 def _converter_for(kind: Any) -> Callable[[Any], Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        readers = [_converter_for(each) for each in arguments]
-        return lambda value: _convert_by_first(readers, value)
+        converters = [_converter_for(each) for each in arguments]
+        return lambda value: _convert_by_first(converters, value)
     if origin is tuple:
         item = _converter_for(arguments[0])
         return lambda value: tuple(map(item, _require_type(value, list)))
@@ -33,24 +34,26 @@ def _converter_for(kind: Any) -> Callable[[Any], Any]:
         part = _converter_for(arguments[1])
         return lambda value: {name: part(each) for name, each in _require_type(value, dict).items()}
     if is_dataclass(kind):
-        made: Any = kind
-        fields = {name: _converter_for(each) for name, each in field_types(made).items()}
-        return lambda value: made(**{name: fields[name](each) for name, each in _require_type(value, dict).items()})
+        data_class: Any = kind
+        fields = {name: _converter_for(each) for name, each in field_types(data_class).items()}
+        return lambda value: data_class(
+            **{name: fields[name](each) for name, each in _require_type(value, dict).items()}
+        )
     if kind is float:
         return lambda value: float(value) if type(value) is int else _require_type(value, float)
     return lambda value: _require_type(value, kind)
 
 
-def _convert_by_first(readers: list[Callable[[Any], Any]], value: Any) -> Any:
-    for read in readers[:-1]:
+def _convert_by_first(converters: list[Callable[[Any], Any]], value: Any) -> Any:
+    for convert in converters[:-1]:
         try:
-            return read(value)
+            return convert(value)
         except TypeError:
             continue
-    return readers[-1](value)
+    return converters[-1](value)
 
 
 def _require_type(value: Any, kind: type) -> Any:
-    if type(value) is not kind:  # a truth value is no number here
+    if type(value) is not kind:  # bool is a subclass of int but is not accepted as a number
         raise TypeError(f"{value!r} instead of a value of {kind.__name__}")
     return value

@@ -1,4 +1,4 @@
-"""What other packages bring: backends, readers and functions, found by entry points and told by their package's name."""
+"""Plugins: backends, readers and functions of other packages, registered as entry points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENTRY_POINT_GROUPS = ("relcrf.backends", "relcrf.functions", "relcrf.readers")
 
 
 def list_entries(entry_points: Callable[..., Iterable[EntryPoint]], group: str) -> tuple[EntryPoint, ...]:
-    """The entries of all installed packages, by name.
+    """List the entry points of a group in all installed packages, sorted by name.
 
     Args:
         entry_points: `importlib.metadata.entry_points`.
@@ -26,17 +26,17 @@ def list_entries(entry_points: Callable[..., Iterable[EntryPoint]], group: str) 
 def _cached_entries(
     entry_points: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[str, ...]
 ) -> tuple[EntryPoint, ...]:
-    """To read the metadata of all packages on a path takes longer than to infer on a small graph."""
+    """List entry points, cached per path: reading the metadata of all packages takes longer than inference on a small graph."""
     return tuple(sorted(entry_points(group=group), key=lambda entry: entry.name))
 
 
 def package_name(entry: EntryPoint) -> str:
-    """The name of the package that brings an entry."""
+    """Return the name of the package that provides an entry point."""
     return entry.dist.name if entry.dist else entry.value
 
 
 def plugin_versions(entry_points: Callable[..., Iterable[EntryPoint]]) -> dict[str, str]:
-    """The version of each other package that brings something, by its name."""
+    """Return the version of each other package that provides a plugin, by package name."""
     dists = [
         entry.dist
         for group in ENTRY_POINT_GROUPS
@@ -47,18 +47,19 @@ def plugin_versions(entry_points: Callable[..., Iterable[EntryPoint]]) -> dict[s
 
 
 def load_entry(entry: EntryPoint, code: str, kind: str, find_problem: Callable[[Any], str | None]) -> Any:
-    """What an entry stands for.
+    """Load the object of an entry point.
 
     Args:
-        kind: such as `backend`, for the message.
-        find_problem: says what is wrong with what was loaded; None where nothing is.
+        code: Error code of the diagnostic.
+        kind: Kind of plugin for the message, such as `backend`.
+        find_problem: Returns what is wrong with the loaded object, or None if it is valid.
 
     Raises:
-        UsageError: with that code, where the package is broken.
+        UsageError: The package is broken.
     """
     try:
         loaded = entry.load()
-    except Exception as error:  # whatever a stranger's package raises at import is that package's mistake
+    except Exception as error:  # any exception during import is an error of that package
         problem: str | None = f"{type(error).__name__}: {error}"
     else:
         problem = find_problem(loaded)
@@ -66,5 +67,5 @@ def load_entry(entry: EntryPoint, code: str, kind: str, find_problem: Callable[[
             return loaded
     package = package_name(entry)
     message = f"{kind} '{entry.name}' of package '{package}' cannot be loaded"
-    hint = f"mend or uninstall '{package}'"
+    hint = f"fix or uninstall '{package}'"
     raise UsageError(Diagnostic(code, message, hint=hint, notes=(str(problem),)))

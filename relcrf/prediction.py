@@ -1,4 +1,4 @@
-"""Predictions: the marginals of the query variables of a dataset, as tables and scores."""
+"""Predictions: marginals of the query variables of a dataset, as tables and scores."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ from relcrf.inference.result import Verdict
 
 
 def find_variable_block(grounding: Grounding, attribute: str | None) -> VariableBlock:
-    """Return the block of a random attribute or relation; None names the only one that is predicted.
+    """Return the variable block of a random attribute or relation; None selects the only predicted one.
 
     Raises:
-        UsageError: for an unknown one, or where several could be meant.
+        UsageError: The name is unknown or ambiguous.
     """
     known = [block.name for block in grounding.blocks if not block.is_latent]
     if attribute is None and len(known) == 1:
         (attribute,) = known
     found = [b for b in grounding.blocks if attribute in (b.name, b.attribute)]
     if len(found) != 1:
-        message = "say which predicted attribute" if attribute is None else f"no predicted attribute '{attribute}'"
-        hint = suggestion(attribute or "", known) or f"there is {listing(known)}"
+        message = (
+            "several attributes are predicted" if attribute is None else f"unknown predicted attribute '{attribute}'"
+        )
+        hint = suggestion(attribute or "", known) or f"choose one of: {listing(known)}"
         raise UsageError(Diagnostic("E310", message, hint=hint))
     return found[0]
 
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """Marginals of the queried variables; in a notebook tables of them.
+    """Marginals of the query variables, displayed in notebooks as tables.
 
     Args:
-        unseen_keys: for each template, how many of its keys have no learned weights.
-        seconds: that inference took.
+        unseen_keys: Number of keys without learned weights, by template.
+        seconds: Inference time.
     """
 
     grounding: Grounding
@@ -59,20 +61,20 @@ class Prediction:
 
     @cached_property
     def attributes(self) -> list[str]:
-        """The names of predicted attributes, `Entity.attribute`, and relations, without latent ones."""
+        """The names of the predicted attributes (`Entity.attribute`) and relations, without latent attributes."""
         return [block.name for block in self.grounding.blocks if not block.is_latent]
 
     def block(self, attribute: str | None) -> VariableBlock:
-        """The block of a predicted attribute or relation, or of a latent attribute; None where only one is predicted.
+        """Return the variable block of an attribute or relation, predicted or latent; None selects the only predicted one.
 
         Raises:
-            UsageError: for an unknown one, or where several could be meant.
+            UsageError: The name is unknown or ambiguous.
         """
         return find_variable_block(self.grounding, attribute)
 
     @property
     def verdict(self) -> Verdict:
-        """How far to trust the probabilities."""
+        """The convergence status of inference: how reliable the probabilities are."""
         return self.inferred.verdict
 
     def _nodes(self, block: VariableBlock) -> np.ndarray:
@@ -81,21 +83,21 @@ class Prediction:
         return np.arange(start, stop)
 
     def variables(self, attribute: str | None = None) -> np.ndarray:
-        """The queried variables of an attribute, ascending."""
+        """Return the query variables of an attribute, ascending."""
         return np.asarray(self.inferred.variables[self._nodes(self.block(attribute))])
 
     def probabilities(self, attribute: str | None = None) -> np.ndarray:
-        """Marginals of the queried variables of an attribute, shape (n, n_values)."""
+        """Return the marginals of the query variables of an attribute, shape (n, n_values)."""
         block = self.block(attribute)
         starts = self.inferred.state_start[self._nodes(block)]
         return np.asarray(self.inferred.marginals[starts[:, None] + np.arange(len(block.values))])
 
     def table(self, attribute: str | None = None, *, with_probabilities: bool = True) -> Frame:
-        """One row a query: the thing's key or the tuple's arguments, the most probable value, its probability, its value
-        in the most probable joint state, and (up to 50 values) the probability of each value.
+        """Return one row per query: the entity's key or the tuple's arguments, the most probable value, its probability, the
+        value in the most probable joint state, and the probability of each value if there are at most 50 values.
 
         Args:
-            with_probabilities: include the probability of each value.
+            with_probabilities: Include the probability of each value.
         """
         block = self.block(attribute)
         nodes, probabilities = self._nodes(block), self.probabilities(attribute)
@@ -105,7 +107,7 @@ class Prediction:
         columns: dict[str, np.ndarray] = {}
 
         def add(name: str, column: np.ndarray) -> None:
-            # A predicted attribute may be called `probability`: no column takes another's place.
+            # A predicted attribute may be called `probability`; columns must not overwrite each other.
             while name in columns:
                 name += "_"
             columns[name] = column
@@ -121,10 +123,10 @@ class Prediction:
         return Frame(columns)
 
     def score(self, attribute: str | None = None, *, subset: np.ndarray | None = None) -> Score:
-        """Compares with the labels of the data.
+        """Score the predictions against the labels of the data.
 
         Args:
-            subset: only these variables, shape (n_variables,), bool; by default all queries whose label is known.
+            subset: Variables to score, shape (n_variables,), bool. Default: all labelled query variables.
         """
         variables = self.variables(attribute)
         truth = self.grounding.states[variables]

@@ -1,16 +1,16 @@
-"""Texts of data for terminals, pictures and files, where some characters would do more than be seen."""
+"""Escaping of control characters and invisible characters in text from data, for terminals, plots and files."""
 
 from __future__ import annotations
 
 _ALLOWED_SPACES = frozenset("\u00a0\u200c\u200d\u3000")
-"""Spaces and joiners that scripts need, though Python calls them not printable."""
+"""Spaces and joiners that writing systems need, although `str.isprintable` rejects them."""
 
 
 def escape_unprintable(text: str, allowed: str = "") -> str:
-    """A text with control characters, marks of direction and halves of characters as their escapes: `\\x1b`, `\\u202e`.
+    """Replace control characters, direction marks and surrogates with their escapes: `\\x1b`, `\\u202e`.
 
     Args:
-        allowed: control characters that stay, such as the breaks of lines.
+        allowed: Control characters that are not escaped, such as line breaks.
     """
     return "".join(
         c if c.isprintable() or c in _ALLOWED_SPACES or c in allowed else c.encode("unicode_escape").decode()
@@ -19,5 +19,5 @@ def escape_unprintable(text: str, allowed: str = "") -> str:
 
 
 def replace_unprintable(text: str) -> str:
-    """As `printable`, each such character being one other: what stands below a column of the text stays below it. Tabs stay."""
+    """Replace each unprintable character except tabs with U+FFFD, so that the columns of the text do not move."""
     return "".join(c if c.isprintable() or c in _ALLOWED_SPACES or c == "\t" else "\ufffd" for c in text)

@@ -1,7 +1,7 @@
-"""How long work goes on, shown on terminals and in notebooks.
+"""Progress display on terminals and in notebooks.
 
-In a notebook fitting and predicting show where they are; in a script they are silent, unless they are asked:
-`model.fit(data, progress=True)`, or `with relcrf.progress(): ...` around as many calls as there are.
+In a notebook, `fit` and `predict` show their progress by default. In a script they do so only on request:
+`model.fit(data, progress=True)`, or `with relcrf.progress(): ...` around any number of calls.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from relcrf.learning.lbfgs import OptimiserState
 
 
 class ProgressMonitor(Monitor):
-    """Shows what is being done now, and how an optimiser goes on."""
+    """A monitor that displays the current phase and the iterations of an optimiser."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.task = progress.add_task("", total=None, note="")
 
     def start_phase(self, name: str) -> None:
-        """Something of unknown length begins."""
+        """Display the start of a phase of unknown length."""
         self.progress.update(self.task, description=name, total=None, completed=0, note="")
 
     def report_grounding(self, template: str) -> None:
         self.start_phase(f"grounding {template}")
 
     def report_inference(self, verdict: Verdict) -> None:
-        """One round of a method of inference."""
+        """Display one iteration of an inference method."""
         self.start_phase(f"inferring: {verdict.iterations:,} iterations, residual {verdict.residual:.1e}")
 
     def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
-        """One iteration of an optimiser."""
+        """Display one iteration of an optimiser."""
         self.progress.update(
             self.task,
             description=f"learning: {stage}",
@@ -48,14 +48,14 @@ class ProgressMonitor(Monitor):
         )
 
 
-_requested: ContextVar[bool | None] = ContextVar("asked", default=None)
-_current_monitor: ContextVar[ProgressMonitor | None] = ContextVar("current", default=None)
-"""What the calls inside show their work on."""
+_requested: ContextVar[bool | None] = ContextVar("requested", default=None)
+_current_monitor: ContextVar[ProgressMonitor | None] = ContextVar("current_monitor", default=None)
+"""The monitor of the enclosing call, which nested calls share."""
 
 
 @contextmanager
 def progress(shown: bool = True) -> Iterator[None]:
-    """Shows progress of all that runs inside; `progress(False)` shows none, in a notebook either."""
+    """Display the progress of every call in the context; `progress(False)` disables it, also in notebooks."""
     token = _requested.set(shown)
     try:
         yield
@@ -65,7 +65,7 @@ def progress(shown: bool = True) -> Iterator[None]:
 
 @contextmanager
 def console_progress(console: Console, *, disable: bool = False) -> Iterator[ProgressMonitor]:
-    """Progress on a console while something runs; gone when it is done. A file or a pipe gets none."""
+    """Display progress on a console, and erase it at the end. Nothing is written to files and pipes."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -73,33 +73,33 @@ def console_progress(console: Console, *, disable: bool = False) -> Iterator[Pro
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}", style="dim", markup=False),
     )
-    seen = not disable and (console.is_terminal or console.is_jupyter)
-    shown = Progress(*columns, console=console, transient=True, disable=not seen)
-    with shown if seen else nullcontext():  # older versions of Rich end one that is disabled with an empty line
-        yield ProgressMonitor(shown)
+    enabled = not disable and (console.is_terminal or console.is_jupyter)
+    display = Progress(*columns, console=console, transient=True, disable=not enabled)
+    with display if enabled else nullcontext():  # older versions of Rich print an empty line after a disabled display
+        yield ProgressMonitor(display)
 
 
 @contextmanager
 def progress_monitor(requested: bool | None = None) -> Iterator[ProgressMonitor]:
-    """What a call shows its work on, which is nothing unless somebody looks.
+    """Yield the monitor of a call: the enclosing call's monitor, or a new one, which may be disabled.
 
     Args:
-        requested: by the call itself; None leaves it to `progress`, or else to where it runs.
+        requested: Whether the caller requests progress; None uses `progress`, or else enables it in notebooks only.
     """
     current = _current_monitor.get()
     if current is not None:
         yield current
         return
     console = Console(stderr=True)
-    wanted = _requested.get() if requested is None else requested
+    enabled = _requested.get() if requested is None else requested
     if console.is_jupyter:
-        can = find_spec("ipywidgets") is not None  # without it Rich shows a warning in place of the progress
-        disable = not can or wanted is False
+        has_widgets = find_spec("ipywidgets") is not None  # without it Rich displays a warning instead
+        disable = not has_widgets or enabled is False
     else:
-        disable = not wanted or not console.is_terminal
-    with console_progress(console, disable=disable) as watch:
-        token = _current_monitor.set(watch)
+        disable = not enabled or not console.is_terminal
+    with console_progress(console, disable=disable) as monitor:
+        token = _current_monitor.set(monitor)
         try:
-            yield watch
+            yield monitor
         finally:
             _current_monitor.reset(token)

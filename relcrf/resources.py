@@ -1,4 +1,4 @@
-"""Files that come with relcrf beside its code: the grammar, the models, and the pages on errors."""
+"""Resource files shipped with relcrf: the grammar, the models, and the error pages."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ _PACKAGE = Path(__file__).parent
 
 
 def resource_path(folder: str, name: str) -> Path:
-    """A file of `grammar/`, `models/` or `docs/`, whether relcrf runs from a checkout or from an installed wheel.
+    """Return the path of a file of `grammar/`, `models/` or `docs/`, in a checkout or an installed wheel.
 
     Raises:
-        FileNotFoundError: naming both places, where the installation is broken.
+        FileNotFoundError: The installation is broken; the message has both paths.
     """
-    places = (_PACKAGE / "shipped" / folder / name, _PACKAGE.parent / folder / name)
-    for place in places:
-        if place.is_file():
-            return place
-    raise FileNotFoundError(f"relcrf's own file {folder}/{name} is neither at {places[0]} nor at {places[1]}")
+    candidates = (_PACKAGE / "shipped" / folder / name, _PACKAGE.parent / folder / name)
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise FileNotFoundError(
+        f"resource file {folder}/{name} of relcrf is neither at {candidates[0]} nor at {candidates[1]}"
+    )

@@ -1,4 +1,4 @@
-"""Settings of systems and methods: fields of data classes, given by name, as values or as texts."""
+"""Settings of backends and inference methods: fields of data classes, set by name, as values or as strings."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 
 
 def setting_names(kind: type) -> list[str]:
-    """The settings of a class: its fields, if it is a data class."""
+    """Return the names of the settings of a class: its fields, if it is a data class."""
     return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
 field_types = cache(get_type_hints)
-"""Return the types of a class's fields. Cached, since a call takes a tenth of a millisecond and each request makes three."""
+"""Return the types of a class's fields. Cached: a call takes 0.1 ms, and each served request makes three."""
 
 
 def convert_settings(kind: type, owner: str, settings: Mapping[str, Any], valid_names: Sequence[str]) -> dict[str, Any]:
-    """Settings as the fields of the class have them. Texts are converted to the field's type.
+    """Convert settings to the types of the fields of a class, and validate their names and values.
 
     Args:
-        owner: whose settings they are, for messages: `backend 'ess'`.
-        valid_names: the fields that may be set.
+        owner: Owner of the settings for messages, such as `backend 'ess'`.
+        valid_names: The fields that may be set.
 
     Raises:
-        UsageError: for an unknown setting, or a value of the wrong type.
+        UsageError: A setting is unknown, or its value has the wrong type.
     """
     types = field_types(kind)
     values = {}
     for name, value in settings.items():
         if name not in valid_names:
             hint = suggestion(name, valid_names) or (
-                f"its settings: {listing(valid_names)}" if valid_names else "it has no settings"
+                f"valid settings: {listing(valid_names)}" if valid_names else f"{owner} has no settings"
             )
             raise UsageError(Diagnostic("E304", f"{owner} has no setting '{name}'", hint=hint))
         values[name] = _convert(owner, name, value, types[name])
@@ -47,7 +47,7 @@ def _convert(owner: str, name: str, value: Any, kind: Any) -> Any:
         if kind in (int, float) and not 0 <= result < float("inf"):
             raise ValueError
     except (ValueError, TypeError, KeyError, OverflowError):
-        wanted = {int: "a whole number from 0", float: "a number from 0", bool: "true or false"}.get(kind, str(kind))
-        message = f"setting '{name}' of {owner} cannot be '{value}'"
-        raise UsageError(Diagnostic("E305", message, hint=f"it takes {wanted}")) from None
+        expected = {int: "an integer >= 0", float: "a number >= 0", bool: "true or false"}.get(kind, str(kind))
+        message = f"invalid value '{value}' for setting '{name}' of {owner}"
+        raise UsageError(Diagnostic("E305", message, hint=f"use {expected}")) from None
     return result

@@ -1,4 +1,4 @@
-"""Trainings, from the request to the learned model: the command line, Python and `relcrf reproduce` run the same one."""
+"""Training, from the request to the learned model, shared by the command line, the Python interface and `relcrf reproduce`."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from relcrf.progress_reporting import progress_monitor
 
 @dataclass(frozen=True, eq=False)
 class TrainingRequest:
-    """A training as it is requested. The run folder of one describes it, so that it can be run again.
+    """A request to train a model. A run folder stores it, so that the training can be repeated.
 
     Args:
-        settings: of the backend, as values or as texts.
-        protocol: how labels are held out, and the limits and the workers of the training.
-        max_factors: maximum number of factors of the ground graph; None is any number.
+        settings: Settings of the backend, as values or as strings.
+        protocol: How labels are held out, and the limits and workers of the training.
+        max_factors: Maximum number of factors of the ground graph; None for no limit.
     """
 
     spec: ModelSpec
@@ -61,10 +61,10 @@ class TrainingRequest:
     max_factors: int | None = None
 
     def ground(self, progress: Progress = lambda name: None, cache: BlockCache | None = None) -> Training:
-        """Ground the model on the data, and hold labels out.
+        """Ground the model on the data and hold out labels.
 
         Args:
-            cache: ground blocks, to take from and to add to.
+            cache: Ground blocks to reuse and to extend.
         """
         system, protocol = make_backend(self.backend, **self.settings), self.protocol
         grounding = ground_with_engine(
@@ -83,7 +83,7 @@ class TrainingRequest:
 
     @contextmanager
     def executor(self) -> Iterator[AbstractExecutor | None]:
-        """Start the workers of the training: Spark, or a pool of processes; None is this process."""
+        """Start the workers of the training: Spark or a pool of processes; yield None to train in this process."""
         if self.protocol.spark_master is None and not self.protocol.workers:
             yield None
             return
@@ -92,7 +92,7 @@ class TrainingRequest:
             yield workers
 
     def run(self, monitor: Monitor | None = None, progress: Progress = lambda name: None) -> LearnedModel:
-        """Ground, and learn from all labels that are not held out."""
+        """Ground the model and learn from all labels that are not held out."""
         training = self.ground(progress)
         with self.executor() as executor:
             return training.run(monitor, executor)
@@ -103,10 +103,10 @@ class Training:
     """A training on a ground graph.
 
     Args:
-        system: the backend with its settings.
-        hidden: variables whose labels must not be used, shape (n_variables,), bool.
-        observed: variables whose labels are evidence, and not learned from, shape (n_variables,), bool.
-        calibrate: number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
+        system: The backend with its settings.
+        hidden: Variables whose labels must not be used, shape (n_variables,), bool.
+        observed: Variables whose labels are evidence and not training targets, shape (n_variables,), bool.
+        calibrate: Number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
     """
 
     spec: ModelSpec
@@ -129,7 +129,7 @@ class Training:
         calibrate: int = 0,
         **settings: Any,
     ) -> Training:
-        """Return the training of a backend that is named, with some of its settings changed."""
+        """Build a training from the name of a backend and the settings that differ from its defaults."""
         return cls(spec, backend, make_backend(backend, **settings), grounding, hidden, observed, calibrate)
 
     @cached_property
@@ -137,40 +137,40 @@ class Training:
         """The problem of learning from the labels that are not hidden.
 
         Raises:
-            DataError: where nothing is labelled.
+            DataError: No variable has a label.
         """
         return training_problem(self.grounding, self.hidden, self.observed, with_candidates=self.system.uses_candidates)
 
     @cached_property
     def identity(self) -> str:
-        """The fingerprint of model, settings and data, which a checkpoint must have to be resumed."""
+        """The fingerprint of model, settings and data. Only a checkpoint with the same fingerprint can be resumed."""
         return fingerprint(model_text(self.spec), self.backend, asdict(self.system), self.problem, self.grounding)
 
     @SingleThreadedBlas()
     def select(self, grid: Mapping[str, Sequence[Any]], **options: Any) -> Selection:
-        """Find the best settings of a grid; for the options see `evaluation.selection.select`."""
+        """Select the best settings of a grid; for the options see `evaluation.selection.select_settings`."""
         return selection.select_settings(self.problem, self.backend, grid, **options, **asdict(self.system))
 
     def with_settings(self, settings: Mapping[str, Any]) -> Training:
-        """Return the same training with other settings of the backend."""
+        """Return a copy with some settings of the backend replaced."""
         return replace(self, system=replace(self.system, **settings))
 
     @SingleThreadedBlas()
     def run(self, monitor: Monitor | None = None, executor: AbstractExecutor | None = None) -> LearnedModel:
-        """Learn.
+        """Learn the weights.
 
         Args:
-            executor: distributes the graph's components to workers; without one, a graph that is larger than the dataset's
-                memory is learned from in shards in this process, and a smaller one whole.
+            executor: Distributes the connected components of the graph to workers. Without one, this process learns from the
+                whole graph, or from shards if the graph is larger than the dataset's memory limit.
         """
         problem, system, grounding = self.problem, self.system, self.grounding
         started = time.perf_counter()
         with (
-            progress_monitor() as watch,
-            shard_if_large(grounding.bound.dataset.store, problem, executor, memory.LEARNING_VECTORS) as pieces,
+            progress_monitor() as display,
+            shard_if_large(grounding.bound.dataset.store, problem, executor, memory.LEARNING_VECTORS) as shards,
         ):
-            monitor = monitor or watch
-            learned = system.fit(pieces or problem, monitor)
+            monitor = monitor or display
+            learned = system.fit(shards or problem, monitor)
             if self.calibrate:
                 learned = calibrate_temperature(problem, system, learned, folds=self.calibrate)
         if learned.chosen_candidates:
@@ -205,13 +205,13 @@ def ground_with_engine(
     cache: str | os.PathLike[str] | BlockCache | None,
     **options: Any,
 ) -> Grounding:
-    """Ground a model on its bound tables by an engine that is opened for it.
+    """Ground a model on its bound tables with an engine that is opened for this call.
 
     Args:
-        cache: ground blocks, or their folder, to take from and to add to.
-        options: see `grounding.ground.ground`.
+        cache: Ground blocks to reuse and to extend, or their folder.
+        options: See `grounding.ground.ground`.
     """
-    open_engine = get_engine(engine) if isinstance(engine, str) else engine
+    factory = get_engine(engine) if isinstance(engine, str) else engine
     block_cache = BlockCache(Path(cache)) if isinstance(cache, str | os.PathLike) else cache
-    with closing(open_engine(bound)) as opened:
-        return ground(bound, engine=opened, cache=block_cache, **options)
+    with closing(factory(bound)) as opened_engine:
+        return ground(bound, engine=opened_engine, cache=block_cache, **options)

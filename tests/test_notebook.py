@@ -50,7 +50,7 @@ def test_objects_show_themselves(model, data):
         html = thing._repr_html_()
         assert "<td>" in html and "<script>" not in html
     assert "&lt;script&gt;" in data._repr_html_() and "&lt;script&gt;" in found._repr_html_()
-    assert "strongest weights" in fit._repr_html_()
+    assert "largest weights" in fit._repr_html_()
     assert found.table().to_dicts()[0]["id"] == EVIL
 
 

@@ -1,6 +1,6 @@
-"""Completion for shells: a script that knows all commands, and needs no Python when <Tab> is pressed.
+"""Shell completion: scripts that contain all commands and options, so that <Tab> does not start Python.
 
-Typer's own completion starts Python at each <Tab>, which takes 1.9 s of CPU until all commands are imported.
+Typer's completion starts Python at each <Tab>, which takes 1.9 s of CPU time to import all commands.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ SHELLS = ("bash", "zsh", "fish")
 
 _COMPLETERS = {
     **dict.fromkeys(("model", "models"), "model"),
-    **dict.fromkeys(("data", "out", "keep", "export", "plot", "graphml", "picture"), "path"),
+    **dict.fromkeys(("data", "out", "cache", "export", "plot", "graphml", "picture", "evidence"), "path"),
     **dict.fromkeys(("setting", "select"), "setting"),
     "run": "run",
     "target": "target",
 }
-"""What stands for parameters of these names, beside words: the names of the shell functions that complete it."""
+"""Kind of completion by parameter name, for parameters that are not completed from a list of words."""
 
 
 @dataclass(frozen=True)
 class CommandCompletion:
-    """A command as shells complete it.
+    """The completion data of a command.
 
     Args:
-        flags: the help of each, and the kind of its value: `setting`, `path`, `words:a b`, `none`; None for a switch.
-        argument: the kind of its argument; empty where it has none.
+        options: The help of each option, and the kind of its value: `setting`, `path`, `words:a b`, `none`; None for a switch.
+        argument: The kind of its argument; empty if it has none.
     """
 
     name: str
     summary: str
-    flags: Mapping[str, tuple[str, str | None]]
+    options: Mapping[str, tuple[str, str | None]]
     argument: str
 
 
 def completion(
     context: typer.Context,
-    shell: Annotated[str, typer.Argument(help=f"Which: {listing(SHELLS)}.")],
+    shell: Annotated[str, typer.Argument(metavar="SHELL", help=f"One of {listing(SHELLS)}.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Print a script that completes commands, flags, backends, settings and files in a shell.
+    """Print a shell completion script for commands, options, settings and files.
 
     Example: relcrf completion bash > ~/.local/share/bash-completion/completions/relcrf
     """
     if shell not in SHELLS:
-        hint = f"completion is there for {listing(SHELLS)}"
-        raise UsageError(Diagnostic("E300", f"'{shell}' is no shell that relcrf knows", hint=hint))
+        hint = f"use one of: {listing(SHELLS)}"
+        raise UsageError(Diagnostic("E300", f"shell '{shell}' is not supported", hint=hint))
     commands = list(_list_commands(context.find_root().command))
     text = _fish_script(commands) if shell == "fish" else _bash_script(commands)
     if shell == "zsh":
@@ -72,22 +72,22 @@ def completion(
 
 
 def _list_commands(group: Any) -> Iterator[CommandCompletion]:
-    """Yield the commands that the command line has."""
+    """Yield the completion data of all commands."""
     for name, command in group.commands.items():
-        flags: dict[str, tuple[str, str | None]] = {"--help": ("Show this message and exit.", None)}
+        options: dict[str, tuple[str, str | None]] = {"--help": ("Show this message and exit.", None)}
         argument = ""
         for parameter in command.params:
             if parameter.param_type_name == "argument":
                 argument = "uai" if name == "infer" else _completer_for(parameter.name)
                 continue
             kind = None if parameter.is_flag else _completer_for(parameter.name)
-            about = str(parameter.help or "").strip()
-            flags |= dict.fromkeys((*parameter.opts, *parameter.secondary_opts), (about, kind))
-        yield CommandCompletion(name, (command.help or "").strip().split("\n")[0], flags, argument)
+            summary = str(parameter.help or "").strip()
+            options |= dict.fromkeys((*parameter.opts, *parameter.secondary_opts), (summary, kind))
+        yield CommandCompletion(name, (command.help or "").strip().split("\n")[0], options, argument)
 
 
 def _completer_for(name: str) -> str:
-    """Return what completes a parameter of this name."""
+    """Return the kind of completion for a parameter name."""
     if name == "code":
         pages = resource_path("docs", "errors/README.md").parent.glob("[EW][0-9]*.md")
         return f"words:{_join_words(sorted(page.stem for page in pages))}"
@@ -98,24 +98,24 @@ def _completer_for(name: str) -> str:
         "engine": NAMES,
         "method": sorted(METHODS),
         "task": ("PR", "MAR", "MPE"),
-        "by": ("log_likelihood", "accuracy"),
+        "select_by": ("log_likelihood", "accuracy"),
     }
     return f"words:{_join_words(words[name])}" if name in words else _COMPLETERS.get(name, "none")
 
 
 def _list_settings() -> dict[str, list[str]]:
-    """The settings of each backend and of each method of inference."""
+    """Return the names of the settings of each backend and of each inference method."""
     kinds: dict[str, type] = {name: registry.backend_class(name) for name in registry.backend_names()}
     return {name: setting_names(kind) for name, kind in (kinds | dict(METHODS)).items()}
 
 
 def _join_words(words: Iterable[str]) -> str:
-    """Words for a script; a name that a shell would not read as one is left out."""
+    """Join words for a script; omit names that a shell would split or expand."""
     return " ".join(word for word in words if re.fullmatch(r"[\w.+-]+", word))
 
 
 def _case_function(function: str, replies: Mapping[str, str]) -> str:
-    """A shell function that answers in REPLY."""
+    """Return the code of a shell function that maps its argument to REPLY."""
     lines = "\n".join(f"        '{key}') REPLY='{answer}' ;;" for key, answer in replies.items() if answer)
     return f"{function}() {{\n    case $1 in\n{lines}\n        *) REPLY= ;;\n    esac\n}}\n"
 
@@ -124,9 +124,9 @@ def _bash_script(commands: list[CommandCompletion]) -> str:
     tables = [
         "# Completion for relcrf in bash, and in zsh by bashcompinit. Written by: relcrf completion",
         f"_relcrf_commands='{_join_words(c.name for c in commands)} --help --version'\n",
-        _case_function("_relcrf_flags", {c.name: _join_words(c.flags) for c in commands}),
+        _case_function("_relcrf_flags", {c.name: _join_words(c.options) for c in commands}),
         _case_function(
-            "_relcrf_value", {f"{c.name} {flag}": kind or "" for c in commands for flag, (_, kind) in c.flags.items()}
+            "_relcrf_value", {f"{c.name} {flag}": kind or "" for c in commands for flag, (_, kind) in c.options.items()}
         ),
         _case_function("_relcrf_argument", {c.name: c.argument for c in commands}),
         _case_function("_relcrf_settings", {name: _join_words(names) for name, names in _list_settings().items()}),
@@ -147,31 +147,31 @@ def _fish_script(commands: list[CommandCompletion]) -> str:
     out = ["# Completion for relcrf in fish. Written by: relcrf completion", "complete -c relcrf -f"]
     for command in commands:
         out.append(f"complete -c relcrf -n __fish_use_subcommand -a {command.name} -d {_quote_fish(command.summary)}")
-        here = f"complete -c relcrf -n '__fish_seen_subcommand_from {command.name}'"
+        prefix = f"complete -c relcrf -n '__fish_seen_subcommand_from {command.name}'"
         if command.argument not in ("", "none"):
-            out.append(f"{here} -a {_quote_fish(_fish_candidates(command.argument))}")
-        for flag, (about, kind) in command.flags.items():
-            named = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"
+            out.append(f"{prefix} -a {_quote_fish(_fish_candidates(command.argument))}")
+        for flag, (summary, kind) in command.options.items():
+            option = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"
             if kind == "setting":
-                out += _fish_setting_lines(command, flag, named, about)
+                out += _fish_setting_lines(command, flag, option, summary)
                 continue
             value = "" if kind is None else " -x" if kind == "none" else f" -x -a {_quote_fish(_fish_candidates(kind))}"
-            out.append(f"{here} {named}{value} -d {_quote_fish(about)}")
+            out.append(f"{prefix} {option}{value} -d {_quote_fish(summary)}")
     return "\n".join(out) + "\n"
 
 
 def _fish_setting_lines(command: CommandCompletion, flag: str, option: str, summary: str) -> Iterator[str]:
-    """A line for each backend, or method: its settings where the line names it, and those of the default else."""
-    chosen = METHODS if command.name == "infer" else registry.backend_names()
+    """Yield a line per backend or method that completes its settings; without --backend, the default applies."""
+    names = METHODS if command.name == "infer" else registry.backend_names()
     default = "auto" if command.name == "infer" else "ess"
     settings = _list_settings()
-    for name in chosen:
-        said = f"__fish_seen_subcommand_from {command.name}; and "
-        said += f"__fish_seen_argument -s b -l backend; and string match -q -- '*{name}*' (commandline -p)"
+    for name in names:
+        condition = f"__fish_seen_subcommand_from {command.name}; and "
+        condition += f"__fish_seen_argument -s b -l backend; and string match -q -- '*{name}*' (commandline -p)"
         if name == default:
-            said = f"__fish_seen_subcommand_from {command.name}; and not __fish_seen_argument -s b -l backend"
+            condition = f"__fish_seen_subcommand_from {command.name}; and not __fish_seen_argument -s b -l backend"
         words = " ".join(f"{setting}=" for setting in settings[name])
-        yield f"complete -c relcrf -n {_quote_fish(said)} {option} -x -a {_quote_fish(words)} -d {_quote_fish(summary)}"
+        yield f"complete -c relcrf -n {_quote_fish(condition)} {option} -x -a {_quote_fish(words)} -d {_quote_fish(summary)}"
 
 
 def _fish_candidates(kind: str) -> str:

@@ -20,22 +20,22 @@ MODEL = "digits.rcrf"
 
 
 def demo(
-    splits: Annotated[int, typer.Option(min=1, help="How many seeded splits.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first split; the next ones count up.")] = 0,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the picture, the tables and the model.")] = Path(
-        "demo"
-    ),
+    splits: Annotated[int, typer.Option(metavar="INT", min=1, help="Number of splits, with consecutive seeds.")] = 5,
+    seed: Annotated[int, typer.Option(metavar="INT", min=0, help="Seed of the first split.")] = 0,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="PATH", help="Folder for the plot, the tables and the model.")
+    ] = Path("demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """Label 1,697 handwritten digits from 100: a classifier alone, and with the relations.
+    """Label 1,697 handwritten digits from 100 labelled ones, without and with relations.
 
     Example: relcrf demo --splits 5
     """
     results = []
-    with show_progress(quiet=as_json) as watch:
+    with show_progress(quiet=as_json) as display:
         for number in range(seed, seed + splits):
-            results.append(run_split(number, watch.start_phase))
-        watch.start_phase("writing the picture and the tables")
+            results.append(run_split(number, display.start_phase))
+        display.start_phase("writing the plot and the tables")
         for result in results:
             folder = out / f"split{result.seed}"
             folder.mkdir(parents=True, exist_ok=True)
@@ -76,5 +76,5 @@ def demo(
         f"[bold]Split {first.seed}:[/] {len(corrected)} digits corrected by their neighbours, {len(spoilt)} made wrong."
     )
     folder = out / f"split{seed}"
-    print_line(f"The picture is {out / 'changes.png'}; the tables and the model are in {out}/. Now try:")
-    print_line(f"  relcrf evaluate {out / MODEL} --data {folder} --split part --hold rest")
+    print_line(f"Wrote {out / 'changes.png'}, and the tables and the model to {out}/. Next, run:")
+    print_line(f"  relcrf evaluate {out / MODEL} --data {folder} --split part --holdout rest")

@@ -1,4 +1,4 @@
-"""Signals that get lost: where one raises inside a callback of C, while something is removed, or in a compiler."""
+"""Retry of signals whose exception is dropped: in a C callback, in a finalizer, or in a compiler."""
 
 from __future__ import annotations
 
@@ -10,50 +10,51 @@ from contextlib import contextmanager
 from types import FrameType
 
 RESEND_DELAY = 0.1
-"""Seconds: sooner it might come while the one before is still being dropped."""
+"""Delay in seconds; with a shorter one the new exception could be raised while the previous one is still being dropped."""
 
 
 @contextmanager
 def resend_dropped_signals(number: int, exception: type[BaseException]) -> Iterator[list[int]]:
-    """Send a signal again whose exception was dropped, until it is raised; yield the signals that were received.
+    """Resend a signal whose exception was dropped until it is raised; yield the list of received signals.
 
-    The list is for whoever meets another exception: a compiler that a signal interrupts may raise one of its own.
+    The list lets the caller recognise other exceptions that a signal causes, such as those of an interrupted compiler.
 
     Args:
-        number: of the signal. raises: what its handler raises, and nothing else does.
+        number: Number of the signal.
+        exception: Type of exception that its handler raises, and that no other code raises.
     """
     received: list[int] = []
-    before, main, handler = sys.unraisablehook, threading.main_thread().ident, signal.getsignal(number)
-    lock, listening, dropping, missed = threading.Lock(), True, False, False
+    previous_hook, main, handler = sys.unraisablehook, threading.main_thread().ident, signal.getsignal(number)
+    lock, active, in_hook, missed = threading.Lock(), True, False, False
 
     def send() -> None:
-        with lock:  # what comes after the end might find the handler that ends the process
-            if main is not None and listening:
+        with lock:  # a signal sent later could reach the default handler, which terminates the process
+            if main is not None and active:
                 signal.pthread_kill(main, number)
 
     def handle(signal_number: int, frame: FrameType | None) -> None:
         nonlocal missed
-        if dropping:  # what is raised in the hook is dropped as well
+        if in_hook:  # an exception raised in the hook is dropped as well
             missed = True
         elif callable(handler):
             received.append(signal_number)
             handler(signal_number, frame)
 
-    def send_soon() -> None:
-        again = threading.Timer(RESEND_DELAY, send)
-        again.daemon = True
-        again.start()
+    def schedule_resend() -> None:
+        timer = threading.Timer(RESEND_DELAY, send)
+        timer.daemon = True
+        timer.start()
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        nonlocal dropping, missed
+        nonlocal in_hook, missed
         if not isinstance(unraisable.exc_value, exception):
-            before(unraisable)
+            previous_hook(unraisable)
             return
-        dropping, missed = True, False
-        send_soon()
-        dropping = False
+        in_hook, missed = True, False
+        schedule_resend()
+        in_hook = False
         if missed:
-            send_soon()
+            schedule_resend()
 
     is_handled = threading.current_thread() is threading.main_thread() and callable(handler)
     if is_handled:
@@ -63,7 +64,7 @@ def resend_dropped_signals(number: int, exception: type[BaseException]) -> Itera
         yield received
     finally:
         with lock:
-            listening = False
-        sys.unraisablehook = before
+            active = False
+        sys.unraisablehook = previous_hook
         if is_handled:
             signal.signal(number, handler)

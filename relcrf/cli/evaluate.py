@@ -1,4 +1,4 @@
-"""Commands that hold labels out: evaluate, which is also called cv, compare, pareto."""
+"""Commands that score held-out labels: evaluate (alias cv), compare, pareto."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import Monitor
 from relcrf.backends.registry import make_backend
+from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import FoldOptions, GroundingOptions, ModelArgument, SessionOptions, SetOption
 from relcrf.cli.output import (
     parse_settings,
@@ -22,6 +24,7 @@ from relcrf.cli.output import (
     print_note,
     print_table,
     print_warnings,
+    print_wide_table,
 )
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.data.split_plan import SplitPlan, parse_split
@@ -38,98 +41,116 @@ from relcrf.report.comparison_plots import draw_backends, draw_cost_sweep
 from relcrf.report.plot import require_drawable
 
 MAX_PRINTED_FOLDS = 20
-"""Maximum number of folds whose scores are printed one by one."""
+"""Maximum number of folds whose scores are printed individually."""
 
 BackendSetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", help="A setting: l2=0.5 of every backend, ess.l2=0.5 of one; repeatable."),
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=VALUE",
+        help="Setting of all backends, e.g. l2=0.5, or of one, e.g. ess.l2=0.5; repeatable.",
+    ),
 ]
 
 
 class _PrefixedMonitor(Monitor):
-    """A monitor that shows the optimiser's steps, under the name of what is learned."""
+    """A monitor that displays the steps of an optimiser with a prefix."""
 
-    def __init__(self, watch: ProgressMonitor, what: str) -> None:
-        self._watch, self._what = watch, what
+    def __init__(self, display: ProgressMonitor, prefix: str) -> None:
+        self._display, self._prefix = display, prefix
 
     def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
-        self._watch.step(f"{self._what}: {stage}", state, max_iterations)
+        self._display.step(f"{self._prefix}: {stage}", state, max_iterations)
 
 
 def _parse_backend_settings(
     backends: Sequence[str], pairs: Sequence[str] | None, baselines: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Return the validated settings of each backend; those of one take precedence over those of all.
+    """Parse and validate the settings of each backend; settings of one backend take precedence over those of all.
 
     Args:
-        baselines: Backends that take no settings but those of one.
+        baselines: Backends that ignore settings of all backends.
 
     Raises:
         UsageError: Unknown backend or setting.
     """
-    found: dict[str, dict[str, Any]] = {name: {} for name in (*backends, *baselines)}
-    given = parse_settings(pairs)
-    for key, value in sorted(given.items(), key=lambda item: "." in item[0]):
+    by_backend: dict[str, dict[str, Any]] = {name: {} for name in (*backends, *baselines)}
+    for key, value in sorted(parse_settings(pairs).items(), key=lambda item: "." in item[0]):
         owner, dot, name = key.rpartition(".")
-        if dot and owner not in found:
+        if dot and owner not in by_backend:
             message = f"'{key}' is a setting of backend '{owner}', which is not evaluated"
-            raise UsageError(Diagnostic("E306", message, hint=f"the backends are {listing(found)}"))
+            raise UsageError(
+                Diagnostic("E306", message, hint=f"use one of the evaluated backends: {listing(by_backend)}")
+            )
         for backend in [owner] if dot else backends:
-            found[backend][name] = value
-    for backend, chosen in found.items():
+            by_backend[backend][name] = value
+    for backend, chosen in by_backend.items():
         make_backend(backend, **chosen)
-    return found
+    return by_backend
 
 
 def split_of_run(run: Path) -> SplitPlan | None:
-    """Return the split whose labels the training of a run did not use; None where it used all, or is unknown."""
-    made_of = run_folder.load_provenance(run)
-    if made_of is None or made_of.protocol.split is None:
+    """Return the split whose held-out labels a run was not trained on; None if it used all labels, or is unknown."""
+    provenance = run_folder.load_provenance(run)
+    if provenance is None or provenance.protocol.split is None:
         return None
-    return replace(parse_split(made_of.protocol.split), holdout=made_of.protocol.holdout)
+    return replace(parse_split(provenance.protocol.split), holdout=provenance.protocol.holdout)
 
 
 def evaluate(
-    target: Annotated[Path, typer.Argument(help="A model to train in each fold, or a run folder to score.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="MODEL|RUN", help="Model to train on each fold, or run folder to score.")
+    ],
     tables: GroundingOptions,
     folds: FoldOptions,
     session: SessionOptions,
     backend: Annotated[
-        list[str] | None, typer.Option("--backend", "-b", help="A system; repeatable. Default: ess.")
+        list[str] | None,
+        typer.Option("--backend", "-b", metavar="NAME", help="Backend to evaluate; repeatable. Default: ess."),
     ] = None,
     setting: BackendSetOption = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="A folder for the predictions of each fold; those that exist are read."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="Folder for the predictions of each fold; existing ones are reused.",
+        ),
     ] = None,
 ) -> None:
-    """Hold out parts of the labels in turn, predict them, score the predictions, and report leaks.
+    """Score held-out labels by cross-validation, and report leakage. (Alias: cv.)
 
     Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split by=Page.university
     """
     if target.is_dir():
         if backend or setting or out is not None:
-            raise UsageError(Diagnostic("E342", "a run folder has its backend and settings already"))
-        found = _evaluate_run(target, tables, folds, session)
+            message = "--backend, --set and --out cannot be used with a run folder"
+            hint = "remove them, or evaluate a .rcrf model"
+            raise UsageError(Diagnostic("E342", message, hint=hint))
+        evaluation = _evaluate_run(target, tables, folds, session)
     else:
-        found = _evaluate_model(target, tables, folds, session, list(dict.fromkeys(backend or ["ess"])), setting, out)
+        evaluation = _evaluate_model(
+            target, tables, folds, session, list(dict.fromkeys(backend or ["ess"])), setting, out
+        )
     if session.as_json:
-        print_json({**found.as_dict(), **found.scores_as_dict(), "out": out})
+        print_json({**evaluation.as_dict(), **evaluation.scores_as_dict(), "out": out})
         return
     tables.note_cache_use()
-    _print_evaluation(found)
-    _print_leaks(found.leakage)
-    if found.n_loaded:
-        print_note(f"{found.n_loaded:,} rounds were in {out} already")
+    _print_evaluation(evaluation)
+    _print_leaks(evaluation.leakage)
+    if evaluation.n_loaded:
+        print_note(f"{evaluation.n_loaded:,} folds were loaded from {out}")
     if out is not None:
-        print_line(f"the predictions are in {out}")
+        print_line(f"wrote predictions to {out}")
 
 
 def _evaluate_run(run: Path, tables: GroundingOptions, folds: FoldOptions, session: SessionOptions) -> Evaluation:
     fit = api.load_fit(run)
     plan = folds.require_plan(split_of_run(run) or tables.dataset.split)
-    with session.show_progress() as watch:
-        grounding = tables.ground(fit, watch)
+    with session.show_progress() as display:
+        grounding = tables.ground(fit, display)
         return api.evaluate_run(fit.learned, grounding, plan)
 
 
@@ -146,8 +167,8 @@ def _evaluate_model(
     loaded = api.load(model)
     print_warnings([] if session.as_json else loaded.warnings)
     plan = folds.require_plan(tables.dataset.split or parse_split("random", seed=folds.seed))
-    with session.show_progress() as watch:
-        grounding = tables.ground(loaded, watch)
+    with session.show_progress() as display:
+        grounding = tables.ground(loaded, display)
         try:
             return api.evaluate(
                 grounding,
@@ -155,20 +176,20 @@ def _evaluate_model(
                 plan,
                 settings=chosen,
                 folder=out,
-                progress=lambda what: _PrefixedMonitor(watch, what),
+                progress=lambda label: _PrefixedMonitor(display, label),
             )
         except KeyboardInterrupt:
             if out is not None:
-                kept = f"the rounds that are done are in {out}: go on with the same command"
-                if over := time_limit_error(kept):
-                    raise over from None
-                print_error_line(f"interrupted; {kept}")
+                hint = f"completed folds are in {out}; run the same command to resume"
+                if error := time_limit_error(hint):
+                    raise error from None
+                print_error_line(f"interrupted; {hint}")
             raise
 
 
-def _print_evaluation(found: Evaluation) -> None:
-    """Print tables of each attribute: measures in rows and systems in columns, and the scores of each fold."""
-    results = found.predictions
+def _print_evaluation(evaluation: Evaluation) -> None:
+    """Print for each attribute a table of measures by system, and a table of scores by fold."""
+    results = evaluation.predictions
     systems = [name for name in results.systems if name not in (MAJORITY, LOCAL)]
     compared = systems if LOCAL in results.systems else []
     for attribute in results.attributes:
@@ -177,32 +198,34 @@ def _print_evaluation(found: Evaluation) -> None:
         rows = [
             (
                 measure.replace("_", " "),
-                *(_format_estimate(of_system[measure]) for of_system in estimates.values()),
-                *(_format_difference(of_system, measure) for of_system in gains.values()),
+                *(_format_estimate(by_measure[measure]) for by_measure in estimates.values()),
+                *(_format_difference(by_measure, measure) for by_measure in gains.values()),
             )
             for measure in next(iter(estimates.values()))
-            if any(of_system[measure].value == of_system[measure].value for of_system in estimates.values())
+            if any(by_measure[measure].value == by_measure[measure].value for by_measure in estimates.values())
         ]
         n = results.score(results.systems[0], attribute).n
-        title = f"{attribute}, {found.split}: {n:,} labels held out in {len(found.folds)} rounds"
-        print_table(title, ("", *estimates, *(f"{name} - {LOCAL}" for name in gains)), rows)
-        what = results.clusters(attribute).unit
-        print_note(f"in brackets the 95 % bootstrap interval over {what}, after ± the standard deviation over rounds")
-        if what == "labels":
+        title = f"{attribute}, {evaluation.split}: {n:,} labels held out in {len(evaluation.folds)} folds"
+        print_wide_table(title, ("", *estimates, *(f"{name} - {LOCAL}" for name in gains)), rows)
+        unit = results.clusters(attribute).unit
+        print_note(f"[low, high]: 95 % bootstrap interval over {unit}; ±: standard deviation over folds")
+        if unit == "labels":
             print_note(
-                "the components are too few to resample: labels that are connected are not independent, and may be further off"
+                "too few components to resample: connected labels are not independent, so the intervals are too narrow"
             )
-        if 1 < len(found.folds) <= MAX_PRINTED_FOLDS:
-            _print_fold_scores(found, attribute)
+        if 1 < len(evaluation.folds) <= MAX_PRINTED_FOLDS:
+            _print_fold_scores(evaluation, attribute)
     for name in results.systems:
         if not results.converged(name):
-            print_note(f"{name} did not converge in every round; raise the limit with --set {name}.max_iterations=1000")
-    seconds = {name: results.seconds(name) for name in found.results}
-    print_line("; ".join(f"{name}: {a:.2f} CPU seconds to learn, {b:.2f} to infer" for name, (a, b) in seconds.items()))
+            print_note(f"{name} did not converge in every fold; raise the limit with --set {name}.max_iterations=1000")
+    seconds = {name: results.seconds(name) for name in evaluation.results}
+    print_line(
+        "; ".join(f"{name}: {a:.2f} s CPU time to learn, {b:.2f} s to infer" for name, (a, b) in seconds.items())
+    )
 
 
-def _print_fold_scores(found: Evaluation, attribute: str) -> None:
-    scores = [one for name in found.results for one in found.predictions.fold_scores(name)]
+def _print_fold_scores(evaluation: Evaluation, attribute: str) -> None:
+    scores = [one for name in evaluation.results for one in evaluation.predictions.fold_scores(name)]
     rows = [
         (
             one.fold,
@@ -212,36 +235,37 @@ def _print_fold_scores(found: Evaluation, attribute: str) -> None:
             one.scores[attribute].n,
             one.seconds_learn + one.seconds_infer,
         )
-        for fold in found.folds
+        for fold in evaluation.folds
         for one in scores
         if one.fold == fold.name
     ]
-    columns = (f"{found.split} held out", "backend", "accuracy", "log-likelihood", "n", "seconds")
-    print_table(f"{attribute}, by round", columns, rows)
+    columns = ("held-out fold", "backend", "accuracy", "log-likelihood", "n", "seconds")
+    print_table(f"{attribute}, by fold", columns, rows)
 
 
-def _format_estimate(estimate: MeasureEstimate) -> str:
-    """Format an estimate with its interval, in brackets, and its spread."""
+def _format_estimate(estimate: MeasureEstimate) -> Text:
+    """Format an estimate with its standard deviation over folds and, on a second line, its interval."""
     if estimate.value != estimate.value:
-        return ""
+        return Text()
     spread = f" ±{estimate.spread:.3f}" if estimate.spread == estimate.spread else ""
-    return f"{estimate.value:.4f} [{estimate.low:.3f}, {estimate.high:.3f}]{spread}"
+    return Text(f"{estimate.value:.4f}{spread}\n[{estimate.low:.3f}, {estimate.high:.3f}]")
 
 
-def _format_difference(of_system: Mapping[str, MeasureDifference], measure: str) -> str:
-    """Format a difference with its interval; nothing for a measure that is not a mean of labels."""
-    if measure not in of_system:
-        return ""
-    found = of_system[measure]
-    return f"{found.value:+.4f} [{found.low:+.3f}, {found.high:+.3f}]"
+def _format_difference(by_measure: Mapping[str, MeasureDifference], measure: str) -> Text:
+    """Format a difference with its interval on a second line; empty for a measure that is not a mean over labels."""
+    if measure not in by_measure:
+        return Text()
+    difference = by_measure[measure]
+    return Text(f"{difference.value:+.4f}\n[{difference.low:+.3f}, {difference.high:+.3f}]")
 
 
-def _print_leaks(leaks: Leakage) -> None:
-    """Print the factors between training and test labels, and what they imply."""
-    rows = [(*row, f"{row[2] / row[1]:.0%}") for row in leaks.crossings.rows()]
+def _print_leaks(leakage: Leakage) -> None:
+    """Print the factors that connect test labels with training labels, and their interpretation."""
+    rows = [(*row, f"{row[2] / row[1]:.0%}") for row in leakage.crossings.rows()]
     if rows:
-        print_table("factors over what is held out", ("template", "all", "with a label of the training", "share"), rows)
-    for sentence in leaks.interpretation:
+        columns = ("template", "factors", "with training labels", "fraction")
+        print_table("factors of held-out variables", columns, rows)
+    for sentence in leakage.interpretation:
         print_line(f"- {sentence}")
 
 
@@ -249,13 +273,30 @@ def _print_leaks(leaks: Leakage) -> None:
 class ProcessOptions:
     """The processes in which backends run."""
 
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of backends at a time.")] = 1
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", metavar="INT", min=1, rich_help_panel=RESOURCES, help="Number of backends run in parallel."
+        ),
+    ] = 1
     timeout: Annotated[
-        float, typer.Option("--limit", min=0.0, help="Maximum number of seconds per backend; 0 for no limit.")
+        float,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0.0,
+            rich_help_panel=RESOURCES,
+            help="Maximum seconds per backend; 0 for no limit.",
+        ),
     ] = 0.0
     exact_subgraphs: Annotated[
         int,
-        typer.Option("--exact", min=0, help="Number of small parts of the graph with exact marginals to compare with."),
+        typer.Option(
+            "--exact-subgraphs",
+            metavar="INT",
+            min=0,
+            help="Number of small subgraphs on which marginals are compared with exact ones.",
+        ),
     ] = DEFAULT_SUBGRAPHS
 
 
@@ -266,14 +307,15 @@ def compare(
     processes: ProcessOptions,
     session: SessionOptions,
     backends: Annotated[
-        str, typer.Option("--backends", "-b", help="Systems, with commas between them.")
+        str, typer.Option("--backends", "-b", metavar="NAMES", help="Comma-separated backends.")
     ] = "local,ess,pseudo,dense",
     setting: BackendSetOption = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="A plot of losses with their intervals, a .png file.")
+        Path | None,
+        typer.Option("--plot", metavar="PATH", help="Write a plot of losses and intervals, .png or .svg."),
     ] = None,
 ) -> None:
-    """Compare backends on one grounding: held-out loss, seconds, memory, and how exact their marginals are.
+    """Compare backends by held-out loss, time, memory, and accuracy of their marginals.
 
     Example: relcrf compare models/webkb.rcrf --data webkb/ --split by=Page.university --backends local,ess,dense
     """
@@ -283,14 +325,14 @@ def compare(
         require_drawable(plot)
     loaded = api.load(model)
     plan = folds.require_plan(tables.dataset.split or parse_split("random", seed=folds.seed))
-    with session.show_progress() as watch:
-        grounding = tables.ground(loaded, watch)
+    with session.show_progress() as display:
+        grounding = tables.ground(loaded, display)
 
-        def left(what: str) -> Monitor:
-            watch.start_phase(f"comparing: {what}")
+        def report_start(label: str) -> Monitor:
+            display.start_phase(f"comparing: {label}")
             return Monitor()
 
-        found = api.compare(
+        evaluation = api.compare(
             grounding,
             names,
             plan,
@@ -298,28 +340,28 @@ def compare(
             jobs=processes.jobs,
             time_limit=processes.timeout or float("inf"),
             n_subgraphs=processes.exact_subgraphs,
-            progress=left,
+            progress=report_start,
         )
     if plot is not None:
-        draw_backends(found, plot)
+        draw_backends(evaluation, plot)
     if session.as_json:
-        print_json({**found.as_dict(), **found.resources_as_dict(), "jobs": processes.jobs, "plot": plot})
+        print_json({**evaluation.as_dict(), **evaluation.resources_as_dict(), "jobs": processes.jobs, "plot": plot})
         return
     print_warnings(loaded.warnings)
     tables.note_cache_use()
-    for attribute in found.predictions.attributes:
-        _print_comparison(found, attribute)
-    _print_leaks(found.leakage)
+    for attribute in evaluation.predictions.attributes:
+        _print_comparison(evaluation, attribute)
+    _print_leaks(evaluation.leakage)
     if plot is not None:
-        print_line(f"the plot is in {plot}")
+        print_line(f"wrote the plot to {plot}")
 
 
-def _print_comparison(found: Evaluation, attribute: str) -> None:
-    """Print a row per backend, in a table of its scores and one of its costs."""
-    predictions = found.predictions
+def _print_comparison(evaluation: Evaluation, attribute: str) -> None:
+    """Print a table of scores and a table of costs, with one row per backend."""
+    predictions = evaluation.predictions
     best, quality, costs = predictions.best_system(attribute), [], []
-    for name in (MAJORITY, *found.results):
-        result = found.results.get(name)
+    for name in (MAJORITY, *evaluation.results):
+        result = evaluation.results.get(name)
         marked = f"{name} *" if name == best else name
         if name in predictions.systems:
             estimates = predictions.estimates(name, attribute)
@@ -328,35 +370,35 @@ def _print_comparison(found: Evaluation, attribute: str) -> None:
             texts = [f"{value:.4f}" if value == value else "" for value in values]
             quality.append((marked, texts[0], "" if name == best else _format_fold_difference(gap), *texts[1:]))
         if result is not None:
-            costs.append((marked, *_format_costs(found, name, result)))
-    n, several = predictions.score(MAJORITY, attribute).n, len(found.folds) > 1
-    title = f"{attribute}, {found.split}: {n:,} labels held out in {len(found.folds)} round{'s' * several}"
+            costs.append((marked, *_format_costs(evaluation, name, result)))
+    n, several = predictions.score(MAJORITY, attribute).n, len(evaluation.folds) > 1
+    title = f"{attribute}, {evaluation.split}: {n:,} labels held out in {len(evaluation.folds)} fold{'s' * several}"
     print_table(title, ("", "log-loss", "- best", "accuracy", "AUC", "cal. error"), quality)
-    print_table("what that takes, and how exact it is", ("", "learn", "infer", "MiB", "KL", "error", "status"), costs)
-    what = "of the mean of the rounds" if several else f"bootstrap over {predictions.clusters(attribute).unit}"
-    print_note(f"* has the least log-loss; in brackets the 95 % interval of the difference from it, {what}")
-    print_note("seconds are of the processor, all rounds together; MiB is the peak of the backend's own process")
-    exact = next((one.exactness for one in found.results.values() if one.exactness is not None), None)
+    print_table("cost and accuracy of inference", ("", "learn", "infer", "MiB", "KL", "error", "status"), costs)
+    method = "over folds" if several else f"bootstrap over {predictions.clusters(attribute).unit}"
+    print_note(f"*: lowest log-loss; [low, high]: 95 % interval of the difference from it ({method})")
+    print_note("learn and infer: CPU seconds over all folds; MiB: peak memory of the backend's process")
+    exact = next((one.exactness for one in evaluation.results.values() if one.exactness is not None), None)
     if exact is not None:
         print_note(
-            f"KL and error: mean divergence and largest error of the marginals of {exact.n_variables:,} variables in "
-            f"{exact.n_subgraphs:,} small parts of the graph, compared with the exact ones under the backend's own weights"
+            f"KL, error: mean divergence and maximum error of the marginals of {exact.n_variables:,} variables in "
+            f"{exact.n_subgraphs:,} small subgraphs, compared with exact marginals under the backend's weights"
         )
 
 
-def _format_fold_difference(gap: MeasureDifference) -> str:
-    """Format a difference with its interval: the mean of the folds, where there are several."""
+def _format_fold_difference(gap: MeasureDifference) -> Text:
+    """Format a difference with its interval on a second line: the mean over folds if there are several folds."""
     low, high = gap.fold_interval
     if low != low:
-        return f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
-    return f"{0.5 * (low + high):+.3f} [{low:+.3f}, {high:+.3f}]"
+        return Text(f"{gap.value:+.3f}\n[{gap.low:+.3f}, {gap.high:+.3f}]")
+    return Text(f"{0.5 * (low + high):+.3f}\n[{low:+.3f}, {high:+.3f}]")
 
 
-def _format_costs(found: Evaluation, name: str, result: SystemResult) -> tuple[str, ...]:
+def _format_costs(evaluation: Evaluation, name: str, result: SystemResult) -> tuple[str, ...]:
     """Format seconds, memory, exactness and status."""
     if not result.predictions:
         return ("", "", "", "", "", result.status)
-    learn, infer = found.predictions.seconds(name)
+    learn, infer = evaluation.predictions.seconds(name)
     peak = f"{result.bytes_peak / 2**20:,.0f}" if result.bytes_peak else ""
     exact = result.exactness
     errors = ("", "") if exact is None else (f"{exact.divergence:.1e}", f"{exact.max_error:.1e}")
@@ -365,30 +407,39 @@ def _format_costs(found: Evaluation, name: str, result: SystemResult) -> tuple[s
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
-    """The prices, and the systems that learn at them."""
+    """The message costs to sweep, and the gates to compare."""
 
     cost: Annotated[
-        str, typer.Option("--price", help="Prices of a message, in loss, with commas between them: 0,1e-5,1e-4.")
+        str,
+        typer.Option(
+            "--message-costs", metavar="FLOATS", help="Comma-separated costs of a message, in loss: 0,1e-5,1e-4."
+        ),
     ]
-    backend: Annotated[str, typer.Option("--backend", "-b", help="The system that learns; it has gates.")] = "gated"
+    backend: Annotated[
+        str, typer.Option("--backend", "-b", metavar="NAME", help="Backend to train; it must have gates.")
+    ] = "gated"
     setting: SetOption = None
-    against: Annotated[
-        str | None, typer.Option("--against", help="Sweeps to compare with, by their gates: static,none.")
+    compare_gates: Annotated[
+        str | None,
+        typer.Option(
+            "--compare-gates", metavar="NAMES", help="Comma-separated kinds of gates to compare with: static,none."
+        ),
     ] = None
 
     def settings_by_gates(self) -> dict[str, dict[str, Any]]:
-        """Return the settings of each sweep, by its gates.
+        """Return the settings of each sweep by its kind of gates.
 
         Raises:
-            UsageError: see `systems`.
+            UsageError: See `make_systems`.
         """
-        chosen, found = parse_settings(self.setting), dict[str, dict[str, Any]]()
-        for kind in (chosen, *({**chosen, "gates": gates} for gates in _split_at_commas(self.against or ""))):
-            found.setdefault(make_systems(self.backend, self.costs, kind)[0].gates, kind)
-        return found
+        chosen, by_gates = parse_settings(self.setting), dict[str, dict[str, Any]]()
+        for settings in (chosen, *({**chosen, "gates": g} for g in _split_at_commas(self.compare_gates or ""))):
+            by_gates.setdefault(make_systems(self.backend, self.costs, settings)[0].gates, settings)
+        return by_gates
 
     @property
     def costs(self) -> list[str]:
+        """The message costs, as strings."""
         return _split_at_commas(self.cost)
 
 
@@ -399,12 +450,17 @@ def pareto(
     holdout: FoldOptions,
     session: SessionOptions,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="A plot of loss over messages and seconds, a .png file.")
+        Path | None,
+        typer.Option(
+            "--plot",
+            metavar="PATH",
+            help="Write a plot of loss over messages and seconds, .png or .svg.",
+        ),
     ] = None,
 ) -> None:
-    """Learn at several prices of a message, and show what loss each speed costs, by held-out labels.
+    """Show the trade-off between held-out loss and inference speed at several message costs.
 
-    Example: relcrf pareto models/random_field.rcrf --data fields/ --split hide=0.2 --price 0,1e-4,1e-3
+    Example: relcrf pareto models/random_field.rcrf --data fields/ --split hide=0.2 --message-costs 0,1e-4
     """
     sweeps = sweep.settings_by_gates()
     if plot is not None:
@@ -413,32 +469,33 @@ def pareto(
     plan = holdout.require_plan(tables.dataset.split)
     points: list[ParetoPoint] = []
     interrupted = False
-    with session.show_progress() as watch:
-        grounding = tables.ground(loaded, watch)
+    with session.show_progress() as display:
+        grounding = tables.ground(loaded, display)
         folds = make_folds(grounding, plan)
-        for kind in sweeps.values():
-            found = api.pareto(
+        for settings in sweeps.values():
+            front = api.pareto(
                 grounding,
                 sweep.costs,
                 folds,
                 backend=sweep.backend,
-                progress=lambda what: _PrefixedMonitor(watch, what),
-                **kind,
+                progress=lambda label: _PrefixedMonitor(display, label),
+                **settings,
             )
-            points += found.points
-            interrupted = found.interrupted
+            points += front.points
+            interrupted = front.interrupted
             if interrupted:
                 break
     if not points:
-        if over := time_limit_error("no price was done; allow more with --time"):
-            raise over
-        print_error_line("interrupted before a price was done")
+        if error := time_limit_error("no message cost was completed; raise --time-limit"):
+            raise error
+        print_error_line("interrupted before the first message cost was completed")
         raise typer.Exit(INTERRUPTED)
     if plot is not None:
         draw_cost_sweep(points, plot)
     if session.as_json:
         rows = [
-            {**point.as_dict(), "unbeaten": best} for point, best in zip(points, pareto_optimal(points), strict=True)
+            {**point.as_dict(), "pareto_optimal": best}
+            for point, best in zip(points, pareto_optimal(points), strict=True)
         ]
         facts = {"backend": sweep.backend, "split": str(plan), "held_out": [fold.name for fold in folds]}
         print_json({**facts, "interrupted": interrupted, "points": rows, "plot": plot})
@@ -447,9 +504,9 @@ def pareto(
         tables.note_cache_use()
         _print_sweep(points)
         if plot is not None:
-            print_line(f"the plot is in {plot}")
+            print_line(f"wrote the plot to {plot}")
     if interrupted:
-        exit_interrupted("these are the prices that were done")
+        exit_interrupted("the results cover the completed message costs only")
 
 
 def _split_at_commas(text: str) -> list[str]:
@@ -457,7 +514,7 @@ def _split_at_commas(text: str) -> list[str]:
 
 
 def _print_sweep(points: list[ParetoPoint]) -> None:
-    """Print a table for each kind of gates."""
+    """Print one table per kind of gates."""
     marked = list(zip(points, pareto_optimal(points), strict=True))
     for gates in dict.fromkeys(point.gates for point in points):
         rows = [
@@ -474,8 +531,6 @@ def _print_sweep(points: list[ParetoPoint]) -> None:
             for point, best in marked
             if point.gates == gates
         ]
-        title = f"gates {gates}: {points[0].n:,} labels held out, {points[0].n_queries:,} variables asked"
-        print_table(title, ("price", "loss", "accuracy", "log-lik.", "messages", "open", "learn", "infer"), rows)
-    print_note(
-        "messages are for each variable asked, times in seconds; * no other has both less loss and fewer messages"
-    )
+        title = f"gates {gates}: {points[0].n:,} labels held out, {points[0].n_queries:,} query variables"
+        print_table(title, ("cost", "loss", "accuracy", "log-lik.", "messages", "open", "learn", "infer"), rows)
+    print_note("messages: per query variable; learn, infer: seconds; *: Pareto-optimal in loss and messages")

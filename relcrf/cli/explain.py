@@ -18,40 +18,52 @@ from relcrf.report import neighbourhood
 from relcrf.report.plot import require_drawable
 
 ROUNDING = 1e-9
-"""Nats; a remainder below is none."""
+"""Contributions and remainders below this, in nats, are rounding errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExplanationOptions:
-    """What is explained of an answer, and how much of it is shown."""
+    """The scope of an explanation, and the number of rows printed."""
 
     against: Annotated[
-        str | None, typer.Option("--against", help="Compare the answer with this value. Default: the second best.")
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="VALUE",
+            help="Value to compare the prediction with. Default: the second most probable.",
+        ),
     ] = None
     depth: Annotated[
-        int, typer.Option("--depth", min=1, max=5, help="2 opens what neighbours say by their own sources, and so on.")
+        int,
+        typer.Option(
+            "--depth", metavar="INT", min=1, max=5, help="Number of hops over which contributions are traced."
+        ),
     ] = 1
     top: Annotated[
-        int, typer.Option("--top", min=1, help="How many contributions, changes, and features are shown.")
+        int, typer.Option("--top", metavar="INT", min=1, help="Number of contributions, changes and features to print.")
     ] = 10
     with_flips: Annotated[
-        bool, typer.Option("--flips/--no-flips", help="Look for the nearest change of evidence that flips the answer.")
+        bool,
+        typer.Option("--flips/--no-flips", help="Search for the smallest change of evidence that flips the result."),
     ] = True
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="Where to draw the neighbourhood, a .png or .svg file.")
+        Path | None,
+        typer.Option("--picture", metavar="PATH", help="Draw the neighbourhood to a .png or .svg file."),
     ] = None
 
 
 def explain(
     run: RunArgument,
-    variable: Annotated[str, typer.Argument(help="What to explain: Page/17, Page/17.topic, or 'linked(a, b)'.")],
+    variable: Annotated[
+        str, typer.Argument(metavar="VARIABLE", help="Variable: Page/17, Page/17.topic or 'linked(a, b)'.")
+    ],
     tables: GroundingOptions,
     options: ExplanationOptions,
     holdout: HoldoutOptions,
     setting: OverrideSetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Divide the log odds of one answer into what templates and neighbours contribute, and find what would flip it.
+    """Explain one prediction by the contributions of templates and neighbours to its log odds.
 
     Example: relcrf explain runs/webkb Page/17 --data webkb/ --depth 2 --picture page17.png
     """
@@ -60,64 +72,66 @@ def explain(
         require_drawable(picture)
     fit = api.load_fit(run)
     chosen: dict[str, Any] = dict(parse_settings(setting))
-    with show_progress(quiet=as_json) as watch:
-        grounding = tables.ground(fit, watch)
-        watch.start_phase("explaining")
+    with show_progress(quiet=as_json) as display:
+        grounding = tables.ground(fit, display)
+        display.start_phase("explaining")
         chosen |= {"against": options.against, "hidden": holdout.hidden(grounding)}
-        found = fit.explain(grounding, variable, depth=options.depth, **chosen)
-        changes = fit.flips(grounding, variable, **chosen) if options.with_flips else None
+        explanation = fit.explain(grounding, variable, depth=options.depth, **chosen)
+        flips = fit.flips(grounding, variable, **chosen) if options.with_flips else None
     if picture is not None:
-        neighbourhood.save_neighbourhood(found, picture)
+        neighbourhood.save_neighbourhood(explanation, picture)
     if as_json:
-        facts = {**asdict(found), "by_template": found.by_template(), "flips": asdict(changes) if changes else None}
+        by_template = explanation.by_template()
+        facts = {**asdict(explanation), "by_template": by_template, "flips": asdict(flips) if flips else None}
         print_json({"run": run, **facts, "picture": picture})
         return
-    _print_explanation(found, options.top)
-    if changes is not None:
-        _print_flips(changes, found, options.top)
-    seconds = found.seconds + (changes.seconds if changes else 0.0)
-    print_line(f"explained in {seconds:.2f} s ({found.verdict})")
+    _print_explanation(explanation, options.top)
+    if flips is not None:
+        _print_flips(flips, explanation, options.top)
+    seconds = explanation.seconds + (flips.seconds if flips else 0.0)
+    print_line(f"explained in {seconds:.2f} s ({explanation.verdict})")
     if picture is not None:
-        print_note(f"the picture is in {picture}")
+        print_note(f"wrote {picture}")
 
 
-def _print_explanation(found: Explanation, top: int) -> None:
-    """The contributions, which add up to the last line."""
-    probability, other = (found.probabilities[value] for value in (found.answer, found.against))
-    truth = "" if found.truth is None else f"; in the data it is {found.truth}"
-    headline = f"{found.variable} is {found.answer} ({probability:.4f}) and not {found.against} ({other:.4f}){truth}"
-    print_line(headline)
-    rows = [row for one in found.contributions[:top] for row in _contribution_rows(one, top, "")]
-    left = found.contributions[top:]
-    if left:
-        rows.append((f"{len(left):,} more", "", f"{sum(one.amount for one in left):+.4f}", ""))
-    if abs(found.remainder) > ROUNDING:
-        rows.append(("interaction", "", f"{found.remainder:+.4f}", "of neighbours that depend on each other besides"))
-    rows.append(("log odds", "", f"{found.log_odds:+.4f}", ""))
-    print_table("what speaks for it, in nats", ("from", "template", "nats", "most of it"), rows)
+def _print_explanation(explanation: Explanation, top: int) -> None:
+    """Print a table of the contributions, whose sum is the last row."""
+    answer, against = explanation.answer, explanation.against
+    probability, other = (explanation.probabilities[value] for value in (answer, against))
+    truth = "" if explanation.truth is None else f"; its label is {explanation.truth}"
+    print_line(f"{explanation.variable} is {answer} ({probability:.4f}), not {against} ({other:.4f}){truth}")
+    rows = [row for one in explanation.contributions[:top] for row in _contribution_rows(one, top, "")]
+    omitted = explanation.contributions[top:]
+    if omitted:
+        rows.append((f"{len(omitted):,} more", "", f"{sum(one.amount for one in omitted):+.4f}", ""))
+    if abs(explanation.remainder) > ROUNDING:
+        rows.append(("interaction", "", f"{explanation.remainder:+.4f}", "dependence between neighbours"))
+    rows.append(("log odds", "", f"{explanation.log_odds:+.4f}", ""))
+    print_table("contributions to the log odds, in nats", ("source", "template", "nats", "largest parts"), rows)
 
 
-def _contribution_rows(one: Contribution, top: int, indent: str) -> Iterator[tuple[str, str, str, str]]:
-    """A contribution, and behind it its sources."""
-    words = {"itself": "itself", "start": "whatever it is", "interaction": "interaction"}
-    who = words.get(one.kind) or ", ".join(map(str, one.neighbours))
-    templates, most = ", ".join(one.templates), ", ".join(_format_feature(part) for part in one.features[:top])
-    yield indent + who, templates, f"{one.amount:+.4f}", most
-    shown = [source for source in one.sources if abs(source.amount) > ROUNDING]
-    for source in shown[: top + 1]:
-        yield from _contribution_rows(source, top, indent + "  ")
-    if left := shown[top + 1 :]:
-        yield f"{indent}  {len(left):,} more", "", f"{sum(source.amount for source in left):+.4f}", ""
+def _contribution_rows(contribution: Contribution, top: int, indent: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the row of a contribution, followed by the rows of its sources."""
+    labels = {"itself": "itself", "start": "without evidence", "interaction": "interaction"}
+    source = labels.get(contribution.kind) or ", ".join(map(str, contribution.neighbours))
+    features = ", ".join(_format_feature(feature) for feature in contribution.features[:top])
+    yield indent + source, ", ".join(contribution.templates), f"{contribution.amount:+.4f}", features
+    sources = [nested for nested in contribution.sources if abs(nested.amount) > ROUNDING]
+    for nested in sources[: top + 1]:
+        yield from _contribution_rows(nested, top, indent + "  ")
+    if omitted := sources[top + 1 :]:
+        yield f"{indent}  {len(omitted):,} more", "", f"{sum(nested.amount for nested in omitted):+.4f}", ""
 
 
-def _format_feature(part: FeatureContribution) -> str:
-    name = part.key if part.feature == "1" else f"{part.key} {part.feature}".strip()
-    return f"{name or part.template} {part.amount:+.3f}"
+def _format_feature(contribution: FeatureContribution) -> str:
+    key, feature = contribution.key, contribution.feature
+    name = key if feature == "1" else f"{key} {feature}".strip()
+    return f"{name or contribution.template} {contribution.amount:+.3f}"
 
 
-def _print_flips(found: FlipSearch, explained: Explanation, top: int) -> None:
-    """What single changes do, and the fewest that flip the answer."""
-    if found.single:
+def _print_flips(search: FlipSearch, explanation: Explanation, top: int) -> None:
+    """Print the effects of single changes, and the smallest set of changes that flips the prediction."""
+    if search.single:
         rows: Sequence[tuple[str, str, str, str]] = [
             (
                 str(flip.changes[0]),
@@ -125,13 +139,13 @@ def _print_flips(found: FlipSearch, explained: Explanation, top: int) -> None:
                 flip.answer,
                 f"{flip.probability:.4f}",
             )
-            for flip in found.single[:top]
+            for flip in search.single[:top]
         ]
-        title = f"single changes, inferred anew: {len(rows)} of {found.n_candidates:,}"
-        print_table(title, ("change", "log odds then", "answer then", "probability"), rows)
-    if found.nearest is None:
-        text = f"no change of what is known around {explained.variable} that was tried gives another answer"
+        title = f"effects of single changes of evidence: {len(rows)} of {search.n_candidates:,}"
+        print_table(title, ("change", "new log odds", "new prediction", "probability"), rows)
+    if search.nearest is None:
+        text = f"no tested change of the evidence around {explanation.variable} flips the prediction"
     else:
-        changes = "; ".join(str(change) for change in found.nearest.changes)
-        text = f"it becomes {found.nearest.answer} ({found.nearest.probability:.4f}) with {changes}"
+        changes = "; ".join(str(change) for change in search.nearest.changes)
+        text = f"the prediction flips to {search.nearest.answer} ({search.nearest.probability:.4f}) with: {changes}"
     print_line(text)

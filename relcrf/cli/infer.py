@@ -1,4 +1,4 @@
-"""The command `infer`: the questions of the inference competitions about a model of the UAI format."""
+"""The infer command: the tasks of the UAI inference competitions on a model in the UAI format."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Annotated, Any, TextIO
 import numpy as np
 import typer
 
-from relcrf.cli.options import SessionOptions, SetOption
+from relcrf.cli.options import SessionOptions
 from relcrf.cli.output import parse_settings, print_json, print_note
 from relcrf.cli.time_limit import exit_interrupted
-from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError, listing
+from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError
 from relcrf.files import atomic_path
 from relcrf.graph.conditioning import ConditionedGraph, condition
 from relcrf.graph.uai import UaiModel, format_marginals, format_partition, format_states, read_evidence, read_model
@@ -30,9 +30,14 @@ from relcrf.inference.result import AbstractInference, Verdict
 
 LOG10 = math.log(10)
 
+MethodSetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Setting of the method, e.g. damping=0.5; repeatable."),
+]
+
 
 class UaiTask(StrEnum):
-    """What is asked: the partition function, the marginals, or the most probable states."""
+    """A task of the UAI competitions: the partition function, the marginals, or the most probable states."""
 
     PR = "PR"
     MAR = "MAR"
@@ -41,7 +46,7 @@ class UaiTask(StrEnum):
 
 @dataclass(frozen=True)
 class _UaiAnswer:
-    """The answer as the competition writes it, with what a person is told beside it, and all of it for a machine."""
+    """The result in the format of the competition, with a remark for users and the values for JSON."""
 
     text: str
     verdict: Verdict
@@ -51,7 +56,7 @@ class _UaiAnswer:
 
 @contextmanager
 def _open_output(out: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that takes its name when it is whole; a device or a pipe is written as it is."""
+    """Open standard output, a device or pipe, or a regular file, which is written atomically."""
     if out is None:
         yield sys.stdout
         return
@@ -61,56 +66,69 @@ def _open_output(out: Path | None) -> Iterator[TextIO]:
         with out.open("w", encoding="ascii") as file:
             yield file
         return
-    out = out.resolve()  # what a link names, and not the link, is replaced
+    out = out.resolve()  # replace the target of a link, not the link
     with atomic_path(out) as partial, partial.open("w", encoding="ascii") as file:
         yield file
 
 
 def infer(
-    model: Annotated[Path, typer.Argument(help="A model of the UAI format, a .uai file.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model in the UAI format, a .uai file.")],
     task: Annotated[
         UaiTask,
         typer.Option(
-            help="PR: the partition function; MAR: the marginals; MPE: the best states.", case_sensitive=False
+            metavar="PR|MAR|MPE",
+            help="Partition function, marginals, or most probable states.",
+            case_sensitive=False,
         ),
     ],
     session: SessionOptions,
-    evidence: Annotated[Path | None, typer.Option(help="What is known, a .evid file.")] = None,
-    method: Annotated[str, typer.Option("--method", "-m", help=f"How: {listing(METHODS)}.")] = "auto",
-    setting: SetOption = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the answer.")] = None,
-    strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if the method does not converge.")] = False,
+    evidence: Annotated[Path | None, typer.Option(metavar="PATH", help="Evidence, a .evid file.")] = None,
+    method: Annotated[
+        str, typer.Option("--method", "-m", metavar="NAME", help=f"Inference method: {', '.join(METHODS)}.")
+    ] = "auto",
+    setting: MethodSetOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="PATH", help="Write the result to a file."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 4 if inference fails to converge.")] = False,
 ) -> None:
-    """Answer a question of the inference competitions (UAI) about a model and evidence.
+    """Run a task of the UAI inference competitions on a model and evidence.
 
-    Example: relcrf infer grid.uai --evid grid.evid --task MAR --out grid.MAR
+    Example: relcrf infer grid.uai --evidence grid.evid --task MAR --out grid.MAR
     """
     chosen = parse_settings(setting)
     with _open_output(out) as target:
-        with session.show_progress() as watch:
-            watch.start_phase("reading the model")
-            read = read_model(model)
-            states = np.full(read.scopes.n_nodes, -1, dtype=np.int64)
+        with session.show_progress() as display:
+            display.start_phase("reading the model")
+            model_data = read_model(model)
+            states = np.full(model_data.scopes.n_nodes, -1, dtype=np.int64)
             if evidence is not None:
-                states = read_evidence(evidence, read.scopes.cardinality)
-            left = condition(read.scopes, read.potentials, states)
+                states = read_evidence(evidence, model_data.scopes.cardinality)
+            conditioned = condition(model_data.scopes, model_data.potentials, states)
 
             def observe(verdict: Verdict) -> None:
-                watch.start_phase(f"{method}: {verdict}")
+                display.start_phase(f"{method}: {verdict}")
 
-            watch.start_phase(method)
+            display.start_phase(method)
             started = time.perf_counter()
-            inference = create_inference(method, left.scopes, chosen, observe)
+            inference = create_inference(method, conditioned.scopes, chosen, observe)
             try:
-                answer = _compute_answer(task, read, left, states, inference)
+                answer = _compute_answer(task, model_data, conditioned, states, inference)
             except (ValueError, MemoryError) as error:
-                hint = "choose another --method or, where memory is short, allow more: --set memory=4000000000"
-                message = f"method '{method}' cannot answer {task} here: {error}"
+                hint = "use another --method or, if memory is insufficient, raise the limit: --set memory=4000000000"
+                message = f"method '{method}' cannot compute {task}: {error}"
                 raise UsageError(Diagnostic("E381", message, hint=hint)) from None
             seconds = time.perf_counter() - started
         if strict and not answer.verdict.is_good and answer.verdict.status != "interrupted":
             message = f"method '{method}': {answer.verdict}"
-            raise ConvergenceError(Diagnostic("E402", message, hint="allow more iterations, or damp: see its settings"))
+            raise ConvergenceError(
+                Diagnostic(
+                    "E402",
+                    message,
+                    hint="raise the number of iterations, or add damping; see the settings of the method",
+                )
+            )
         if out is not None or not session.as_json:
             target.write(answer.text)
     verdict = {"status": answer.verdict.status, "iterations": answer.verdict.iterations}
@@ -118,7 +136,7 @@ def infer(
         "residual": answer.verdict.residual,
         "exact_variables": _count_exact_variables(inference, answer.verdict),
     }
-    sizes = {"variables": read.scopes.n_nodes, "known": int((states >= 0).sum())}
+    sizes = {"variables": model_data.scopes.n_nodes, "observed": int((states >= 0).sum())}
     if session.as_json:
         facts = {"task": task.value, "method": method, **sizes, "verdict": verdict, **answer.facts}
         print_json(facts | {"seconds": seconds, "out": out})
@@ -126,7 +144,7 @@ def infer(
         part = (
             ""
             if answer.verdict.status == "exact"
-            else f"; {verdict['exact_variables']:,} of {len(left.free_nodes):,} exact"
+            else f"; {verdict['exact_variables']:,} of {len(conditioned.free_nodes):,} exact"
         )
         print_note(f"{method}: {answer.verdict}{part}{answer.remark}")
     if answer.verdict.status == "interrupted":
@@ -134,58 +152,60 @@ def infer(
 
 
 def _count_exact_variables(inference: AbstractInference, verdict: Verdict) -> int:
-    """How many of the free variables are inferred exactly."""
+    """Return the number of free variables that are inferred exactly."""
     if isinstance(inference, Auto):
         return inference.n_exact_nodes
     return inference.scopes.n_nodes if verdict.status == "exact" else 0
 
 
 def _compute_answer(
-    task: UaiTask, model: UaiModel, left: ConditionedGraph, states: np.ndarray, inference: AbstractInference
+    task: UaiTask, model: UaiModel, conditioned: ConditionedGraph, states: np.ndarray, inference: AbstractInference
 ) -> _UaiAnswer:
-    """The answer about the whole model, from that about the free variables.
+    """Compute the result for all variables from inference on the free variables.
 
     Raises:
-        DataError: where what is known cannot be, and more than its probability is asked.
-        ValueError: where the method has no answer.
+        DataError: The evidence has probability 0, and the task is not PR.
+        ValueError: The method cannot solve the task.
     """
-    constant = model.constant + left.constant
+    constant = model.constant + conditioned.constant
     if constant == -np.inf and task is not UaiTask.PR:
         raise _zero_probability_error()
     if task is UaiTask.MPE:
-        best = inference.map_states(left.potentials)
+        best = inference.map_states(conditioned.potentials)
         score, bound = (best.score + constant) / LOG10, (best.bound + constant) / LOG10
         if score == -np.inf:
             if best.verdict.status == "exact":
                 raise _zero_probability_error()
-            raise ValueError("it found no joint state that can be")
-        whole = states.copy()
-        whole[left.free_nodes] = best.states
-        facts: dict[str, Any] = {"states": whole.tolist(), "log10_score": score, "log10_bound": bound}
-        remark = f"; log10 of the score {score:.6g}"
+            raise ValueError("it found no joint state with positive probability")
+        all_states = states.copy()
+        all_states[conditioned.free_nodes] = best.states
+        facts: dict[str, Any] = {"states": all_states.tolist(), "log10_score": score, "log10_bound": bound}
+        remark = f"; log10 score {score:.6g}"
         if best.verdict.status != "exact":
-            remark += f", at most {bound - score:.3g} from the best" if bound < np.inf else ", no bound"
-        return _UaiAnswer(format_states(whole), best.verdict, remark, facts | {"gap": bound - score})
-    found = inference.marginals(left.potentials)
-    log_partition = found.log_partition + constant if constant > -np.inf else constant  # where the method has none, too
+            remark += f", at most {bound - score:.3g} below the optimum" if bound < np.inf else ", no bound"
+        return _UaiAnswer(format_states(all_states), best.verdict, remark, facts | {"gap": bound - score})
+    result = inference.marginals(conditioned.potentials)
+    log_partition = (
+        result.log_partition + constant if constant > -np.inf else constant
+    )  # also if the method has no partition function
     facts = {"log10_partition": log_partition / LOG10, "possible": log_partition != -np.inf}
     if task is UaiTask.PR:
         if math.isnan(log_partition):
-            raise ValueError("it has no partition function")
-        return _UaiAnswer(format_partition(log_partition), found.verdict, "", facts)
+            raise ValueError("it does not compute the partition function")
+        return _UaiAnswer(format_partition(log_partition), result.verdict, "", facts)
     if log_partition == -np.inf:
         raise _zero_probability_error()
     nodes = np.zeros(int(model.scopes.state_start[-1]))
-    known = np.flatnonzero(states >= 0)
-    nodes[model.scopes.state_start[known] + states[known]] = 1.0
-    nodes[np.repeat(states < 0, model.scopes.cardinality)] = found.nodes
+    observed = np.flatnonzero(states >= 0)
+    nodes[model.scopes.state_start[observed] + states[observed]] = 1.0
+    nodes[np.repeat(states < 0, model.scopes.cardinality)] = result.nodes
     tables = np.split(nodes, model.scopes.state_start[1:-1]) if len(states) else []
     facts["marginals"] = [table.tolist() for table in tables]
-    return _UaiAnswer(format_marginals(model.scopes.cardinality, nodes), found.verdict, "", facts)
+    return _UaiAnswer(format_marginals(model.scopes.cardinality, nodes), result.verdict, "", facts)
 
 
 def _zero_probability_error() -> DataError:
-    message = "no joint state of the model agrees with the evidence: its probability is 0"
+    message = "the evidence has probability 0: no joint state of the model agrees with it"
     return DataError(
-        Diagnostic("E242", message, hint="mend the evidence, or the zeros of the model; --task PR says -inf")
+        Diagnostic("E242", message, hint="fix the evidence or the zeros of the model; --task PR returns -inf")
     )

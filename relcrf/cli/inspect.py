@@ -1,4 +1,4 @@
-"""Commands that look before anything is grounded: check, plan."""
+"""Commands that inspect a model and its tables before grounding: check, plan."""
 
 from __future__ import annotations
 
@@ -32,26 +32,30 @@ from relcrf.grounding.preview import plan_templates as plan_templates
 
 def check(
     model: ModelArgument,
-    data: Annotated[str | None, typer.Option("--data", "-d", help="Check these tables against it, too.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", "-d", metavar="SOURCE", help="Tables to check against the model."),
+    ] = None,
     memory: MemoryOption = DEFAULT_MEMORY,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a model, and tables against it. Reports all mistakes at once.
+    """Check a model, and tables against it, and report all errors at once.
 
     Example: relcrf check models/webkb.rcrf --data webkb/
     """
-    found = api.load(model)
-    warnings, notes = found.check(Dataset(data, memory=memory)) if data else (found.warnings, [])
+    loaded = api.load(model)
+    warnings, notes = loaded.check(Dataset(data, memory=memory)) if data else (loaded.warnings, [])
     if as_json:
         print_json({"errors": [], "warnings": [w.as_dict() for w in warnings], "notes": notes})
         return
     print_warnings(warnings)
     for text in notes:
         print_note(text)
-    spec = found.spec
+    spec = loaded.spec
+    derived = _format_count(spec.derived_relations, "derived relation")
     print_line(
-        f"{model} is well formed: {_format_count(spec.entities, 'entity')}, {_format_count(spec.relations, 'relation')}, "
-        f"{_format_count(spec.random_relations, 'random relation')}, {_format_count(spec.derived_relations, 'derived relation')}, "
+        f"{model} is valid: {_format_count(spec.entities, 'entity')}, {_format_count(spec.relations, 'relation')}, "
+        f"{_format_count(spec.random_relations, 'random relation')}, {derived}, "
         f"{_format_count(spec.templates, 'template')}, {_format_count(spec.rules, 'rule')}",
         style="green",
     )
@@ -66,23 +70,23 @@ def _format_count(items: Sized, noun: str) -> str:
 def plan(
     model: ModelArgument,
     tables: TableOptions,
-    exact: Annotated[bool, typer.Option("--exact", help="Count every join, however long that takes.")] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Count every join exactly, which can take long.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Count what each template will ground into, before anything is grounded.
+    """Estimate the bindings, factors and memory of each template without grounding.
 
     Example: relcrf plan models/webkb.rcrf --data webkb/
     """
     loaded = api.load(model)
-    with show_progress(quiet=as_json) as watch:
-        watch.start_phase("reading tables")
+    with show_progress(quiet=as_json) as display:
+        display.start_phase("reading tables")
         bound = bind(loaded.spec, tables.dataset)
-        create_relation_tables(bound, tables.budget, watch.report_grounding)
-        watch.start_phase("counting")
+        create_relation_tables(bound, tables.budget, display.report_grounding)
+        display.start_phase("counting")
         rows = plan_templates(bound, tables.budget, exact=exact)
-        over = budget_errors(bound, rows, tables.budget)
-    if as_json and not over:
-        print_json({"templates": {row.name: asdict(row) | {"held": row.stored_bindings} for row in rows}})
+        errors = budget_errors(bound, rows, tables.budget)
+    if as_json and not errors:
+        print_json({"templates": {row.name: asdict(row) | {"stored_bindings": row.stored_bindings} for row in rows}})
         return
     if not as_json:
         print_warnings(loaded.warnings)
@@ -90,25 +94,26 @@ def plan(
             print_note(text)
         _print_plan(rows)
         _print_memory(rows, tables.dataset.store.n_bytes)
-    if over:
-        raise BudgetError(over)
+    if errors:
+        raise BudgetError(errors)
 
 
 def _print_memory(rows: Sequence[TemplatePlan], limit: int) -> None:
-    """What learning will take, and whether there is as much."""
-    own = [row for row in rows if not row.is_candidate]
-    graph, weights = sum(row.bytes for row in own), sum(row.weights for row in own)
+    """Print the memory that learning needs and the memory that is available."""
+    templates = [row for row in rows if not row.is_candidate]
+    graph, weights = sum(row.bytes for row in templates), sum(row.weights for row in templates)
     cells = BYTES_PER_CELL * sum(row.cells for row in rows)
     needed = SCRATCH_FACTOR * (min(graph, limit) + cells) + 8 * LEARNING_VECTORS * weights
-    pieces = "in one piece" if graph <= limit else f"in shards, by --memory {format_size(limit)},"
-    besides = " with its candidates" if cells else ""
+    source = "the whole graph" if graph <= limit else f"shards (--memory {format_size(limit)})"
+    candidates = " with candidates" if cells else ""
     print_line(
-        f"learning {pieces}{besides} takes about {format_size(needed)} of memory; {format_size(available_bytes())} are free"
+        f"learning from {source}{candidates} needs about {format_size(needed)} of memory; "
+        f"{format_size(available_bytes())} are available"
     )
 
 
 def _print_plan(rows: Sequence[TemplatePlan]) -> None:
-    columns = ["template", "bindings", "factors", "weights", "bytes", "worst hub"]
+    columns = ["template", "bindings", "factors", "weights", "bytes", "largest hub"]
     is_repeated = any(row.rows > 1 for row in rows)
     shown = [
         (
@@ -122,4 +127,4 @@ def _print_plan(rows: Sequence[TemplatePlan]) -> None:
         )
         for row in rows
     ]
-    print_table("what it grounds into", [*columns, "rows x each"] if is_repeated else columns, shown)
+    print_table("estimated size of the ground graph", [*columns, "rows x each"] if is_repeated else columns, shown)

@@ -1,4 +1,4 @@
-"""Commands about the language itself: fmt, explain-error, lsp."""
+"""Commands for the model language: fmt, explain-error, lsp."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from relcrf.resources import resource_path
 
 
 def fmt(
-    models: Annotated[list[str], typer.Argument(help="Model files, or '-' for standard input.")],
-    only_check: Annotated[bool, typer.Option("--check", help="Change nothing; fail if a file would change.")] = False,
+    models: Annotated[list[str], typer.Argument(metavar="MODELS...", help="Model files, or '-' for standard input.")],
+    only_check: Annotated[
+        bool, typer.Option("--check", help="Do not change files; fail if a file is not formatted.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Format models in place: the same tokens and comments in the common layout.
+    """Format model files in place, without changing tokens or comments.
 
     Example: relcrf fmt models/*.rcrf --check
     """
@@ -53,16 +55,18 @@ def fmt(
 
 def _read_model_text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8")  # line ends as they are
+        return path.read_bytes().decode("utf-8")  # preserves line endings
     except OSError as error:
         message = f"the model '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
-        raise ModelError(Diagnostic("E004", message, hint="name a .rcrf file")) from None
+        raise ModelError(Diagnostic("E004", message, hint="pass the path of a .rcrf file")) from None
     except UnicodeDecodeError:
-        raise ModelError(Diagnostic("E004", f"the model '{path}' is no UTF-8 text", hint="save it as UTF-8")) from None
+        raise ModelError(
+            Diagnostic("E004", f"the model '{path}' is not valid UTF-8", hint="save it as UTF-8")
+        ) from None
 
 
 def _require_valid_syntax(text: str, name: str) -> None:
-    """Refuses a text with syntax errors, which are said at their places in the whole file."""
+    """Raise a ModelError with the syntax errors of a text."""
     problems = [p for p in parse_with_errors(text, name)[1] if p.code != "E005"]
     if problems:
         raise ModelError(problems)
@@ -75,10 +79,10 @@ def _replace_file(path: Path, text: str) -> None:
 
 
 def explain_error(
-    code: Annotated[str, typer.Argument(help="The code of an error or a warning, such as E101.")],
+    code: Annotated[str, typer.Argument(metavar="CODE", help="Code of an error or a warning, e.g. E101.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Explain a diagnostic: what it means, a model that has it, its message, and the model mended.
+    """Explain an error or warning: its meaning, an example, and how to fix it.
 
     Example: relcrf explain-error E101
     """
@@ -89,8 +93,8 @@ def explain_error(
         index = resource_path("docs", "errors/README.md").read_text(encoding="utf-8")
         known = [word.strip("[]") for word in index.split() if word.startswith("[E") or word.startswith("[W")]
         codes = [word.split("]")[0] for word in known]
-        hint = suggestion(code, codes) or "the codes are listed in docs/errors/README.md"
-        raise UsageError(Diagnostic("E344", f"there is no diagnostic '{code}'", hint=hint)) from None
+        hint = suggestion(code, codes) or "see the list of codes in docs/errors/README.md"
+        raise UsageError(Diagnostic("E344", f"unknown diagnostic code '{code}'", hint=hint)) from None
     message = example_message(page)
     if as_json:
         print_json({"code": code, "page": page, "message": message})
@@ -104,7 +108,7 @@ def explain_error(
 
 
 def example_message(page: str) -> str:
-    """What relcrf says of the wrong model of a page; nothing where it has none."""
+    """Return the diagnostics of the example model of an error page; an empty string if it has no model."""
     _, _, rest = page.partition("## Wrong\n\n```rcrf\n")
     model = rest.partition("```")[0]
     if not model:
@@ -115,14 +119,14 @@ def example_message(page: str) -> str:
 
 def lsp(
     stdio: Annotated[
-        bool, typer.Option("--stdio", hidden=True, help="The only way it speaks; many clients say so.")
+        bool, typer.Option("--stdio", hidden=True, help="Accepted for compatibility with clients.")
     ] = True,
 ) -> None:
-    """Serve editors over standard input and output: the language server.
+    """Run the language server for editors over standard input and output.
 
     Example: see docs/how-to/editor.md
     """
     if find_spec("pygls") is None:
         hint = "install it with: pip install 'relcrf[editor]'"
-        raise UsageError(Diagnostic("E345", "the language server needs the extra 'editor'", hint=hint))
-    import_module("relcrf.editor.server").main()  # its packages are an extra, so that it cannot be imported above
+        raise UsageError(Diagnostic("E345", "the language server requires the extra 'editor'", hint=hint))
+    import_module("relcrf.editor.server").main()  # imported here, since its dependencies are optional

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import duckdb
 import typer
@@ -32,6 +32,7 @@ from relcrf.cli import (
     weights,
 )
 from relcrf.cli.dropped_signals import resend_dropped_signals
+from relcrf.cli.help_panels import PlainCommand, PlainGroup
 from relcrf.cli.options import flatten_options
 from relcrf.cli.output import print_diagnostics, print_error_line, print_json, print_note
 from relcrf.cli.time_limit import INTERRUPTED, is_time_over, time_limit_error
@@ -41,41 +42,28 @@ from relcrf.kernels.compile import cache_folder
 
 app = typer.Typer(
     name="relcrf",
-    help="Relational conditional random fields on tables: write a .rcrf model, point it at tables, train, predict.",
+    help="Learn and predict with relational conditional random fields on tables.",
+    cls=PlainGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (
-    example.example,
-    new.new,
-    inspect.check,
-    inspect.plan,
-    ground.ground,
-    learn.train,
-    learn.predict,
-    evaluate.evaluate,
-    evaluate.compare,
-    evaluate.pareto,
-    infer.infer,
-    report.report,
-    reproduce.reproduce,
-    weights.moments,
-    graph.graph,
-    explain.explain,
-    weights.weights,
-    weights.diff,
-    demo.demo,
-    warmup.warmup,
-    language.fmt,
-    language.explain_error,
-    language.lsp,
-    completion.completion,
-):
-    app.command()(flatten_options(command))
-app.command("cv")(flatten_options(evaluate.evaluate))
+COMMAND_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Start": (new.new, example.example, demo.demo),
+    "Data and model": (inspect.check, inspect.plan, ground.ground),
+    "Train and predict": (learn.train, learn.predict, infer.infer, reproduce.reproduce),
+    "Evaluate": (evaluate.evaluate, evaluate.compare, evaluate.pareto, report.report),
+    "Understand": (weights.weights, weights.moments, weights.diff, graph.graph, explain.explain),
+    "Tools": (language.fmt, language.explain_error, language.lsp, completion.completion, warmup.warmup),
+}
+"""The commands by their panel in the help text."""
+
+for panel, commands in COMMAND_PANELS.items():
+    for command in commands:
+        app.command(cls=PlainCommand, rich_help_panel=panel)(flatten_options(command))
+app.command("cv", cls=PlainCommand, rich_help_panel="Evaluate", hidden=True)(flatten_options(evaluate.evaluate))
 
 
 def _print_version(value: bool) -> None:
@@ -93,35 +81,35 @@ def _main(
 
 
 def _print_error(error: RelcrfError, *, as_json: bool) -> None:
-    """Print what is wrong for people, and with --json also as one object for programs."""
+    """Print the diagnostics of an error; with --json, also print them as one JSON object."""
     try:
         if as_json:
             print_json({"errors": [d.as_dict() for d in error.diagnostics]})
         sys.stdout.flush()
     except BrokenPipeError:
         raise
-    except OSError:  # of a full disk, say: people are told all the same
+    except OSError:  # e.g. a full disk; the diagnostics still go to standard error
         _discard_output()
     print_diagnostics(error)
 
 
 def _discard_output() -> None:
-    """What nobody can be given goes nowhere, so that Python does not try it once more while it ends."""
+    """Redirect standard output to the null device, so that Python does not fail to flush it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 INTERNAL_ERROR = 70
-"""The exit code of a bug of ours, as BSD's sysexits.h has it."""
+"""Exit code of an internal error: EX_SOFTWARE of BSD's sysexits.h."""
 
 BROKEN_PIPE = 141
-"""As of a program that the system ends because nobody reads what it writes."""
+"""Exit code when the reader of the output has closed the pipe: 128 + SIGPIPE."""
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
-"""What a wrong command line raises: click's class, of which typer may bring a copy of its own."""
+"""Exception type of an invalid command line: click's UsageError, which Typer may vendor."""
 
 
 def _silence_unraisable() -> None:
-    """What was cut short must not complain while Python ends: a compiler that Ctrl-C has met, say."""
+    """Suppress unraisable exceptions at exit, e.g. of a compiler that Ctrl-C interrupted."""
     sys.unraisablehook = lambda unraisable: None
 
 
@@ -132,57 +120,55 @@ def _first_line(error: Exception) -> str:
 def _file_error(error: duckdb.Error) -> UsageError:
     """Return the error for a file that DuckDB cannot read or write."""
     message = f"DuckDB cannot read or write a file: {io_error_reason(error).lower()}"
-    hint = "make room, or set TMPDIR to a folder with more: that is where what is larger than --memory goes"
+    hint = "free disk space, or set TMPDIR, the folder for data beyond --memory, to a larger disk"
     return UsageError(Diagnostic("E314", message, hint=hint, notes=(_first_line(error),)))
 
 
 def _usage_error(error: Exception) -> UsageError:
-    """Return the error for a wrong command line."""
+    """Return the error for an invalid command line."""
     context = getattr(error, "ctx", None)
     where = context.command_path if context else "relcrf"
     message = next(iter(getattr(error, "format_message", error.__str__)().strip().splitlines()), "").rstrip(".")
-    if not message:  # no command at all: the help has been shown
+    if not message:  # no command; the help is already printed
         sys.exit(2)
-    return UsageError(Diagnostic("E300", message[:1].lower() + message[1:], hint=f"see: {where} --help"))
+    return UsageError(Diagnostic("E300", message[:1].lower() + message[1:], hint=f"see {where} --help"))
 
 
 def _system_error(error: OSError) -> UsageError:
-    """Return the error for a file that the system does not let us read or write."""
+    """Return the error for a file that the system cannot read or write."""
     what = f"'{error.filename}'" if error.filename else "a file"
     message = f"{what} cannot be read or written: {(error.strerror or str(error)).lower()}"
     full = error.errno == errno.ENOSPC
-    hint = "make room; what was whole before is there still" if full else "name another place"
+    hint = "free disk space; existing files are unchanged" if full else "use another path"
     return UsageError(Diagnostic("E314", message, hint=hint))
 
 
 def _handle_interrupt(text: str = "") -> int:
-    """Return the exit code of a command that was interrupted, and print a text about it.
+    """Print a message and return the exit code of an interrupted command.
 
     Raises:
-        ConvergenceError: where it was the end of its time that has interrupted it.
+        ConvergenceError: The command was interrupted by its time limit.
     """
-    if over := time_limit_error():
-        raise over
+    if error := time_limit_error():
+        raise error
     if text:
         print_error_line(text)
     return INTERRUPTED
 
 
 def _report_internal_error(error: Exception) -> int:
-    """Print where a bug of ours is, and return the exit code for one."""
+    """Print the location of an internal error and return its exit code."""
     if os.environ.get("RELCRF_DEBUG"):
         raise error
     last = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
     print_error_line(f"internal error at {last.filename}:{last.lineno}: {what}")
-    print_error_line(
-        "This is a bug in relcrf, not a mistake of yours. Set RELCRF_DEBUG=1 to see where it comes from, and report it."
-    )
+    print_error_line("this is a bug in relcrf; please report it with the traceback that RELCRF_DEBUG=1 prints")
     return INTERNAL_ERROR
 
 
 def run() -> None:
-    """Entry point: a mistake of the user ends in its diagnostics and its exit code, never in a traceback."""
+    """Run the command line; print user errors as diagnostics with an exit code, never as a traceback."""
     arguments = sys.argv[1:]
     try:
         try:
@@ -194,7 +180,7 @@ def run() -> None:
         _discard_output()
         code = BROKEN_PIPE
     except SystemExit as end:
-        # Where nobody reads the output any more (`| head`), rich and typer end with 1, as relcrf never does.
+        # Rich and Typer exit with 1 on a closed pipe (`| head`); relcrf never exits with 1.
         sys.exit(BROKEN_PIPE if end.code == 1 else end.code)
     if code == INTERRUPTED:
         _silence_unraisable()
@@ -203,10 +189,10 @@ def run() -> None:
 
 
 def _run_command(arguments: Sequence[str]) -> int:
-    """Run a command line, and return its exit code.
+    """Run a command line and return its exit code.
 
     Raises:
-        RelcrfError: for every mistake of the user, and every limit of the machine.
+        RelcrfError: A user error, or a limit of the machine.
     """
     received: list[int] = []
     try:
@@ -231,7 +217,7 @@ def _run_command(arguments: Sequence[str]) -> int:
     except OSError as error:
         raise _system_error(error) from None
     except Exception as error:
-        # Ctrl-C, or the end of the time, while DuckDB was at work or a kernel was compiled
+        # Ctrl-C or the time limit interrupted DuckDB or the compilation of a kernel
         if received or is_time_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
             return _handle_interrupt("interrupted")
         if isinstance(error, duckdb.Error) and DISK_FULL in str(error):

@@ -1,4 +1,4 @@
-"""The command that begins a project: a first model from tables alone."""
+"""The new command: propose a first model for a folder of tables."""
 
 from __future__ import annotations
 
@@ -16,42 +16,43 @@ from relcrf.proposal.proposal import Proposal, write_proposal
 
 def new(
     data: Annotated[
-        str, typer.Argument(help="A folder of tables, a dataset.toml, a database file or postgresql://...")
+        str,
+        typer.Argument(metavar="SOURCE", help="Folder of tables, dataset.toml, database file or postgresql:// URL."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model to write.")] = Path("model.rcrf"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="Model file to write.")] = Path("model.rcrf"),
     predict: Annotated[
         str | None,
-        typer.Option("--predict", "-p", help="What to predict: Table.column, or the table of a relation."),
+        typer.Option("--predict", "-p", metavar="NAME", help="Target: Table.column, or the table of a relation."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     memory: MemoryOption = DEFAULT_MEMORY,
     as_json: JsonOption = False,
 ) -> None:
-    """Begin a project: propose a first model for a folder of tables, verify it on them, and write it.
+    """Propose a first model for a folder of tables, check it on them, and write it.
 
     Example: relcrf new webkb/ --out webkb.rcrf --predict page.category
     """
     started = time.perf_counter()
-    with show_progress(quiet=as_json) as watch:
-        project = write_proposal(data, out, predict, memory, force=force, progress=watch.start_phase)
+    with show_progress(quiet=as_json) as display:
+        project = write_proposal(data, out, predict, memory, force=force, progress=display.start_phase)
     seconds = time.perf_counter() - started
     if as_json:
         print_json(_as_dict(project, seconds))
         return
     draft, target = project.draft, project.draft.analysis.target
     rows = [(f.table, f.role, f.rows, f.reason) for f in draft.analysis.schema.findings]
-    print_table("what the tables are", ("table", "taken for", "rows", "because"), rows)
+    print_table("interpretation of the tables", ("table", "interpreted as", "rows", "reason"), rows)
     counts = {p.name: p for p in draft.plans}
     shown = [
         (t.name, counts[t.name].bindings, counts[t.name].weights, t.comment)
         for t in draft.templates
         if t.name in counts
     ]
-    print_table(f"templates for {target.name}", ("template", "bindings", "weights", "what it says"), shown)
+    print_table(f"templates for {target.name}", ("template", "bindings", "weights", "description"), shown)
     written = f"{project.model}" + (f" and {project.manifest[0]}" if project.manifest else "")
     print_line(
-        f"{written}: predicts {target.name} ({target.reason}); "
-        f"{draft.n_variables:,} variables, {draft.n_labelled:,} of them labelled; {seconds:.1f} s",
+        f"wrote {written}: predicts {target.name} ({target.reason}); "
+        f"{draft.n_variables:,} variables, {draft.n_labelled:,} labelled; {seconds:.1f} s",
     )  # fmt: skip
     for text in draft.notes:
         print_note(text)

@@ -1,7 +1,7 @@
-"""Options that several commands share, declared once, in groups that commands take as one parameter.
+"""Option groups shared by several commands.
 
-A group is a frozen dataclass whose fields are options of Typer. A command that has a parameter of a group's type gets
-all options of the group on its command line, and the group, filled, as its argument; see `flattened`.
+A group is a frozen dataclass whose fields are Typer options. A command with a parameter of a group's type has all options
+of the group on its command line and receives an instance of the group as its argument; see `flatten_options`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import typer
 
 from relcrf import api
+from relcrf.cli.help_panels import HOLDOUT, RESOURCES
 from relcrf.cli.output import print_note, show_progress
 from relcrf.cli.time_limit import limit_time
 from relcrf.data.dataset import Dataset
@@ -30,25 +31,54 @@ from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.grounding import Grounding
 from relcrf.progress_reporting import ProgressMonitor
 
-ModelArgument = Annotated[Path, typer.Argument(help="The model, a .rcrf file.")]
-RunArgument = Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="Model, a .rcrf file.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder written by 'relcrf train'.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 DataOption = Annotated[
-    str, typer.Option("--data", "-d", help="A folder of tables, a dataset.toml, a database file or postgresql://...")
+    str,
+    typer.Option(
+        "--data",
+        "-d",
+        metavar="SOURCE",
+        help="Tables: folder, manifest, database or URL.",
+    ),
 ]
 MemoryOption = Annotated[
-    str, typer.Option("--memory", help="Limit of tables and ground columns in memory, such as 500MB.")
+    str,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        rich_help_panel=RESOURCES,
+        show_default=False,
+        help=f"Memory limit for tables and the ground graph, e.g. 500MB. Default: {DEFAULT_MEMORY}.",
+    ),
+]
+CacheOption = Annotated[
+    Path | None,
+    typer.Option("--cache", metavar="PATH", rich_help_panel=RESOURCES, help="Cache folder for ground blocks."),
 ]
 MaxFactorsOption = Annotated[
     int | None,
-    typer.Option("--max-factors", min=1, help="Most factors that the whole model may have; more are refused."),
+    typer.Option(
+        "--max-factors",
+        metavar="INT",
+        min=1,
+        rich_help_panel=RESOURCES,
+        help="Maximum number of factors.",
+    ),
 ]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", "-s", help="A setting of the backend, such as l2=0.5; repeatable.")
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Backend setting, e.g. l2=0.5; repeatable."),
 ]
 OverrideSetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", help="Another setting of the backend than in training, such as inference=bp."),
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=VALUE",
+        help="Override a training setting, e.g. inference=bp.",
+    ),
 ]
 
 
@@ -56,9 +86,17 @@ OverrideSetOption = Annotated[
 class LimitOptions:
     """The limits of tables and of grounding."""
 
-    budget: Annotated[int, typer.Option("--budget", min=1, help="Most bindings that a template may have.")] = (
-        DEFAULT_BUDGET
-    )
+    budget: Annotated[
+        int,
+        typer.Option(
+            "--budget",
+            metavar="INT",
+            min=1,
+            rich_help_panel=RESOURCES,
+            show_default=f"{DEFAULT_BUDGET:.0e}".replace("+0", ""),
+            help="Maximum bindings per template.",
+        ),
+    ] = DEFAULT_BUDGET
     memory: MemoryOption = DEFAULT_MEMORY
 
 
@@ -70,76 +108,86 @@ class TableOptions(LimitOptions):
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The tables, opened at the first use."""
+        """The tables, opened on first use."""
         return Dataset(self.data, memory=self.memory)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroundingOptions(TableOptions):
-    """The tables of a command that grounds them, and the folder in which ground blocks are cached."""
+    """The tables of a command that grounds a model, and the cache of ground blocks."""
 
-    cache: Annotated[
-        Path | None,
-        typer.Option("--keep", help="A folder of ground blocks: takes what is there, and adds what is not."),
-    ] = None
+    cache: CacheOption = None
 
     @cached_property
     def block_cache(self) -> BlockCache | None:
-        """The ground blocks of the folder of --keep."""
+        """The block cache in the folder of --cache; None without the option."""
         return None if self.cache is None else BlockCache(self.cache)
 
-    def ground(self, source: api.Model | api.Fit, watch: ProgressMonitor, **options: Any) -> Grounding:
+    def ground(self, source: api.Model | api.Fit, monitor: ProgressMonitor, **options: Any) -> Grounding:
         """Ground a model, or the model of a run, on the tables."""
-        watch.start_phase("reading tables")
+        monitor.start_phase("reading tables")
         return source.ground(
-            self.dataset, self.budget, progress=watch.report_grounding, cache=self.block_cache, **options
+            self.dataset, self.budget, progress=monitor.report_grounding, cache=self.block_cache, **options
         )
 
     def note_cache_use(self) -> None:
-        """Print which blocks of the folder of --keep were found and which were made."""
+        """Print which ground blocks were loaded from the cache and which were computed."""
         note_cache_use(self.block_cache)
 
 
-def note_cache_use(saved: BlockCache | None) -> None:
-    """Print which ground blocks of a folder were found and which were made."""
-    if saved is not None:
-        parts = [f"{what} {listing(names)}" for what, names in (("found", saved.hits), ("made", saved.misses)) if names]
-        print_note(f"{saved.folder}: {'; '.join(parts) or 'no block was taken or made'}")
+def note_cache_use(cache: BlockCache | None) -> None:
+    """Print which ground blocks were loaded from a cache and which were computed."""
+    if cache is not None:
+        lists = (("loaded", cache.hits), ("computed", cache.misses))
+        parts = [f"{verb} {listing(names)}" for verb, names in lists if names]
+        print_note(f"cache {cache.folder}: {'; '.join(parts) or 'no blocks loaded or computed'}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HoldoutOptions:
-    """The labels that a command holds out; for the language of splits see `relcrf.data.split_plan`."""
+    """The labels that a command holds out; for the split language see `relcrf.data.split_plan`."""
 
     split: Annotated[
         str | None,
         typer.Option(
             "--split",
-            help="random, component, snowball, by=Page.university, time=Page.year, a column, folds=10 or hide=0.1. "
-            "Default: the manifest's.",
+            metavar="SPLIT",
+            rich_help_panel=HOLDOUT,
+            help="random, component, snowball, COLUMN, by=COLUMN, time=COLUMN, folds=INT or hide=FRACTION. "
+            "Default: split of dataset.toml.",
         ),
     ] = None
-    holdout: Annotated[list[str] | None, typer.Option("--hold", help="A fold to hold out; repeatable.")] = None
-    folds: Annotated[int | None, typer.Option("--folds", "-k", help="Number of folds. Default: 5.")] = None
+    holdout: Annotated[
+        list[str] | None,
+        typer.Option("--holdout", metavar="FOLD", rich_help_panel=HOLDOUT, help="Fold to hold out; repeatable."),
+    ] = None
+    folds: Annotated[
+        int | None,
+        typer.Option("--folds", "-k", metavar="INT", rich_help_panel=HOLDOUT, help="Number of folds. Default: 5."),
+    ] = None
     hide: Annotated[
         str | None,
         typer.Option(
             "--hide",
-            help="Fraction of the labels to hide, 0.1, or of those of one attribute or relation, Friends=0.1.",
+            metavar="FRACTION",
+            rich_help_panel=HOLDOUT,
+            help="Fraction of labels to hide: 0.1, or NAME=0.1 for one attribute or relation.",
         ),
     ] = None
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of a random split.")] = 0
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="INT", min=0, rich_help_panel=HOLDOUT, help="Seed of a random split.")
+    ] = 0
 
     def plan(self, default: SplitPlan | None) -> SplitPlan | None:
-        """Return the split of the command line, or else the default, with the folds of --hold.
+        """Return the split of the command line or, without one, the default, with the folds of --holdout.
 
         Raises:
             UsageError: The options are not a split, or contradict each other (E349).
         """
         if self.hide is not None:
             if self.split is not None or self.folds is not None:
-                message = "--hide already sets what is held out"
-                raise UsageError(Diagnostic("E349", message, hint="leave --split and --folds out, or --hide"))
+                message = "--hide cannot be combined with --split or --folds"
+                raise UsageError(Diagnostic("E349", message, hint="remove --hide, or remove --split and --folds"))
             plan: SplitPlan | None = parse_hide(self.hide, self.seed)
         elif self.split is None and self.folds is None:
             plan = default
@@ -151,44 +199,49 @@ class HoldoutOptions:
         """Return the split, see `plan`.
 
         Raises:
-            UsageError: There is none (E341).
+            UsageError: No split is specified (E341).
         """
         plan = self.plan(default)
         if plan is None:
-            hint = "give --split a column, folds=10 or hide=0.1; or write [split] into the dataset.toml"
-            raise UsageError(Diagnostic("E341", "nothing says which labels are held out", hint=hint))
+            hint = "use --split COLUMN, --split folds=10 or --split hide=0.1, or add a [split] section to dataset.toml"
+            raise UsageError(Diagnostic("E341", "no split is specified: no labels to hold out", hint=hint))
         return plan
 
     def holdout_plan(self, default: SplitPlan | None) -> SplitPlan | None:
-        """Return the split and the folds of it that are held out, see `plan`; None without any.
+        """Return the split with the folds to hold out, see `plan`; None if nothing is held out.
 
         Raises:
-            UsageError: The split does not name the folds that are held out, or there is no split (E341).
+            UsageError: Only one of the split and the folds to hold out is specified (E341).
         """
         plan = self.plan(default)
         if plan is not None and plan.holdout:
             return plan
         if self.holdout or (plan is not None and plan != default):
-            hint = "name a column and the values to hide, folds=10 and the folds, or hide=0.1"
-            raise UsageError(Diagnostic("E341", "--split and --hold go together", hint=hint))
+            hint = "use --split COLUMN --holdout VALUE, --split folds=10 --holdout 1, or --split hide=0.1"
+            raise UsageError(Diagnostic("E341", "--split and --holdout must be used together", hint=hint))
         return None
 
     def hidden(self, grounding: Grounding) -> np.ndarray | None:
-        """Return the variables whose labels are held out, shape (n_variables,), bool; None without any."""
+        """Return the variables whose labels are held out, shape (n_variables,), bool; None if nothing is held out."""
         plan = self.holdout_plan(grounding.bound.dataset.split)
         return None if plan is None else partition_variables(grounding, plan).holdout_mask(list(plan.holdout))
 
     def note_default_split(self, hidden: np.ndarray | None) -> None:
-        """Print how many labels the manifest holds out where the command line names no split."""
+        """Print how many variables the split of the manifest holds out, if the command line specifies no split."""
         if hidden is not None and self.split is None and self.folds is None and self.hide is None:
-            print_note(f"the split of the manifest holds out {int(hidden.sum()):,} variables")
+            print_note(f"the split of dataset.toml holds out {int(hidden.sum()):,} variables")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoldOptions(HoldoutOptions):
     """The folds of an evaluation."""
 
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Number of divisions, by consecutive seeds.")] = 1
+    repeats: Annotated[
+        int,
+        typer.Option(
+            "--repeats", metavar="INT", min=1, rich_help_panel=HOLDOUT, help="Number of splits, with consecutive seeds."
+        ),
+    ] = 1
 
     def plan(self, default: SplitPlan | None) -> SplitPlan | None:
         """Return the split with its repetitions; see `HoldoutOptions.plan`."""
@@ -198,28 +251,33 @@ class FoldOptions(HoldoutOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SessionOptions:
-    """How long a command may take, and for whom it prints."""
+    """The time limit and the output format of a command."""
 
     time_limit: Annotated[
         str | None,
-        typer.Option("--time", help="How long it may take, such as 90s, 10m or 2h; what there is then is kept."),
+        typer.Option(
+            "--time-limit",
+            metavar="TIME",
+            rich_help_panel=RESOURCES,
+            help="Time limit, e.g. 90s, 10m or 2h.",
+        ),
     ] = None
     as_json: JsonOption = False
 
     @contextmanager
     def show_progress(self) -> Iterator[ProgressMonitor]:
-        """Show progress of what runs inside, and end it when its time is over."""
-        with show_progress(quiet=self.as_json) as watch, limit_time(self.time_limit):
-            yield watch
+        """Display the progress of the enclosed code, and interrupt it at the time limit."""
+        with show_progress(quiet=self.as_json) as monitor, limit_time(self.time_limit):
+            yield monitor
 
 
 def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options of its groups as parameters of its own, as Typer wants them.
+    """Return the command with the options of its groups as separate parameters, as Typer requires.
 
-    Options that are required come first, in the order in which they are declared.
+    Required options come first, in declaration order.
 
     Args:
-        command: parameters whose type is a dataclass are groups, and all others arguments or options.
+        command: Parameters whose type is a dataclass are groups; all others are arguments or options.
     """
     groups: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []
@@ -237,13 +295,13 @@ def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
 
     @wraps(command)
-    def flat(**values: Any) -> None:
-        built = {name: group(**{f.name: values.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
-        command(**built, **values)
+    def flat_command(**values: Any) -> None:
+        filled = {name: group(**{f.name: values.pop(f.name) for f in fields(group)}) for name, group in groups.items()}
+        command(**filled, **values)
 
-    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return flat
+    flat_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat_command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return flat_command
 
 
 def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

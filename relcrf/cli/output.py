@@ -1,4 +1,4 @@
-"""What all commands share: flags, tables, progress, JSON."""
+"""Output of all commands: tables, notes, diagnostics, progress and JSON; and parsing of `name=value` options."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +24,7 @@ messages = Console(stderr=True)
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object: what is not a number becomes null, a path its text, and what is not printable an escape of JSON."""
+    """Print one JSON object. NaN and infinity become null, paths become strings, and unprintable characters are escaped."""
     text = json.dumps(_to_json_value(value), ensure_ascii=False)
     sys.stdout.write("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text) + "\n")
     sys.stdout.flush()
@@ -40,7 +41,7 @@ def _to_json_value(value: Any) -> Any:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on the terminal; numbers are set to the right. Texts are shown as they are, see `say`."""
+    """Print a table. Columns of numbers are right-aligned; strings are escaped as in `print_line`, and `Text` is not."""
     out = Table(title=_escaped_text(title), title_justify="left")
     rows = [list(row) for row in rows]
     for k, name in enumerate(columns):
@@ -53,34 +54,57 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     console.print(out)
 
 
+def print_wide_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table as several tables of groups of columns if it is wider than the console; all have the first column."""
+    rows = [list(row) for row in rows]
+    widths = [_column_width(name, [row[k] for row in rows]) for k, name in enumerate(columns)]
+    start = 1
+    while start < len(columns):
+        stop, width = start + 1, 1 + widths[0] + widths[start]
+        while stop < len(columns) and width + widths[stop] <= console.width:
+            width += widths[stop]
+            stop += 1
+        group = (0, *range(start, stop))
+        shown = [[row[k] for k in group] for row in rows]
+        print_table(title if start == 1 else f"{title} (continued)", [columns[k] for k in group], shown)
+        start = stop
+
+
+def _column_width(name: str, cells: Iterable[object]) -> int:
+    """Return the number of characters of a column with its padding and border."""
+    return 3 + max(cell_len(line) for text in (name, *cells) for line in str(text).split("\n"))
+
+
 def _escaped_text(text: str) -> Text:
     return Text(escape_unprintable(text))
 
 
 def _format_cell(value: object, digits: int) -> Text:
+    if isinstance(value, Text):
+        return value
     if isinstance(value, float):
         return Text(f"{value:.{digits}f}")
     return Text(f"{value:,}") if isinstance(value, int) else _escaped_text(str(value))
 
 
 def print_line(text: str, style: str = "") -> None:
-    """A line on standard output: no character of it is markup, or a command to the terminal."""
+    """Print a line to standard output. Markup is not interpreted, and control characters are escaped."""
     console.print(escape_unprintable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_diagnostics(error: RelcrfError) -> None:
-    """What is wrong, for people."""
+    """Print the diagnostics of an error to standard error."""
     for diagnostic in error.diagnostics:
         messages.print(diagnostic.render() + "\n", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_error_line(text: str) -> None:
-    """A line on standard error, in red."""
+    """Print a line to standard error, in red."""
     messages.print(escape_unprintable(text), style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def format_size(n_bytes: int) -> str:
-    """Bytes as people read them."""
+    """Format a number of bytes with a binary unit: `1.5 MiB`."""
     amount = float(n_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024 or unit == "GiB":
@@ -90,43 +114,43 @@ def format_size(n_bytes: int) -> str:
 
 
 def print_warnings(diagnostics: Iterable[Diagnostic]) -> None:
-    """Warnings, on standard error."""
+    """Print warnings to standard error."""
     for diagnostic in diagnostics:
         messages.print(diagnostic.render() + "\n", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_note(text: str) -> None:
-    """A remark, on standard error."""
+    """Print a note to standard error."""
     messages.print(escape_unprintable(f"note: {text}"), style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def parse_settings(pairs: Sequence[str] | None) -> dict[str, str]:
-    """`name=value` texts as a mapping.
+    """Parse `name=value` strings into a dictionary.
 
     Raises:
-        UsageError: where one has no `=`.
+        UsageError: A string has no `=`.
     """
     out = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise UsageError(Diagnostic("E306", f"'{pair}' is no setting", hint="write --set name=value"))
+            raise UsageError(Diagnostic("E306", f"'{pair}' is not of the form NAME=VALUE", hint="use --set NAME=VALUE"))
         out[name.strip()] = value.strip()
     return out
 
 
 def parse_choices(pairs: Sequence[str] | None) -> dict[str, list[str]]:
-    """`name=value,value` texts as a mapping to the values.
+    """Parse `name=value,value` strings into a dictionary of lists.
 
     Raises:
-        UsageError: where one has no `=`.
+        UsageError: A string has no `=`.
     """
-    found = parse_settings(pairs).items()
-    return {name: [value.strip() for value in values.split(",") if value.strip()] for name, values in found}
+    lists = parse_settings(pairs).items()
+    return {name: [value.strip() for value in values.split(",") if value.strip()] for name, values in lists}
 
 
 @contextmanager
 def show_progress(*, quiet: bool = False) -> Iterator[ProgressMonitor]:
-    """Progress on standard error while something runs; gone when it is done."""
-    with console_progress(messages, disable=quiet or not messages.is_terminal) as watch:
-        yield watch
+    """Display progress on standard error, and erase it at the end."""
+    with console_progress(messages, disable=quiet or not messages.is_terminal) as monitor:
+        yield monitor

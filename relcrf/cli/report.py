@@ -10,7 +10,7 @@ import typer
 
 from relcrf import api
 from relcrf.cli.evaluate import split_of_run
-from relcrf.cli.options import HoldoutOptions, JsonOption, LimitOptions, RunArgument, note_cache_use
+from relcrf.cli.options import CacheOption, HoldoutOptions, JsonOption, LimitOptions, RunArgument, note_cache_use
 from relcrf.cli.output import format_size, print_json, print_line, print_note, show_progress
 from relcrf.data.dataset import Dataset
 from relcrf.data.split_plan import SplitPlan
@@ -23,31 +23,35 @@ from relcrf.report.holdout import evaluate_holdout
 
 @dataclass(frozen=True, kw_only=True)
 class ReportDataOptions(HoldoutOptions, LimitOptions):
-    """The tables whose held-out labels a run is evaluated on, and what is computed from them."""
+    """The tables on which a run is evaluated, and the optional computations."""
 
     data: Annotated[
         str | None,
-        typer.Option("--data", "-d", help="Tables: evaluate the run on labels there that it has not seen."),
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="SOURCE",
+            help="Tables with held-out labels to evaluate the run on.",
+        ),
     ] = None
     learning_curve: Annotated[
-        bool, typer.Option("--curve", help="Train again on 1/8, 1/4 and 1/2 of the labels: a learning curve.")
+        bool, typer.Option("--learning-curve", help="Plot a learning curve: train on 1/8, 1/4 and 1/2 of the labels.")
     ] = False
     standard_errors: Annotated[
         bool,
-        typer.Option("--errors", help="Compute standard errors of the largest weights; may take longer than learning."),
+        typer.Option(
+            "--standard-errors", help="Compute standard errors of the largest weights; can take longer than training."
+        ),
     ] = False
-    cache: Annotated[
-        Path | None,
-        typer.Option("--keep", help="A folder of ground blocks: takes what is there, and adds what is not."),
-    ] = None
+    cache: CacheOption = None
 
     def require_data(self) -> None:
-        """Reject options that need data where there is none.
+        """Raise an error if an option requires --data and it is missing.
 
         Raises:
-            UsageError: There is no --data (E359).
+            UsageError: --data is missing (E359).
         """
-        needed = (
+        dependent = (
             self.split,
             self.holdout,
             self.folds,
@@ -56,9 +60,9 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
             self.standard_errors,
             self.cache,
         )
-        if self.data is None and any(needed):
-            message = "labels can be held out of data only, and no data is given"
-            raise UsageError(Diagnostic("E359", message, hint="add --data, the tables"))
+        if self.data is None and any(dependent):
+            message = "holdout options, --learning-curve, --standard-errors and --cache require --data"
+            raise UsageError(Diagnostic("E359", message, hint="add --data with the tables"))
 
 
 def report(
@@ -66,51 +70,56 @@ def report(
     options: ReportDataOptions,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The .html file to write. Default: report.html in the run folder."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="The .html file to write. Default: report.html in the run folder.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a run in one HTML file: what was asked, what held-out labels say, how learning went, what to do next.
+    """Write an HTML report on a run: settings, held-out scores, convergence, advice.
 
-    Example: relcrf report runs/webkb --data webkb/ --split university --hold cornell --out webkb.html
+    Example: relcrf report runs/webkb --data webkb/ --split university --holdout cornell --out webkb.html
     """
-    place = out or run / "report.html"
-    page.require_writable(place)
+    path = out or run / "report.html"
+    page.require_writable(path)
     options.require_data()
-    fit, saved, trial = api.load_fit(run), None if options.cache is None else BlockCache(options.cache), None
+    fit, cache, evaluation = api.load_fit(run), None if options.cache is None else BlockCache(options.cache), None
     if options.data is not None:
-        with show_progress(quiet=as_json) as watch:
-            watch.start_phase("reading tables")
+        with show_progress(quiet=as_json) as display:
+            display.start_phase("reading tables")
             dataset = Dataset(options.data, memory=options.memory)
-            grounding = fit.ground(dataset, options.budget, watch.report_grounding, cache=saved)
+            grounding = fit.ground(dataset, options.budget, display.report_grounding, cache=cache)
             plan = options.holdout_plan(split_of_run(run) or dataset.split)
             hidden = None if plan is None else partition_variables(grounding, plan).holdout_mask(list(plan.holdout))
-            watch.start_phase("asking for what is held out")
-            trial = evaluate_holdout(
+            display.start_phase("evaluating held-out labels")
+            evaluation = evaluate_holdout(
                 fit,
                 grounding,
                 hidden,
                 options=_option_words(dataset, plan),
                 with_curve=options.learning_curve,
                 with_errors=options.standard_errors,
-                observe=watch.report_inference,
+                observe=display.report_inference,
             )
-    made = page.write_report(run, place, trial)
-    n_bytes = place.stat().st_size
+    written = page.write_report(run, path, evaluation)
+    n_bytes = path.stat().st_size
     if as_json:
-        facts = {"run": run, "report": place, "bytes": n_bytes, "plots": made.plots}
-        results = trial.predictions.measure_table().to_dicts() if trial and trial.predictions else []
-        print_json({**facts, "warnings": made.warnings, "results": results})
+        facts = {"run": run, "report": path, "bytes": n_bytes, "plots": written.plots}
+        results = evaluation.predictions.measure_table().to_dicts() if evaluation and evaluation.predictions else []
+        print_json({**facts, "warnings": written.warnings, "results": results})
         return
-    note_cache_use(saved)
-    for text in made.warnings:
+    note_cache_use(cache)
+    for text in written.warnings:
         print_note(text)
-    print_line(f"the report is in {place} ({format_size(n_bytes)}, {len(made.plots)} plots)")
+    print_line(f"wrote {path} ({format_size(n_bytes)}, {len(written.plots)} plots)")
 
 
 def _option_words(dataset: Dataset, plan: SplitPlan | None) -> tuple[str, ...]:
-    """Return the options that name the data and what is held out; without the password of a database."""
+    """Return the options that specify the data and the holdout, without database passwords."""
     words = ["--data", dataset.location]
     if plan is not None and plan != dataset.split:
-        words += ["--split", plan.text, *(word for value in plan.holdout for word in ("--hold", value))]
+        words += ["--split", plan.text, *(word for value in plan.holdout for word in ("--holdout", value))]
     return tuple(words)

@@ -1,4 +1,4 @@
-"""The reproduce command: a run made again, and compared byte by byte."""
+"""The reproduce command: repeat the training of a run and compare the files byte by byte."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from relcrf.backends import run_folder
 from relcrf.backends.checkpoints import CheckpointMonitor
 from relcrf.backends.learned_model import LearnedModel
 from relcrf.backends.provenance import Provenance, TrainingProtocol, table_contents, versions
+from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import DataOption, JsonOption, RunArgument
 from relcrf.cli.output import ProgressMonitor, print_json, print_line, print_note, print_table, show_progress
 from relcrf.data.dataset import Dataset
@@ -27,57 +28,79 @@ from relcrf.training import TrainingRequest
 T = TypeVar("T")
 
 LOCAL_MASTER = re.compile(r"local(-cluster)?(\[[\d*]{1,3}(, *\d{1,5}){0,2}\])?")
-"""Masters of Spark on this machine, of a size that it may have."""
+"""Spark masters on this machine, with a plausible number of cores."""
 
 
 def reproduce(
     run: RunArgument,
     data: DataOption,
     workers: Annotated[
-        int | None, typer.Option(help="Learn by so many processes, 0: by this one; by default as the run did.")
+        int | None,
+        typer.Option(
+            metavar="INT",
+            rich_help_panel=RESOURCES,
+            help="Number of worker processes; 0 to learn in this process. Default: as in the run.",
+        ),
     ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Ground and learn on Spark at this master; by default the run's, if it is local.")
+    spark_master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            rich_help_panel=RESOURCES,
+            help="Spark master to ground and learn on. Default: that of the run, if it is local.",
+        ),
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Limit of tables and ground columns in memory; by default the run's.")
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            rich_help_panel=RESOURCES,
+            help="Memory limit for tables and the ground graph. Default: as in the run.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a run again from what its folder tells, and check that it is the same, byte by byte.
+    """Repeat the training of a run, and verify that all files are identical.
 
-    Ends with exit code 3 where the data are others than those of the run, or where a file comes out otherwise.
+    The exit code is 3 if the data differ from those of the run, or if a file differs.
 
     Example: relcrf reproduce runs/webkb --data webkb/
     """
-    former = run_folder.load(run)
-    made_of = run_folder.load_provenance(run)
-    if made_of is None:
-        message = f"the run folder '{run}' does not tell how it was made"
-        raise UsageError(Diagnostic("E430", message, hint="runs of 'relcrf train' do; those saved from Python do not"))
-    asked = _local_protocol(made_of.protocol, run, workers, master, memory)
-    others = {name: (was, now) for name, was, now in _pair_by_name(made_of.versions, versions()) if was != now}
-    with show_progress(quiet=as_json) as watch, tempfile.TemporaryDirectory(prefix="relcrf-") as folder:
-        again = _rerun_training(former, made_of, asked, run, data, Path(folder) / "run", watch)
-        rows = _compare_files(run, again)
+    original = run_folder.load(run)
+    stored = run_folder.load_provenance(run)
+    if stored is None:
+        message = f"the run folder '{run}' has no provenance"
+        hint = "use a run written by 'relcrf train'; runs saved from Python do not store their provenance"
+        raise UsageError(Diagnostic("E430", message, hint=hint))
+    protocol = _local_protocol(stored.protocol, run, workers, spark_master, memory)
+    changed_versions = {name: (was, now) for name, was, now in _pair_by_name(stored.versions, versions()) if was != now}
+    with show_progress(quiet=as_json) as display, tempfile.TemporaryDirectory(prefix="relcrf-") as folder:
+        rerun = _rerun_training(original, stored, protocol, run, data, Path(folder) / "run", display)
+        rows = _compare_files(run, rerun)
     changed = {row["file"]: row["difference"] for row in rows if not row["same"]}
     if not as_json:
-        for name, (was, now) in others.items():
-            print_note(f"{name} was {was or 'not there'}, and is {now or 'not there'}")
-        print_table(
-            f"'{run}' made again", ("file", ""), [[row["file"], changed.get(row["file"], "the same")] for row in rows]
-        )
+        for name, (was, now) in changed_versions.items():
+            print_note(f"{name}: version {was or 'none'} in the run, {now or 'none'} now")
+        results = [[row["file"], changed.get(row["file"], "identical")] for row in rows]
+        print_table(f"reproduction of '{run}'", ("file", "result"), results)
     if changed:
         notes = tuple(f"{name}: {difference}" for name, difference in changed.items())
-        notes += tuple(f"{name} was {was}, and is {now}" for name, (was, now) in others.items() if as_json)
-        hint = "other versions or another processor may be why" if others else "please report this: it should not be"
-        message = f"the run is not reproduced: {listing(changed)} came out otherwise"
+        if as_json:
+            notes += tuple(
+                f"{name}: version {was} in the run, {now} now" for name, (was, now) in changed_versions.items()
+            )
+        hint = (
+            "use the versions of the run, on the same kind of processor"
+            if changed_versions
+            else "please report this bug"
+        )
+        message = f"the run was not reproduced: {listing(changed)} differ"
         raise DataError(Diagnostic("E432", message, hint=hint, notes=notes))
     if as_json:
-        found = {name: {"was": was, "now": now} for name, (was, now) in others.items()}
-        print_json({"same": True, "files": [row["file"] for row in rows], "versions": found})
+        changes = {name: {"was": was, "now": now} for name, (was, now) in changed_versions.items()}
+        print_json({"same": True, "files": [row["file"] for row in rows], "versions": changes})
         return
-    print_line(f"reproduced: {len(rows)} files, the same bytes")
+    print_line(f"reproduced: {len(rows)} files are identical")
 
 
 def _pair_by_name(was: Mapping[str, T], now: Mapping[str, T]) -> list[tuple[str, T | None, T | None]]:
@@ -85,53 +108,51 @@ def _pair_by_name(was: Mapping[str, T], now: Mapping[str, T]) -> list[tuple[str,
 
 
 def _local_protocol(
-    protocol: TrainingProtocol, run: Path, workers: int | None, master: str | None, memory: str | None
+    protocol: TrainingProtocol, run: Path, workers: int | None, spark_master: str | None, memory: str | None
 ) -> TrainingProtocol:
-    """How it is asked for on this machine. The folder may be a stranger's: it names no other machine to work on.
+    """Return the protocol for this machine. A run folder may be untrusted: its remote Spark master is not used.
 
     Raises:
-        UsageError: where the run's Spark is elsewhere, and no master is given.
+        UsageError: The run was trained on a remote Spark master, and no master is specified.
     """
-    if master is None and protocol.spark_master is not None and not LOCAL_MASTER.fullmatch(protocol.spark_master):
-        message = (
-            f"the run '{run}' was made on Spark at '{protocol.spark_master}', which is not used without being asked for"
-        )
-        hint = "name a master that you trust: --master 'local[2]', or that one"
+    if spark_master is None and protocol.spark_master is not None and not LOCAL_MASTER.fullmatch(protocol.spark_master):
+        message = f"the run '{run}' was trained on the Spark master '{protocol.spark_master}', which is not contacted by default"
+        hint = "specify a master that you trust, e.g. --spark-master 'local[2]'"
         raise UsageError(Diagnostic("E424", message, hint=hint))
-    # The result is the same whatever their number is.
-    most = replace(protocol, workers=min(protocol.workers, os.cpu_count() or 1))
-    given: dict[str, Any] = {"workers": workers, "master": master, "memory": memory}
-    return replace(most, **{name: value for name, value in given.items() if value is not None})
+    # The result does not depend on the number of workers.
+    limited = replace(protocol, workers=min(protocol.workers, os.cpu_count() or 1))
+    options: dict[str, Any] = {"workers": workers, "spark_master": spark_master, "memory": memory}
+    return replace(limited, **{name: value for name, value in options.items() if value is not None})
 
 
 def _rerun_training(
     original: LearnedModel,
-    made_of: Provenance,
+    stored: Provenance,
     protocol: TrainingProtocol,
     run: Path,
     data: str,
     out: Path,
-    watch: ProgressMonitor,
+    display: ProgressMonitor,
 ) -> Path:
-    """The folder of the run that comes out now.
+    """Repeat the training and return its run folder.
 
     Raises:
-        DataError: where the data are others.
+        DataError: The data differ from those of the run.
     """
     model = api.load(run / "model.rcrf")
-    watch.start_phase("reading tables")
+    display.start_phase("reading tables")
     dataset = Dataset(data, memory=protocol.memory)
     request = TrainingRequest(model.spec, original.backend, original.settings, dataset, protocol)
-    training = request.ground(watch.report_grounding)
-    provenance = replace(made_of, fingerprint=training.identity, tables=table_contents(training.grounding.bound))
-    changed = [name for name, was, now in _pair_by_name(made_of.tables, provenance.tables) if was != now]
-    if training.identity != made_of.fingerprint:
-        what = f": {listing(changed)} changed" if changed else ""
-        message = f"these are not the data that '{run}' was learned from{what}"
-        raise DataError(Diagnostic("E431", message, hint="name the same tables with --data; see manifest.json"))
-    if changed and made_of.versions.get("duckdb") == versions()["duckdb"]:
-        print_note(f"{listing(changed)} changed, in nothing that the model reads")
-    monitor = CheckpointMonitor(run_folder.prepare_partial_folder(out, resume=False), training.identity, watch.step)
+    training = request.ground(display.report_grounding)
+    provenance = replace(stored, fingerprint=training.identity, tables=table_contents(training.grounding.bound))
+    changed = [name for name, was, now in _pair_by_name(stored.tables, provenance.tables) if was != now]
+    if training.identity != stored.fingerprint:
+        tables = f": {listing(changed)} changed" if changed else ""
+        message = f"the data differ from the training data of '{run}'{tables}"
+        raise DataError(Diagnostic("E431", message, hint="pass the training tables with --data; see manifest.json"))
+    if changed and stored.versions.get("duckdb") == versions()["duckdb"]:
+        print_note(f"{listing(changed)} changed, but not in the columns that the model reads")
+    monitor = CheckpointMonitor(run_folder.prepare_partial_folder(out, resume=False), training.identity, display.step)
     with request.executor() as executor:
         learned = training.run(monitor, executor)
     run_folder.save(learned, out, {}, provenance=provenance)
@@ -139,7 +160,7 @@ def _rerun_training(
 
 
 def _compare_files(run: Path, rerun: Path) -> list[dict[str, Any]]:
-    """Each file of either run, and what differs."""
+    """Return a row for each file of either run, with the difference if the files are not identical."""
     old, new = run_folder.manifest_hashes(run), run_folder.manifest_hashes(rerun)
     rows = []
     for name, was, now in _pair_by_name(old, new):
@@ -149,11 +170,11 @@ def _compare_files(run: Path, rerun: Path) -> list[dict[str, Any]]:
 
 
 def _describe_difference(one: Path, other: Path) -> str:
-    """What differs between two files of a name."""
+    """Describe the difference between two files of the same name."""
     if not (one.exists() and other.exists()):
-        return f"only {'then' if one.exists() else 'now'}"
+        return f"only in the {'original' if one.exists() else 'new'} run"
     if one.suffix == ".npy":
         was, now = (np.load(path, allow_pickle=False) for path in (one, other))
         if was.shape == now.shape:
-            return f"the largest difference is {float(np.abs(was - now).max(initial=0.0)):.2e}"
-    return "another content"
+            return f"maximum difference {float(np.abs(was - now).max(initial=0.0)):.2e}"
+    return "different content"

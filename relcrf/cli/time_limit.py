@@ -1,4 +1,4 @@
-"""Time limits of commands: at their end comes what Ctrl-C brings, and nothing is lost that it does not lose."""
+"""Time limits of commands. Reaching the limit has the effect of Ctrl-C, so the same partial results are saved."""
 
 from __future__ import annotations
 
@@ -16,75 +16,77 @@ from relcrf.cli.output import print_diagnostics, print_error_line
 from relcrf.errors import ConvergenceError, Diagnostic, UsageError
 
 INTERRUPTED = 130
-"""The exit code of what Ctrl-C has ended."""
+"""Exit code of a command interrupted by Ctrl-C: 128 + SIGINT."""
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class TimeLimitReached(KeyboardInterrupt):
-    """The time is over."""
+    """The time limit of the command is reached."""
 
 
 _reached_limits: list[str] = []
-"""The limit that has been reached, as it was given."""
+"""The limit that was reached, as the user specified it; empty before."""
 
 
 @contextmanager
 def limit_time(time: str | None) -> Iterator[None]:
-    """Ends what is inside by `TimeLimitReached` when the time is over; None is any time.
+    """Raise `TimeLimitReached` in the enclosed code when the time is over; None for no limit.
 
     Raises:
-        UsageError: where the text is no time.
+        UsageError: The text is not a valid duration.
     """
     if time is None:
         yield
         return
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", time.strip())
-    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", time.strip())
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if not 0.0 < seconds < 1e8:
-        raise UsageError(Diagnostic("E434", f"'{time}' is no length of time", hint="write 90s, 10m or 2h"))
+        raise UsageError(
+            Diagnostic("E434", f"invalid time limit '{time}'", hint="use a duration such as 90s, 10m or 2h")
+        )
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def handle_alarm(number: int, frame: FrameType | None) -> None:
         _reached_limits[:] = [time]
         raise TimeLimitReached
 
-    before = signal.signal(signal.SIGALRM, end)
+    previous_handler = signal.signal(signal.SIGALRM, handle_alarm)
     try:
         with resend_dropped_signals(signal.SIGALRM, TimeLimitReached):
             signal.setitimer(signal.ITIMER_REAL, seconds)
             yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)
 
 
-def exit_interrupted(outcome: str = "the answer is what there was") -> NoReturn:
-    """Ends a command that was cut short, by Ctrl-C or by the clock, and has given what there was.
+def exit_interrupted(outcome: str = "the result is incomplete") -> NoReturn:
+    """Exit a command that was interrupted by Ctrl-C or by the time limit after it printed its partial results.
 
-    With `--json` too it says so to people alone: its one object has been printed, and says that it was interrupted.
+    The message goes to standard error only, also with `--json`: the JSON object is already printed and has the status.
 
     Args:
-        outcome: has been given.
+        outcome: Description of the partial results.
     """
-    if over := time_limit_error(f"{outcome}; allow more with --time"):
-        print_diagnostics(over)
-        raise typer.Exit(over.exit_code)
+    if error := time_limit_error(f"{outcome}; raise --time-limit"):
+        print_diagnostics(error)
+        raise typer.Exit(error.exit_code)
     print_error_line(f"interrupted; {outcome}")
     raise typer.Exit(INTERRUPTED)
 
 
 def is_time_over() -> bool:
-    """Whether the time has ended a command."""
+    """Return True if the time limit was reached."""
     return bool(_reached_limits)
 
 
 def time_limit_error(recovery_hint: str = "") -> ConvergenceError | None:
-    """What is said where the time is over; None where it is not.
+    """Return the error for a reached time limit, once; None if it was not reached.
 
     Args:
-        recovery_hint: what there is, and how to go on.
+        recovery_hint: Saved results, and how to resume.
     """
     if not _reached_limits:
         return None
-    hint = recovery_hint or "allow more with --time; with --keep what has been grounded is there the next time"
-    return ConvergenceError(Diagnostic("E436", f"the time of {_reached_limits.pop()} is over", hint=hint))
+    hint = recovery_hint or "raise --time-limit; with --cache, ground blocks are reused in the next run"
+    return ConvergenceError(Diagnostic("E436", f"the time limit of {_reached_limits.pop()} was reached", hint=hint))

@@ -1,4 +1,4 @@
-"""Commands about learned weights: weights, moments, diff."""
+"""Commands that show learned weights and compare runs: weights, moments, diff."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from relcrf.evaluation.standard_errors import StandardErrors
 
 
 class SortKey(StrEnum):
-    """What weights are sorted by."""
+    """The column by which weights are sorted."""
 
     weight = "weight"
     z = "z"
@@ -32,15 +32,29 @@ class SortKey(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSelectionOptions:
-    """The weights that are shown or written, and their order."""
+    """The weights to print or write, and their order."""
 
-    template: Annotated[str | None, typer.Option("--template", "-t", help="Only weights of this template.")] = None
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Only keys like this: 'neur*'.")] = None
-    min_support: Annotated[float, typer.Option("--min-support", min=0, help="Only weights seen so often.")] = 0.0
-    sort: Annotated[SortKey, typer.Option("--sort", help="What comes first: the largest of these.")] = SortKey.weight
-    top: Annotated[int, typer.Option("--top", min=1, help="How many are shown.")] = 20
-    csv: Annotated[
-        Path | None, typer.Option("--csv", help="Where to write all that are selected: .csv, .tsv, .jsonl, .parquet.")
+    template: Annotated[
+        str | None, typer.Option("--template", "-t", metavar="NAME", help="Only weights of this template.")
+    ] = None
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="PATTERN", help="Only keys that match a pattern, e.g. 'neur*'.")
+    ] = None
+    min_support: Annotated[
+        float, typer.Option("--min-support", metavar="FLOAT", min=0, help="Only weights with at least this support.")
+    ] = 0.0
+    sort: Annotated[
+        SortKey, typer.Option("--sort", metavar="COLUMN", help="Sort by weight, z or support, largest first.")
+    ] = SortKey.weight
+    top: Annotated[int, typer.Option("--top", metavar="INT", min=1, help="Number of weights to print.")] = 20
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="Write all selected weights: .csv, .tsv, .jsonl or .parquet.",
+        ),
     ] = None
 
 
@@ -50,45 +64,46 @@ def weights(
     holdout: HoldoutOptions,
     limits: LimitOptions,
     data: Annotated[
-        str | None, typer.Option("--data", "-d", help="The tables of the training, for standard errors and z.")
+        str | None,
+        typer.Option("--data", "-d", metavar="SOURCE", help="Training tables, for standard errors and z."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show learned weights by name, with how often each was seen and, with --data, its standard error.
+    """Show learned weights by name, with their support and, with --data, standard errors.
 
     Example: relcrf weights runs/webkb --data webkb/ --template word --key 'stud*' --sort z
     """
-    csv = options.csv
-    if csv is not None:
-        require_writable(csv)
+    out = options.out
+    if out is not None:
+        require_writable(out)
     fit = api.load_fit(run)
     learned, errors = fit.learned, None
     frame = named_weights(learned)
-    kept = select_rows(learned, frame, options.template, options.key, options.min_support)
+    mask = select_rows(learned, frame, options.template, options.key, options.min_support)
     if data is not None:
-        with show_progress(quiet=as_json) as watch:
-            watch.start_phase("reading tables")
-            grounding = fit.ground(Dataset(data, memory=limits.memory), limits.budget, watch.report_grounding)
-            watch.start_phase("standard errors")
-            errors = standard_errors_from_data(learned, grounding, holdout.hidden(grounding), kept)
+        with show_progress(quiet=as_json) as display:
+            display.start_phase("reading tables")
+            grounding = fit.ground(Dataset(data, memory=limits.memory), limits.budget, display.report_grounding)
+            display.start_phase("computing standard errors")
+            errors = standard_errors_from_data(learned, grounding, holdout.hidden(grounding), mask)
         frame = named_weights(learned, errors)
-    found = frame.take_rows(sort_rows(frame, kept, options.sort.value))
-    if csv is not None:
-        found.write(csv)
+    selected = frame.take_rows(sort_rows(frame, mask, options.sort.value))
+    if out is not None:
+        selected.write(out)
     if as_json:
-        counts = {"weights": len(frame), "selected": len(found), "shown": found.to_dicts(options.top)}
-        print_json({"run": run, **counts, "gradient": None if errors is None else errors.gradient_fraction, "csv": csv})
+        counts = {"weights": len(frame), "selected": len(selected), "shown": selected.to_dicts(options.top)}
+        print_json({"run": run, **counts, "gradient": None if errors is None else errors.gradient_fraction, "out": out})
         return
-    shown = found.take_rows(np.arange(min(options.top, len(found))))
-    _print_weights(f"weights: {len(shown):,} of {len(found):,} selected, {len(frame):,} in all", shown)
+    shown = selected.take_rows(np.arange(min(options.top, len(selected))))
+    _print_weights(f"weights: {len(shown):,} of {len(selected):,} selected, {len(frame):,} in total", shown)
     if errors is not None:
-        _note_errors(errors, kept)
-    if csv is not None:
-        print_note(f"{len(found):,} weights are in {csv}")
+        _note_errors(errors, mask)
+    if out is not None:
+        print_note(f"wrote {len(selected):,} weights to {out}")
 
 
 def _print_weights(title: str, frame: Frame, digits: str = ",.4g") -> None:
-    """Print a frame of named weights; nothing for a number that is not known."""
+    """Print a frame of named weights; NaN is printed as an empty cell."""
     rows = [[cell if isinstance(cell, str) else _format_number(cell, digits) for cell in row] for row in frame.rows()]
     print_table(title, [name.replace("_", " ") for name in frame.columns], rows)
 
@@ -97,25 +112,33 @@ def _format_number(value: float, digits: str) -> str:
     return "" if np.isnan(value) else format(value, digits)
 
 
-def _note_errors(errors: StandardErrors, kept: np.ndarray) -> None:
-    known = int((kept & ~np.isnan(errors.values)).sum())
-    print_note(f"standard errors by {errors.source}, of {known:,} weights")
+def _note_errors(errors: StandardErrors, mask: np.ndarray) -> None:
+    known = int((mask & ~np.isnan(errors.values)).sum())
+    print_note(f"standard errors of {known:,} weights, from {errors.source}")
     if not errors.is_maximum:
         print_note(
-            f"{errors.gradient_fraction:.0%} of the gradient is left: these are not the data that it was trained on, or training "
-            "ended early, and the standard errors mean little"
+            f"the gradient is {errors.gradient_fraction:.0%} of its initial norm: these are not the training data, or training "
+            "did not converge; the standard errors are unreliable"
         )
 
 
 def moments(
     run: RunArgument,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to write all: .csv, .tsv, .jsonl, .parquet, .arrow.")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="PATH",
+            help="Write all moments: .csv, .tsv, .jsonl, .parquet or .arrow.",
+        ),
     ] = None,
-    top: Annotated[int, typer.Option(min=0, help="How many to show, the farthest apart first.")] = 20,
+    top: Annotated[
+        int, typer.Option(metavar="INT", min=0, help="Number of moments to print, largest difference first.")
+    ] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare how often each feature is in the labels with how often the trained model expects it.
+    """Compare the empirical moments of features with those expected by the model.
 
     Example: relcrf moments runs/webkb --out moments.csv
     """
@@ -124,54 +147,59 @@ def moments(
     frame = api.load_fit(run).moments()
     if out is not None:
         frame.write(out)
-    apart = np.abs(np.nan_to_num(frame["standard_errors"]))
-    worst = frame.take_rows(largest_indices(apart, top))
+    differences = np.abs(np.nan_to_num(frame["standard_errors"]))
+    worst = frame.take_rows(largest_indices(differences, top))
     if as_json:
-        print_json({"run": run, "moments": len(apart), "worst": worst.to_dicts(), "out": out})
+        print_json({"run": run, "moments": len(differences), "worst": worst.to_dicts(), "out": out})
         return
-    _print_weights(f"moments: {len(worst):,} of {len(apart):,}, the farthest apart", worst, ",.6g")
-    print_line(f"the largest difference is {apart.max(initial=0.0):.3g} standard errors")
+    _print_weights(f"moments: {len(worst):,} of {len(differences):,}, largest difference first", worst, ",.6g")
+    print_line(f"the largest difference is {differences.max(initial=0.0):.3g} standard errors")
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(help="A run folder.")],
-    second: Annotated[Path, typer.Argument(help="Another one.")],
+    first: Annotated[Path, typer.Argument(metavar="RUN1", help="First run folder.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN2", help="Second run folder.")],
     limits: LimitOptions,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many weights are shown.")] = 10,
+    top: Annotated[int, typer.Option("--top", metavar="INT", min=1, help="Number of weights to print.")] = 10,
     data: Annotated[
         str | None,
-        typer.Option("--data", "-d", help="Tables: compare what both predict there, and the edges that act."),
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="SOURCE",
+            help="Tables on which to compare predictions and active edges.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how two runs differ: settings, model, data, figures, weights, structure, and with --data what they predict.
+    """Show how two runs differ in settings, model, data, weights, structure and, with --data, predictions.
 
     Example: relcrf diff runs/first runs/second --data webkb/
     """
     fits = [api.load_fit(run) for run in (first, second)]
-    found = compare_runs(fits[0].learned, fits[1].learned, (str(first), str(second)))
+    differences = compare_runs(fits[0].learned, fits[1].learned, (str(first), str(second)))
     answers = None
     if data is not None:
-        with show_progress(quiet=as_json) as watch:
+        with show_progress(quiet=as_json) as display:
             answers = _compare_predictions(
-                fits, Dataset(data, memory=limits.memory), limits.budget, watch.report_grounding
+                fits, Dataset(data, memory=limits.memory), limits.budget, display.report_grounding
             )
     if as_json:
-        facts = asdict(found) | {
-            "weights": found.weights.to_dicts(top),
-            "only": [alone.to_dicts(top) for alone in found.unique_weights],
-            "shared_weights": len(found.weights),
-            "weights_of_one": [len(alone) for alone in found.unique_weights],
+        facts = asdict(differences) | {
+            "weights": differences.weights.to_dicts(top),
+            "unique_weights": [unique.to_dicts(top) for unique in differences.unique_weights],
+            "n_shared_weights": len(differences.weights),
+            "n_unique_weights": [len(unique) for unique in differences.unique_weights],
         }
         print_json({"runs": [first, second], **facts, "answers": answers})
         return
-    _print_differences(found, answers, top)
+    _print_differences(differences, answers, top)
 
 
 def _compare_predictions(fits: list[api.Fit], data: Dataset, budget: int, progress: Any) -> dict[str, Any]:
-    """How often the answers for all queries are the same, and what the edges that act share."""
-    found = [fit.ground(data, budget, progress) for fit in fits]
-    one, other = (api.predict(fit, grounding) for fit, grounding in zip(fits, found, strict=True))
+    """Return the fraction of equal predictions by attribute, and the Jaccard index of the active edges."""
+    groundings = [fit.ground(data, budget, progress) for fit in fits]
+    one, other = (api.predict(fit, grounding) for fit, grounding in zip(fits, groundings, strict=True))
     names = [
         {name: dict(zip(p.variables(name).tolist(), _predicted_values(p, name), strict=True)) for name in p.attributes}
         for p in (one, other)
@@ -181,8 +209,8 @@ def _compare_predictions(fits: list[api.Fit], data: Dataset, budget: int, progre
         for name in names[0].keys() & names[1].keys()
     }
     edges = [{tuple(sorted(edge)) for edge in p.inferred.edges.tolist()} for p in (one, other)]
-    shares = {name: sum(agree) / len(agree) if agree else None for name, agree in same.items()}
-    return {"same": shares, "queries": {name: len(agree) for name, agree in same.items()}, "edges": jaccard(*edges)}
+    fractions = {name: sum(equal) / len(equal) if equal else None for name, equal in same.items()}
+    return {"same": fractions, "queries": {name: len(equal) for name, equal in same.items()}, "edges": jaccard(*edges)}
 
 
 def _predicted_values(prediction: api.Prediction, name: str) -> list[str]:
@@ -190,42 +218,45 @@ def _predicted_values(prediction: api.Prediction, name: str) -> list[str]:
     return list(values[prediction.probabilities(name).argmax(axis=1)]) if len(prediction.variables(name)) else []
 
 
-def _print_differences(found: RunDifferences, answers: Mapping[str, Any] | None, top: int) -> None:
+def _print_differences(differences: RunDifferences, answers: Mapping[str, Any] | None, top: int) -> None:
     for title, pairs in (
-        ("settings", found.settings),
-        ("bindings of templates", found.bindings),
-        ("values of open domains", found.vocabulary_sizes),
-        ("figures of the training", found.summary),
+        ("settings", differences.settings),
+        ("bindings by template", differences.bindings),
+        ("sizes of open domains", differences.vocabulary_sizes),
+        ("training summary", differences.summary),
     ):
         if pairs:
             print_table(title, ("", "first", "second"), [_format_pair(name, pair) for name, pair in pairs.items()])
         else:
-            print_line(f"{title}: the same")
-    if found.model:
-        for line in found.model:
+            print_line(f"{title}: identical")
+    if differences.model:
+        for line in differences.model:
             colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
             print_line(line, style=colour)
     else:
-        print_line("model: the same")
+        print_line("model: identical")
     rows = [
-        [*name, f"{one:+.4f}", f"{other:+.4f}", f"{other - one:+.4f}"] for *name, one, other in found.weights.rows(top)
+        [*name, f"{one:+.4f}", f"{other:+.4f}", f"{other - one:+.4f}"]
+        for *name, one, other in differences.weights.rows(top)
     ]
-    columns = (*found.weights.columns, "difference")
-    print_table(f"weights of both, those that differ most: {len(rows):,} of {len(found.weights):,}", columns, rows)
-    for run, alone in zip(("first", "second"), found.unique_weights, strict=True):
-        if alone:
-            shown = [[*name, f"{value:+.4f}"] for *name, value in alone.rows(top)]
-            print_table(f"weights of the {run} alone: {len(shown):,} of {len(alone):,}", [*alone.columns], shown)
-    if not np.isnan(found.correlation):
-        print_line(f"the weights of both correlate by {found.correlation:.4f}")
-    if found.candidate_jaccard is not None:
-        print_line(f"chosen candidates in common: {found.candidate_jaccard:.1%} (Jaccard)")
+    columns = (*differences.weights.columns, "difference")
+    print_table(
+        f"shared weights, largest difference first: {len(rows):,} of {len(differences.weights):,}", columns, rows
+    )
+    for run, unique in zip(("first", "second"), differences.unique_weights, strict=True):
+        if unique:
+            shown = [[*name, f"{value:+.4f}"] for *name, value in unique.rows(top)]
+            print_table(f"weights only in the {run} run: {len(shown):,} of {len(unique):,}", [*unique.columns], shown)
+    if not np.isnan(differences.correlation):
+        print_line(f"correlation of the shared weights: {differences.correlation:.4f}")
+    if differences.candidate_jaccard is not None:
+        print_line(f"selected candidates in common: {differences.candidate_jaccard:.1%} (Jaccard)")
     if answers is not None:
-        for name, share in answers["same"].items():
-            if share is not None:
-                print_line(f"{name}: {share:.1%} of {answers['queries'][name]:,} answers are the same")
+        for name, fraction in answers["same"].items():
+            if fraction is not None:
+                print_line(f"{name}: {fraction:.1%} of {answers['queries'][name]:,} predictions are equal")
         if answers["edges"] is not None:
-            print_line(f"edges that act, in common: {answers['edges']:.1%} (Jaccard)")
+            print_line(f"active edges in common: {answers['edges']:.1%} (Jaccard)")
 
 
 def _format_pair(name: str, pair: Pair) -> tuple[str, str, str]:

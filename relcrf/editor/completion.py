@@ -1,4 +1,4 @@
-"""What could be typed next."""
+"""Code completion: candidates for the word at the cursor."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from relcrf.model.rules import all_templates
 from relcrf.model.types import SCALARS, Bag
 
 MAX_VALUES = 500
-"""Values of a domain that are offered; nobody scrolls through more."""
+"""Maximum number of domain values offered; longer lists are of no use."""
 
 TRIGGER_CHARACTERS = (".", ":", "=", "(", ",", '"', " ")
-"""Characters behind which an editor asks by itself."""
+"""Characters after which an editor requests completion automatically."""
 
 _TRIGGERS_BEFORE_SPACE = frozenset(
     {*COMPARISONS, ":", "where", "over", "per", "by", "in", "of", "and", "or", "not", "=>", "weights"}
 )
-"""Behind these and a space there is something to offer; anywhere else a list would pop up at every word."""
+"""Tokens after which a typed space triggers completion; elsewhere a list would pop up after every word."""
 
 _TERM_KEYWORDS = ("not", "true", "false")
-"""Words that an expression may begin with."""
+"""Keywords that can start an expression."""
 
 _SNIPPETS = {
     "domain": "domain ${1:Name} = ${2:open}",
@@ -51,12 +51,12 @@ _SNIPPETS = {
 
 @dataclass(frozen=True)
 class CompletionCandidate:
-    """Something to offer.
+    """A completion candidate.
 
     Args:
-        kind: as the protocol's `CompletionItemKind` calls it.
-        snippet: what is typed instead of the label by editors that can fill in `${1:places}`.
-        rank: the smaller, the higher it stands in the list.
+        kind: Name of a `CompletionItemKind` of the protocol.
+        rank: Sort key; candidates with smaller ranks come first.
+        snippet: Text inserted instead of the label by editors that support placeholders such as `${1:name}`.
     """
 
     label: str
@@ -69,7 +69,7 @@ class CompletionCandidate:
 
 @dataclass(frozen=True)
 class Completions:
-    """What may take the place of the characters from `start` to `stop`."""
+    """The candidates to replace the characters from `start` to `stop`."""
 
     start: int
     stop: int
@@ -77,38 +77,40 @@ class Completions:
 
 
 def complete(document: Document, offset: int, *, after_space: bool = False) -> Completions | None:
-    """What could be typed at an offset, where one can tell.
+    """Return the completion candidates at an offset; None if there are none.
 
     Args:
-        after_space: the editor asks only because a space was typed.
+        after_space: The request was triggered by a typed space.
     """
     text = document.text
-    left = bisect_left([t.start for t in text.tokens], offset) - 1
-    token = text.tokens[left] if left >= 0 and text.tokens[left].stop >= offset else None
+    index = bisect_left([t.start for t in text.tokens], offset) - 1
+    token = text.tokens[index] if index >= 0 and text.tokens[index].stop >= offset else None
     if token is not None and (token.kind in ("comment", "number", "other")):
         return None
     if token is not None and token.kind == "text" and (offset < token.stop or token.terminal == "UNCLOSED"):
-        place = _CursorContext(document, token.start)
+        context = _CursorContext(document, token.start)
         stop = token.stop - 1 if token.terminal == "STRING" else offset
-        return Completions(token.start + 1, stop, tuple(place.quoted_items()))
+        return Completions(token.start + 1, stop, tuple(context.quoted_items()))
     start, stop = (token.start, token.stop) if token is not None and token.kind == "name" else (offset, offset)
-    place = _CursorContext(document, start)
-    if after_space and place.previous_text not in _TRIGGERS_BEFORE_SPACE:
+    context = _CursorContext(document, start)
+    if after_space and context.previous_text not in _TRIGGERS_BEFORE_SPACE:
         return None
     best: dict[str, CompletionCandidate] = {}
-    for item in sorted(place.items(), key=lambda item: item.rank):  # values stay in the order of their states
+    for item in sorted(
+        context.items(), key=lambda item: item.rank
+    ):  # the sort is stable: values stay in the order of their states
         best.setdefault(item.label, item)
     return Completions(start, stop, tuple(best.values()))
 
 
 @dataclass(frozen=True)
 class ExpectedWords:
-    """What the grammar admits behind the beginning of a declaration.
+    """The continuations of an incomplete declaration that the grammar allows.
 
     Args:
-        words: of the language.
-        takes_term: an expression may begin.
-        is_whole: nothing need follow.
+        words: Keywords that can follow.
+        takes_term: An expression can start.
+        is_whole: The declaration can end here.
     """
 
     words: frozenset[str]
@@ -117,7 +119,7 @@ class ExpectedWords:
 
 
 def expected_words(text: str) -> ExpectedWords | None:
-    """Return what may follow the beginning of a declaration; None where it has a mistake already."""
+    """Return what can follow the beginning of a declaration; None if it has a syntax error."""
     parser, _, wrong = feed_parser(SourceText(text).code_tokens(0, len(text)))
     if wrong is not None:
         return None
@@ -129,7 +131,7 @@ def expected_words(text: str) -> ExpectedWords | None:
 
 
 class _CursorContext:
-    """A place in a declaration: what stands before it, and what it is part of."""
+    """The context of the cursor: its declaration and the tokens before it."""
 
     def __init__(self, document: Document, offset: int) -> None:
         self.document = document
@@ -138,19 +140,19 @@ class _CursorContext:
         line = before.rfind("\n") + 1
         self.is_line_start = not before[line:].strip()
         self.is_unindented = self.is_line_start and line == offset
-        # A word that begins at the cursor may cut the text anew; what counts is the declaration before it.
-        whole = document.text.declaration_at(offset - 1) if offset else None
-        self._set_declaration(whole, before, offset)
-        if whole is not None and self.expected is None:
-            # Behind `predict` or `rule` alone the parser does not see that a declaration begins, and we do.
-            tokens = document.text.code_tokens(line, whole.stop)
+        # A word that starts at the cursor can change the boundaries of declarations; use the declaration before it.
+        enclosing = document.text.declaration_at(offset - 1) if offset else None
+        self._set_declaration(enclosing, before, offset)
+        if enclosing is not None and self.expected is None:
+            # The parser does not recognise that `predict` or `rule` alone starts a declaration.
+            tokens = document.text.code_tokens(line, enclosing.stop)
             if tokens and tokens[0].start < offset and tokens[0].text in DECLARATION_KEYWORDS:
                 started = expected_words(before[tokens[0].start :])
                 if started is not None:
                     self._set_declaration(DeclarationTokens(tuple(tokens)), before, offset)
 
     def _set_declaration(self, declared: DeclarationTokens | None, before: str, offset: int) -> None:
-        """Takes some tokens for the declaration that the place is in."""
+        """Set the declaration that contains the cursor."""
         tokens = [t for t in declared.tokens if t.start < offset] if declared is not None else []
         self.texts = tuple(token.text for token in tokens)
         self.previous_text = self.texts[-1] if tokens else ""
@@ -159,19 +161,19 @@ class _CursorContext:
 
     @property
     def index(self) -> int:
-        """Which token of the declaration would stand here."""
+        """The index in the declaration that a token at the cursor would have."""
         return len(self.texts)
 
-    # What there is to offer
+    # Candidates
 
     def items(self) -> Iterator[CompletionCandidate]:
-        """All that fits."""
-        sketch = self.declaration
-        if sketch is None:
+        """Yield all candidates outside of quotation marks."""
+        declaration = self.declaration
+        if declaration is None:
             yield from self._declaration_items()
             return
         if self.previous_text == ".":
-            yield from self._attribute_items(sketch)
+            yield from self._attribute_items(declaration)
             return
         if self.previous_text == "weights" or self.texts == ("gate",):
             for template in all_templates(self.spec):
@@ -181,24 +183,24 @@ class _CursorContext:
         if self.previous_text == "of" and self.texts[-2:-1] == ("bag",):
             yield from self._domain_items()
             return
-        if self.previous_text == ":" and sketch.keyword != "rule":
-            yield from self._type_items(sketch)
+        if self.previous_text == ":" and declaration.keyword != "rule":
+            yield from self._type_items(declaration)
             return
         yield from self._keyword_items()
-        is_term = self.expected.takes_term if self.expected is not None else self.index >= sketch.body_index
-        if is_term and sketch.keyword not in ("domain", "entity", "relation", "include"):
-            yield from self._term_items(sketch)
+        is_term = self.expected.takes_term if self.expected is not None else self.index >= declaration.body_index
+        if is_term and declaration.keyword not in ("domain", "entity", "relation", "include"):
+            yield from self._term_items(declaration)
 
     def quoted_items(self) -> Iterator[CompletionCandidate]:
-        """What may stand between quotation marks."""
+        """Yield the candidates inside quotation marks: files to include, or values of a domain."""
         if self.previous_text == "include":
             folder = self.document.folder
-            found = [*folder.glob("*.rcrf"), *folder.glob("*/*.rcrf")] if folder is not None else []
-            for path in sorted(p for p in found if p != self.document.path):
+            models = [*folder.glob("*.rcrf"), *folder.glob("*/*.rcrf")] if folder is not None else []
+            for path in sorted(p for p in models if p != self.document.path):
                 if folder is not None:
                     yield CompletionCandidate(path.relative_to(folder).as_posix(), "File", 0)
         elif self.declaration is not None:
-            domain = self.declaration.expected_sort(self.index)
+            domain = self.declaration.expected_type_name(self.index)
             for value in self._domain_values(domain):
                 yield CompletionCandidate(json.dumps(value, ensure_ascii=False)[1:-1], "EnumMember", 0, domain or "")
 
@@ -207,56 +209,56 @@ class _CursorContext:
             yield CompletionCandidate(word, "Keyword", rank, documentation=GLOSSARY[word], snippet=_SNIPPETS[word])
 
     def _keyword_items(self) -> Iterator[CompletionCandidate]:
-        found = self.expected
-        words = found.words if found is not None else frozenset(CLAUSE_KEYWORDS)
+        expected = self.expected
+        words = expected.words if expected is not None else frozenset(CLAUSE_KEYWORDS)
         for word in sorted(words - {*AGGREGATES, *_TERM_KEYWORDS}, key=CONTEXT_KEYWORDS.index):
             yield CompletionCandidate(word, "Keyword", 2, documentation=GLOSSARY[word])
-        if self.is_line_start and (found is None or found.is_whole):
+        if self.is_line_start and (expected is None or expected.is_whole):
             yield from self._declaration_items(0 if self.is_unindented else 6)
 
-    def _attribute_items(self, sketch: PartialDeclaration) -> Iterator[CompletionCandidate]:
-        owner = sketch.owner_at(self.index - 1)
+    def _attribute_items(self, declaration: PartialDeclaration) -> Iterator[CompletionCandidate]:
+        owner = declaration.owner_at(self.index - 1)
         declared = (self.spec.entity(owner) or self.spec.relation(owner)) if owner else None
         for attribute in declared.attributes if isinstance(declared, s.Entity | s.Relation) else ():
-            is_out_of_place = attribute.is_random and self._current_clause(sketch) in ("where", "per", "by")
+            is_unusual = attribute.is_random and self._current_clause(declaration) in ("where", "per", "by")
             head = attribute_signature(owner or "", attribute)
-            yield CompletionCandidate(attribute.name, "Field", 1 if is_out_of_place else 0, head)
+            yield CompletionCandidate(attribute.name, "Field", 1 if is_unusual else 0, head)
 
     def _domain_items(self, rank: int = 1) -> Iterator[CompletionCandidate]:
         for domain in self.spec.domains:
             yield CompletionCandidate(domain.name, "Enum", rank, "domain")
 
-    def _type_items(self, sketch: PartialDeclaration) -> Iterator[CompletionCandidate]:
-        """Sorts of parameters; types of attributes and random relations."""
-        if self.index < sketch.body_index:
+    def _type_items(self, declaration: PartialDeclaration) -> Iterator[CompletionCandidate]:
+        """Yield types of parameters, attributes or random relations."""
+        if self.index < declaration.body_index:
             for entity in self.spec.entities:
                 yield CompletionCandidate(entity.name, "Class", 0, "entity")
             yield from self._domain_items()
             return
-        is_random = sketch.keyword == "predict" or self.texts[-3:-2] in (("predict",), ("latent",))
+        is_random = declaration.keyword == "predict" or self.texts[-3:-2] in (("predict",), ("latent",))
         yield from self._domain_items(0)
         for name in ("bool",) if is_random else SCALARS:
             yield CompletionCandidate(name, "Keyword", 1, documentation=GLOSSARY[name])
         if not is_random:
             yield CompletionCandidate("bag of", "Keyword", 1, documentation=GLOSSARY["bag"])
 
-    def _term_items(self, sketch: PartialDeclaration) -> Iterator[CompletionCandidate]:
-        """What an expression may begin with."""
-        domain = sketch.expected_sort(self.index)
+    def _term_items(self, declaration: PartialDeclaration) -> Iterator[CompletionCandidate]:
+        """Yield candidates for the start of an expression."""
+        domain = declaration.expected_type_name(self.index)
         for value in self._domain_values(domain):
             yield CompletionCandidate(render_value(value), "EnumMember", 0, f"value of {domain}")
         if self.previous_text == "in":
-            yield from self._bag_items(sketch)
+            yield from self._bag_items(declaration)
             return
-        wanted = sketch.sort_of_argument(self.index)
-        for name, sort in sketch.scope_at(self.index).type_names.items():
-            yield CompletionCandidate(name, "Variable", 0 if sort == wanted else 1, f"{name}: {sort}")
-        clause = self._current_clause(sketch)
+        argument_type = declaration.argument_type_name(self.index)
+        for name, type_name in declaration.scope_at(self.index).type_names.items():
+            yield CompletionCandidate(name, "Variable", 0 if type_name == argument_type else 1, f"{name}: {type_name}")
+        clause = self._current_clause(declaration)
         if "nearest" in self.texts:
             for name in VECTOR_MEASURES:
                 yield self._function_item(name, 0)
             return
-        call = sketch.call_at(self.index)
+        call = declaration.call_at(self.index)
         if call is not None and self.spec.relation(call[0]) is not None:
             return  # arguments of a relation are names and constants
         relations: tuple[s.AnyRelation, ...] = (
@@ -267,7 +269,7 @@ class _CursorContext:
         for relation in relations:
             if isinstance(relation, s.RandomRelation) and clause in ("where", "per", "by"):
                 continue
-            places = ", ".join(f"${{{k}:{p.name}}}" for k, p in enumerate(relation.parameters, 1))
+            placeholders = ", ".join(f"${{{k}:{p.name}}}" for k, p in enumerate(relation.parameters, 1))
             head = f"{relation.name}({', '.join(map(str, relation.parameters))})"
             kind = (
                 "derived"
@@ -277,7 +279,7 @@ class _CursorContext:
                 else ""
             )
             yield CompletionCandidate(
-                relation.name, "Interface", 3, f"{kind} {head}".strip(), snippet=f"{relation.name}({places})"
+                relation.name, "Interface", 3, f"{kind} {head}".strip(), snippet=f"{relation.name}({placeholders})"
             )
         if clause != "per":
             for word in _TERM_KEYWORDS:
@@ -293,33 +295,33 @@ class _CursorContext:
     def _function_item(name: str, rank: int) -> CompletionCandidate:
         try:
             signature = FUNCTIONS[name]
-        except UsageError as error:  # a broken package; the checker says so where a model calls it
+        except UsageError as error:  # a broken plugin; the checker reports it if a model calls the function
             return CompletionCandidate(name, "Function", rank, documentation=error.diagnostics[0].message)
-        places = ", ".join(f"${{{k}:{p}}}" for k, p in enumerate(signature.parameters, 1))
+        placeholders = ", ".join(f"${{{k}:{p}}}" for k, p in enumerate(signature.parameters, 1))
         detail = f"{name}({', '.join(signature.parameters)}): {signature.result}"
-        return CompletionCandidate(name, "Function", rank, detail, function_help(signature), f"{name}({places})")
+        return CompletionCandidate(name, "Function", rank, detail, function_help(signature), f"{name}({placeholders})")
 
-    def _bag_items(self, sketch: PartialDeclaration) -> Iterator[CompletionCandidate]:
-        """The bags of all names, those of the element's domain first."""
-        sorts = sketch.scope_at(self.index).type_names
-        element = sorts.get(self.texts[-2], "") if len(self.texts) > 1 else ""
-        for name, sort in sorts.items():
-            entity = self.spec.entity(sort)
+    def _bag_items(self, declaration: PartialDeclaration) -> Iterator[CompletionCandidate]:
+        """Yield the bags of all names, those of the element's domain first."""
+        type_names = declaration.scope_at(self.index).type_names
+        element = type_names.get(self.texts[-2], "") if len(self.texts) > 1 else ""
+        for name, type_name in type_names.items():
+            entity = self.spec.entity(type_name)
             for attribute in entity.attributes if entity is not None else ():
                 if isinstance(attribute.type, Bag):
                     rank = 1 if element and attribute.type.domain != element else 0
                     yield CompletionCandidate(
-                        f"{name}.{attribute.name}", "Field", rank, attribute_signature(sort, attribute)
+                        f"{name}.{attribute.name}", "Field", rank, attribute_signature(type_name, attribute)
                     )
 
-    # What the place is
+    # Context
 
-    def _current_clause(self, sketch: PartialDeclaration) -> str:
-        if sketch.keyword == "rule":
+    def _current_clause(self, declaration: PartialDeclaration) -> str:
+        if declaration.keyword == "rule":
             return "over"
-        if sketch.keyword in ("derive", "predict"):
+        if declaration.keyword in ("derive", "predict"):
             return "where"
-        return next((t for t in reversed(self.texts[sketch.body_index :]) if t in TEMPLATE_CLAUSES), "")
+        return next((t for t in reversed(self.texts[declaration.body_index :]) if t in TEMPLATE_CLAUSES), "")
 
     def _domain_values(self, domain: str | None) -> tuple[str, ...]:
         declared = self.spec.domain(domain) if domain else None

@@ -1,4 +1,4 @@
-"""Diagnostics as an editor shows them: every one at a place of the text that is open."""
+"""Diagnostics for editors: every diagnostic at a range of the open text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relcrf.resources import resource_path
 
 @dataclass(frozen=True)
 class RelatedNote:
-    """A remark about a place, which may be in another file."""
+    """A note on a range of a text, possibly of an included file."""
 
     message: str
     source: str
@@ -25,10 +25,10 @@ class RelatedNote:
 
 @dataclass(frozen=True)
 class LocatedDiagnostic:
-    """A diagnostic at offsets of the document.
+    """A diagnostic at a range of the document.
 
     Args:
-        message: with the hint, and the file where that is another one.
+        message: The message with its hint, and with the file name if the error is in an included file.
     """
 
     diagnostic: Diagnostic
@@ -39,7 +39,7 @@ class LocatedDiagnostic:
 
 
 def locate_diagnostics(document: Document) -> Iterator[LocatedDiagnostic]:
-    """All diagnostics of a document. One about an included file stands at the `include` that leads there."""
+    """Yield all diagnostics of a document. Those of an included file are located at its `include`."""
     for diagnostic in document.diagnostics:
         span = diagnostic.location if isinstance(diagnostic.location, Span) else None
         source = span.source.name if span is not None and span.source.name in document.texts else document.name
@@ -54,7 +54,7 @@ def locate_diagnostics(document: Document) -> Iterator[LocatedDiagnostic]:
 
 
 def error_page_path(code: str) -> Path | None:
-    """Return the page that explains a code, where this installation has it."""
+    """Return the path of the page that explains a code; None if it is not installed."""
     try:
         return resource_path("docs/errors", f"{code}.md")
     except FileNotFoundError:
@@ -62,7 +62,7 @@ def error_page_path(code: str) -> Path | None:
 
 
 def _find_include(document: Document, source: str) -> tuple[int, int]:
-    """The `include` of the document that leads to a file: the one that names it, else the first one."""
+    """Return the range of the `include` that names a file; of the first `include` if it is included indirectly."""
     includes = [d for _, d in document.parsed_declarations if isinstance(d, Include) and d.span is not None]
     target = document.source_path(source)
     exact = [d for d in includes if document.include_target(d) == target]
@@ -78,13 +78,13 @@ _LINE_REFERENCE = re.compile(r"\blines? (?P<lines>\d+(?:, \d+)*)(?: of (?P<file>
 def _locate_notes(
     document: Document, diagnostic: Diagnostic, source: str, start: int, stop: int
 ) -> Iterator[RelatedNote]:
-    """The notes, each at the line that it speaks of, and at the diagnostic's own place where it speaks of none."""
+    """Yield the notes, each at the lines that it mentions, or at the location of the diagnostic."""
     for note in diagnostic.notes:
-        found = _LINE_REFERENCE.search(note)
-        where = source if found is None or found["file"] is None else found["file"]
-        text = document.texts.get(where)
-        if found is None or text is None:
+        reference = _LINE_REFERENCE.search(note)
+        name = source if reference is None or reference["file"] is None else reference["file"]
+        text = document.texts.get(name)
+        if reference is None or text is None:
             yield RelatedNote(note, source, start, stop)
             continue
-        for line in found["lines"].split(", "):
-            yield RelatedNote(note, where, *text.line_range(int(line)))
+        for line in reference["lines"].split(", "):
+            yield RelatedNote(note, name, *text.line_range(int(line)))

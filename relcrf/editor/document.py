@@ -1,4 +1,4 @@
-"""A model's text as an editor holds it: parsed, checked, and with an index of its names."""
+"""A model's text in an editor: parsed, checked, and with an index of its names."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from relcrf.model.spec import Declaration, Include, ModelSpec
 _log = logging.getLogger(__name__)
 
 UNSAVED_NAME = "<model>"
-"""The name of a text that is not a file."""
+"""Name of a text that is not saved to a file."""
 
 
 class Document:
-    """A text, and what the language makes of it; worked out when it is first asked for.
+    """A text with its declarations, diagnostics and names, which are computed on first use.
 
-    Any text is possible, since it is read at every keystroke. Where reading one hits a bug of ours, the log says so, and the
-    editor shows a model of which less is known.
+    The text can be anything, since it is read at every keystroke. If reading it fails because of a bug in relcrf, the failure is
+    logged, and the editor continues with an incomplete model.
 
     Args:
-        path: the file; None where it is none yet, and then it can include no other.
+        path: The file; None for an unsaved text, which cannot include files.
     """
 
     def __init__(self, text: str, path: Path | None) -> None:
@@ -61,7 +61,7 @@ class Document:
 
     @cached_property
     def diagnostics(self) -> list[Diagnostic]:
-        """All mistakes and doubts, in the order of the text."""
+        """All errors and warnings, in text order."""
         try:
             found = check(self.spec, self.problems)
         except Exception:
@@ -71,25 +71,25 @@ class Document:
 
     @cached_property
     def _sources(self) -> dict[str, Source]:
-        """The texts of the files that the model includes, as far as they say anything."""
+        """The sources of the included files that have declarations or syntax errors."""
         spans = [d.span for d in self.spec.included] + [p.location for p in self.problems]
         sources = (span.source for span in spans if isinstance(span, Span))
         return {source.name: source for source in sources if source.name != self.name}
 
     @cached_property
     def texts(self) -> Mapping[str, SourceText]:
-        """The model's text and those that it includes, by the names of their sources."""
+        """The model's text and the included texts, by source name."""
         return {self.name: self.text, **{name: SourceText(source.text, name) for name, source in self._sources.items()}}
 
     def source_path(self, source: str) -> Path | None:
-        """The file of a source."""
+        """Return the file of a source."""
         if source == self.name or self.folder is None:
             return self.path
         return (self.folder / source).resolve()
 
     @cached_property
     def included_paths(self) -> frozenset[Path]:
-        """All files that the model includes, itself or through others."""
+        """All files that the model includes, directly or indirectly."""
         found = {path for name in self._sources if (path := self.source_path(name)) is not None}
         for declaration in (*self.spec.declarations, *self.spec.included):
             if isinstance(declaration, Include):
@@ -98,16 +98,16 @@ class Document:
         return frozenset(found)
 
     def include_target(self, include: Include) -> Path | None:
-        """The file that an `include` names, whether it is there or not."""
+        """Return the path that an `include` names, whether the file exists or not."""
         home = self.source_path(include.span.source.name) if include.span is not None else None
         try:
             return Path(os.path.realpath(home.parent / include.path)) if home is not None else None
-        except ValueError:  # no name of a file at all
+        except ValueError:  # not a valid path
             return None
 
     @cached_property
     def index(self) -> SymbolIndex:
-        """All names of the model and what it includes; also those of declarations that are half typed."""
+        """The index of all names in the model and its included files, including those in incomplete declarations."""
         binders: dict[Symbol, Binder] = {}
         found: list[Occurrence] = []
         try:
@@ -115,12 +115,12 @@ class Document:
                 for declaration in text.declarations:
                     found += PartialDeclaration(declaration, self.spec).occurrences(name, self.texts, binders)
         except Exception:
-            _log.exception("looking up the names of %s failed; this is a bug in relcrf", self.name)
+            _log.exception("indexing the names of %s failed; this is a bug in relcrf", self.name)
         return SymbolIndex(found, binders)
 
     @cached_property
     def parsed_declarations(self) -> tuple[tuple[DeclarationTokens, Declaration], ...]:
-        """The declarations of this text that parse, each with its tokens."""
+        """The declarations of this text that could be parsed, with their tokens."""
         found = []
         for declaration in self.spec.declarations:
             if declaration.span is not None:
@@ -130,7 +130,7 @@ class Document:
         return tuple(found)
 
     def included_path_at(self, offset: int) -> Path | None:
-        """The file that the `include` at an offset names."""
+        """Return the existing file that the `include` at an offset names; None if there is none."""
         for tokens, declaration in self.parsed_declarations:
             if isinstance(declaration, Include) and tokens.start <= offset <= tokens.stop:
                 path = self.include_target(declaration)
@@ -139,8 +139,6 @@ class Document:
 
 
 def _internal_error(source: Source) -> Diagnostic:
-    """Return a diagnostic for a failure of the checker itself, so that the editor can continue."""
-    message = "relcrf failed on this model, which is a bug of relcrf and not a mistake of yours"
-    return Diagnostic(
-        "E070", message, Span(source, 1, 1, 1, 2), "please report the model and what the server's log says"
-    )
+    """Return the diagnostic for a failure of the parser or checker, so that the editor can continue."""
+    message = "relcrf failed on this model; this is a bug in relcrf, not an error in the model"
+    return Diagnostic("E070", message, Span(source, 1, 1, 1, 2), "please report the model and the server's log")

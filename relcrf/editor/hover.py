@@ -1,4 +1,4 @@
-"""What is said of the word under the cursor."""
+"""Hover text for the word under the cursor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relcrf.model.rules import all_templates
 from relcrf.model.types import Bag, Bool, DomainType
 
 MAX_VALUES = 40
-"""A longer list of values fills the screen."""
+"""Maximum number of domain values shown; more would fill the screen."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Hover:
 
 
 def hover(document: Document, offset: int, roots: Sequence[Path]) -> Hover | None:
-    """What is said of the word at an offset; None of what says nothing.
+    """Return the hover text of the word at an offset; None if there is none.
 
     Args:
-        roots: folders of the workspace, in which runs are looked for.
+        roots: Folders of the workspace that are searched for runs.
     """
     token = document.text.token_at(offset)
     if token is None or token.kind not in ("name", "text", "number"):
@@ -50,7 +50,7 @@ def hover(document: Document, offset: int, roots: Sequence[Path]) -> Hover | Non
 
 
 def _describe_word(document: Document, token: Token, roots: Sequence[Path]) -> Iterator[str]:
-    """A word of the language, where it is one there."""
+    """Describe a keyword or a built-in function."""
     before = document.text.token_before(token.start)
     if token.kind != "name" or (before is not None and before.text == "."):
         return
@@ -69,7 +69,7 @@ def _describe_word(document: Document, token: Token, roots: Sequence[Path]) -> I
 
 
 def function_help(signature: FunctionSignature) -> str:
-    """The types of a built-in function, and what it computes."""
+    """Return the signature and the summary of a built-in function."""
     head = f"{signature.name}({', '.join(signature.parameters)}): {signature.result}"
     return f"{_code_block(head)}\n\n{signature.summary}"
 
@@ -102,13 +102,13 @@ def _describe_declaration(spec: s.ModelSpec, name: str) -> Iterator[str]:
         case s.EnumeratedDomain() | s.RangeDomain() | s.OpenDomain():
             about = _describe_values(declared)
         case s.Entity():
-            about = f"a type of thing, whose table has the key `{declared.key}`"
+            about = f"entity type, whose table has the key `{declared.key}`"
         case s.Relation():
-            about = "observed: the tuples are those of its table"
+            about = "observed: its tuples are the rows of its table"
         case s.RandomRelation():
-            value = "whether it holds" if declared.type == Bool() else f"a value of {declared.type}"
-            admitted = "that `where` admits" if declared.where is not None else "of its arguments"
-            about = f"random: {value}, for every tuple {admitted}"
+            value = "a truth value" if declared.type == Bool() else f"a value of {declared.type}"
+            tuples = "that satisfies `where`" if declared.where is not None else "of its arguments"
+            about = f"random: {value} for every tuple {tuples}"
         case s.DerivedRelation():
             about = "derived: its tuples are computed from other tables"
     if isinstance(declared, s.EnumeratedDomain) and len(declared.values) > MAX_VALUES:
@@ -120,7 +120,7 @@ def _describe_declaration(spec: s.ModelSpec, name: str) -> Iterator[str]:
 
 def _describe_values(domain: s.Domain) -> str:
     if isinstance(domain, s.OpenDomain):
-        return "its values are read from the data"
+        return "values are read from the data"
     if isinstance(domain, s.RangeDomain):
         return f"{domain.high - domain.low + 1:,} values"
     return f"{len(domain.values)} values, in the order of their states"
@@ -132,8 +132,8 @@ def _describe_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
         return
     yield _code_block(attribute_signature(symbol.owner, declared))
     if declared.is_random:
-        predicted = "random: observed where the data has a value, and queried where it has none"
-        yield "random, and never observed" if declared.latent else predicted
+        predicted = "random: observed if the data has a value, otherwise a query variable"
+        yield "random and unobserved" if declared.latent else predicted
     else:
         yield "evidence"
     kind = declared.type
@@ -145,27 +145,27 @@ def _describe_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
 
 
 def attribute_signature(owner: str, declared: s.AttributeDeclaration) -> str:
-    """An attribute as it is declared, with its owner."""
+    """Return the declaration of an attribute, qualified with its owner."""
     return f"{declared.role}{owner}.{declared.name} : {declared.type}"
 
 
 def _describe_binder(spec: s.ModelSpec, name: str, binder: Binder) -> Iterator[str]:
-    yield _code_block(f"{name}: {binder.sort}" if binder.sort else name)
+    yield _code_block(f"{name}: {binder.type_name}" if binder.type_name else name)
     of = f" of `{binder.declaration}`" if binder.declaration else ""
     match binder.role:
         case "binder":
-            yield f"binder{of}: stands for {_every_value(spec, binder.sort)}"
+            yield f"binder{of}: ranges over {_every_value(spec, binder.type_name)}"
         case "argument":
             yield f"argument{of}"
         case _:
-            yield f"a name that only the condition{of} speaks of: {_every_value(spec, binder.sort)} for which it holds"
+            yield f"existential name in the condition{of}: {_every_value(spec, binder.type_name)} that satisfies it"
 
 
-def _every_value(spec: s.ModelSpec, sort: str) -> str:
-    return f"every value of {sort}" if spec.domain(sort) is not None else f"every {sort or 'thing'}"
+def _every_value(spec: s.ModelSpec, type_name: str) -> str:
+    return f"every value of {type_name}" if spec.domain(type_name) is not None else f"every {type_name or 'entity'}"
 
 
-# Templates and what was learned of them
+# Templates and their learned weights
 
 
 def _describe_weights(document: Document, name: str, roots: Sequence[Path]) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _describe_weights(document: Document, name: str, roots: Sequence[Path]) -> I
     if declared is None or template is None:
         sharing = [f"`{t.name}`" for t in all_templates(spec) if t.weights == name]
         if sharing:
-            yield f"weights that {listing(sharing)} share"
+            yield f"weights shared by {listing(sharing)}"
         return
     yield _code_block(render_declaration(declared))
     yield from _describe_template(document, template, roots)
@@ -191,18 +191,18 @@ def _describe_unnamed_rule(document: Document, token: Token, roots: Sequence[Pat
 
 def _describe_template(document: Document, template: s.Template, roots: Sequence[Path]) -> Iterator[str]:
     yield summarize_template(template, document.spec)
-    found = find_learned_template(template, document.text.text, document.folder, roots)
-    if found is not None:
-        yield from _describe_learned(found)
+    learned = find_learned_template(template, document.text.text, document.folder, roots)
+    if learned is not None:
+        yield from _describe_learned(learned)
 
 
-def _describe_learned(found: LearnedTemplate) -> Iterator[str]:
-    weights = "1 weight" if found.weights == 1 else f"{found.weights:,} weights"
-    bindings = "1 binding" if found.bindings == 1 else f"{found.bindings:,} bindings"
-    largest = found.largest
+def _describe_learned(learned: LearnedTemplate) -> Iterator[str]:
+    weights = "1 weight" if learned.weights == 1 else f"{learned.weights:,} weights"
+    bindings = "1 binding" if learned.bindings == 1 else f"{learned.bindings:,} bindings"
+    largest = learned.largest
     is_zero = not largest["weight"].any()
-    zero = ", all of them 0" if is_zero else ""
-    yield f"**Learned** in `{found.folder.name}` by {found.backend}: {weights}, {bindings}{zero}"
+    zero = ", all 0" if is_zero else ""
+    yield f"**Learned** in `{learned.folder.name}` by {learned.backend}: {weights}, {bindings}{zero}"
     if is_zero:
         return
     has_keys = any(largest["key"])

@@ -1,4 +1,4 @@
-"""What was learned with a model, found in the run folders near its file."""
+"""Learned weights of templates, from the run folders near a model file."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from relcrf.model.spec import Template
 _T = TypeVar("_T")
 
 MAX_RUNS = 50
-"""The newest folders that are looked at: a hover must not wait for a whole archive of experiments."""
+"""Maximum number of run folders read, newest first; a hover must not wait for a whole archive of experiments."""
 
 _MAX_CACHED_RUNS = 8
-"""Runs in memory; a model of words can have millions of weights."""
+"""Maximum number of cached runs; a bag-of-words model can have millions of weights."""
 
 
 @dataclass(frozen=True)
 class LearnedTemplate:
-    """What a run learned of one template.
+    """The learned weights of one template in one run.
 
     Args:
-        bindings: factors on the data of the run.
-        largest: the weights of the largest magnitude, largest first; see `weight_table`.
+        bindings: Number of factors on the data of the run.
+        largest: The weights with the largest absolute values, in descending order; see `weight_table`.
     """
 
     folder: Path
@@ -44,17 +44,19 @@ class LearnedTemplate:
 def find_learned_template(
     template: Template, text: str, folder: Path | None, roots: Sequence[Path], max_weights: int = 5
 ) -> LearnedTemplate | None:
-    """Return what the newest fitting run learned of a template; None where there is none.
+    """Return the learned weights of a template in the newest matching run; None if there is none.
 
-    A run fits that trained a model of the same text or, if none did, one that has the same template: weights of a
-    template which has changed since would be about something else.
+    A run matches if its model has the same text or, if there is no such run, the same template: weights of an earlier version
+    of the template would have a different meaning.
 
     Args:
-        folder: of the model's file. roots: of the workspace. most: how many weights to give.
+        folder: Folder of the model file.
+        roots: Folders of the workspace.
+        max_weights: Maximum number of weights to return.
     """
-    found = list(_find_run_folders(folder, roots))
-    same = [run for run in found if _read_cached(_load_text, run) == text]
-    for run in [*same, *(run for run in found if run not in same)]:
+    runs = list(_find_run_folders(folder, roots))
+    same_text = [run for run in runs if _read_cached(_load_text, run) == text]
+    for run in [*same_text, *(run for run in runs if run not in same_text)]:
         model = _read_cached(_load_model, run)
         if model is not None and template in all_templates(model.spec):
             block = next((k for k, info in enumerate(model.templates) if info.name == template.weights), None)
@@ -67,10 +69,10 @@ def find_learned_template(
 
 
 def _read_cached(reader: Callable[[Path, int], _T], run: Path) -> _T | None:
-    """Return a part of a run, which is cached until its folder changes; None where the folder is damaged."""
+    """Return a part of a run, cached until its folder changes; None if the folder is damaged."""
     try:
         return reader(run, _modification_time(run))
-    except Exception:  # a damaged folder can hold anything, and is no matter of an editor
+    except Exception:  # a damaged folder can cause any error, and editors ignore it
         return None
 
 
@@ -85,11 +87,11 @@ def _load_model(run: Path, modified: int) -> LearnedModel:
 
 
 def _find_run_folders(folder: Path | None, roots: Sequence[Path]) -> Iterator[Path]:
-    """Folders with a `run.json`, the newest first: beside the model, in `runs/` there, and in `runs/` of the workspace."""
-    places = [folder, *folder.glob("*/"), *folder.glob("runs/*/")] if folder is not None else []
-    places += [run for root in roots for run in root.glob("runs/*/")]
-    found = {place.resolve() for place in places if os.path.isfile(place / "run.json")}
-    yield from sorted(found, key=lambda run: (-_modification_time(run), run))[:MAX_RUNS]
+    """Yield folders with a `run.json`, newest first: next to the model, in its `runs/`, and in `runs/` of the workspace."""
+    candidates = [folder, *folder.glob("*/"), *folder.glob("runs/*/")] if folder is not None else []
+    candidates += [run for root in roots for run in root.glob("runs/*/")]
+    runs = {path.resolve() for path in candidates if os.path.isfile(path / "run.json")}
+    yield from sorted(runs, key=lambda run: (-_modification_time(run), run))[:MAX_RUNS]
 
 
 def _modification_time(run: Path) -> int:

@@ -1,4 +1,4 @@
-"""The declarations of a text, as a list to navigate by."""
+"""The outline of a text: its declarations and attributes, for navigation."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _SYMBOL_KINDS = {
     "include": "File",
 }
 _MAX_LABEL_LENGTH = 40
-"""Characters of a rule without a name."""
+"""Maximum length of the label of an unnamed rule."""
 
 
 @dataclass(frozen=True)
 class OutlineEntry:
-    """A declaration or an attribute.
+    """An entry of the outline: a declaration or an attribute.
 
     Args:
-        kind: as the protocol's `SymbolKind` calls it.
-        start, stop: all of it. name_start, name_stop: its name.
+        kind: Name of a `SymbolKind` of the protocol.
+        start, stop: Offsets of the whole declaration.
+        name_start, name_stop: Offsets of its name.
     """
 
     name: str
@@ -44,10 +45,10 @@ class OutlineEntry:
 
 
 def outline(document: Document) -> Iterator[OutlineEntry]:
-    """The declarations in the order of the text. Half typed ones are there, too: a list that jumps helps nobody."""
-    for head in document.text.declarations:
-        if head.keyword:
-            yield _build_entry(head, document.text.text)
+    """Yield the declarations in text order, including incomplete ones, so that the outline is stable while typing."""
+    for declaration in document.text.declarations:
+        if declaration.keyword:
+            yield _build_entry(declaration, document.text.text)
 
 
 def _build_entry(declaration: DeclarationTokens, text: str) -> OutlineEntry:
@@ -58,7 +59,7 @@ def _build_entry(declaration: DeclarationTokens, text: str) -> OutlineEntry:
         name = declaration.tokens[0]
         label = " ".join(text[declaration.start : declaration.stop].split())
         label = label if len(label) <= _MAX_LABEL_LENGTH else label[:_MAX_LABEL_LENGTH] + "..."
-    parameters = ", ".join(f"{p}: {sort}" for p, (_, sort) in declaration.parameters.items())
+    parameters = ", ".join(f"{p}: {type_name}" for p, (_, type_name) in declaration.parameters.items())
     word = "predict relation" if declaration.keyword == "predict" else declaration.keyword
     detail = f"{word}({parameters})" if parameters else word
     children = tuple(_attribute_entries(declaration))

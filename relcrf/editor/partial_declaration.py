@@ -1,7 +1,7 @@
-"""The meaning of the words of a declaration, by its tokens and the checker's scopes.
+"""Name resolution in declarations that may be incomplete, from their tokens and the checker's scopes.
 
-A declaration that somebody is typing does not parse. So its atoms are read off its tokens, whether it is whole or not; the same
-`NameScope` that the checker and grounding use then gives the sorts of its names.
+A declaration that is being typed does not parse. Its atoms are therefore read from its tokens, whether it is complete or not,
+and the `NameScope` that the checker and grounding use resolves the types of its names.
 """
 
 from __future__ import annotations
@@ -38,31 +38,33 @@ from relcrf.model.typing import NameScope
 
 
 class PartialDeclaration(DeclarationTokens):
-    """A declaration, whole or half typed, among the others of its model.
+    """A complete or incomplete declaration in the context of its model.
 
     Args:
-        spec: what the model declares, as far as it parses.
+        spec: The declarations of the model that could be parsed.
     """
 
     def __init__(self, declaration: DeclarationTokens, spec: ModelSpec) -> None:
         super().__init__(declaration.tokens)
         self.spec = spec
 
-    # Names and their sorts
+    # Names and their types
 
     @cached_property
     def template(self) -> Template | None:
-        """The template that a gate is of."""
+        """The template of a gate; None for other declarations."""
         is_gate = self.keyword == "gate"
         return next((t for t in all_templates(self.spec) if is_gate and t.name == self.name), None)
 
     @cached_property
     def scopes(self) -> tuple[tuple[range, NameScope], ...]:
-        """The scopes of the declaration and of its aggregates, outer ones first, each with the tokens that are in it."""
+        """The scopes of the declaration and of its aggregates, outermost first, each with the range of its tokens."""
         if self.template is not None:
             outer = NameScope(self.spec, self.template.parameters, self.template.where)
         else:
-            parameters = tuple(Parameter(name, sort) for name, (_, sort) in self.parameters.items() if sort)
+            parameters = tuple(
+                Parameter(name, type_name) for name, (_, type_name) in self.parameters.items() if type_name
+            )
             outer = NameScope(self.spec, parameters, self._condition(self.body_index, len(self.tokens)))
         found = [(range(len(self.tokens) + 1), outer)]
         for k in range(self.body_index, len(self.tokens)):
@@ -79,12 +81,12 @@ class PartialDeclaration(DeclarationTokens):
         return next(scope for tokens, scope in reversed(self.scopes) if k in tokens)
 
     @property
-    def sorts(self) -> dict[str, str]:
-        """The sorts of the names that no aggregate has for itself."""
+    def type_names(self) -> dict[str, str]:
+        """The types of the names outside of aggregates."""
         return self.scopes[0][1].type_names
 
     def _condition(self, start: int, stop: int) -> Expression | None:
-        """Return the conjunction of the atoms and memberships, which bind names, among some tokens outside of aggregates."""
+        """Return the conjunction of the atoms and memberships, which bind names, in a range of tokens outside aggregates."""
         found: list[Expression] = []
         k = start
         while k < stop:
@@ -123,7 +125,7 @@ class PartialDeclaration(DeclarationTokens):
         return found.type if found else None
 
     def owner_at(self, dot: int) -> str | None:
-        """Return the entity or relation whose attribute stands behind the dot of `a.` or `R(a, b).`."""
+        """Return the entity or relation whose attribute follows the dot of `a.` or `R(a, b).`."""
         if dot < 1:
             return None
         if self.texts[dot - 1] == ")":
@@ -132,7 +134,7 @@ class PartialDeclaration(DeclarationTokens):
         return self.scope_at(dot).type_names.get(self.texts[dot - 1])
 
     def call_at(self, k: int) -> tuple[str, int] | None:
-        """Return the name before the innermost open bracket left of token `k`, and the index of the argument there."""
+        """Return the called name of the innermost open bracket before token `k`, and the argument index of the token."""
         depth, argument = 0, 0
         for j in range(k - 1, self.body_index - 1, -1):
             if self.texts[j] in (")", "}"):
@@ -146,20 +148,20 @@ class PartialDeclaration(DeclarationTokens):
                 argument += 1
         return None
 
-    def sort_of_argument(self, k: int) -> str | None:
-        """Return the sort of the argument that begins with token `k`."""
+    def argument_type_name(self, k: int) -> str | None:
+        """Return the type of the argument that starts with token `k`."""
         call = self.call_at(k) if self.text_at(k - 1) in ("(", ",") else None
         relation = self.spec.relation(call[0]) if call is not None else None
         if relation is None or call is None or call[1] >= len(relation.parameters):
             return None
         return relation.parameters[call[1]].type_name
 
-    def expected_sort(self, k: int) -> str | None:
-        """Return the sort of the term at token `k`: that of an argument, or of the left side of a comparison."""
-        return self._sort_before(k - 2) if self.text_at(k - 1) in COMPARISONS else self.sort_of_argument(k)
+    def expected_type_name(self, k: int) -> str | None:
+        """Return the expected type of the term at token `k`: of the argument, or of the left side of the comparison."""
+        return self._type_name_before(k - 2) if self.text_at(k - 1) in COMPARISONS else self.argument_type_name(k)
 
-    def _sort_before(self, k: int) -> str | None:
-        """Return the domain of the term that ends with token `k`, or the sort of a name there."""
+    def _type_name_before(self, k: int) -> str | None:
+        """Return the domain of the term that ends with token `k`, or the type of the name there."""
         if k < 1:
             return None
         if self.texts[k - 1] == ".":
@@ -171,7 +173,7 @@ class PartialDeclaration(DeclarationTokens):
             return self.scope_at(k).type_names.get(self.texts[k])
         return kind.domain if isinstance(kind, DomainType) else None
 
-    def _sort_after(self, k: int) -> str | None:
+    def _type_name_after(self, k: int) -> str | None:
         """Return the domain of what follows a comparison or an `in` at token `k`."""
         last = k + 1
         if self.text_at(last + 1) == "(":
@@ -181,7 +183,7 @@ class PartialDeclaration(DeclarationTokens):
         if last >= len(self.tokens):
             return None
         if self.texts[k] in COMPARISONS:
-            return self._sort_before(last)
+            return self._type_name_before(last)
         bag = self._attribute_type(self.owner_at(last - 1) or "", self.texts[last])
         return bag.domain if isinstance(bag, Bag) else None
 
@@ -190,12 +192,12 @@ class PartialDeclaration(DeclarationTokens):
     def occurrences(
         self, source: str, texts: Mapping[str, SourceText], binders: dict[Symbol, Binder]
     ) -> Iterator[Occurrence]:
-        """Yield what the words of the declaration stand for.
+        """Yield the symbol occurrences of the declaration.
 
         Args:
-            source: the name of its text.
-            texts: all texts of the model.
-            binders: takes what is known of the binders.
+            source: Name of its text.
+            texts: All texts of the model, by name.
+            binders: Receives the binders that are found.
         """
         home = (source, self.start)
         if self.template is not None and self.template.span is not None:
@@ -221,10 +223,10 @@ class PartialDeclaration(DeclarationTokens):
         return Binder(self.scope_at(k).type_names.get(name, ""), role, self.name)
 
     def _resolve_token(self, k: int, home: tuple[str, int]) -> tuple[Symbol, bool] | None:
-        """Return what a token stands for, and whether it is declared there.
+        """Return the symbol of a token, and whether the token declares it.
 
         Args:
-            home: the text and the offset of the declaration whose binders it may be one of.
+            home: Text name and offset of the declaration whose binders are in scope.
         """
         token, text = self.tokens[k], self.texts[k]
         before, after = self.text_at(k - 1), self.text_at(k + 1)
@@ -261,11 +263,11 @@ class PartialDeclaration(DeclarationTokens):
         return self._resolve_value(k)
 
     def _resolve_value(self, k: int) -> tuple[Symbol, bool] | None:
-        """Return the value that a token is: of the domain that is expected there, or of the only one that has it."""
+        """Return the domain value of a token: from the expected domain, or from the only domain that contains it."""
         value = _token_value(self.tokens[k])
-        expected = self.expected_sort(k)
+        expected = self.expected_type_name(k)
         if expected is None and (self.text_at(k + 1) in COMPARISONS or self.text_at(k + 1) == "in"):
-            expected = self._sort_after(k + 1)
+            expected = self._type_name_after(k + 1)
         declared = self.spec.domain(expected) if expected else None
         domains = self.spec.constants.get(value, ()) if self.tokens[k].kind == "name" else ()
         if isinstance(declared, EnumeratedDomain) and value in declared.values:
@@ -278,8 +280,8 @@ def _is_name(tokens: list[Token]) -> bool:
 
 
 def _token_value(token: Token) -> str:
-    """Return the value that a name, number or text stands for."""
+    """Return the value of a name, number or string token."""
     try:
         return str(json.loads(token.text, strict=False)) if token.terminal == "STRING" else token.text
-    except ValueError:  # a wrong escape
+    except ValueError:  # an invalid escape sequence
         return token.text

@@ -1,4 +1,4 @@
-"""Places as the protocol counts them, and as Python does."""
+"""Conversion between offsets in Python strings and positions of the language server protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LINE_BREAK = re.compile(r"\r\n|\n|\r")
 
 
 def _encoded_length(text: str, encoding: str) -> int:
-    """The length of a text in the units of an encoding. Unpaired surrogates, which JSON can carry, count as one each."""
+    """Return the length of a text in code units of an encoding. Unpaired surrogates, which JSON allows, count as one unit."""
     if encoding == "utf-8":
         return len(text.encode("utf-8", "surrogatepass"))
     if encoding == "utf-32":
@@ -18,9 +18,9 @@ def _encoded_length(text: str, encoding: str) -> int:
 
 
 class PositionMap:
-    """The lines of a text as the protocol sees them: counted from 0, and columns in units of UTF-16 or what was agreed.
+    """The positions of a text in the protocol: lines from 0, and columns in code units of the negotiated encoding.
 
-    Offsets beyond a line or the text, which come of edits that crossed on their way, are taken for its end.
+    Positions beyond the end of a line or of the text, which concurrent edits can cause, are clipped to the end.
     """
 
     def __init__(self, text: str, encoding: str = "utf-16") -> None:
@@ -31,19 +31,19 @@ class PositionMap:
         self._stops = [*(m.start() for m in breaks), len(text)]
 
     def offset(self, line: int, character: int) -> int:
-        """The offset of a place in the text."""
+        """Return the offset of a line and column."""
         if line >= len(self._starts):
             return len(self.text)
         start, stop = self._starts[line], self._stops[line]
         if self.text[start:stop].isascii():
             return min(start + character, stop)
-        at = start
-        while at < stop and character > 0:
-            character -= _encoded_length(self.text[at], self.encoding)
-            at += 1
-        return at
+        index = start
+        while index < stop and character > 0:
+            character -= _encoded_length(self.text[index], self.encoding)
+            index += 1
+        return index
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and character of an offset."""
+        """Return the line and column of an offset."""
         line = bisect_right(self._starts, offset) - 1
         return line, _encoded_length(self.text[self._starts[line] : offset], self.encoding)

@@ -1,4 +1,4 @@
-"""New names for what a model declares: which are allowed."""
+"""Validation of renames of declared names."""
 
 from __future__ import annotations
 
@@ -13,57 +13,61 @@ from relcrf.model.spec import AnyRelation, Domain, Entity, Relation, fold_name
 
 
 class RenameError(Exception):
-    """An attempt to rename what cannot be renamed, or to an invalid name."""
+    """The symbol cannot be renamed, or the new name is invalid."""
 
 
 def find_renameable(document: Document, offset: int) -> Occurrence:
-    """Return the occurrence at an offset, if it can be renamed.
+    """Return the occurrence of a renameable symbol at an offset.
 
     Raises:
-        RenameError: where it cannot.
+        RenameError: There is no such symbol.
     """
     found = document.index.occurrence_at(document.name, offset)
     if found is None:
-        raise RenameError("there is no name here that the model declares")
+        raise RenameError("no declared name at this position")
     symbol = found.symbol
     if symbol.namespace is Namespace.VALUE:
-        raise RenameError(f"'{symbol.name}' is a value as it stands in the data")
+        raise RenameError(f"'{symbol.name}' is a value in the data and cannot be renamed")
     if symbol.namespace is not Namespace.WEIGHTS and not document.index.declarations(symbol):
-        raise RenameError(f"nothing declares '{symbol.name}'")
+        raise RenameError(f"'{symbol.name}' is not declared")
     return found
 
 
 def require_available_name(document: Document, symbol: Symbol, name: str) -> None:
-    """Refuses a new name that the language or the model does not leave free.
+    """Validate a new name for a symbol.
 
     Raises:
-        RenameError: saying what stands in the way.
+        RenameError: The name is invalid, reserved or already used.
     """
     if not is_name(name):
-        raise RenameError(f"'{name}' is no name: names have letters, digits and '_', and begin with no digit")
-    # Attributes may be called as functions and types are (`length`, `date`), and so may templates.
+        raise RenameError(
+            f"invalid name '{name}': names consist of letters, digits and '_', and do not start with a digit"
+        )
+    # Attributes and templates may have the names of functions and types (`length`, `date`).
     if name in KEYWORDS or (symbol.namespace not in (Namespace.ATTRIBUTE, Namespace.WEIGHTS) and is_reserved(name)):
-        raise RenameError(f"'{name}' is a word of the language and cannot be a name")
+        raise RenameError(f"'{name}' is a reserved word of the language")
     if name == symbol.name:
         return
     if name in _taken_names(document, symbol):
-        raise RenameError(f"'{name}' is taken already")
-    alike = next((other for other in _competing_columns(document, symbol) if fold_name(other) == fold_name(name)), None)
-    if alike is not None:
-        raise RenameError(f"'{name}' is taken already, by '{alike}': tables do not tell them apart")
+        raise RenameError(f"'{name}' is already used")
+    conflict = next(
+        (other for other in _competing_columns(document, symbol) if fold_name(other) == fold_name(name)), None
+    )
+    if conflict is not None:
+        raise RenameError(f"'{name}' conflicts with '{conflict}': table and column names ignore case and '_'")
 
 
 def _taken_names(document: Document, symbol: Symbol) -> set[str]:
-    """The names that would be confused with a symbol's."""
-    beside = (s for s in document.index.symbols if replace(s, name="") == replace(symbol, name=""))
-    declared = {s.name for s in beside if document.index.declarations(s)}
+    """Return the names that a symbol must not have, in its namespace."""
+    siblings = (s for s in document.index.symbols if replace(s, name="") == replace(symbol, name=""))
+    declared = {s.name for s in siblings if document.index.declarations(s)}
     if symbol.namespace is Namespace.WEIGHTS:
         return declared | {name for t in all_templates(document.spec) for name in (t.name, t.weights)}
     return declared if symbol.namespace is not Namespace.BINDER else set(_bare_names(document, symbol))
 
 
 def _bare_names(document: Document, symbol: Symbol) -> Iterator[str]:
-    """The binders and values of the declarations that speak of a binder: all names with nothing around them."""
+    """Yield the binders and values in the declarations where a binder occurs: names that are not qualified and not called."""
     for occurrence in document.index.occurrences(symbol):
         declared = document.texts[occurrence.source].declaration_at(occurrence.start)
         for k, token in enumerate(declared.tokens if declared is not None else ()):
@@ -73,7 +77,7 @@ def _bare_names(document: Document, symbol: Symbol) -> Iterator[str]:
 
 
 def _competing_columns(document: Document, symbol: Symbol) -> Iterator[str]:
-    """The names of other tables, or of other columns of the same table."""
+    """Yield the names of other tables, or of other columns of the same table."""
     spec = document.spec
     if symbol.namespace is Namespace.NAME:
         is_domain = spec.domain(symbol.name) is not None

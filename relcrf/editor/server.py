@@ -1,4 +1,4 @@
-"""The language server: what editors ask over standard input and output, and the answers in the protocol's words."""
+"""The language server: handlers of protocol requests over standard input and output."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from relcrf.errors import ModelError
 from relcrf.language.format import format_text
 
 CHECK_DELAY = 0.15
-"""Seconds without a keystroke after which a text is checked."""
+"""Delay in seconds between the last keystroke and the check of the text."""
 
 _log = logging.getLogger(__name__)
 
 
 class RequestFailure(JsonRpcException):
-    """An answer that something cannot be done, which is no failure of the server."""
+    """An error response for a request that cannot be fulfilled; not a failure of the server."""
 
     CODE = types.LSPErrorCodes.RequestFailed
 
 
 class RcrfServer(LanguageServer):
-    """The server and what it knows.
+    """A language server for models.
 
-    Texts come whole with every change: models are small, and nothing can get out of step.
+    Clients send the full text with every change: models are small, and the texts cannot get out of sync.
     """
 
     def __init__(self) -> None:
@@ -54,46 +54,46 @@ class RcrfServer(LanguageServer):
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def report_server_error(self, error: Exception, source: object) -> None:
-        """A bug of ours goes to the editor's log: a window at every keystroke would be worse than the bug."""
+        """Log an internal error instead of showing a message, which could appear at every keystroke."""
         if not isinstance(error, RequestFailure):
             _log.error("%s: %s", type(error).__name__, error)
 
     def supports(self, capability: str) -> bool:
-        """Whether the editor has a capability, given as a path of names."""
+        """Return True if the client has a capability, given as a dotted path."""
         return bool(get_capability(self.client_capabilities, capability, False))
 
     # Documents
 
     def update_document(self, uri: str) -> Document:
-        """Takes the text that the editor has of a document."""
+        """Store the editor's current text of a document."""
         path = to_fs_path(uri)
         return self.project.open_document(
             uri, self.workspace.get_text_document(uri).source, Path(path) if path else None
         )
 
     def document(self, uri: str) -> Document:
-        """A document that is open; what the disk has of one that is not."""
+        """Return an open document, or the file on disk if it is not open."""
         path = to_fs_path(uri)
-        found = self.project.open_documents.get(uri) or (self.project.load_from_disk(Path(path)) if path else None)
-        return found or Document("", Path(path) if path else None)
+        document = self.project.open_documents.get(uri) or (self.project.load_from_disk(Path(path)) if path else None)
+        return document or Document("", Path(path) if path else None)
 
     def schedule_check(self, uri: str) -> None:
-        """Checks a document as soon as its writer pauses."""
+        """Check a document after a pause in typing."""
         self._cancel_timer(uri)
         self._timers[uri] = asyncio.get_running_loop().call_later(CHECK_DELAY, self.check_now, uri)
 
     def check_now(self, uri: str) -> None:
-        """Checks a document and sends what is wrong with it."""
+        """Check a document and publish its diagnostics."""
         self._cancel_timer(uri)
         document = self.project.open_documents.get(uri)
         if document is None:
             return
         version = self.workspace.get_text_document(uri).version
-        found = [self._to_lsp_diagnostic(document, report) for report in locate_diagnostics(document)]
-        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
+        diagnostics = [self._to_lsp_diagnostic(document, located) for located in locate_diagnostics(document)]
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, diagnostics, version))
 
     def close_document(self, uri: str) -> None:
-        """Forgets a document, and takes back what was said of it."""
+        """Remove a document and clear its diagnostics."""
         self._cancel_timer(uri)
         self.project.open_documents.pop(uri, None)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
@@ -102,7 +102,7 @@ class RcrfServer(LanguageServer):
         if uri in self._timers:
             self._timers.pop(uri).cancel()
 
-    # Places
+    # Positions
 
     def position_map(self, text: str) -> PositionMap:
         return _cached_position_map(text, str(self.workspace.position_encoding or "utf-16"))
@@ -115,33 +115,33 @@ class RcrfServer(LanguageServer):
         return types.Range(types.Position(*positions.position(start)), types.Position(*positions.position(stop)))
 
     def file_uri(self, path: Path | None, document: Document) -> str:
-        """The URI of a file, as the editor calls it where it is open; that of the document where there is no path."""
+        """Return the URI of a file, with the editor's URI if it is open; without a path, the URI of the document."""
         for uri, opened in self.project.open_documents.items():
             if opened is document if path is None else opened.path == path:
                 return uri
         return str(from_fs_path(str(path)))
 
-    def location(self, document: Document, found: Occurrence | RelatedNote) -> types.Location:
-        """Some characters of a document, or of a file that it includes."""
-        uri = self.file_uri(document.source_path(found.source), document)
-        return types.Location(uri, self.range(document.texts[found.source].text, found.start, found.stop))
+    def location(self, document: Document, item: Occurrence | RelatedNote) -> types.Location:
+        """Return the location of a range in a document or in a file that it includes."""
+        uri = self.file_uri(document.source_path(item.source), document)
+        return types.Location(uri, self.range(document.texts[item.source].text, item.start, item.stop))
 
-    # Answers
+    # Conversion to protocol types
 
-    def _to_lsp_diagnostic(self, document: Document, report: LocatedDiagnostic) -> types.Diagnostic:
+    def _to_lsp_diagnostic(self, document: Document, located: LocatedDiagnostic) -> types.Diagnostic:
         related = [
             types.DiagnosticRelatedInformation(self.location(document, related), related.message)
-            for related in report.related
+            for related in located.related
         ]
-        message = report.message
+        message = located.message
         if not self.supports("text_document.publish_diagnostics.related_information"):
-            message = "\n".join([message, *dict.fromkeys(f"note: {r.message}" for r in report.related)])
+            message = "\n".join([message, *dict.fromkeys(f"note: {r.message}" for r in located.related)])
             related = []
-        is_error, code = report.diagnostic.is_error, report.diagnostic.code
-        explained = error_page_path(code)
-        href = from_fs_path(str(explained)) if explained is not None else None
+        is_error, code = located.diagnostic.is_error, located.diagnostic.code
+        page = error_page_path(code)
+        href = from_fs_path(str(page)) if page is not None else None
         return types.Diagnostic(
-            range=self.range(document.text.text, report.start, report.stop),
+            range=self.range(document.text.text, located.start, located.stop),
             message=message,
             severity=types.DiagnosticSeverity.Error if is_error else types.DiagnosticSeverity.Warning,
             code=code,
@@ -153,7 +153,7 @@ class RcrfServer(LanguageServer):
     def to_completion_item(
         self, document: Document, item: CompletionCandidate, start: int, stop: int, order: int
     ) -> types.CompletionItem:
-        """What a list of completions shows of one."""
+        """Convert a completion candidate."""
         has_snippets = self.supports("text_document.completion.completion_item.snippet_support")
         is_snippet = bool(item.snippet) and has_snippets
         text = item.snippet if is_snippet else item.label
@@ -162,7 +162,7 @@ class RcrfServer(LanguageServer):
             kind=types.CompletionItemKind[item.kind],
             detail=item.detail or None,
             documentation=self.markup(item.documentation) if item.documentation else None,
-            # Editors sort by this text: the order of the list.
+            # Editors sort candidates by this text.
             sort_text=f"{order:04d}",
             insert_text_format=types.InsertTextFormat.Snippet if is_snippet else types.InsertTextFormat.PlainText,
             text_edit=types.TextEdit(self.range(document.text.text, start, stop), text),
@@ -172,7 +172,7 @@ class RcrfServer(LanguageServer):
         return types.MarkupContent(types.MarkupKind.Markdown, text)
 
     def to_document_symbol(self, document: Document, heading: OutlineEntry) -> types.DocumentSymbol:
-        """An entry of the outline."""
+        """Convert an entry of the outline."""
         text = document.text.text
         return types.DocumentSymbol(
             name=heading.name,
@@ -192,12 +192,12 @@ def _cached_position_map(text: str, encoding: str) -> PositionMap:
 server = RcrfServer()
 
 
-# The session
+# Lifecycle
 
 
 @server.feature(types.INITIALIZED)
 def on_initialized(ls: RcrfServer, params: types.InitializedParams) -> None:
-    """Looks at the workspace, and asks to hear of changed files."""
+    """Read the workspace folders, and register for notifications about changed files."""
     _update_roots(ls)
     if ls.supports("workspace.did_change_watched_files.dynamic_registration"):
         watched = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher("**/*.rcrf")])
@@ -223,7 +223,7 @@ def on_shutdown(ls: RcrfServer, params: None) -> None:
     ls.is_shut_down = True
 
 
-# Texts
+# Text synchronisation
 
 
 @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
@@ -258,7 +258,7 @@ def _reload_documents(ls: RcrfServer) -> None:
         ls.schedule_check(uri)
 
 
-# Questions
+# Requests
 
 
 @server.feature(types.TEXT_DOCUMENT_HOVER)
@@ -272,7 +272,7 @@ def on_hover(ls: RcrfServer, params: types.HoverParams) -> types.Hover | None:
 
 @server.feature(types.TEXT_DOCUMENT_DEFINITION)
 def on_definition(ls: RcrfServer, params: types.DefinitionParams) -> list[types.Location] | None:
-    """Where the name is declared; of an `include`, the file."""
+    """Return the declarations of a name, or the file of an `include`."""
     document = ls.document(params.text_document.uri)
     offset = ls.offset(document, params.position)
     found = document.index.occurrence_at(document.name, offset)
@@ -297,8 +297,8 @@ def on_prepare_rename(ls: RcrfServer, params: types.PrepareRenameParams) -> type
     document = ls.document(params.text_document.uri)
     try:
         found = find_renameable(document, ls.offset(document, params.position))
-    except RenameError as refusal:
-        raise RequestFailure(str(refusal)) from None
+    except RenameError as error:
+        raise RequestFailure(str(error)) from None
     return types.PrepareRenamePlaceholder(ls.range(document.text.text, found.start, found.stop), found.symbol.name)
 
 
@@ -312,9 +312,9 @@ def on_rename(ls: RcrfServer, params: types.RenameParams) -> types.WorkspaceEdit
             require_available_name(other, found.symbol, params.new_name)
         for other, occurrence in every:
             if not ls.project.is_current(other, occurrence.source):
-                raise RenameError(f"'{occurrence.source}' has changes that are not saved: save it first")
-    except RenameError as refusal:
-        raise RequestFailure(str(refusal)) from None
+                raise RenameError(f"'{occurrence.source}' has unsaved changes; save it first")
+    except RenameError as error:
+        raise RequestFailure(str(error)) from None
     changes: dict[str, list[types.TextEdit]] = {}
     for other, occurrence in every:
         location = ls.location(other, occurrence)
@@ -341,16 +341,16 @@ def on_document_symbol(ls: RcrfServer, params: types.DocumentSymbolParams) -> li
 
 @server.feature(types.TEXT_DOCUMENT_FORMATTING)
 def on_formatting(ls: RcrfServer, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
-    """The lines that change; nothing where the text has a mistake, which its diagnostics tell."""
+    """Return the edits that format the text; None if it has a syntax error, which its diagnostics located."""
     document = ls.document(params.text_document.uri)
     text = document.text.text
     try:
-        neat = format_text(text)
+        formatted = format_text(text)
     except ModelError:
         return None
     if "\r\n" in text:
-        neat = neat.replace("\n", "\r\n")
-    after = neat.splitlines(keepends=True)
+        formatted = formatted.replace("\n", "\r\n")
+    after = formatted.splitlines(keepends=True)
     before = text.splitlines(keepends=True)
     starts = [0, *accumulate(len(line) for line in before)]
     changes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
@@ -362,12 +362,12 @@ def on_formatting(ls: RcrfServer, params: types.DocumentFormattingParams) -> lis
 
 
 def _is_not_request_failure(record: logging.LogRecord) -> bool:
-    """Keeps refusals, which the editor shows, out of the log of what went wrong."""
+    """Filter request failures, which the editor displays, out of the error log."""
     return record.exc_info is None or not isinstance(record.exc_info[1], RequestFailure)
 
 
 def main() -> None:
-    """Serves one editor until it says goodbye; leaves with 0 if it did, as the protocol wants, else with 1."""
+    """Serve one editor until it disconnects; exit with 0 after a shutdown request, as the protocol requires, else with 1."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_not_request_failure)
     server.start_io()

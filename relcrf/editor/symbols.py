@@ -1,4 +1,4 @@
-"""What the names of a model stand for, and where each of them is."""
+"""Symbols of a model, and an index of their occurrences."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from enum import Enum
 
 
 class Namespace(Enum):
-    """Names of different spaces may be the same and have nothing to do with each other."""
+    """A namespace of symbols; equal names in different namespaces are unrelated."""
 
     NAME = "domains, entities and relations"
     WEIGHTS = "templates and rules, and the weights that they share"
     ATTRIBUTE = "attributes of one entity or relation"
-    BINDER = "names for things and values in one declaration"
+    BINDER = "names of entities and values in one declaration"
     VALUE = "values of one domain"
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """Something that has a name.
+    """A named element of a model.
 
     Args:
-        owner: the entity or relation of an attribute, the domain of a value, the text (by name) of a binder.
-        scope: of a binder, the offset where its declaration, or the aggregate that it is only known in, begins.
+        owner: Entity or relation of an attribute, domain of a value, or text name of a binder.
+        scope: For a binder, the start offset of its declaration, or of the aggregate that limits its scope.
     """
 
     namespace: Namespace
@@ -35,24 +35,24 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Binder:
-    """What is known of a binder.
+    """The type and role of a binder.
 
     Args:
-        role: `binder`, `argument` (of a relation), or `name` (which only `where` or a rule speaks of).
-        declaration: the name of the declaration that it belongs to.
+        role: `binder`, `argument` (of a relation), or `name` (existential, used only in `where` or a rule).
+        declaration: Name of its declaration.
     """
 
-    sort: str
+    type_name: str
     role: str
     declaration: str
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A symbol in a text, from offset `start` to `stop`.
+    """An occurrence of a symbol in a text, from offset `start` to `stop`.
 
     Args:
-        source: the name of the text: the model's, or that of a file which it includes.
+        source: Name of the text: the model's, or that of an included file.
     """
 
     symbol: Symbol
@@ -63,18 +63,18 @@ class Occurrence:
 
 
 class SymbolIndex:
-    """All occurrences of all symbols of a model and what it includes.
+    """An index of all symbol occurrences in a model and its included files.
 
-    A name that nothing declares, such as the `p` of `where Link(p, a)`, is declared where it stands first.
+    The declaration of an existential name, such as `p` in `where Link(p, a)`, is its first occurrence.
     """
 
     def __init__(self, occurrences: Iterable[Occurrence], binders: dict[Symbol, Binder]) -> None:
         self.binders = binders
-        places: dict[tuple[str, int], Occurrence] = {}
+        by_offset: dict[tuple[str, int], Occurrence] = {}
         for occurrence in occurrences:
-            places.setdefault((occurrence.source, occurrence.start), occurrence)
+            by_offset.setdefault((occurrence.source, occurrence.start), occurrence)
         self._by_symbol: dict[Symbol, list[Occurrence]] = {}
-        for _, occurrence in sorted(places.items()):
+        for _, occurrence in sorted(by_offset.items()):
             self._by_symbol.setdefault(occurrence.symbol, []).append(occurrence)
         for symbol, found in self._by_symbol.items():
             if symbol.namespace is Namespace.BINDER and not any(o.is_declaration for o in found):
@@ -85,23 +85,23 @@ class SymbolIndex:
 
     @property
     def symbols(self) -> Iterable[Symbol]:
-        """All symbols that occur."""
+        """All symbols in the index."""
         return self._by_symbol.keys()
 
     def occurrence_at(self, source: str, offset: int) -> Occurrence | None:
-        """The occurrence that a cursor touches; of two the one to its right."""
+        """Return the occurrence at a cursor position; between two occurrences, the one to the right."""
         found = self._by_source.get(source, [])
         last = bisect_right(found, offset, key=lambda o: o.start) - 1
         return found[last] if last >= 0 and offset <= found[last].stop else None
 
     def occurrences(self, symbol: Symbol) -> list[Occurrence]:
-        """All occurrences of a symbol, by text and place."""
+        """Return all occurrences of a symbol, sorted by text and offset."""
         return self._by_symbol.get(symbol, [])
 
     def declarations(self, symbol: Symbol) -> list[Occurrence]:
-        """Where a symbol is declared: once, unless the model has that mistake."""
+        """Return the declarations of a symbol: one, unless the model has duplicate declarations."""
         return [o for o in self.occurrences(symbol) if o.is_declaration]
 
     def occurrences_in(self, source: str, start: int, stop: int) -> list[Occurrence]:
-        """The occurrences in a part of a text."""
+        """Return the occurrences in a range of a text."""
         return [o for o in self._by_source.get(source, []) if start <= o.start < stop]

@@ -1,4 +1,4 @@
-"""What a template says, in plain words."""
+"""Summaries of templates in English, for hovers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from relcrf.model.typing import NameScope, TypeCheckError
 
 
 def summarize_template(template: Template, spec: ModelSpec) -> str:
-    """Sentences, in Markdown, about what a template weighs; of a wrong template as much as can be said."""
+    """Describe the factors and weights of a template in Markdown; describe only the bindings if it has a type error."""
     scope = NameScope(spec, template.parameters, template.where)
     try:
-        weighs = _describe_weights(template, scope)
+        weights = _describe_weights(template, scope)
     except TypeCheckError:
-        return f"{_describe_bindings(template)}: a pattern that has a mistake."
-    sentences = [f"{_describe_bindings(template)}: {weighs}.", *_remarks(template)]
+        return f"{_describe_bindings(template)}: a pattern with a type error."
+    sentences = [f"{_describe_bindings(template)}: {weights}.", *_remarks(template)]
     return " ".join(sentences)
 
 
 def _describe_bindings(template: Template) -> str:
-    """For what there is a factor."""
+    """Describe the bindings for which there is a factor."""
     if not template.parameters:
         return "Once"
     binders = _join_with_and(f"{p.name} ({p.type_name})" for p in template.parameters)
@@ -46,7 +46,7 @@ def _describe_weights(template: Template, scope: NameScope) -> str:
     states = [scope.type_of(item) for item in template.over]
     counts = [n_states(kind, scope.spec) for kind in states]
     if len(states) == 1:
-        number = f", {counts[0]} in all" if counts[0] else ""
+        number = f", {counts[0]} in total" if counts[0] else ""
         return f"a weight for each state of {_format_code(template.over[0])}{number}" + _describe_weight_keys(
             template, scope
         )
@@ -59,23 +59,23 @@ def _describe_weights(template: Template, scope: NameScope) -> str:
 
 
 def _describe_weight_keys(template: Template, scope: NameScope) -> str:
-    """How many such weights there are, and what they multiply."""
+    """Describe the keys of the weights and the features that they multiply."""
     keys = f", separately for each {_join_with_and(map(_format_code, template.per))}" if template.per else ""
     if not template.by:
         return keys
-    wide = any(isinstance(scope.type_of(feature), Vector | Bag) for feature in template.by)
-    each = " (each of its components)" if wide and len(template.by) == 1 else ""
-    return f"{keys}; one for each feature, which it multiplies: {_join_with_and(map(_format_code, template.by))}{each}"
+    is_vector = any(isinstance(scope.type_of(feature), Vector | Bag) for feature in template.by)
+    each = " (each of its components)" if is_vector and len(template.by) == 1 else ""
+    return f"{keys}; one per feature, multiplied by it: {_join_with_and(map(_format_code, template.by))}{each}"
 
 
 def _remarks(template: Template) -> Iterable[str]:
     options = template.options
     if template.is_candidate:
-        yield "A structure learner chooses which of them are in the model."
+        yield "Structure learning selects which factors are in the model."
     if options.weights is not None and options.weights != template.name:
-        yield f"The weights are called `{options.weights}` and may be shared."
+        yield f"The weights are named `{options.weights}` and may be shared."
     if options.fixed and options.init is None and not template.is_hard:
-        yield "They are not learned."
+        yield "The weights are not learned."
 
 
 def _format_code(node: Expression) -> str:

@@ -1,4 +1,4 @@
-"""The command `relcrf compare`: a row for each backend, a picture, and what it says to mistakes."""
+"""Tests of `relcrf compare`: tables, plot, JSON and errors."""
 
 import sys
 
@@ -12,7 +12,7 @@ WEBKB = resource_path("models", "webkb.rcrf")
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory):
-    """A model that only some backends take, and its tables."""
+    """Return the path of a model that only some backends support, and of its tables."""
     folder = tmp_path_factory.mktemp("chain")
     e = [{"id": k, "d": "xxy"[k % 3]} for k in range(30)]
     write_tables(folder / "data", e=e, r=[{"a": k, "b": k + 1} for k in range(29)])
@@ -24,23 +24,25 @@ def chain(tmp_path_factory):
     return model, folder / "data"
 
 
-def test_a_table_and_a_plot(relcrf_, chain, tmp_path):
+def test_table_and_plot_output(relcrf_, chain, tmp_path):
     model, data = chain
     picture = tmp_path / "new" / "compare.png"
     ask = ("compare", model, "--data", data, "--backends", "ess,pseudo", "--jobs", 2, "--plot", picture)
     code, out, err = relcrf_(*ask, "--hide", "0.3")
     assert code == 0, err
     assert "pseudo *" in out and "E302" in out
-    assert "MiB" in out and "least log-loss" in err and "bootstrap over labels" in err
+    assert "MiB" in out and "lowest log-loss" in err and "bootstrap over labels" in err
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_one_object_for_machines(relcrf_json, chain):
+def test_json_output(relcrf_json, chain):
     model, data = chain
-    code, found = relcrf_json("compare", model, "--data", data, "--backends", "ess,pseudo", "--folds", 2, "--exact", 3)
+    code, found = relcrf_json(
+        "compare", model, "--data", data, "--backends", "ess,pseudo", "--folds", 2, "--exact-subgraphs", 3
+    )
     assert code == 0 and list(found["backends"]) == ["ess", "pseudo"]
     assert found["backends"]["ess"]["error"]["code"] == "E302"
-    assert found["backends"]["pseudo"]["exactness"]["parts"] <= 3
+    assert found["backends"]["pseudo"]["exactness"]["n_subgraphs"] <= 3
     of = found["attributes"]["E.d"]
     assert of["best"] == "pseudo" and set(of["backends"]) == {"majority", "pseudo"}
     gap = of["backends"]["majority"]["against_best"]["log_loss"]
@@ -64,7 +66,7 @@ def test_mistakes(relcrf_, web, arguments, error):
     assert error in err
 
 
-def test_matplotlib_that_is_missing(relcrf_, web, tmp_path, monkeypatch):
+def test_missing_matplotlib_raises_e351(relcrf_, web, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
     code, _, err = relcrf_("compare", WEBKB, "--data", web, "--plot", tmp_path / "new" / "compare.png")

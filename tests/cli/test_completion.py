@@ -1,4 +1,4 @@
-"""Completion scripts: what a real bash offers, and how fast."""
+"""Tests of the completion scripts in bash."""
 
 import shlex
 import subprocess
@@ -19,7 +19,7 @@ def script(tmp_path_factory):
 
 @pytest.fixture
 def offered(script, tmp_path):
-    """What bash offers for the last word of a line."""
+    """Return a function that completes the last word of a command line in bash."""
 
     def run(*words):
         line = " ".join(shlex.quote(word) for word in words)
@@ -34,7 +34,7 @@ def offered(script, tmp_path):
     return run
 
 
-def test_commands_and_flags(offered):
+def test_completes_commands_and_options(offered):
     assert offered("relcrf", "tr") == ["train"]
     assert {"new", "check", "train", "completion", "explain-error"} <= set(offered("relcrf", ""))
     assert offered("relcrf", "train", "--ba") == ["--backend"]

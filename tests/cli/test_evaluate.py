@@ -1,4 +1,4 @@
-"""The command `relcrf evaluate`, and its other name `cv`: its tables, its JSON, its files, and its errors."""
+"""Tests of `relcrf evaluate` and its alias `cv`: tables, JSON, files and errors."""
 
 import csv
 import json
@@ -15,16 +15,16 @@ WEBKB = resource_path("models", "webkb.rcrf")
 NAME = "Page.category"
 
 
-def test_tables_for_people(relcrf_, web):
+def test_table_output(relcrf_, web):
     code, out, err = relcrf_("cv", WEBKB, "--data", web, "--split", "by=Page.school", "--backend", "ess")
     assert code == 0, err
-    assert "48 labels held out in 3 rounds" in out and "ess - local" in out and "macro f1" in out
-    assert "pr auc" not in out, "there are five states"
-    assert "with a label of the training" in out and "labelled neighbour" in out
-    assert "labels that are connected are not independent" in err
+    assert "48 labels held out in 3 folds" in out and "ess - local" in out and "macro f1" in out
+    assert "pr auc" not in out, "PR AUC is for two states only"
+    assert "with training labels" in out and "labelled neighbour" in out
+    assert "connected labels are not independent" in err
 
 
-def test_one_object_for_machines(relcrf_json, web, tmp_path):
+def test_json_output(relcrf_json, web, tmp_path):
     ask = ("cv", WEBKB, "--data", web, "--backend", "ess", "--backend", "pseudo", "--split", "snowball", "--folds", 2)
     code, found = relcrf_json(*ask, "--repeats", 2, "--seed", 3, "--out", tmp_path)
     assert code == 0 and list(found["backends"]) == ["local", "ess", "pseudo"] and found["folds_loaded"] == 0
@@ -37,7 +37,7 @@ def test_one_object_for_machines(relcrf_json, web, tmp_path):
     assert again["attributes"] == found["attributes"]
 
 
-def test_what_is_held_out_by_default(relcrf_json, web, tmp_path):
+def test_default_splits(relcrf_json, web, tmp_path):
     ask = ("cv", WEBKB, "--backend", "local")
     code, found = relcrf_json(*ask, "--data", web)
     assert (code, found["split"], len(found["fold_sizes"])) == (0, "random", 5)
@@ -52,7 +52,7 @@ def test_what_is_held_out_by_default(relcrf_json, web, tmp_path):
     assert (found["split"], len(found["fold_sizes"])) == ("random", 3)
 
 
-def test_a_share_is_hidden(relcrf_json, web):
+def test_hide_fraction_of_labels(relcrf_json, web):
     ask = ("cv", WEBKB, "--data", web, "--backend", "local")
     code, found = relcrf_json(*ask, "--hide", "0.25", "--repeats", 3)
     assert code == 0 and [one["name"] for one in found["fold_sizes"]] == ["1.hidden", "2.hidden", "3.hidden"]
@@ -61,13 +61,13 @@ def test_a_share_is_hidden(relcrf_json, web):
     assert code == 0 and found["split"] == "0.25 of category hidden"
 
 
-def test_settings_of_one_come_before_those_of_all(relcrf_json, web):
+def test_settings_of_one_backend_override_shared_ones(relcrf_json, web):
     ask = ("cv", WEBKB, "--data", web, "--split", "folds=2")
     plain = relcrf_json(*ask, "--set", "l2=7")[1]["attributes"][NAME]["systems"]
     both = relcrf_json(*ask, "--set", "ess.l2=7", "--set", "l2=2")[1]["attributes"][NAME]["systems"]
     other = relcrf_json(*ask, "--set", "local.l2=7")[1]["attributes"][NAME]["systems"]
     assert plain["ess"] == both["ess"] != other["ess"]
-    assert plain["local"] == both["local"] != other["local"], "the baseline takes no settings but its own"
+    assert plain["local"] == both["local"] != other["local"], "the baseline ignores the settings of all backends"
 
 
 @pytest.mark.parametrize(
@@ -94,41 +94,41 @@ def test_mistakes(relcrf_, web, arguments, exit_code, error):
     assert error in err
 
 
-def test_a_folder_of_other_answers(relcrf_, web, tmp_path):
+def test_predictions_of_other_settings_are_rejected(relcrf_, web, tmp_path):
     ask = ("cv", WEBKB, "--data", web, "--backend", "local", "--split", "folds=2", "--out", tmp_path)
     assert relcrf_(*ask)[0] == 0
     code, _, err = relcrf_(*ask, "--set", "l2=3")
     assert (code, err.count("error[")) == (2, 1) and "E353" in err
     code, _, err = relcrf_(*ask)
-    assert code == 0 and "2 rounds were in" in err
+    assert code == 0 and "2 folds were loaded from" in err
     facts({"format": 0})(tmp_path / "local" / "fold-01")
     code, _, err = relcrf_(*ask)
     assert (code, err.count("error["), "E353" in err) == (2, 1, True)
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    """A folder for answers that are asked for once."""
-    return tmp_path_factory.mktemp("answers")
+def predictions(tmp_path_factory):
+    """Return a folder for predictions that are computed once."""
+    return tmp_path_factory.mktemp("predictions")
 
 
 @pytest.fixture
-def ask(relcrf_, web, answers, tmp_path):
-    """Asks for answers that are there, after a damage to the folder of the first round."""
+def run_after(relcrf_, web, predictions, tmp_path):
+    """Return a function that damages the folder of the first fold and runs the command on the existing predictions."""
     words = ("cv", WEBKB, "--data", web, "--backend", "local", "--split", "folds=2", "--out")
-    if not any(answers.iterdir()):
-        assert relcrf_(*words, answers)[0] == 0
+    if not any(predictions.iterdir()):
+        assert relcrf_(*words, predictions)[0] == 0
 
-    def after(damage):
-        shutil.copytree(answers, tmp_path / "out")
+    def run(damage):
+        shutil.copytree(predictions, tmp_path / "out")
         damage(tmp_path / "out" / "local" / "fold-01")
         return relcrf_(*words, tmp_path / "out")
 
-    return after
+    return run
 
 
 def facts(change):
-    """Changes what is said of a round."""
+    """Return a function that changes the facts of a fold."""
 
     def edit(folder):
         path = folder / "fold.json"
@@ -138,7 +138,7 @@ def facts(change):
 
 
 def cells(change, *, hashed=True):
-    """Changes the rows of a table, with a hash that is right, or the one of before."""
+    """Return a function that changes the rows of a table, with the correct hash or the old one."""
 
     def edit(folder):
         path = folder / f"{NAME}.csv"
@@ -151,10 +151,10 @@ def cells(change, *, hashed=True):
     return edit
 
 
-def test_answers_that_are_whole_are_taken(ask):
-    """What the tests of damages change is taken without a change."""
-    code, _, err = ask(cells(lambda rows: None))
-    assert code == 0 and "2 rounds were in" in err
+def test_undamaged_predictions_are_loaded(run_after):
+    """The rewritten but unchanged files of the next test are valid."""
+    code, _, err = run_after(cells(lambda rows: None))
+    assert code == 0 and "2 folds were loaded from" in err
 
 
 @pytest.mark.filterwarnings("error")
@@ -184,22 +184,22 @@ def test_answers_that_are_whole_are_taken(ask):
         cells(lambda rows: rows[1].__setitem__(7, "x" * 200_000)),
     ],
 )
-def test_damaged_answers_are_refused(ask, damage):
-    code, found, err = ask(damage)
+def test_damaged_predictions_are_rejected(run_after, damage):
+    code, found, err = run_after(damage)
     assert (code, found, err.count("error["), "E353" in err) == (2, "", 1, True), err
     assert "Warning" not in err
 
 
-def test_ctrl_c_says_how_to_go_on(relcrf_, web, tmp_path, monkeypatch):
+def test_ctrl_c_prints_how_to_resume(relcrf_, web, tmp_path, monkeypatch):
     def interrupt(self, problem, monitor):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(LocalBackend, "fit", interrupt)
     code, out, err = relcrf_("cv", WEBKB, "--data", web, "--out", tmp_path / "new")
-    assert (code, out) == (130, "") and "go on with the same command" in err
+    assert (code, out) == (130, "") and "run the same command to resume" in err
 
 
-def test_names_in_the_data_are_only_seen(relcrf_, tmp_path):
+def test_names_from_data_are_not_interpreted(relcrf_, tmp_path):
     model = tmp_path / "model.rcrf"
     model.write_text("domain D = open entity E { predict d : D } template t(e: E) over e.d")
     rows = [{"id": f"k{k}", "d": "[bold]x" if k % 2 else "\x1b[31my", "part": f"[red]p\x1b{k % 2}"} for k in range(20)]

@@ -1,4 +1,4 @@
-"""The commands explain, weights and diff."""
+"""Tests of the commands explain, weights and diff."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def other(web, tmp_path_factory):
     return folder
 
 
-def test_explain_says_what_adds_up(run, web, relcrf_json, tmp_path):
+def test_contributions_add_up_to_log_odds(run, web, relcrf_json, tmp_path):
     picture = tmp_path / "p5.svg"
     code, found = relcrf_json("explain", run, "Page/p5", "--data", web, "--depth", "2", "--picture", picture)
     assert code == 0
@@ -43,7 +43,7 @@ def test_explain_says_what_adds_up(run, web, relcrf_json, tmp_path):
     assert picture.stat().st_size > 5000
 
 
-def test_the_printed_lines_add_up(run, web, relcrf_):
+def test_printed_contributions_add_up(run, web, relcrf_):
     code, out, _ = relcrf_("explain", run, "Page/p5.category", "--data", web, "--top", "2", "--no-flips")
     assert code == 0
     amounts = [
@@ -54,15 +54,15 @@ def test_the_printed_lines_add_up(run, web, relcrf_):
     assert "single changes" not in out
 
 
-def test_the_answer_against_another_and_what_flips_it(run, web, relcrf_, relcrf_json):
+def test_explain_against_value_with_flips(run, web, relcrf_, relcrf_json):
     _, first = relcrf_json("explain", run, "Page/p1", "--data", web)
     against = min(first["probabilities"], key=first["probabilities"].get)
     code, out, _ = relcrf_("explain", run, "Page/p1", "--data", web, "--against", against, "--depth", "2")
     assert code == 0
     assert f"is {first['answer']}" in out
-    assert f"and not {against}" in out
-    assert f"in the data it is {first['truth']}" in out
-    assert "single changes, inferred anew" in out
+    assert f"not {against}" in out
+    assert f"its label is {first['truth']}" in out
+    assert "effects of single changes" in out
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_the_answer_against_another_and_what_flips_it(run, web, relcrf_, relcrf_
         (("Page/p5", "--picture", "p5.txt"), "E312"),
         (("Page/p5", "--set", "nonsense=1"), "E304"),
         (("Page/p5", "--depth", "9"), "E300"),
-        (("Page/p5", "--hold", "s1"), "E341"),
+        (("Page/p5", "--holdout", "s1"), "E341"),
     ],
 )
-def test_mistakes_are_one_diagnostic(run, web, relcrf_json, words, code):
+def test_each_error_is_one_diagnostic(run, web, relcrf_json, words, code):
     status, found = relcrf_json("explain", run, *words, "--data", web)
     assert status == 2
     assert [error["code"] for error in found["errors"]] == [code]
@@ -103,7 +103,7 @@ def test_weights_are_named_sorted_and_filtered(run, web, relcrf_json, tmp_path):
     assert {row["key"] for row in found["shown"]} == {"w0", "w1"}
     assert min(row["support"] for row in found["shown"]) >= 1
     out = tmp_path / "all.csv"
-    code, found = relcrf_json("weights", run, "--data", web, "--sort", "z", "--top", "3", "--csv", out)
+    code, found = relcrf_json("weights", run, "--data", web, "--sort", "z", "--top", "3", "--out", out)
     assert code == 0
     assert len(found["shown"]) == 3
     for row in found["shown"]:
@@ -114,31 +114,31 @@ def test_weights_are_named_sorted_and_filtered(run, web, relcrf_json, tmp_path):
     assert len(lines) == found["selected"] == found["weights"]
 
 
-def test_weights_in_words(run, web, relcrf_):
-    code, out, err = relcrf_("weights", run, "--data", web, "--split", "school", "--hold", "s1")
+def test_weights_table_and_notes(run, web, relcrf_):
+    code, out, err = relcrf_("weights", run, "--data", web, "--split", "school", "--holdout", "s1")
     assert code == 0
     assert "standard error" in out
-    assert "by the observed information, exact" in err
-    assert "not the data that it was trained on" in err
+    assert "from the observed information, exact" in err
+    assert "not the training data" in err
 
 
 @pytest.mark.parametrize(
-    ("words", "code"), [(("--template", "wrod"), "E316"), (("--sort", "z"), "E358"), (("--csv", "weights.txt"), "E312")]
+    ("words", "code"), [(("--template", "wrod"), "E316"), (("--sort", "z"), "E358"), (("--out", "weights.txt"), "E312")]
 )
-def test_mistakes_about_weights(run, relcrf_json, words, code):
+def test_weights_errors(run, relcrf_json, words, code):
     status, found = relcrf_json("weights", run, *words)
     assert status == 2
     assert [error["code"] for error in found["errors"]] == [code]
 
 
-def test_no_standard_errors_where_no_exact_likelihood_was_maximised(web, relcrf_json, tmp_path):
+def test_standard_errors_require_exact_likelihood(web, relcrf_json, tmp_path):
     relcrf.load(MODEL).fit(relcrf.Dataset(web), "dense").save(tmp_path / "run")
     status, found = relcrf_json("weights", tmp_path / "run", "--data", web)
     assert status == 2
     assert found["errors"][0]["code"] == "E357"
 
 
-def test_diff_of_two_runs(run, other, web, relcrf_json, relcrf_):
+def test_diff_of_runs(run, other, web, relcrf_json, relcrf_):
     code, found = relcrf_json("diff", run, other, "--data", web, "--top", "2")
     assert code == 0
     assert found["settings"]["backend"] == ["ess", "local"]
@@ -147,12 +147,12 @@ def test_diff_of_two_runs(run, other, web, relcrf_json, relcrf_):
     assert len(found["weights"]) == 2
     assert 0.5 < found["answers"]["same"]["Page.category"] <= 1.0
     assert found["answers"]["queries"] == {"Page.category": 12}
-    assert found["answers"]["edges"] == 0.0, "local has none"
-    assert found["structure"] is None
+    assert found["answers"]["edges"] == 0.0, "local has no edges"
+    assert found["candidate_jaccard"] is None
     code, out, _ = relcrf_("diff", run, other)
     assert code == 0
-    assert "model: the same" in out
-    assert "the weights of both correlate by" in out
+    assert "model: identical" in out
+    assert "correlation of the shared weights" in out
     code, found = relcrf_json("diff", run, run)
     assert found["weights"][0]["first"] == found["weights"][0]["second"]
 

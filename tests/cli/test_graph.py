@@ -1,4 +1,4 @@
-"""The command `relcrf graph`: what it prints and writes, and what it says to mistakes."""
+"""Tests of `relcrf graph`: tables, files and errors."""
 
 import sys
 
@@ -15,12 +15,12 @@ template prior(x: Thing, t: Trait) over has(x, t) per t
 candidates together(x: Thing, s: Trait, t: Trait) where s < t over has(x, s) and has(x, t) per s, t
 """
 RED = "[red]\x1b[31mb"
-"""Neither a terminal's colours nor Rich's come from data."""
+"""A name with an escape sequence and Rich markup, which must not be interpreted."""
 
 
 @pytest.fixture(scope="module")
 def things(tmp_path_factory):
-    """`a` and the red one go together, and `c` and `d` do not."""
+    """Return a folder with a model and tables in which `a` and RED are positively correlated, `c` and `d` negatively."""
     folder, rng = tmp_path_factory.mktemp("things"), np.random.default_rng(0)
     cause = rng.random((200, 2)) < 0.5
     has = {"a": cause[:, 0], RED: cause[:, 0] ^ (rng.random(200) < 0.1), "c": cause[:, 1], "d": ~cause[:, 1]}
@@ -40,24 +40,24 @@ def run(relcrf_, things, tmp_path):
     return tmp_path / "run"
 
 
-def test_the_strongest_edges(relcrf_, relcrf_json, run, tmp_path):
+def test_largest_edges(relcrf_, relcrf_json, run, tmp_path):
     code, out, err = relcrf_("graph", run)
-    assert code == 0 and err == "" and "4 keys, 2 edges" in out and "most edges: " in out and "±" not in out
+    assert code == 0 and err == "" and "4 keys, 2 edges" in out and "hubs (degree): " in out and "±" not in out
     assert "[red]\\x1b[31mb" in out and "\x1b" not in out
     code, found = relcrf_json("graph", run, "--top", 1, "--graphml", tmp_path / "g" / "g.graphml")
     assert (code, found["nodes"], found["edges"], found["triples"]) == (0, 4, 2, 0)
-    (best,) = found["strongest"]
+    (best,) = found["largest"]
     assert (best["first"], best["second"], best["template"]) == ("c", "d", "together") and best["gain"] > 0
     assert best["weight"] == -best["strength"] < 0
     assert [hub["degree"] for hub in found["hubs"]] == [1, 1, 1, 1] and found["hubs"][0]["kind"] == "has"
     assert nx.read_graphml(found["graphml"]).number_of_edges() == 2
-    assert "the strongest 1" in relcrf_("graph", run, "--top", 1)[1]
+    assert "the 1 largest" in relcrf_("graph", run, "--top", 1)[1]
 
 
-def test_what_it_writes(relcrf_, relcrf_json, run, tmp_path):
+def test_written_files(relcrf_, relcrf_json, run, tmp_path):
     for name in ("graph.png", "graph.svg"):
         code, _, err = relcrf_("graph", run, "--picture", tmp_path / name)
-        assert code == 0 and "the picture is in" in err and (tmp_path / name).stat().st_size > 1000
+        assert code == 0 and "wrote " in err and (tmp_path / name).stat().st_size > 1000
     code, out, _ = relcrf_("graph", run, "--dot")
     assert code == 0 and out.startswith("graph learned {\n") and out.count(" -- ") == 2 and "keys" not in out
     code, found = relcrf_json("graph", run, "--dot", "--picture", tmp_path / "again.png")
@@ -83,7 +83,7 @@ def test_mistakes(relcrf_, run, things, tmp_path):
     assert not (tmp_path / "no.png").exists()
 
 
-def test_matplotlib_that_is_missing(relcrf_, run, monkeypatch, tmp_path):
+def test_missing_matplotlib_raises_e351(relcrf_, run, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
     code, _, err = relcrf_("graph", run, "--picture", tmp_path / "g.png")

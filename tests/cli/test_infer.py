@@ -1,4 +1,4 @@
-"""`relcrf infer`: every task, against enumeration; what is written where; verdicts and exit codes."""
+"""Tests of `relcrf infer`: all tasks against enumeration, output files, verdicts and exit codes."""
 
 import json
 import math
@@ -40,7 +40,7 @@ def three(tmp_path):
 
 @pytest.fixture
 def impossible(tmp_path):
-    """Evidence whose table has a 0: the first two variables both in state 1."""
+    """Return an evidence file of probability 0: the first two variables are both in state 1."""
     path = tmp_path / "impossible.evid"
     path.write_text("2 0 1 1 1")
     return path
@@ -70,13 +70,13 @@ def test_every_task_against_enumeration(infer_json, tmp_path, name, method):
     evid.write_text(f"1\n{len(known)} {' '.join(f'{v} {states[v]}' for v in known)}\n")
     clamped = potentials.given(scopes, states)
     exact, best = Enumeration(scopes).marginals(clamped), Enumeration(scopes).map_states(clamped)
-    command = (model, "--evid", evid, "--method", method)
+    command = (model, "--evidence", evid, "--method", method)
     for task in ("PR", "MAR"):
         code, found = infer_json(*command, "--task", task)
         assert code == 0 and found["verdict"]["status"] == "exact"
         assert found["log10_partition"] == pytest.approx((exact.log_partition - 3.0) / math.log(10), abs=1e-11)
     np.testing.assert_allclose([p for table in found["marginals"] for p in table], exact.nodes, atol=1e-9)
-    assert (found["variables"], found["known"]) == (scopes.n_nodes, len(known))
+    assert (found["variables"], found["observed"]) == (scopes.n_nodes, len(known))
     assert found["verdict"]["exact_variables"] == scopes.n_nodes - len(known)
     code, found = infer_json(*command, "--task", "MPE")
     assert code == 0 and found["gap"] == 0.0
@@ -84,21 +84,21 @@ def test_every_task_against_enumeration(infer_json, tmp_path, name, method):
     assert scopes.score(clamped, np.array(found["states"], dtype=np.int64)) == pytest.approx(best.score)
 
 
-def test_an_answer_in_a_file_takes_its_name_when_it_is_whole(infer, three, impossible, tmp_path):
+def test_result_file_is_written_atomically(infer, three, impossible, tmp_path):
     out = tmp_path / "three.MAR"
     code, printed, _ = infer(three, "--task", "MAR", "--out", out)
     assert (code, printed) == (0, "")
     before = out.read_text()
     assert before.startswith("MAR\n3 2 0.868327")
-    assert infer(three, "--task", "MAR", "--evid", impossible, "--out", out)[0] == 3
+    assert infer(three, "--task", "MAR", "--evidence", impossible, "--out", out)[0] == 3
     assert out.read_text() == before and not list(tmp_path.glob(".*"))
     for place in (tmp_path, tmp_path / "none" / "x"):
         code, _, err = infer(three, "--task", "MAR", "--out", place)
         assert (code, "E314" in err) == (2, True)
 
 
-def test_a_pipe_or_a_link_stays_what_it_is(infer, three, tmp_path):
-    """What is no file is written as it is; to take its name would destroy it: /dev/null, for root."""
+def test_output_to_pipe_or_link(infer, three, tmp_path):
+    """A path that is not a regular file is written directly; replacing it would destroy it, e.g. /dev/null as root."""
     pipe, heard = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: heard.append(pipe.read_text()), daemon=True)
@@ -113,29 +113,29 @@ def test_a_pipe_or_a_link_stays_what_it_is(infer, three, tmp_path):
     assert link.is_symlink() and file.read_text().startswith("PR\n1.84664")
 
 
-def test_json_and_a_file(infer_json, three, tmp_path):
+def test_json_output_with_result_file(infer_json, three, tmp_path):
     code, found = infer_json(three, "--task", "PR", "--out", tmp_path / "x.PR")
     assert code == 0 and found["out"] == str(tmp_path / "x.PR")
     assert (tmp_path / "x.PR").read_text().startswith("PR\n1.84664")
 
 
-def test_what_is_impossible(infer, infer_json, three, impossible):
-    assert infer(three, "--task", "PR", "--evid", impossible)[:2] == (0, "PR\n-inf\n")
-    assert infer_json(three, "--task", "PR", "--evid", impossible)[1]["possible"] is False
+def test_evidence_of_probability_zero(infer, infer_json, three, impossible):
+    assert infer(three, "--task", "PR", "--evidence", impossible)[:2] == (0, "PR\n-inf\n")
+    assert infer_json(three, "--task", "PR", "--evidence", impossible)[1]["possible"] is False
     for task in ("MAR", "MPE"):
-        code, out, err = infer(three, "--task", task, "--evid", impossible)
+        code, out, err = infer(three, "--task", task, "--evidence", impossible)
         assert (code, out, "E242" in err) == (3, "", True)
 
 
 @pytest.mark.parametrize("method", methods.METHODS)
-def test_what_no_variable_can_mend(infer, tmp_path, method):
-    """A factor over no variable, or over known ones only, that is 0: whatever the method, there is nothing to answer."""
+def test_zero_factor_without_free_variables(infer, tmp_path, method):
+    """A zero factor without free variables is an error with every method."""
     model, evid = tmp_path / "m.uai", tmp_path / "m.evid"
     model.write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n0 1 1 1\n")
     evid.write_text("2 0 0 1 0")
     zero = tmp_path / "zero.uai"
     zero.write_text("MARKOV\n1\n2\n2\n0\n1 0\n1\n0\n2\n1 1\n")
-    for arguments in ((model, "--evid", evid), (zero,)):
+    for arguments in ((model, "--evidence", evid), (zero,)):
         for task in ("MAR", "MPE"):
             code, out, err = infer(*arguments, "--task", task, "--method", method)
             assert (code, out, "E242" in err) == (3, "", True)
@@ -143,10 +143,10 @@ def test_what_no_variable_can_mend(infer, tmp_path, method):
         assert infer(zero, "--task", "PR", "--method", method)[:2] == (0, "PR\n-inf\n")
 
 
-def test_wrong_files(infer, infer_json, three, tmp_path):
+def test_invalid_files(infer, infer_json, three, tmp_path):
     evid = tmp_path / "x.evid"
     evid.write_text("1 9 0")
-    code, _, err = infer(three, "--task", "PR", "--evid", evid)
+    code, _, err = infer(three, "--task", "PR", "--evidence", evid)
     assert (code, "E241" in err, "x.evid:1:3" in err) == (3, True, True)
     code, _, err = infer(evid, "--task", "PR")
     assert (code, "E240" in err) == (3, True)
@@ -154,7 +154,7 @@ def test_wrong_files(infer, infer_json, three, tmp_path):
     assert (code, [e["code"] for e in found["errors"]]) == (3, ["E240"])
 
 
-def test_wrong_commands(infer, tmp_path, three):
+def test_invalid_options(infer, tmp_path, three):
     grid = tmp_path / "grid.uai"
     scopes, potentials = network(np.random.default_rng(0), np.full(36, 2), grid_edges(6, 6))
     grid.write_text(format_model(UaiModel(scopes, potentials, 0.0)))
@@ -173,7 +173,7 @@ def test_wrong_commands(infer, tmp_path, three):
     assert "a clique over the nodes" in err
 
 
-def test_broken_files_never_end_in_a_traceback(infer, tmp_path):
+def test_damaged_files_never_cause_tracebacks(infer, tmp_path):
     rng = np.random.default_rng(1)
     pieces = ["", " ", "\n", "0", "-1", "4", "1e99", "nan", "x", "c", "\x00", "\u00e9"]
     files = {tmp_path / "m.uai": THREE, tmp_path / "m.evid": "1\n2 0 1 2 2\n"}
@@ -185,15 +185,15 @@ def test_broken_files_never_end_in_a_traceback(infer, tmp_path):
                 text = text[:at] + pieces[rng.integers(len(pieces))] + text[at + length :]
             path.write_text(text)
         task = ("PR", "MAR", "MPE")[k % 3]
-        code, out, err = infer(tmp_path / "m.uai", "--evid", tmp_path / "m.evid", "--task", task)
+        code, out, err = infer(tmp_path / "m.uai", "--evidence", tmp_path / "m.evid", "--task", task)
         assert code in (0, 3) and "internal error" not in err and "Traceback" not in err, err
         assert out.startswith(task) if code == 0 else err.count("error[E24") == 1
         seen.add(code)
     assert seen == {0, 3}
 
 
-def test_evidence_makes_cliques_smaller(infer_json, tmp_path):
-    """A grid with one column known is two graphs of smaller treewidth: the memory that was too little is enough."""
+def test_evidence_reduces_clique_sizes(infer_json, tmp_path):
+    """Observing one column splits a grid into two graphs of smaller treewidth, which fit the memory limit."""
     n = 7
     scopes, potentials = network(np.random.default_rng(0), np.full(n * n, 2), grid_edges(n, n))
     model, evid = tmp_path / "grid.uai", tmp_path / "grid.evid"
@@ -201,12 +201,12 @@ def test_evidence_makes_cliques_smaller(infer_json, tmp_path):
     evid.write_text(f"{n} " + " ".join(f"{n * row + n // 2} 0" for row in range(n)))
     question = (model, "--task", "PR", "--method", "jt", "--set", "memory=10000")
     assert infer_json(*question)[0] == 2
-    assert infer_json(*question, "--evid", evid)[0] == 0
+    assert infer_json(*question, "--evidence", evid)[0] == 0
 
 
 @dataclass(frozen=True)
 class Rounds(AbstractInference):
-    """Stands in for a method that goes by rounds: it ends as its setting says."""
+    """A fake iterative method that ends with the status of its setting."""
 
     scopes: Scopes
     status: str = "not converged"
@@ -233,13 +233,13 @@ def test_verdicts(infer, infer_json, three, monkeypatch, tmp_path):
     assert (code, out, "E402" in err, (tmp_path / "x").exists()) == (4, "", True, False)
     assert infer(*question, "MAR", "--strict", "--set", "status=converged")[0] == 0
     code, out, err = infer(*question, "MPE")
-    assert (code, out) == (0, "MPE\n3 0 0 0\n") and "at most 1 from the best" in err
+    assert (code, out) == (0, "MPE\n3 0 0 0\n") and "at most 1 below the optimum" in err
     assert infer_json(*question, "MPE")[1]["gap"] == pytest.approx(1.0)
     code, _, err = infer(*question, "PR")
     assert (code, "E381" in err) == (2, True)
 
 
-def test_ctrl_c_gives_what_there_is(infer, infer_json, three, monkeypatch, tmp_path):
+def test_ctrl_c_outputs_partial_result(infer, infer_json, three, monkeypatch, tmp_path):
     monkeypatch.setattr(methods, "METHODS", {**methods.METHODS, "rounds": Rounds})
     question = (three, "--method", "rounds", "--set", "status=interrupted", "--task", "MAR")
     out = tmp_path / "x.MAR"

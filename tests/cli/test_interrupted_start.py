@@ -1,22 +1,24 @@
-"""Ctrl-C before the command has been loaded."""
+"""Test of Ctrl-C while the command is imported."""
 
 import subprocess
 import sys
 
-LATE = """
+INTERRUPTED_IMPORT = """
 import signal, sys, importlib.abc
-class Interrupts(importlib.abc.MetaPathFinder):
+class InterruptingFinder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == {name!r}:
             signal.raise_signal(signal.SIGINT)
-sys.meta_path.insert(0, Interrupts())
+sys.meta_path.insert(0, InterruptingFinder())
 sys.argv = ["relcrf", "--version"]
 from relcrf.__main__ import main
 main()
 """
 
 
-def test_ctrl_c_while_imports_run_is_no_traceback():
+def test_ctrl_c_during_imports_prints_no_traceback():
     for name in ("relcrf.cli.main", "relcrf.kernels.compile"):
-        done = subprocess.run([sys.executable, "-c", LATE.format(name=name)], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", INTERRUPTED_IMPORT.format(name=name)], capture_output=True, text=True
+        )
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n"), name

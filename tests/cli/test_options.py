@@ -1,4 +1,4 @@
-"""Groups of options: on the command line each option by itself, in the command one object."""
+"""Tests of option groups: separate options on the command line, one object in the command."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -40,13 +40,13 @@ def run():
     return invoke
 
 
-def test_a_command_gets_its_groups_filled(run):
+def test_command_receives_option_groups(run):
     code, _, *taken = run("--name", "A4", "-w", "60", "hello", "--twice")
     assert (code, taken) == (0, ["hello", PaperOptions(name="A4", width=60), True])
     assert run("--name", "A4", "hello")[2:] == ("hello", PaperOptions(name="A4"), False)
 
 
-def test_options_of_groups_are_checked_and_described(run):
+def test_group_options_are_validated_and_documented(run):
     assert run("hello")[0] == 2  # --name is required
     assert run("--name", "A4", "hello", "--width", "0")[0] == 2
     help_ = run("--help")[1]

@@ -1,4 +1,4 @@
-"""The command `relcrf pareto`: what it prints and draws, and what it says to mistakes."""
+"""Tests of `relcrf pareto`: tables, plot, JSON and errors."""
 
 import sys
 from pathlib import Path
@@ -26,14 +26,26 @@ def fields(tmp_path_factory):
     return folder
 
 
-def test_points_for_machines_and_a_plot(relcrf_json, fields, tmp_path):
+def test_json_output_and_plot(relcrf_json, fields, tmp_path):
     picture = tmp_path / "new" / "pareto.png"
-    ask = ("pareto", MODEL, "--data", fields, "--split", "folds=4", "--hold", "1", "--price", "1e-2,0,1e-3", *QUICK)
-    code, found = relcrf_json(*ask, "--against", "static,none,static", "--plot", picture)
+    ask = (
+        "pareto",
+        MODEL,
+        "--data",
+        fields,
+        "--split",
+        "folds=4",
+        "--holdout",
+        "1",
+        "--message-costs",
+        "1e-2,0,1e-3",
+        *QUICK,
+    )
+    code, found = relcrf_json(*ask, "--compare-gates", "static,none,static", "--plot", picture)
     assert code == 0
     assert set(found) == {"backend", "split", "held_out", "interrupted", "points", "plot"}
     assert (found["backend"], found["held_out"], found["interrupted"]) == ("gated", ["1"], False)
-    assert [(one["gates"], one["price"]) for one in found["points"]] == [
+    assert [(one["gates"], one["cost"]) for one in found["points"]] == [
         *(("evidence", price) for price in (0.0, 1e-3, 1e-2)),
         *(("static", price) for price in (0.0, 1e-3, 1e-2)),
         ("none", 0.0),
@@ -43,7 +55,7 @@ def test_points_for_machines_and_a_plot(relcrf_json, fields, tmp_path):
         "accuracy",
         "log_likelihood",
         "n",
-        "asked",
+        "n_queries",
         "messages",
         "messages_per_query",
         "factors",
@@ -51,15 +63,15 @@ def test_points_for_machines_and_a_plot(relcrf_json, fields, tmp_path):
     }
     figures |= {"open_fraction", "iterations", "seconds_learn", "seconds_infer"}
     for one in found["points"]:
-        assert set(one) == {"gates", "price", "unbeaten", *figures}
-        assert one["messages_per_query"] == one["messages"] / one["asked"]
+        assert set(one) == {"gates", "cost", "pareto_optimal", *figures}
+        assert one["messages_per_query"] == one["messages"] / one["n_queries"]
     fewest = min(found["points"], key=lambda one: (one["messages_per_query"], one["loss"]))
-    assert fewest["unbeaten"] and fewest["price"] == 1e-2
+    assert fewest["pareto_optimal"] and fewest["cost"] == 1e-2
     assert found["plot"] == str(picture) and picture.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in picture.parent.iterdir()] == ["pareto.png"]
 
 
-def test_tables_and_a_drawing(relcrf_, fields, tmp_path, monkeypatch):
+def test_table_output_and_plot(relcrf_, fields, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     picture = tmp_path / "pareto.svg"
     ask = (
@@ -69,45 +81,45 @@ def test_tables_and_a_drawing(relcrf_, fields, tmp_path, monkeypatch):
         fields,
         "--split",
         "hide=0.3",
-        "--price",
+        "--message-costs",
         "0,0.01",
         *QUICK,
         "--set",
         "gates=static",
     )
-    code, out, err = relcrf_(*ask, "--against", "none", "--plot", picture)
+    code, out, err = relcrf_(*ask, "--compare-gates", "none", "--plot", picture)
     assert code == 0, err
     assert out.index("gates static: ") < out.index("gates none: ") and "gates evidence" not in out
-    assert "…" not in out and " * " in out and "100%" in out and "the plot is in" in out
-    assert "for each variable asked" in err
+    assert "…" not in out and " * " in out and "100%" in out and "wrote the plot to" in out
+    assert "per query variable" in err
     drawn = picture.read_text()
     assert drawn.startswith("<?xml") and "</svg>" in drawn
 
 
-def test_each_fold_is_held_out_in_its_turn(relcrf_json, fields):
-    ask = ("pareto", MODEL, "--data", fields, "--price", "0.001", *QUICK)
-    found = [relcrf_json(*ask, "--split", "folds=2", *hold)[1] for hold in ((), ("--hold", "1"), ("--hold", "2"))]
+def test_each_fold_is_held_out_in_turn(relcrf_json, fields):
+    ask = ("pareto", MODEL, "--data", fields, "--message-costs", "0.001", *QUICK)
+    found = [relcrf_json(*ask, "--split", "folds=2", *hold)[1] for hold in ((), ("--holdout", "1"), ("--holdout", "2"))]
     both, first, second = (one["points"][0] for one in found)
     assert found[0]["held_out"] == ["1", "2"]
-    for name in ("n", "asked", "messages", "factors", "open_factors"):
+    for name in ("n", "n_queries", "messages", "factors", "open_factors"):
         assert both[name] == first[name] + second[name]
 
 
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        (("--price", "cheap"), 2, "E305"),
-        (("--price", "-1"), 2, "E305"),
-        (("--price", "0,inf"), 2, "E305"),
-        (("--price", ","), 2, "E319"),
-        (("--price", "0", "--backend", "ess"), 2, "E319"),
-        (("--price", "0", "--set", "message_cost=1"), 2, "E319"),
-        (("--price", "0", "--against", "evident"), 2, "E305"),
-        (("--price", "0", "--plot", "pareto.txt"), 2, "E312"),
-        (("--price", "0", "--plot", "."), 2, "E312"),
-        (("--price", "0"), 2, "E341"),
-        (("--price", "0", "--split", "folds=3", "--hold", "9"), 2, "E340"),
-        (("--price", "0", "--split", "hide=0.3", "--hold", "nowhere"), 2, "E340"),
+        (("--message-costs", "cheap"), 2, "E305"),
+        (("--message-costs", "-1"), 2, "E305"),
+        (("--message-costs", "0,inf"), 2, "E305"),
+        (("--message-costs", ","), 2, "E319"),
+        (("--message-costs", "0", "--backend", "ess"), 2, "E319"),
+        (("--message-costs", "0", "--set", "message_cost=1"), 2, "E319"),
+        (("--message-costs", "0", "--compare-gates", "evident"), 2, "E305"),
+        (("--message-costs", "0", "--plot", "pareto.txt"), 2, "E312"),
+        (("--message-costs", "0", "--plot", "."), 2, "E312"),
+        (("--message-costs", "0"), 2, "E341"),
+        (("--message-costs", "0", "--split", "folds=3", "--holdout", "9"), 2, "E340"),
+        (("--message-costs", "0", "--split", "hide=0.3", "--holdout", "nowhere"), 2, "E340"),
         ((), 2, "E300"),
     ],
 )
@@ -118,7 +130,7 @@ def test_mistakes(relcrf_, fields, tmp_path, monkeypatch, flags, code, message):
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_held_out_has_a_label(relcrf_, tmp_path):
+def test_holdout_without_labels_raises_e226(relcrf_, tmp_path):
     (tmp_path / "row.csv").write_text("id,part\n" + "".join(f"{k},{'old' if k < 6 else 'new'}\n" for k in range(9)))
     listed = (f"{k},s{s},{'true' if k < 6 else ''}\n" for k in range(9) for s in range(3))
     (tmp_path / "on.csv").write_text("row,state,value\n" + "".join(listed))
@@ -127,21 +139,21 @@ def test_nothing_held_out_has_a_label(relcrf_, tmp_path):
         "domain S = open domain Part = { old, new } entity Row { part : Part } predict relation on(row: Row, state: S)\n"
         "template pair(r: Row, s: S, t: S) where s < t over on(r, s), on(r, t) per s, t\n"
     )
-    ask = ("pareto", model, "--data", tmp_path, "--price", "0")
-    code, _, err = relcrf_(*ask, "--split", "part", "--hold", "new")
+    ask = ("pareto", model, "--data", tmp_path, "--message-costs", "0")
+    code, _, err = relcrf_(*ask, "--split", "part", "--holdout", "new")
     assert (code, err.count("error[")) == (3, 1) and "E226" in err, err
 
 
-def test_matplotlib_that_is_missing(relcrf_, fields, tmp_path, monkeypatch):
+def test_missing_matplotlib_raises_e351(relcrf_, fields, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
-    ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--price", "0")
+    ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--message-costs", "0")
     code, _, err = relcrf_(*ask, "--plot", tmp_path / "new" / "pareto.png")
     assert (code, err.count("error[")) == (2, 1) and "E351" in err and "relcrf[report]" in err
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_gives_what_there_is(relcrf_, relcrf_json, fields, tmp_path, monkeypatch):
+def test_ctrl_c_outputs_partial_result(relcrf_, relcrf_json, fields, tmp_path, monkeypatch):
     point, stop = pareto._evaluate_fold, [0.01]
 
     def interrupt(system, *rest):
@@ -151,10 +163,10 @@ def test_ctrl_c_gives_what_there_is(relcrf_, relcrf_json, fields, tmp_path, monk
 
     monkeypatch.setattr(pareto, "_evaluate_fold", interrupt)
     picture = tmp_path / "pareto.png"
-    ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--price", "0,0.001,0.01", *QUICK)
-    code, found = relcrf_json(*ask, "--against", "static", "--plot", picture)
+    ask = ("pareto", MODEL, "--data", fields, "--split", "hide=0.3", "--message-costs", "0,0.001,0.01", *QUICK)
+    code, found = relcrf_json(*ask, "--compare-gates", "static", "--plot", picture)
     assert (code, found["interrupted"]) == (130, True)
-    assert [(one["gates"], one["price"]) for one in found["points"]] == [("evidence", 0.0), ("evidence", 0.001)]
+    assert [(one["gates"], one["cost"]) for one in found["points"]] == [("evidence", 0.0), ("evidence", 0.001)]
     assert picture.exists()
     stop[0] = 0.0
     code, out, err = relcrf_(*ask)

@@ -1,4 +1,4 @@
-"""`relcrf predict` by other methods of inference than in training, its verdict, and Ctrl-C."""
+"""Tests of `relcrf predict`: overridden inference methods, verdicts and Ctrl-C."""
 
 import csv
 import subprocess
@@ -18,7 +18,7 @@ def run(relcrf_, web, tmp_path):
     return folder
 
 
-def test_the_method_can_be_chosen_when_predicting(relcrf_, relcrf_json, run, web):
+def test_inference_method_can_be_overridden(relcrf_, relcrf_json, run, web):
     found = {}
     for method in ("auto", "bp", "gibbs", "mf", "jt"):
         code, found[method] = relcrf_json("predict", run, "--data", web, "--set", f"inference={method}")
@@ -33,10 +33,10 @@ def test_the_method_can_be_chosen_when_predicting(relcrf_, relcrf_json, run, web
     assert "(exact)" in relcrf_("predict", run, "--data", web)[1]
 
 
-def test_what_has_not_converged_is_told_and_an_error_if_strict(relcrf_, run, web):
+def test_strict_raises_e402_without_convergence(relcrf_, run, web):
     hurried = ("predict", run, "--data", web, "--set", "inference=gibbs", "--set", "sweeps=20", "--set", "chains=2")
     code, out, err = relcrf_(*hurried)
-    assert code == 0 and "not converged after" in out and "had not settled" in err
+    assert code == 0 and "not converged after" in out and "inference did not converge" in err
     code, _, err = relcrf_(*hurried, "--strict")
     assert (code, "error[E402]" in err) == (4, True), err
     assert relcrf_("predict", run, "--data", web, "--strict")[0] == 0
@@ -45,7 +45,7 @@ def test_what_has_not_converged_is_told_and_an_error_if_strict(relcrf_, run, web
 @pytest.mark.parametrize(
     ("setting", "code"), [("inference=none", "E305"), ("inferense=bp", "E304"), ("inference=dual", "E305")]
 )
-def test_wrong_settings(relcrf_, run, web, setting, code):
+def test_invalid_settings(relcrf_, run, web, setting, code):
     found, _, err = relcrf_("predict", run, "--data", web, "--set", setting)
     assert found == 2 and code in err
 
@@ -68,7 +68,7 @@ run()
 """
 
 
-def test_ctrl_c_gives_what_there_is(run, web, tmp_path):
+def test_ctrl_c_outputs_partial_result(run, web, tmp_path):
     out = tmp_path / "found.csv"
     command = [sys.executable, "-c", INTERRUPTED_SAMPLING, "predict", run, "--data", web, "--out", out]
     command += ["--set", "inference=gibbs", "--set", "sweeps=200"]

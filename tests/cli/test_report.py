@@ -1,4 +1,4 @@
-"""The command `relcrf report`: what it prints, and what it says to mistakes."""
+"""Tests of `relcrf report`: output and errors."""
 
 import sys
 
@@ -15,7 +15,7 @@ def run(relcrf_, web, tmp_path):
     return tmp_path / "run"
 
 
-def test_the_report_is_a_file(relcrf_, relcrf_json, run, web, tmp_path):
+def test_report_is_written_to_file(relcrf_, relcrf_json, run, web, tmp_path):
     code, out, _ = relcrf_("report", run)
     assert code == 0 and str(run / "report.html") in out and "plots)" in out
     page = (run / "report.html").read_text()
@@ -25,14 +25,14 @@ def test_the_report_is_a_file(relcrf_, relcrf_json, run, web, tmp_path):
     assert (tmp_path / "deep" / "web.html").read_text() == page
     assert found["bytes"] == len(page.encode()) and "weights: value over seconds" in found["plots"]
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["web.html"]
-    # A run with a report in its folder is a run still.
+    # A run folder with a report is still a valid run.
     assert relcrf_("predict", run, "--data", web, "--out", tmp_path / "p.csv")[0] == 0
 
 
-def test_a_report_with_data(relcrf_, relcrf_json, web, tmp_path):
-    held = ("--split", "school", "--hold", "s1")
+def test_report_with_data(relcrf_, relcrf_json, web, tmp_path):
+    held = ("--split", "school", "--holdout", "s1")
     assert relcrf_("train", MODEL, "--data", web, *held, "--out", tmp_path / "run")[0] == 0
-    code, found = relcrf_json("report", tmp_path / "run", "--data", web, *held, "--curve", "--errors")
+    code, found = relcrf_json("report", tmp_path / "run", "--data", web, *held, "--learning-curve", "--standard-errors")
     assert code == 0 and "Page.category: learning curve" in found["plots"]
     figures = {(row["system"], row["measure"]): row for row in found["results"]}
     assert {system for system, _ in figures} == {"majority", "local", "ess"}
@@ -56,11 +56,11 @@ def test_mistakes(relcrf_, run, web, tmp_path):
         ((tmp_path / "nothing",), 3, "E334"),
         ((run, "--out", tmp_path / "report.pdf"), 2, "E312"),
         ((run, "--out", run), 2, "E312"),
-        ((run, "--split", "school", "--hold", "s1"), 2, "E359"),
-        ((run, "--curve"), 2, "E359"),
-        ((run, "--errors"), 2, "E359"),
+        ((run, "--split", "school", "--holdout", "s1"), 2, "E359"),
+        ((run, "--learning-curve"), 2, "E359"),
+        ((run, "--standard-errors"), 2, "E359"),
         ((run, "--data", web, "--split", "school"), 2, "E341"),
-        ((run, "--data", web, "--split", "school", "--hold", "x"), 2, "E340"),
+        ((run, "--data", web, "--split", "school", "--holdout", "x"), 2, "E340"),
         ((run, "--data", tmp_path / "nothing"), 3, "E2"),
         ((run, "--out", run / "run.json" / "report.html"), 2, "E314"),
     ):
@@ -72,7 +72,7 @@ def test_mistakes(relcrf_, run, web, tmp_path):
 
 
 @pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
-def test_packages_that_are_missing(relcrf_, run, monkeypatch, package):
+def test_missing_packages_raise_e351(relcrf_, run, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"{package}.figure", raising=False)
     code, _, err = relcrf_("report", run)

@@ -1,4 +1,4 @@
-"""`relcrf warmup` compiles all that users meet: in processes of their own, into the cache that the other tests use, too."""
+"""Tests that `relcrf warmup` compiles all kernels that users need, in separate processes with the cache of the other tests."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from relcrf.resources import resource_path
 
 FOLDER = "from relcrf.kernels.compile import cache_folder; print(cache_folder().path)"
 
-KEPT = """
+CHECK_CACHE = """
 import sys
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
@@ -33,11 +33,11 @@ for name, module in list(sys.modules.items()):
         for function in vars(module).values():
             if isinstance(function, Dispatcher) and function.__module__ == name:
                 n += 1
-                place = function.py_func.__qualname__.replace("<", "").replace(">", "")
-                base = f"{name.rpartition('.')[2]}.{place}"
+                name_in_file = function.py_func.__qualname__.replace("<", "").replace(">", "")
+                base = f"{name.rpartition('.')[2]}.{name_in_file}"
                 assert id(function) in declared, f"{base} is not declared by @kernel"
                 if function.targetoptions.get("inline") == "always":
-                    continue  # it has no code of its own
+                    continue  # inlined functions have no compiled code
                 assert list(cache_folder().path.glob(f"{base}-*.nbc")), f"no warmup compiles {base}"
 assert n >= 10
 """
@@ -66,8 +66,8 @@ for name, (text, data) in {"web": (model, web), "keyed": (keyed, folder / "keyed
     for backend in ("ess", "pseudo", "local"):
         for again in range(2):
             out = folder / f"{name}_{backend}_{again}"
-            kept = ["--keep", folder / f"{name}_blocks"] if backend == "ess" or again else []
-            relcrf("train", text, "--data", data, "--out", out, "--backend", backend, *kept)
+            cache = ["--cache", folder / f"{name}_blocks"] if backend == "ess" or again else []
+            relcrf("train", text, "--data", data, "--out", out, "--backend", backend, *cache)
             relcrf("predict", out, "--data", data, "--out", out / "found.csv")
 relcrf("train", model, "--data", web, "--out", folder / "shards", "--workers", 1)
 found = {name: [str(s) for s in k.dispatcher.stats.cache_misses] for name, k in KERNELS.items()}
@@ -85,7 +85,7 @@ def python(*arguments, cache=None):
 
 
 def copy_of_cache(folder, cache):
-    """Copy the compiled kernels, so that tests that run meanwhile cannot add to them; return the folder of the copy."""
+    """Copy the compiled kernels, so that concurrent tests cannot add to them; return the folder of the copy."""
     copy = Path(python("-c", FOLDER, cache=cache).strip())
     with file_lock(folder / ".lock"):
         for file in (*folder.glob("*.nbi"), *folder.glob("*.nbc")):
@@ -99,15 +99,17 @@ def warm():
 
 
 def test_every_kernel_is_compiled_once(warm):
-    assert all(seconds > 0 for seconds in warm["compiled"].values())  # what no test before has compiled
-    python("-c", KEPT)
+    assert all(
+        seconds > 0 for seconds in warm["compiled"].values()
+    )  # includes only kernels that no earlier test compiled
+    python("-c", CHECK_CACHE)
     again = json.loads(python("-m", "relcrf.cli.main", "warmup", "--json"))
     assert again["compiled"] == {}
     assert again["folder"] == warm["folder"]
-    assert "Nothing was to be compiled" in python("-m", "relcrf.cli.main", "warmup")
+    assert "all kernels are already compiled" in python("-m", "relcrf.cli.main", "warmup")
 
 
-def test_training_and_prediction_compile_nothing_then(warm, tmp_path):
+def test_no_compilation_after_warmup(warm, tmp_path):
     web = small_web(tmp_path / "web_tables", pages=30)
     people = [{"id": f"e{k}", "d": None if k % 5 == 0 else "ab"[k % 2], "school": f"s{k % 3}"} for k in range(20)]
     links = [{"x": f"e{k}", "y": f"e{(k * 7 + 2) % 20}"} for k in range(20)]
@@ -115,7 +117,7 @@ def test_training_and_prediction_compile_nothing_then(warm, tmp_path):
     copy = copy_of_cache(Path(warm["folder"]), tmp_path / "kernels")
     before = sorted(copy.iterdir())
     python("-c", WORK, tmp_path, web, resource_path("models", "webkb.rcrf"), cache=tmp_path / "kernels")
-    assert sorted(copy.iterdir()) == before  # the worker processes compile nothing either
+    assert sorted(copy.iterdir()) == before  # worker processes do not compile either
 
 
 def test_help(capsys, monkeypatch):
@@ -123,14 +125,14 @@ def test_help(capsys, monkeypatch):
     assert code == 0 and "Example: relcrf warmup" in out
 
 
-def test_without_a_folder_nothing_can_be_kept(capsys, monkeypatch):
+def test_missing_cache_folder_raises_e314(capsys, monkeypatch):
     monkeypatch.setattr(warmup, "cache_folder", lambda: CacheFolder(None, note="no folder can keep compiled kernels"))
     code, _, err = relcrf_command(capsys, monkeypatch, "warmup")
     assert code == 2
     assert "E314" in err and "NUMBA_CACHE_DIR" in err
 
 
-def test_a_place_that_one_would_not_expect_is_noted(capsys, monkeypatch, tmp_path):
+def test_unexpected_cache_folder_prints_note(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(main, "cache_folder", lambda: CacheFolder(tmp_path, note="kernels are elsewhere"))
     _, _, err = relcrf_command(capsys, monkeypatch, "check", resource_path("models", "webkb.rcrf"))
     assert "note: kernels are elsewhere" in err

@@ -35,7 +35,7 @@ def check(folder, capsys, monkeypatch, **changed):
     code, found = json_command(capsys, monkeypatch, "check", folder / "model.rcrf", "--data", folder)
     errors = []
     for error in found.get("errors", []):
-        location = error["place"]
+        location = error["location"]
         assert location["table"] == str(folder / f"{location['table'].rpartition('/')[2]}"), (
             "the file is named as a path"
         )
@@ -236,7 +236,9 @@ def test_check_command_reports_all_faults(tmp_path, capsys, monkeypatch):
     folder.mkdir()
     dataset("csv", WIDE_BAD, folder)
     code, found = json_command(capsys, monkeypatch, "check", tmp_path / "wide.rcrf", "--data", folder)
-    locations = [(e["code"], e["place"]["table"], e["place"]["row"], e["place"]["column"]) for e in found["errors"]]
+    places = [
+        (e["code"], e["location"]["table"], e["location"]["row"], e["location"]["column"]) for e in found["errors"]
+    ]
     assert code == 3
     assert sorted(locations) == sorted((c, str(folder / f"{t}.csv"), row, column) for c, t, row, column in WIDE_FAULTS)
 

@@ -1,4 +1,4 @@
-"""Colours: the Pygments lexer and the grammar for Visual Studio Code."""
+"""Tests of syntax highlighting: the Pygments lexer and the Visual Studio Code grammar."""
 
 import json
 import re
@@ -23,14 +23,14 @@ EXTENSION = HOME / "editors" / "vscode"
 
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_models_have_no_errors_and_lose_nothing(path):
+def test_models_are_lexed_without_errors(path):
     text = path.read_text()
     tokens = list(RcrfLexer(stripnl=False, ensurenl=False).get_tokens(text))
     assert "".join(value for _, value in tokens) == text
     assert [value for kind, value in tokens if kind in Error] == []
 
 
-def test_mistakes_lose_nothing():
+def test_lexer_preserves_invalid_text():
     text = 'templat x(a: P) where && over \n"open\n%%$ relation R(\n\n'
     assert highlight(text, RcrfLexer(stripnl=False), NullFormatter()) == text
 
@@ -39,7 +39,7 @@ def colours(text):
     return [(value, kind) for kind, value in RcrfLexer().get_tokens(text) if value.strip()]
 
 
-def test_words_are_coloured_as_what_they_are_where_they_stand():
+def test_token_types_depend_on_context():
     found = colours(
         'domain Kind = { open, news, "b c", 2.5 }  # values\nentity Page { predict over : Kind  tags : bag of Kind  n : real }'
     )
@@ -95,7 +95,7 @@ def test_clauses():
         "and": Operator.Word,
         "count": Name.Builtin,
         "log": Name.Builtin,
-        "over": Name.Attribute,  # the last of two
+        "over": Name.Attribute,  # the last of two occurrences
         "length": Name.Attribute,
         "news": Name.Constant,
         "weights": Keyword,
@@ -114,7 +114,7 @@ def grammar():
 
 
 def patterns(node):
-    """All regular expressions of a grammar."""
+    """Yield all regular expressions of a grammar."""
     if isinstance(node, dict):
         yield from (value for key, value in node.items() if key in ("match", "begin", "end"))
     if isinstance(node, dict | list):
@@ -123,24 +123,24 @@ def patterns(node):
 
 
 def words(name):
-    """The words that a rule of the grammar lists."""
+    """Return the words listed in a rule of the grammar."""
     listed = re.search(r"\((?!\?)([\w|]+)\)", grammar()["repository"][name]["match"])
     return listed[1].split("|")
 
 
-def test_the_grammar_compiles():
+def test_grammar_patterns_compile():
     found = list(patterns(grammar()))
     assert len(found) > 20
     for pattern in found:
         re.compile(pattern)
 
 
-def test_every_rule_of_the_grammar_is_there():
+def test_grammar_rules_are_defined():
     text = json.dumps(grammar())
     assert set(re.findall(r'"include": "#(\w+)"', text)) == set(grammar()["repository"])
 
 
-def test_the_words_of_the_grammar_are_those_of_the_language():
+def test_grammar_keywords_match_language():
     connectives = {"and", "or", "not", "in"}
     assert set(words("declarations")) == set(DECLARATION_KEYWORDS)
     assert set(words("clauses")) == set(CLAUSE_KEYWORDS) - connectives
@@ -152,7 +152,7 @@ def test_the_words_of_the_grammar_are_those_of_the_language():
     assert sorted(word for name in together for word in words(name)) == sorted(KEYWORDS)
 
 
-def test_the_extension_names_files_that_are_there():
+def test_extension_references_existing_files():
     package = json.loads((EXTENSION / "package.json").read_text())
     contributes = package["contributes"]
     (language,), (colouring,) = contributes["languages"], contributes["grammars"]

@@ -1,4 +1,4 @@
-"""What the language server knows of names: all of them, at the right places, also in text that is half typed."""
+"""Tests of name resolution in the language server: complete, at correct offsets, also in incomplete text."""
 
 import re
 from pathlib import Path
@@ -53,11 +53,11 @@ gate linked by a.length, b.length
 
 
 def models():
-    """Every sound model that the project has."""
+    """Yield every valid model of the project."""
     yield "rich", RICH
     for path in [*HOME.glob("models/*.rcrf"), *HOME.glob("tests/models/good/*.rcrf")]:
         yield path.stem, path.read_text()
-    page = (HOME / "docs" / "language.md").read_text()
+    page = (HOME / "docs" / "reference" / "language.md").read_text()
     for k, text in enumerate(re.findall(r"```rcrf\n(.*?)```", page, re.DOTALL)):
         yield f"language{k}", text
 
@@ -66,7 +66,7 @@ MODELS = [pytest.param(text, id=name) for name, text in models() if "include " n
 
 
 @pytest.mark.parametrize("text", MODELS)
-def test_every_name_is_known(text):
+def test_every_name_is_indexed(text):
     document = Document(text, None)
     found = document.diagnostics
     assert not [d for d in found if d.is_error]
@@ -80,13 +80,13 @@ def test_every_name_is_known(text):
         else:
             assert (occurrence.start, occurrence.stop) == (token.start, token.stop)
             assert occurrence.symbol.name == token.text
-    # Whatever is used is declared somewhere, but for the weights that templates share.
+    # Every symbol has a declaration, except for shared weights.
     for symbol in document.index.symbols:
         assert symbol.namespace is Namespace.WEIGHTS or document.index.declarations(symbol), symbol
 
 
 def bodies(spec):
-    """The expressions of a model, each with the scope that the checker reads it in."""
+    """Yield the expressions of a model, each with the scope of the checker."""
     templates = {t.name: t for t in all_templates(spec)}
     for each in spec.declarations:
         where = each.definition if isinstance(each, DerivedRelation) else getattr(each, "where", None)
@@ -105,8 +105,8 @@ def bodies(spec):
 
 
 @pytest.mark.parametrize("text", MODELS)
-def test_names_are_what_the_checker_takes_them_for(text):
-    """Also a declaration that is half typed: what its names stand for is told from its tokens."""
+def test_name_types_match_checker(text):
+    """Names are resolved from tokens, so this also holds for incomplete declarations."""
     document = Document(text, None)
     seen = 0
     for scope, node in bodies(document.spec):
@@ -117,7 +117,7 @@ def test_names_are_what_the_checker_takes_them_for(text):
         match node:
             case Name(name) | Attribute(name, _) if name in scope.type_names:
                 assert (first.namespace, first.name) == (Namespace.BINDER, name)
-                assert document.index.binders[first].sort == scope.type_names[name]
+                assert document.index.binders[first].type_name == scope.type_names[name]
             case Name(name):
                 assert first.namespace is Namespace.VALUE and name in document.spec.domain(first.owner).values
             case Atom(relation, _):
@@ -130,7 +130,7 @@ def test_names_are_what_the_checker_takes_them_for(text):
 
 
 @pytest.mark.parametrize("text", MODELS)
-def test_whatever_was_typed_would_have_been_offered(text):
+def test_completion_offers_every_token(text):
     document = Document(text, None)
     for token in document.text.tokens:
         occurrence = document.index.occurrence_at(document.name, token.start)
@@ -145,7 +145,7 @@ def test_whatever_was_typed_would_have_been_offered(text):
 
 
 @pytest.mark.parametrize("text", MODELS)
-def test_declarations_are_those_of_the_parser(text):
+def test_declarations_match_parser(text):
     document = Document(text, None)
     assert (
         len(document.text.declarations)
@@ -155,7 +155,7 @@ def test_declarations_are_those_of_the_parser(text):
 
 
 def occurrences(words, text=RICH):
-    """All places, as line and column from 1, of what stands at `|` in some words."""
+    """Return all occurrences of the symbol at `|`, as line and column from 1."""
     document = Document(text, None)
     offset = text.index(words.replace("|", "")) + words.index("|")
     found = document.index.occurrence_at(document.name, offset)
@@ -166,40 +166,40 @@ def occurrences(words, text=RICH):
     return lines
 
 
-def test_aggregates_have_names_of_their_own():
+def test_aggregates_have_separate_scopes():
     assert occurrences("count { |q") == [(11, 36), (11, 49)]
     assert occurrences("sum { |q") == [(11, 71), (11, 94)]
     assert occurrences("derive Busy(|a") == [(11, 13), (11, 52), (11, 91)]
 
 
-def test_a_gate_speaks_of_the_binders_of_its_template():
+def test_gate_uses_binders_of_its_template():
     assert occurrences("gate linked by |a.")[-1] == (22, 16)
     assert occurrences("gate linked by |a.")[0] == (12, 17)
 
 
-def test_a_value_of_two_domains_is_told_by_the_other_side():
+def test_ambiguous_value_is_resolved_by_comparison():
     assert [line for line, _ in occurrences("via == cou|rse")] == [1, 13, 19]
     assert [line for line, _ in occurrences("{ cou|rse, no")] == [2]
 
 
-def test_weights_that_are_shared():
+def test_shared_weights():
     assert [line for line, _ in occurrences("weights pa|irs")] == [16, 17]
 
 
-def test_attributes_may_be_called_as_words_of_the_language_are():
+def test_attributes_may_have_names_of_keywords():
     assert [line for line, _ in occurrences("ov|er : Category")] == [5, 13]
 
 
-def test_the_names_of_a_half_typed_declaration_have_their_sorts():
-    """Also a value of a bag whose owner is bound behind it."""
+def test_names_in_incomplete_declaration_have_types():
+    """Includes a value of a bag whose owner is bound after it."""
     text = RICH + "rule: w in p.words and Link(a, p) and Tag(a, "
     document = Document(text, None)
     piece = document.text.declarations[-1]
-    assert PartialDeclaration(piece, document.spec).sorts == {"a": "Page", "p": "Page", "w": "Word"}
+    assert PartialDeclaration(piece, document.spec).type_names == {"a": "Page", "p": "Page", "w": "Word"}
     assert [item.label for item in complete(document, len(text)).items][:3] == ["1", "2", "3"]
 
 
-# Any text at all
+# Arbitrary text
 
 fragments = st.sampled_from(
     [
@@ -229,7 +229,7 @@ texts = st.lists(pieces | fragments | st.text(max_size=3), max_size=30).map("".j
 
 @settings(max_examples=150, deadline=None)
 @given(texts, st.data())
-def test_any_text_is_read(text, data):
+def test_arbitrary_text_is_parsed(text, data):
     document = Document(text, None)
     assert "".join(token.text for token in document.text.tokens) == text
     positions = PositionMap(text)
@@ -249,7 +249,7 @@ def test_any_text_is_read(text, data):
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(st.sampled_from("aé😀\r\n\u2028 "), max_size=12), st.sampled_from(["utf-8", "utf-16", "utf-32"]))
-def test_positions_come_back(text, encoding):
+def test_positions_round_trip(text, encoding):
     positions = PositionMap(text, encoding)
     for offset in range(len(text) + 1):
         line, character = positions.position(offset)
@@ -261,21 +261,21 @@ def test_positions_come_back(text, encoding):
             assert positions.offset(line, character) == offset
 
 
-def test_places_beyond_the_text_are_its_end():
+def test_positions_beyond_text_are_clipped():
     positions = PositionMap("ab\ncd")
     assert positions.offset(0, 99) == 2
     assert positions.offset(9, 0) == 5
 
 
-# Words
+# Keywords
 
 
-def test_every_word_of_the_language_has_a_line():
+def test_every_keyword_has_a_description():
     assert set(GLOSSARY) == KEYWORDS | {*SCALARS, *AGGREGATES}
     assert not set(GLOSSARY) & set(FUNCTIONS)
 
 
-def test_the_grammar_tells_what_may_follow():
+def test_expected_words():
     assert expected_words("").words == set(DECLARATION_KEYWORDS)
     assert expected_words("template t(a: A) where R(a)").words == {"and", "or", "in", "over"}
     assert expected_words("domain D = ").words == {"open"}
@@ -283,13 +283,13 @@ def test_the_grammar_tells_what_may_follow():
     assert expected_words("template t(a: A) where )") is None
 
 
-def test_unfinished_texts_end_where_the_parser_ends_them():
+def test_incomplete_text_ends_at_parser_position():
     text = SourceText('entity A { x : "\nrelation R(a: A)\npredict "  relation S(a: A)\n')
     assert [each.texts[0] for each in text.declarations] == ["entity", "relation", "relation"]
     assert text.declarations[1].texts[-2:] == ("predict", '"  ')
 
 
-def test_a_failure_of_the_checker_is_shown_and_not_taken_for_a_sound_model(monkeypatch):
+def test_checker_failure_is_reported_as_diagnostic(monkeypatch):
     def broken(*arguments):
         raise RuntimeError("a bug")
 

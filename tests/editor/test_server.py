@@ -1,4 +1,4 @@
-"""The language server as editors run it: a process that is talked to over standard input and output."""
+"""Tests of the language server as a process, over standard input and output."""
 
 import itertools
 import json
@@ -17,7 +17,7 @@ pytest.importorskip("pygls")
 
 MODELS = Path(__file__).parents[2] / "models"
 MAX_WAIT = 600
-"""Seconds after which a silent server is a broken one."""
+"""Timeout in seconds for a response of the server."""
 
 CAPABILITIES = {
     "textDocument": {
@@ -53,13 +53,13 @@ rule strong: Link(x, y) and x.category == course => y.category == faculty
 
 
 class Editor:
-    """A tiny client: sends what an editor sends, and keeps what the server says by itself."""
+    """A minimal client that sends requests of an editor and collects notifications of the server."""
 
     def __init__(self, root, capabilities=CAPABILITIES):
         command = [sys.executable, "-c", "from relcrf.editor.server import main; main()"]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         self.process = subprocess.Popen(command, cwd=root, **pipes)
-        self.answers, self.published, self.log = queue.Queue(), queue.Queue(), []
+        self.responses, self.published, self.log = queue.Queue(), queue.Queue(), []
         self.registered = []
         self.ids = itertools.count(1)
         self.versions = {}
@@ -67,11 +67,11 @@ class Editor:
         for thread in self.threads:
             thread.start()
         folder = {"uri": root.as_uri(), "name": "root"}
-        self.offered = self.ask(
+        self.capabilities = self.request(
             "initialize",
             {"processId": None, "rootUri": root.as_uri(), "workspaceFolders": [folder], "capabilities": capabilities},
         )["capabilities"]
-        self.tell("initialized", {})
+        self.notify("initialized", {})
 
     def _read(self):
         while header := self.process.stdout.readline():
@@ -84,7 +84,7 @@ class Editor:
                 self.registered += message["params"]["registrations"]
                 self._send({"id": message["id"], "result": None})
             elif "method" not in message:
-                self.answers.put(message)
+                self.responses.put(message)
 
     def _read_log(self):
         self.log += [line.decode() for line in self.process.stderr]
@@ -94,24 +94,24 @@ class Editor:
         self.process.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
         self.process.stdin.flush()
 
-    def tell(self, method, params=None):
+    def notify(self, method, params=None):
         self._send({"method": method, "params": params})
 
-    def answer(self, method, params=None):
-        """The whole answer, which may be an error."""
+    def send_request(self, method, params=None):
+        """Send a request and return the whole response, which may be an error."""
         number = next(self.ids)
         self._send({"id": number, "method": method, "params": params})
-        found = self.answers.get(timeout=MAX_WAIT)
+        found = self.responses.get(timeout=MAX_WAIT)
         assert found["id"] == number
         return found
 
-    def ask(self, method, params=None):
-        found = self.answer(method, params)
+    def request(self, method, params=None):
+        found = self.send_request(method, params)
         assert "error" not in found, found["error"]
         return found["result"]
 
     def refusal(self, method, params=None):
-        found = self.answer(method, params)
+        found = self.send_request(method, params)
         assert found["error"]["code"] == -32803, found
         return found["error"]["message"]
 
@@ -121,32 +121,32 @@ class Editor:
         text = path.read_text() if text is None else text
         self.versions[path] = 1
         document = {"uri": path.as_uri(), "languageId": "rcrf", "version": 1, "text": text}
-        self.tell("textDocument/didOpen", {"textDocument": document})
+        self.notify("textDocument/didOpen", {"textDocument": document})
         return self.diagnostics(path)
 
     def change(self, path, text):
         self.versions[path] += 1
         document = {"uri": path.as_uri(), "version": self.versions[path]}
-        self.tell("textDocument/didChange", {"textDocument": document, "contentChanges": [{"text": text}]})
+        self.notify("textDocument/didChange", {"textDocument": document, "contentChanges": [{"text": text}]})
 
     def save(self, path):
-        self.tell("textDocument/didSave", {"textDocument": {"uri": path.as_uri()}})
+        self.notify("textDocument/didSave", {"textDocument": {"uri": path.as_uri()}})
 
     def close(self, path):
-        self.tell("textDocument/didClose", {"textDocument": {"uri": path.as_uri()}})
+        self.notify("textDocument/didClose", {"textDocument": {"uri": path.as_uri()}})
         del self.versions[path]
 
     def diagnostics(self, path):
-        """What the server says of the latest version of a document."""
+        """Return the diagnostics of the latest version of a document."""
         while True:
             found = self.published.get(timeout=MAX_WAIT)
             if found["uri"] == path.as_uri() and found.get("version") == self.versions[path]:
                 return found["diagnostics"]
 
-    def leave(self):
-        """Says goodbye; gives the exit code and what was written to standard error."""
-        self.ask("shutdown")
-        self.tell("exit")
+    def shut_down(self):
+        """Shut down the server; return its exit code and standard error."""
+        self.request("shutdown")
+        self.notify("exit")
         return self.wait()
 
     def wait(self):
@@ -159,7 +159,7 @@ class Editor:
 
 
 def at(path, text, words, shift=0):
-    """The place of some words, where `|` among them is the cursor; all of it must stand there only once."""
+    """Return the position of the cursor `|` in a passage, which must occur exactly once in the text."""
     before = words.index("|") if "|" in words else 0
     words = words.replace("|", "")
     assert text.count(words) == 1, words
@@ -171,7 +171,7 @@ def at(path, text, words, shift=0):
 
 
 def words_at(texts, locations):
-    """What stands at some locations, as `file:line: words`."""
+    """Return the text at each location, as `file:line: text`."""
     found = []
     for location in locations:
         name = Path(location["uri"]).name
@@ -183,7 +183,7 @@ def words_at(texts, locations):
 
 
 def edited(text, edits):
-    """A text after some edits, in UTF-16 columns."""
+    """Apply edits with UTF-16 columns to a text."""
     lines = text.split("\n")
     starts = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
 
@@ -200,16 +200,16 @@ def edited(text, edits):
 
 @pytest.fixture(scope="module")
 def editor(tmp_path_factory):
-    """One server for all questions; in the end nothing must have gone wrong inside it."""
+    """Run one server for all tests, and check at the end that it logged no errors."""
     running = Editor(tmp_path_factory.mktemp("workspace"))
     yield running
-    code, log = running.leave()
+    code, log = running.shut_down()
     assert (code, log) == (0, "")
 
 
 @pytest.fixture
 def site(tmp_path, editor):
-    """A model that is open and includes a file that is not."""
+    """Open a model that includes a file that is not open; return its path."""
     (tmp_path / "common.rcrf").write_text(COMMON)
     path = tmp_path / "site.rcrf"
     path.write_text(SITE)
@@ -221,8 +221,8 @@ def site(tmp_path, editor):
 TEXTS = {"common.rcrf": COMMON, "site.rcrf": SITE}
 
 
-def test_says_what_it_can(editor):
-    offered = editor.offered
+def test_server_capabilities(editor):
+    offered = editor.capabilities
     assert offered["textDocumentSync"]["openClose"]
     for provider in ("hover", "definition", "references", "documentSymbol", "documentFormatting"):
         assert offered[f"{provider}Provider"]
@@ -233,7 +233,7 @@ def test_says_what_it_can(editor):
 # Diagnostics
 
 
-def test_mistakes_come_and_go_while_typing(editor, tmp_path):
+def test_diagnostics_follow_changes(editor, tmp_path):
     path = tmp_path / "site.rcrf"
     wrong = COMMON + "template prior(p: Page) over p.categry\n"
     (found,) = editor.open(path, wrong)
@@ -249,7 +249,7 @@ def test_mistakes_come_and_go_while_typing(editor, tmp_path):
     editor.close(path)
 
 
-def test_only_the_last_of_many_keystrokes_is_checked(editor, tmp_path):
+def test_only_last_keystroke_is_checked(editor, tmp_path):
     path = tmp_path / "site.rcrf"
     editor.open(path, COMMON)
     for k in range(1, 20):
@@ -260,7 +260,7 @@ def test_only_the_last_of_many_keystrokes_is_checked(editor, tmp_path):
     editor.close(path)
 
 
-def test_doubts_are_warnings(editor, tmp_path):
+def test_warnings_have_warning_severity(editor, tmp_path):
     path = tmp_path / "site.rcrf"
     (found,) = editor.open(path, COMMON + "template pairs(a: Page, b: Page) over a.category, b.category\n")
     assert (found["severity"], found["code"]) == (2, "W201")
@@ -268,19 +268,19 @@ def test_doubts_are_warnings(editor, tmp_path):
     editor.close(path)
 
 
-def test_notes_point_at_their_lines(editor, tmp_path):
+def test_notes_have_locations(editor, tmp_path):
     path = tmp_path / "site.rcrf"
     text = COMMON + "entity Page\ntemplate prior(p: Page) over p.category\n"
     (found,) = editor.open(path, text)
     assert (found["code"], found["range"]["start"]["line"]) == ("E121", 8)
     (note,) = found["relatedInformation"]
-    assert note["message"] == "the first stands in line 4"
+    assert note["message"] == "first declared in line 4"
     assert note["location"]["uri"] == path.as_uri()
     assert note["location"]["range"] == {"start": {"line": 3, "character": 0}, "end": {"line": 3, "character": 13}}
     editor.close(path)
 
 
-def test_mistakes_of_an_included_file_stand_at_the_include(editor, site):
+def test_errors_in_included_file_are_at_include(editor, site):
     common = site.with_name("common.rcrf")
     common.write_text(COMMON.replace("bag of Word", "bag of Wrd"))
     editor.save(common)
@@ -290,20 +290,20 @@ def test_mistakes_of_an_included_file_stand_at_the_include(editor, site):
     (place,) = found["relatedInformation"]
     assert (place["location"]["uri"], place["location"]["range"]["start"]["line"]) == (common.as_uri(), 5)
     common.write_text(COMMON)
-    editor.tell("workspace/didChangeWatchedFiles", {"changes": [{"uri": common.as_uri(), "type": 2}]})
+    editor.notify("workspace/didChangeWatchedFiles", {"changes": [{"uri": common.as_uri(), "type": 2}]})
     assert editor.diagnostics(site) == []
     assert [r["method"] for r in editor.registered] == ["workspace/didChangeWatchedFiles"]
 
 
-def test_columns_are_those_of_the_protocol(editor, tmp_path):
+def test_columns_are_utf16_units(editor, tmp_path):
     path = tmp_path / "site.rcrf"
     text = 'domain K = { "😀😀", b } entity E { predict k : K } template t(e: E) over e.k == "😀😀" by e.nix\n'
     (found,) = editor.open(path, text)
     assert found["range"]["start"] == at(path, text, "e.nix")["position"]
     place = at(path, text, "e.k| ==")
-    (target,) = editor.ask("textDocument/definition", place)
+    (target,) = editor.request("textDocument/definition", place)
     assert target["range"]["start"] == at(path, text, "k : K")["position"]
-    edits = editor.ask("textDocument/rename", {**place, "newName": "kind"})["changes"][path.as_uri()]
+    edits = editor.request("textDocument/rename", {**place, "newName": "kind"})["changes"][path.as_uri()]
     assert edited(text, edits) == text.replace("k : K", "kind : K").replace("e.k ", "e.kind ")
     editor.close(path)
 
@@ -326,30 +326,30 @@ def test_columns_are_those_of_the_protocol(editor, tmp_path):
     ],
 )
 def test_definitions(editor, site, words, expected):
-    found = editor.ask("textDocument/definition", at(site, SITE, words))
+    found = editor.request("textDocument/definition", at(site, SITE, words))
     assert words_at(TEXTS, found) == expected
 
 
-def test_the_definition_of_an_include_is_the_file(editor, site):
-    (found,) = editor.ask("textDocument/definition", at(site, SITE, "com|mon.rcrf"))
+def test_definition_of_include_is_file(editor, site):
+    (found,) = editor.request("textDocument/definition", at(site, SITE, "com|mon.rcrf"))
     assert found["uri"] == site.with_name("common.rcrf").as_uri()
-    assert editor.ask("textDocument/definition", at(site, SITE, "> 0.|5")) is None
+    assert editor.request("textDocument/definition", at(site, SITE, "> 0.|5")) is None
 
 
 def test_references(editor, site):
     place = at(site, SITE, "relation Li|nk")
-    found = editor.ask("textDocument/references", {**place, "context": {"includeDeclaration": True}})
+    found = editor.request("textDocument/references", {**place, "context": {"includeDeclaration": True}})
     assert words_at(TEXTS, found) == [f"site.rcrf:{line}: Link" for line in (3, 4, 7, 7, 10)]
-    uses = editor.ask("textDocument/references", {**place, "context": {"includeDeclaration": False}})
+    uses = editor.request("textDocument/references", {**place, "context": {"includeDeclaration": False}})
     assert uses == found[1:]
 
 
-def test_references_reach_other_models_that_include_the_same(editor, site):
+def test_references_in_models_with_same_include(editor, site):
     other = site.with_name("other.rcrf")
     text = 'include "common.rcrf"\ntemplate prior(p: Page) over p.category\n'
     other.write_text(text)
     place = at(site, SITE, "over a.cat|egory")
-    found = editor.ask("textDocument/references", {**place, "context": {"includeDeclaration": False}})
+    found = editor.request("textDocument/references", {**place, "context": {"includeDeclaration": False}})
     assert sorted(words_at({**TEXTS, "other.rcrf": text}, found)) == [
         "other.rcrf:2: category",
         *["site.rcrf:10: category"] * 2,
@@ -370,16 +370,16 @@ def test_references_reach_other_models_that_include_the_same(editor, site):
         ("Li|nk(x, y)", ["relation Link(source: Page, target: Page)", "observed"]),
         ("derive Ci|ted", ["derive Cited(a: Page)", "derived"]),
         ("by 1, lo|g(", ["log(number): real", "natural logarithm"]),
-        ("    ov|er", ["**over**: the random attributes"]),
+        ("    ov|er", ["**over**: random attributes"]),
         ("= cour|se", ["value 1 of 3 of `Category`"]),
-        ("where Link(p|, a)", ["p: Page", "only the condition of `Cited` speaks of"]),
-        ("linked(|a", ["a: Page", "binder of `linked`: stands for every Page"]),
-        ("Link(so|urce", ["source: Page", "argument of `ProposedRelation`"]),
+        ("where Link(p|, a)", ["p: Page", "existential name in the condition of `Cited`"]),
+        ("linked(|a", ["a: Page", "binder of `linked`: ranges over every Page"]),
+        ("Link(so|urce", ["source: Page", "argument of `Link`"]),
         (
             "template lin|ked",
             [
                 "For every a (Page) and b (Page) where `Link(a, b) and Link(a, b).score > 0.5`: one weight for the truth of"
-                " `a.category == b.category`; one for each feature, which it multiplies: `1` and `log(a.length)`."
+                " `a.category == b.category`; one per feature, multiplied by it: `1` and `log(a.length)`."
             ],
         ),
         (
@@ -389,20 +389,20 @@ def test_references_reach_other_models_that_include_the_same(editor, site):
     ],
 )
 def test_hover(editor, site, words, expected):
-    found = editor.ask("textDocument/hover", at(site, SITE, words))
+    found = editor.request("textDocument/hover", at(site, SITE, words))
     assert found["contents"]["kind"] == "markdown"
     for text in expected:
         assert text in found["contents"]["value"]
 
 
-def test_hover_says_nothing_of_nothing(editor, site):
-    assert editor.ask("textDocument/hover", at(site, SITE, "> 0.|5")) is None
-    assert editor.ask("textDocument/hover", at(site, SITE, "\n|\nrelation")) is None
+def test_no_hover_outside_words(editor, site):
+    assert editor.request("textDocument/hover", at(site, SITE, "> 0.|5")) is None
+    assert editor.request("textDocument/hover", at(site, SITE, "\n|\nrelation")) is None
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder with models/webkb.rcrf and a run of it, made as a user makes it."""
+    """Return a folder with webkb.rcrf and a run of it, and the fit."""
     import relcrf
 
     folder = tmp_path_factory.mktemp("trained")
@@ -413,12 +413,12 @@ def trained(tmp_path_factory):
     return folder, fit
 
 
-def test_hover_of_a_template_shows_what_was_learned(editor, trained):
+def test_hover_of_template_shows_learned_weights(editor, trained):
     folder, fit = trained
     path = folder / "webkb.rcrf"
     text = path.read_text()
     editor.open(path)
-    said = editor.ask("textDocument/hover", at(path, text, "template wo|rd"))["contents"]["value"]
+    said = editor.request("textDocument/hover", at(path, text, "template wo|rd"))["contents"]["value"]
     weights = fit.weights()
     of_word = weights.columns["template"] == "word"
     assert f"**Learned** in `one` by local: {of_word.sum()} weights, 275 bindings" in said
@@ -427,19 +427,21 @@ def test_hover_of_a_template_shows_what_was_learned(editor, trained):
     rows = [line for line in said.splitlines() if line.startswith("|")]
     assert rows[2] == f"| {value:+.3f} | `{pattern}` | `{key}` |"
     assert len(rows) == 2 + 5
-    # `local` learns nothing of links.
-    said = editor.ask("textDocument/hover", at(path, text, "template lin|ked"))["contents"]["value"]
-    assert said.endswith("25 weights, 116 bindings, all of them 0")
-    # Weights of a template that has changed since would be about something else; the others are still what they were.
+    # `local` does not learn the weights of links.
+    said = editor.request("textDocument/hover", at(path, text, "template lin|ked"))["contents"]["value"]
+    assert said.endswith("25 weights, 116 bindings, all 0")
+    # Weights of a changed template are not shown; those of unchanged templates are.
     changed = text.replace("over page.category", "over page.category == student")
     assert changed != text
     editor.change(path, changed)
-    assert "Learned" not in editor.ask("textDocument/hover", at(path, changed, "template pri|or"))["contents"]["value"]
-    assert "Learned" in editor.ask("textDocument/hover", at(path, changed, "template wo|rd"))["contents"]["value"]
+    assert (
+        "Learned" not in editor.request("textDocument/hover", at(path, changed, "template pri|or"))["contents"]["value"]
+    )
+    assert "Learned" in editor.request("textDocument/hover", at(path, changed, "template wo|rd"))["contents"]["value"]
     editor.close(path)
 
 
-def test_a_damaged_run_is_no_matter_of_the_editor(editor, trained, tmp_path):
+def test_damaged_run_is_ignored(editor, trained, tmp_path):
     path = tmp_path / "webkb.rcrf"
     shutil.copy(trained[0] / "webkb.rcrf", path)
     shutil.copytree(trained[0] / "runs", tmp_path / "runs")
@@ -448,7 +450,7 @@ def test_a_damaged_run_is_no_matter_of_the_editor(editor, trained, tmp_path):
     (tmp_path / "runs" / "two" / "run.json").write_text("{")
     text = path.read_text()
     editor.open(path)
-    assert "Learned" not in editor.ask("textDocument/hover", at(path, text, "template wo|rd"))["contents"]["value"]
+    assert "Learned" not in editor.request("textDocument/hover", at(path, text, "template wo|rd"))["contents"]["value"]
     editor.close(path)
 
 
@@ -456,14 +458,14 @@ def test_a_damaged_run_is_no_matter_of_the_editor(editor, trained, tmp_path):
 
 
 def labels(editor, path, text, *, typed=None):
-    """What is offered at the end of a text."""
+    """Return the labels of the completion at the end of a text."""
     if path not in editor.versions:
         editor.open(path, "")
     editor.change(path, text)
     context = {"triggerKind": 2, "triggerCharacter": typed} if typed else {"triggerKind": 1}
     line, character = text.count("\n"), len(text) - text.rfind("\n") - 1
     place = {"textDocument": {"uri": path.as_uri()}, "position": {"line": line, "character": character}}
-    found = editor.ask("textDocument/completion", {**place, "context": context})
+    found = editor.request("textDocument/completion", {**place, "context": context})
     return found and [item["label"] for item in sorted(found["items"], key=lambda item: item["sortText"])]
 
 
@@ -487,19 +489,19 @@ def test_completion(editor, tmp_path):
     ]
     assert labels(editor, path, model + "template t(a: Page) where ")[:3] == ["a", "Link", "Cited"]
     assert labels(editor, path, model + 'include "') == ["common.rcrf"]
-    # A space alone opens a list only where something special is expected.
+    # A space triggers completion only after certain tokens.
     assert labels(editor, path, model + "template t(a: Page) over a.category ", typed=" ") is None
     assert labels(editor, path, model + "template t(a: Page) over ", typed=" ")[0] == "a"
     editor.close(path)
 
 
-def test_completion_takes_the_place_of_the_word_that_was_begun(editor, site):
+def test_completion_replaces_partial_word(editor, site):
     place = at(site, SITE, "log(a.len|gth)")
-    items = editor.ask("textDocument/completion", place)["items"]
+    items = editor.request("textDocument/completion", place)["items"]
     (item,) = (item for item in items if item["label"] == "length")
     assert item["detail"] == "Page.length : real"
     assert edited(SITE, [item["textEdit"]]) == SITE
-    items = editor.ask("textDocument/completion", at(site, SITE, "where Li|nk(a, b)"))["items"]
+    items = editor.request("textDocument/completion", at(site, SITE, "where Li|nk(a, b)"))["items"]
     (item,) = (item for item in items if item["label"] == "Link")
     assert (item["insertTextFormat"], item["textEdit"]["newText"]) == (2, "Link(${1:source}, ${2:target})")
 
@@ -508,32 +510,32 @@ def test_completion_takes_the_place_of_the_word_that_was_begun(editor, site):
 
 
 def rename(editor, path, text, words, name):
-    return editor.ask("textDocument/rename", {**at(path, text, words), "newName": name})["changes"]
+    return editor.request("textDocument/rename", {**at(path, text, words), "newName": name})["changes"]
 
 
-def test_rename_a_relation(editor, site):
-    found = editor.ask("textDocument/prepareRename", at(site, SITE, "relation Li|nk"))
+def test_rename_relation(editor, site):
+    found = editor.request("textDocument/prepareRename", at(site, SITE, "relation Li|nk"))
     assert found["placeholder"] == "Link"
     changes = rename(editor, site, SITE, "relation Li|nk", "Cites")
     assert edited(SITE, changes.pop(site.as_uri())) == SITE.replace("Link", "Cites")
     assert changes == {}
 
 
-def test_rename_a_binder_only_in_its_declaration(editor, site):
+def test_rename_binder_only_in_its_declaration(editor, site):
     changes = rename(editor, site, SITE, "linked(|a", "first")
     was = SITE[SITE.index("template") : SITE.index("rule")]
     now = was.replace("(a", "(first").replace(" a.", " first.")
     assert edited(SITE, changes[site.as_uri()]) == SITE.replace(was, now)
 
 
-def test_rename_an_attribute_in_the_file_that_declares_it_too(editor, site):
+def test_rename_attribute_in_included_file(editor, site):
     changes = rename(editor, site, SITE, "over a.cat|egory", "kind")
     common = site.with_name("common.rcrf")
     assert edited(SITE, changes[site.as_uri()]) == SITE.replace("category", "kind")
     assert edited(COMMON, changes[common.as_uri()]) == COMMON.replace("category", "kind")
 
 
-def test_rename_in_the_included_file_changes_the_models_that_include_it(editor, site):
+def test_rename_in_included_file_changes_including_models(editor, site):
     common = site.with_name("common.rcrf")
     editor.open(common)
     changes = rename(editor, common, COMMON, "entity Pa|ge", "Site")
@@ -541,11 +543,11 @@ def test_rename_in_the_included_file_changes_the_models_that_include_it(editor, 
     assert edited(SITE, changes[site.as_uri()]) == SITE.replace("Page", "Site")
     editor.change(common, "# not saved\n" + COMMON)
     message = editor.refusal("textDocument/rename", {**at(site, SITE, "source: Pa|ge,"), "newName": "Site"})
-    assert message == "'common.rcrf' has changes that are not saved: save it first"
+    assert message == "'common.rcrf' has unsaved changes; save it first"
     editor.close(common)
 
 
-def test_rename_also_in_a_declaration_that_is_half_typed(editor, site):
+def test_rename_in_incomplete_declaration(editor, site):
     text = SITE + "template more(c: Page, d: Page) where Link(c, d) over c.category ==\n"
     editor.change(site, text)
     changes = rename(editor, site, text, "relation Li|nk", "Cites")
@@ -555,51 +557,51 @@ def test_rename_also_in_a_declaration_that_is_half_typed(editor, site):
 @pytest.mark.parametrize(
     ("words", "name", "message"),
     [
-        ("relation Li|nk", "1st", "'1st' is no name"),
-        ("relation Li|nk", "", "'' is no name"),
-        ("relation Li|nk", "where", "'where' is a word of the language and cannot be a name"),
-        ("relation Li|nk", "log", "'log' is a word of the language and cannot be a name"),
-        ("relation Li|nk", "Cited", "'Cited' is taken already"),
-        ("relation Li|nk", "pa_ge", "'pa_ge' is taken already, by 'Page': tables do not tell them apart"),
-        ("linked(|a", "b", "'b' is taken already"),
-        ("=> |y.", "faculty", "'faculty' is taken already"),
-        ("over a.cat|egory", "words", "'words' is taken already"),
-        ("over a.cat|egory", "over", "'over' is a word of the language and cannot be a name"),
-        ("rule str|ong", "linked", "'linked' is taken already"),
-        ("== cour|se", "lecture", "'course' is a value as it stands in the data"),
-        ("    ov|er", "under", "there is no name here that the model declares"),
+        ("relation Li|nk", "1st", "invalid name '1st'"),
+        ("relation Li|nk", "", "invalid name ''"),
+        ("relation Li|nk", "where", "'where' is a reserved word of the language"),
+        ("relation Li|nk", "log", "'log' is a reserved word of the language"),
+        ("relation Li|nk", "Cited", "'Cited' is already used"),
+        ("relation Li|nk", "pa_ge", "'pa_ge' conflicts with 'Page': table and column names ignore case and '_'"),
+        ("linked(|a", "b", "'b' is already used"),
+        ("=> |y.", "faculty", "'faculty' is already used"),
+        ("over a.cat|egory", "words", "'words' is already used"),
+        ("over a.cat|egory", "over", "'over' is a reserved word of the language"),
+        ("rule str|ong", "linked", "'linked' is already used"),
+        ("== cour|se", "lecture", "'course' is a value in the data and cannot be renamed"),
+        ("    ov|er", "under", "no declared name at this position"),
     ],
 )
-def test_rename_refuses(editor, site, words, name, message):
+def test_rename_errors(editor, site, words, name, message):
     refusal = editor.refusal("textDocument/rename", {**at(site, SITE, words), "newName": name})
     assert refusal.startswith(message)
 
 
-def test_an_attribute_may_be_called_as_a_function_is(editor, site):
+def test_attribute_may_have_name_of_function(editor, site):
     assert rename(editor, site, SITE, ".sco|re > 0.5", "length")
 
 
-# The whole text
+# Formatting and outline
 
 
 def test_formatting(editor, site):
     from relcrf.language.format import format_text
 
     options = {"textDocument": {"uri": site.as_uri()}, "options": {"tabSize": 4, "insertSpaces": True}}
-    edits = editor.ask("textDocument/formatting", options)
+    edits = editor.request("textDocument/formatting", options)
     neat = format_text(SITE)
     assert neat != SITE
     assert edited(SITE, edits) == neat
     editor.change(site, neat)
-    assert editor.ask("textDocument/formatting", options) == []
+    assert editor.request("textDocument/formatting", options) == []
     editor.change(site, neat.replace("\n", "\r\n"))
-    assert editor.ask("textDocument/formatting", options) == []
+    assert editor.request("textDocument/formatting", options) == []
     editor.change(site, SITE + "template")
-    assert editor.ask("textDocument/formatting", options) is None
+    assert editor.request("textDocument/formatting", options) is None
 
 
 def test_outline(editor, site):
-    found = editor.ask("textDocument/documentSymbol", {"textDocument": {"uri": site.as_uri()}})
+    found = editor.request("textDocument/documentSymbol", {"textDocument": {"uri": site.as_uri()}})
     assert [(s["name"], s["detail"]) for s in found] == [
         ('include "common.rcrf"', "include"),
         ("Link", "relation(source: Page, target: Page)"),
@@ -613,11 +615,11 @@ def test_outline(editor, site):
     assert linked["selectionRange"]["start"] == at(site, SITE, "|linked(")["position"]
 
 
-# Whatever happens
+# Robustness
 
 
-def test_no_half_typed_text_is_too_much(editor, tmp_path):
-    """Every few characters of a model as somebody types it, checked, with questions about random places."""
+def test_incomplete_texts_cause_no_errors(editor, tmp_path):
+    """Check every few characters of a model as it is typed, with requests at random positions."""
     path = tmp_path / "site.rcrf"
     (tmp_path / "common.rcrf").write_text(COMMON)
     text = SITE + 'gate linked by a.length\ndomain Odd = { "é😀", -1, where }\n' + "".join(map(chr, range(32)))
@@ -630,40 +632,42 @@ def test_no_half_typed_text_is_too_much(editor, tmp_path):
             line = chance.randrange(len(lines) + 1)
             character = chance.randrange(len(lines[line]) + 3) if line < len(lines) else 5
             place = {"textDocument": {"uri": path.as_uri()}, "position": {"line": line, "character": character}}
-            editor.ask(method, place)
-        editor.ask("textDocument/documentSymbol", {"textDocument": {"uri": path.as_uri()}})
+            editor.request(method, place)
+        editor.request("textDocument/documentSymbol", {"textDocument": {"uri": path.as_uri()}})
         editor.close(path)
 
 
-def test_a_document_that_is_no_file(editor):
+def test_unsaved_document(editor):
     uri = "untitled:Untitled-1"
     document = {"uri": uri, "languageId": "rcrf", "version": 1, "text": COMMON}
-    editor.tell("textDocument/didOpen", {"textDocument": document})
+    editor.notify("textDocument/didOpen", {"textDocument": document})
     place = {"textDocument": {"uri": uri}, "position": {"line": 4, "character": 25}}
-    (found,) = editor.ask("textDocument/definition", place)
+    (found,) = editor.request("textDocument/definition", place)
     assert (found["uri"], found["range"]["start"]["line"]) == (uri, 0)
-    editor.tell("textDocument/didClose", {"textDocument": {"uri": uri}})
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
 
 
-def test_without_goodbye_it_leaves_with_1(tmp_path):
+def test_exit_without_shutdown_returns_1(tmp_path):
     rude = Editor(tmp_path)
-    assert rude.answer("textDocument/magic", {})["error"]["code"] == -32601  # and it goes on
-    assert rude.ask("textDocument/documentSymbol", {"textDocument": {"uri": (tmp_path / "new.rcrf").as_uri()}}) == []
-    rude.tell("exit")
+    assert rude.send_request("textDocument/magic", {})["error"]["code"] == -32601  # and it goes on
+    assert (
+        rude.request("textDocument/documentSymbol", {"textDocument": {"uri": (tmp_path / "new.rcrf").as_uri()}}) == []
+    )
+    rude.notify("exit")
     code, log = rude.wait()
     assert code == 1
     assert "Traceback" not in log
 
 
-def test_an_editor_that_knows_little_gets_plain_answers(tmp_path):
-    """No snippets, no related places: all that they would say stands in the message. And it leaves without a word."""
+def test_client_without_capabilities(tmp_path):
+    """Without snippets and related information, messages contain all notes. The client exits without shutdown."""
     simple = Editor(tmp_path, {})
     path = tmp_path / "site.rcrf"
     text = COMMON + "entity Page\ntemplate prior(p: Page) over p.category\n"
     (found,) = simple.open(path, text)
-    assert found["message"].endswith("\nnote: the first stands in line 4")
+    assert found["message"].endswith("\nnote: first declared in line 4")
     assert found.get("relatedInformation") is None
-    items = simple.ask("textDocument/completion", at(path, text, "\n|template"))["items"]
+    items = simple.request("textDocument/completion", at(path, text, "\n|template"))["items"]
     assert {item["textEdit"]["newText"] for item in items} == {item["label"] for item in items}
     simple.process.stdin.close()
     assert simple.wait() == (1, "")

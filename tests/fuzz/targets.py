@@ -406,9 +406,9 @@ ALONE = "lsp"
 
 WORDS = """
 check plan ground train predict evaluate cv infer report moments graph explain weights diff fmt new explain-error completion
-reproduce demo warmup compare pareto --price --against --backends --jobs --limit --plot p.png --splits
-m.rcrf data run x.uai x.evid --data --json --out out.csv --split folds=2 hide=0.5 --hold --set l2=1 max_iterations=2 --backend
-ess local dense --budget 10 --memory 100MB --select l2=1,2 --keep kept --task MAR PR MPE --method bp --show one Thing/t1 --top 3
+reproduce demo warmup compare pareto --message-costs --compare-gates --against --backends --jobs --timeout --limit --plot p.png --splits
+m.rcrf data run x.uai x.evid --data --json --out out.csv --split folds=2 hide=0.5 --holdout --set l2=1 max_iterations=2 --backend
+ess local dense --budget 10 --memory 100MB --select l2=1,2 --cache kept --task MAR PR MPE --method bp --show one Thing/t1 --top 3
 --sort z --key * --min-support --depth 2 --folds --seed --strict --check bash zsh fish E101 --help
 -1 0 nan [red] {0} %s 1e400 - -- = a=b=c
 """
@@ -476,7 +476,7 @@ ground m.rcrf --data data --show one
 train m.rcrf --data data --out new --set max_iterations=2
 predict run --data data --out out.csv
 weights run --sort support
-infer x.uai --task MAR --evid x.evid
+infer x.uai --task MAR --evidence x.evid
 explain run Thing/t1 --data data
 graph run --dot
 diff run run
@@ -489,7 +489,7 @@ reproduce run --data data
 demo --splits 1 --seed 3
 warmup --json
 compare m.rcrf --data data --backends local --split folds=2
-pareto m.rcrf --data data --price 0,1e-3 --split folds=2 --set max_iterations=2
+pareto m.rcrf --data data --message-costs 0,1e-3 --split folds=2 --set max_iterations=2
 cv m.rcrf --data data --folds 2
 evaluate m.rcrf --data data --split folds=2 --backend local
 """

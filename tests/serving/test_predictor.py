@@ -120,7 +120,7 @@ def test_unknown_attribute_or_run_raises_error(predictor, tmp_path):
     assert predictor.attributes == ["Page.category"]
     for name in ("Page.category", "category", None):
         assert len(predictor.predict(NEW, name)) == 1
-    with pytest.raises(relcrf.UsageError, match="no predicted attribute 'topic'"):
+    with pytest.raises(relcrf.UsageError, match="unknown predicted attribute 'topic'"):
         predictor.predict(NEW, "topic")
     with pytest.raises(relcrf.DataError, match="is not a run folder"):
         Predictor(tmp_path)

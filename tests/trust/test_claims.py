@@ -74,7 +74,7 @@ def test_what_is_read_or_strange_does_not_go_with_a_run(train, web, tmp_path):
         code, err = train("run", "--force", **more)
         assert (code, "E331" in err) == (2, True)
     assert "page.csv" in err and (tmp_path / "run" / "page.csv").exists()
-    code, err = train("new", "--keep", tmp_path / "new" / "kept")
+    code, err = train("new", "--cache", tmp_path / "new" / "kept")
     assert (code, "E331" in err, "inside the run folder" in err) == (2, True, True)
 
 

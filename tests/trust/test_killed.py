@@ -88,7 +88,7 @@ def test_of_killed_predictions_the_file_is_the_old_or_the_new_one(mortals, tmp_p
 
 def test_killed_groundings_are_made_again(mortals, tmp_path):
     data, keep = small_web(tmp_path / "web", pages=24), tmp_path / "kept"
-    ground = ("ground", MODEL, "--data", data, "--keep", keep)
+    ground = ("ground", MODEL, "--data", data, "--cache", keep)
     code, n_calls = mortals.run(*ground)
     assert code == 0
     whole = {path.relative_to(keep): path.read_bytes() for path in keep.rglob("*") if path.is_file()}

@@ -124,8 +124,10 @@ def _check_binders_only(scope: NameScope, expression: e.Expression, clause: str)
         if name in scope.type_names and name not in scope.binders and name not in reported:
             reported.add(name)
             message = f"'{name}' is not a binder: 'where' only states that one exists"
-            sort = scope.type_names[name]
-            yield Diagnostic("E127", message, node.span, f"to use it in '{clause}', add {name}: {sort} to the binders")
+            type_name = scope.type_names[name]
+            yield Diagnostic(
+                "E127", message, node.span, f"to use it in '{clause}', add {name}: {type_name} to the binders"
+            )
 
 
 def check_template(spec: s.ModelSpec, template: s.Template) -> Iterator[Diagnostic]:
@@ -293,8 +295,8 @@ def check_feature(scope: NameScope, feature: e.Expression, template: s.Template)
 def check_nearest(spec: s.ModelSpec, derived: s.DerivedRelation, nearest: s.NearestNeighbours) -> Iterator[Diagnostic]:
     """Validate the definition of a nearest-neighbour relation."""
     span, measure = nearest.span, nearest.measure
-    sorts = {p.type_name for p in derived.parameters}
-    if len(derived.parameters) != 2 or len(sorts) != 1 or not spec.entity(next(iter(sorts))):
+    type_names = {p.type_name for p in derived.parameters}
+    if len(derived.parameters) != 2 or len(type_names) != 1 or not spec.entity(next(iter(type_names))):
         yield Diagnostic("E133", "'nearest' requires two parameters of one entity type", derived.span)
         return
     if nearest.count < 1:

@@ -257,7 +257,9 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "parameter": lambda b, span, name, sort: s.Parameter(name.name, sort, span=span),
     "sort": lambda b, span, *names: "..".join(map(str, names)),
     "derive": _build_derived_relation,
-    "nearest": lambda b, span, count, measure: s.NearestNeighbours(b.parse_integer(count, b.span(count)), measure, span=span),
+    "nearest": lambda b, span, count, measure: s.NearestNeighbours(
+        b.parse_integer(count, b.span(count)), measure, span=span
+    ),
     "template": _build_template,
     "candidates": partial(_build_template, is_candidate=True),
     "rule": _build_rule,

@@ -162,8 +162,8 @@ class DeclarationTokens:
             return parameters
         for k in range(self.name_index + 2, min(self.body_index, len(self.tokens))):
             if self.texts[k] == ":" and self.tokens[k - 1].kind == "name":
-                sort = takewhile(lambda text: text not in (",", ")"), self.texts[k + 1 :])
-                parameters.setdefault(self.texts[k - 1], (self.tokens[k - 1], "".join(sort)))
+                type_text = takewhile(lambda text: text not in (",", ")"), self.texts[k + 1 :])
+                parameters.setdefault(self.texts[k - 1], (self.tokens[k - 1], "".join(type_text)))
         return parameters
 
     @cached_property

@@ -142,7 +142,7 @@ def feed_parser(tokens: Iterable[Token]) -> tuple[Any, list[lark.Token], Token |
     states, reserved = state.parse_conf.parse_table.states, _keyword_terminals()
     for token in tokens:
         terminal, text, start = token
-        if terminal in ("NAME", "FIGURE"):
+        if terminal in ("NAME", "AGGREGATE"):
             allowed = states[state.position]
             if text in reserved and reserved[text] in allowed:
                 terminal = reserved[text]

@@ -254,8 +254,8 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "relation": lambda b, span, name, *clauses: s.Relation(name.name, span=name.span, **dict(clauses)),
     "random_relation": _build_random_relation,
     "parameters": _clause_builder("parameters"),
-    "parameter": lambda b, span, name, sort: s.Parameter(name.name, sort, span=span),
-    "sort": lambda b, span, *names: "..".join(map(str, names)),
+    "parameter": lambda b, span, name, type_name: s.Parameter(name.name, type_name, span=span),
+    "parameter_type": lambda b, span, *names: "..".join(map(str, names)),
     "derive": _build_derived_relation,
     "nearest": lambda b, span, count, measure: s.NearestNeighbours(
         b.parse_integer(count, b.span(count)), measure, span=span
@@ -287,9 +287,9 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "sum": _build_arithmetic,
     "product": _build_arithmetic,
     "negative": lambda b, span, operand: e.UnaryMinus(operand, span=span),
-    "attribute_of": lambda b, span, binder, name: e.Attribute(str(binder), str(name), span=span),
+    "attribute_access": lambda b, span, binder, name: e.Attribute(str(binder), str(name), span=span),
     "tuple_attribute": _build_tuple_attribute,
-    "bare": lambda b, span, name: e.Name(str(name), span=span),
+    "bare_name": lambda b, span, name: e.Name(str(name), span=span),
     "integer": lambda b, span, digits: e.Number(b.parse_integer(digits, span), span=span),
     "real": lambda b, span, digits: e.Number(_parse_real(digits, span), span=span),
     "text": lambda b, span, token: e.Text(b.unquote(token), span=span),

@@ -33,7 +33,7 @@ _LINE_CONTINUATIONS = (":", ",", "{", "(", "=", "<", ">", "+", "-", "*", "/", ".
 
 _TOKEN_KINDS = {
     "NAME": "name",
-    "FIGURE": "name",
+    "AGGREGATE": "name",
     "INTEGER": "number",
     "REAL": "number",
     "STRING": "text",

@@ -274,7 +274,7 @@ def test_notes_point_at_their_lines(editor, tmp_path):
     (found,) = editor.open(path, text)
     assert (found["code"], found["range"]["start"]["line"]) == ("E121", 8)
     (note,) = found["relatedInformation"]
-    assert note["message"] == "the first stands in line 4"
+    assert note["message"] == "first declared in line 4"
     assert note["location"]["uri"] == path.as_uri()
     assert note["location"]["range"] == {"start": {"line": 3, "character": 0}, "end": {"line": 3, "character": 13}}
     editor.close(path)
@@ -661,7 +661,7 @@ def test_an_editor_that_knows_little_gets_plain_answers(tmp_path):
     path = tmp_path / "site.rcrf"
     text = COMMON + "entity Page\ntemplate prior(p: Page) over p.category\n"
     (found,) = simple.open(path, text)
-    assert found["message"].endswith("\nnote: the first stands in line 4")
+    assert found["message"].endswith("\nnote: first declared in line 4")
     assert found.get("relatedInformation") is None
     items = simple.ask("textDocument/completion", at(path, text, "\n|template"))["items"]
     assert {item["textEdit"]["newText"] for item in items} == {item["label"] for item in items}

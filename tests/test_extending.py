@@ -177,9 +177,9 @@ def test_a_function_that_fails(packages, code, problem):
 BROKEN = {
     "no_module": ("not_there:f", "", "ModuleNotFoundError"),
     "no_function": ("broken_a:f", "f = len", "it is not a relcrf.model.functions.PluginFunction"),
-    "no_kind": ("broken_b:f", "f = F(('string',), 'real', '', len)", "its parameters are no tuple"),
+    "no_kind": ("broken_b:f", "f = F(('string',), 'real', '', len)", "its parameters are not a tuple"),
     "no_result": ("broken_c:f", "f = F(('text',), 'int', '', len)", "its result is not one of real, integer"),
-    "no_code": ("broken_d:f", "f = F(('text',), 'real', '', 3)", "its 'compute' cannot be called"),
+    "no_code": ("broken_d:f", "f = F(('text',), 'real', '', 3)", "its 'compute' is not callable"),
 }
 
 

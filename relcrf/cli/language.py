@@ -95,7 +95,7 @@ def explain_error(
     if as_json:
         print_json({"code": code, "page": page, "message": message})
         return
-    before, wrong, after = page.partition("## Right")
+    before, wrong, after = page.partition("## How to fix")
     console.print(Markdown(before))
     if message:
         console.print(message, markup=False, highlight=False, soft_wrap=True)
@@ -105,7 +105,7 @@ def explain_error(
 
 def example_message(page: str) -> str:
     """What relcrf says of the wrong model of a page; nothing where it has none."""
-    _, _, rest = page.partition("## Wrong\n\n```rcrf\n")
+    _, _, rest = page.partition("## Example\n\n```rcrf\n")
     model = rest.partition("```")[0]
     if not model:
         return ""

@@ -1,4 +1,4 @@
-"""RelationalCRF: frames in and out, and keys that scikit-learn deals."""
+"""Tests of RelationalCRF with frames, and with keys that scikit-learn splits."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ def labelled(tables):
     return page["id"].to_numpy(dtype=object), page["category"].to_numpy(dtype=object)
 
 
-def test_frames_come_out_as_they_went_in(folder, tables):
+def test_predictions_use_the_library_of_the_input(folder, tables):
     estimator = RelationalCRF(MODEL, l2=0.5).fit(tables)
     found = estimator.predict(tables)
     assert isinstance(found, pd.DataFrame) and list(found.columns) == ["id", "category", "probability", "joint"]
@@ -54,7 +54,7 @@ def test_frames_come_out_as_they_went_in(folder, tables):
     assert estimator.score(tables) > 0.6
 
 
-def test_parameters(tables):
+def test_parameters_can_be_read_set_and_cloned(tables):
     estimator = RelationalCRF(MODEL, l2=0.5)
     assert estimator.get_params() == {"model": MODEL, "backend": "ess", "attribute": None, "tables": None, "l2": 0.5}
     copy = clone(estimator).set_params(backend="local", l2=2.0)
@@ -65,7 +65,7 @@ def test_parameters(tables):
         RelationalCRF(MODEL, l3=1).fit(tables)
 
 
-def test_mistakes(tables, labelled):
+def test_invalid_arguments_raise_errors(tables, labelled):
     keys, labels = labelled
     with pytest.raises(NotFittedError):
         RelationalCRF(MODEL).predict(tables)
@@ -83,7 +83,7 @@ def test_mistakes(tables, labelled):
         assert [d.code for d in caught.value.diagnostics] == [code]
 
 
-def test_without_a_model_one_is_proposed(folder, tables, labelled):
+def test_fit_without_a_model_proposes_one(folder, tables, labelled):
     estimator = RelationalCRF().fit(tables)
     assert "RelationalCRF(): predicts Page.category (5 values, " in repr(estimator)
     assert "templates prior, word, school, link, co_link" in repr(estimator)
@@ -99,7 +99,7 @@ def test_without_a_model_one_is_proposed(folder, tables, labelled):
     assert dealt.score(keys[30:], labels[30:]) > 0.4
 
 
-def test_keys_are_dealt_as_scikit_learn_deals_rows(tables, labelled):
+def test_cross_validation_over_keys(tables, labelled):
     keys, labels = labelled
     data = relcrf.Dataset(tables)
     together, alone = (
@@ -159,7 +159,7 @@ template t(e: E) over e.d by 1, e.x
 """
 
 
-def test_values_that_the_labels_have_not_the_type_of():
+def test_values_of_another_type_remain_strings():
     tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", "other"] * 4, "x": [1.0, 2.0, 3.0] * 4})}
     estimator = RelationalCRF(relcrf.parse(MIXED), l2=0.01, tables=tables).fit(range(8), [1, 2, 2, 1, 2, 2, 1, 2])
     assert estimator.classes_.tolist() == [1, 2, "other"]
@@ -168,7 +168,7 @@ def test_values_that_the_labels_have_not_the_type_of():
     assert mixed.classes_.tolist() == [1, 2, "other"] and mixed.predict_proba([9]).shape == (1, 3)
 
 
-def test_no_keys_and_no_column_but_the_probabilities_is_left_out():
+def test_empty_keys_and_column_names():
     tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", None] * 4, "x": [1.0, 2.0, 3.0] * 4})}
     model = relcrf.parse(MIXED)
     found = RelationalCRF(model).fit(tables).predict(tables)
@@ -179,7 +179,7 @@ def test_no_keys_and_no_column_but_the_probabilities_is_left_out():
         RelationalCRF(model, tables=tables).fit([], [])
 
 
-def test_without_scikit_learn():
+def test_missing_scikit_learn_raises_e351():
     code = (
         "import sys; sys.modules['sklearn'] = None\nimport relcrf\nrelcrf.load\ntry: relcrf.RelationalCRF\n"
         "except relcrf.UsageError as error: print(error)"

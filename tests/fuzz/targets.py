@@ -1,4 +1,4 @@
-"""What is fuzzed: for each target a function of bytes that raises where relcrf breaks its promise, and inputs to begin with."""
+"""The fuzz targets: for each a function of bytes that raises if relcrf handles an input incorrectly, and seed inputs."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ from relcrf.resources import resource_path
 
 @dataclass(frozen=True)
 class Target:
-    """Something that reads what others wrote.
+    """A fuzz target: code that reads untrusted input.
 
     Args:
-        run: takes an input; raises where the promise is broken.
-        seeds: valid inputs. words: pieces that inputs of this kind are made of.
+        run: function of an input that raises if the input is handled incorrectly; see `promise.py`.
+        seeds: function that returns valid inputs.
+        words: fragments of which inputs of this kind consist.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Target:
 
 @functools.cache
 def _scratch() -> Path:
-    """A folder for the inputs of this process, gone with it."""
+    """Return a temporary folder for the inputs of this process."""
     folder = tempfile.TemporaryDirectory(prefix="relcrf-fuzz-")
     _scratch.folder = folder
     return Path(folder.name)
@@ -69,7 +70,7 @@ def _scratch() -> Path:
 
 @contextlib.contextmanager
 def _folder():
-    """An empty folder, always of the same name: messages with it are the same."""
+    """Provide an empty folder with a constant name, so that messages that contain it are deterministic."""
     folder = _scratch() / "at"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -80,7 +81,7 @@ def _folder():
 
 
 def language(data: bytes) -> None:
-    """Reading, checking, writing and formatting a model."""
+    """Parse, check, render and format a model."""
     text = data.decode("utf-8", errors="surrogateescape")
     with kept():
         spec, problems = parse_with_errors(text, "fuzzed.rcrf")
@@ -107,7 +108,7 @@ LANGUAGE = (
 
 
 def editor(data: bytes) -> None:
-    """What an editor asks of a text at a place, which the first two bytes say; and of the model that includes it."""
+    """Run the requests of an editor on a text and on a model that includes it; the first two bytes are the cursor position."""
     place, text = data[:2], data[2:].decode("utf-8", errors="surrogateescape")
     with _folder() as folder, kept():
         beside = Workspace()
@@ -178,13 +179,13 @@ def _model() -> relcrf.Model:
 
 
 def _grounded(source: object) -> None:
-    """Grounds the model on tables."""
+    """Ground the model on tables."""
     data = Dataset(source, memory="200MB")
     _model().ground(data, budget=100_000)
 
 
 def table(suffix: str) -> Callable[[bytes], None]:
-    """A target that is the file of the things."""
+    """Return a target for a file with the table `thing`."""
 
     def one(data: bytes) -> None:
         with _folder() as folder, kept():
@@ -196,7 +197,7 @@ def table(suffix: str) -> Callable[[bytes], None]:
 
 
 def database(suffix: str) -> Callable[[bytes], None]:
-    """A target that is a file with all tables."""
+    """Return a target for a file with all tables."""
 
     def one(data: bytes) -> None:
         with _folder() as folder, kept():
@@ -271,7 +272,7 @@ Label(t1) = "a"
 
 
 def manifest(data: bytes) -> None:
-    """A dataset.toml beside tables. No server is asked."""
+    """Read a dataset.toml in a folder with tables, without access to servers."""
 
     def refuse(*_: object, **__: object) -> None:
         raise DataError(Diagnostic("E235", "no server"))
@@ -324,7 +325,7 @@ UAI = (
 
 
 def uai(data: bytes) -> None:
-    """A model of the competitions: read, and inferred for some rounds."""
+    """Read a UAI model and run three iterations of belief propagation."""
     with _folder() as folder, kept():
         path = folder / "model.uai"
         path.write_bytes(data)
@@ -335,19 +336,19 @@ def uai(data: bytes) -> None:
 
 
 def evidence(data: bytes) -> None:
-    """What is known of a model of the competitions."""
+    """Read evidence of a UAI model."""
     with _folder() as folder, kept():
         path = folder / "model.evid"
         path.write_bytes(data)
         read_evidence(path, np.array([2, 2, 3], dtype=np.int32))
 
 
-# Folders that relcrf writes
+# Run folders and block caches
 
 
 @functools.cache
 def _trained() -> tuple[Path, relcrf.Model, dict[str, object]]:
-    """A run folder, and a folder of ground blocks."""
+    """Return a folder with a run folder and a block cache, with their model and tables."""
     folder = _scratch() / "made"
     model = relcrf.parse(MODEL)
     tables: dict[str, object] = {"thing": COLUMNS, "next": NEXT}
@@ -362,7 +363,7 @@ def _files(kind: str) -> list[Path]:
 
 
 def _spoilt(kind: str, data: bytes) -> Path:
-    """A copy of a folder in which the file that the first byte names has another content."""
+    """Return a copy of a folder in which the remaining bytes replace the file that the first byte selects."""
     files = _files(kind)
     folder, made = _scratch() / kind, _trained()[0] / kind
     shutil.rmtree(folder, ignore_errors=True)
@@ -376,12 +377,12 @@ def _as_inputs(kind: str) -> Callable[[], list[bytes]]:
 
 
 def run(data: bytes) -> None:
-    """A run folder with another file: loaded, and asked."""
+    """Load a run folder with one replaced file, and predict with it."""
     with kept():
         folder = _spoilt("run", data or b"\0")
         names = [path.name for path in _files("run")]
         if names[(data or b"\0")[0] % len(names)] != run_folder.MANIFEST:
-            # Else its hashes tell at once, and nothing is seen of what somebody may do who writes new ones.
+            # Otherwise the hashes reveal the change immediately; an attacker would update them.
             (folder / run_folder.MANIFEST).unlink()
         run_folder.load_timings(folder)
         run_folder.load_provenance(folder)
@@ -391,7 +392,7 @@ def run(data: bytes) -> None:
 
 
 def blocks(data: bytes) -> None:
-    """Kept ground blocks with another file."""
+    """Use a block cache with one replaced file."""
     with kept():
         folder = _spoilt("blocks", data or b"\0")
         _, model, tables = _trained()
@@ -402,7 +403,7 @@ def blocks(data: bytes) -> None:
 # The command line
 
 ALONE = "lsp"
-"""The command that waits for an editor; what it answers is the target `editor`."""
+"""The command that waits for an editor; the target `editor` covers its requests."""
 
 WORDS = """
 check plan ground train predict evaluate cv infer report moments graph explain weights diff fmt new explain-error completion
@@ -415,7 +416,7 @@ ess local dense --budget 10 --memory 100MB --select l2=1,2 --keep kept --task MA
 
 
 def command(data: bytes) -> None:
-    """A list of arguments, divided by zero bytes, in a folder with a model, tables and a run. Nothing outside it is named."""
+    """Run arguments, separated by zero bytes, in a folder with a model, tables and a run. Paths outside it are excluded."""
     arguments = [os.fsdecode(piece) for piece in data.split(b"\0")][:12]
     if not arguments or ALONE in arguments:
         return
@@ -431,12 +432,12 @@ def command(data: bytes) -> None:
 
 
 def _called(folder: Path, arguments: list[str]) -> tuple[int, str]:
-    """Runs the command in a folder; gives its exit code, and what it says to people."""
+    """Run the command in a folder; return its exit code and standard error."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", ["relcrf", *arguments]))
         stack.enter_context(contextlib.chdir(folder))
-        # Their work takes minutes, and none of it depends on what is asked.
+        # These functions take minutes and do not depend on the arguments.
         stack.enter_context(mock.patch("relcrf.cli.demo.run_split", side_effect=UsageError(Diagnostic("E300", "late"))))
         stack.enter_context(mock.patch("relcrf.cli.warmup.compile_kernels", return_value=()))
         stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO("entity A")))
@@ -451,7 +452,7 @@ def _called(folder: Path, arguments: list[str]) -> tuple[int, str]:
 
 @functools.cache
 def _workplace() -> Path:
-    """A folder with a model, tables of a dozen things, one of them unlabelled, a run, and a model of the competitions."""
+    """Return a folder with a model, tables of a dozen entities (one of them unlabelled), a run and a UAI model."""
     folder = _scratch() / "place"
     (folder / "data").mkdir(parents=True)
     (folder / "m.rcrf").write_text(MODEL)

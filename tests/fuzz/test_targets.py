@@ -1,6 +1,6 @@
-"""Inputs that others may have written, each target of `targets.py`: seeds, what fuzzing has found, and mutations.
+"""Tests of the fuzz targets of `targets.py` with seeds, previous failures and mutated inputs.
 
-The same inputs in every run, as many as fit half a minute; `benchmarks/fuzz.py` tries others for as long as one likes.
+The inputs are the same in every run and take about half a minute; `benchmarks/fuzz.py` generates others without a limit.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from relcrf.resources import resource_path
 FOUND = sorted(path for path in (Path(__file__).parent / "found").glob("*/*") if path.is_file())
 
 EXAMPLES = {"language": 150, "uai": 200, "evidence": 200, "alchemy": 25, "run": 25, "blocks": 25, "command": 16}
-"""Of other targets a dozen: each grounds a model."""
+"""Number of examples; other targets have twelve, because each example grounds a model."""
 
 OTHERWISE = ("alchemy", "command")
-"""Targets some of whose seeds are of no use for the model: they end in diagnostics."""
+"""Targets with seeds that result in diagnostics."""
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name not in OTHERWISE])
-def test_seeds_are_taken(name, monkeypatch):
-    """Else mutations would test nothing but the first look at a file."""
+def test_seeds_are_accepted(name, monkeypatch):
+    """Seeds are valid; otherwise mutations would only test the first validation step."""
 
     def refuse(error):
         raise AssertionError(str(error))
@@ -43,12 +43,16 @@ def test_seeds_are_taken(name, monkeypatch):
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_what_was_found_stays_mended(path):
+def test_previous_failures_are_fixed(path):
     TARGETS[path.parent.name].run(path.read_bytes())
 
 
 def mutated(seed: bytes, edits: list[tuple[int, float, float, bytes]]) -> bytes:
-    """Args: edits: a kind each, where it begins and ends as a share of the input, and a piece."""
+    """Return a seed after edits.
+
+    Args:
+        edits: for each its kind, its start and end as fractions of the input, and a fragment.
+    """
     for kind, start, end, piece in edits:
         a, b = sorted((int(start * len(seed)), int(end * len(seed))))
         b = min(b, a + 64)
@@ -76,7 +80,7 @@ def inputs(name: str) -> st.SearchStrategy[bytes]:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_mutations_keep_the_promise(name):
+def test_mutated_inputs_are_handled(name):
     @generated(EXAMPLES.get(name, 12))
     @given(inputs(name))
     def check(data):
@@ -91,11 +95,11 @@ def texts() -> st.SearchStrategy[str]:
 
 @generated(40)
 @given(st.lists(st.deferred(texts), min_size=1, max_size=3))
-def test_texts_of_the_grammar_keep_the_promise(pieces):
+def test_texts_of_the_grammar_are_handled(pieces):
     targets.language("\n".join(pieces).encode())
 
 
-def test_a_broken_promise_is_noticed(monkeypatch):
+def test_violations_are_detected(monkeypatch):
     with pytest.raises(ZeroDivisionError), kept():
         raise ZeroDivisionError
     with pytest.raises(AssertionError), kept():

@@ -1,4 +1,4 @@
-"""One slip gives one diagnostic, in its line: single slips of the shipped models, every third of each kind."""
+"""Tests of error recovery: a single typing error in a shipped model has one diagnostic, on the right line."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def diagnose(text: str) -> list[Diagnostic]:
     return found
 
 
-def is_right(found: list[Diagnostic], slip: Slip) -> bool:
+def is_located(found: list[Diagnostic], slip: Slip) -> bool:
     return len(found) == 1 and isinstance(found[0].location, Span) and found[0].location.line in slip.lines
 
 
 @pytest.mark.parametrize("slips", KINDS)
-def test_one_slip_gives_one_diagnostic_in_its_line(slips: Callable[[str], Iterator[Slip]]) -> None:
+def test_single_error_has_one_diagnostic_on_its_line(slips: Callable[[str], Iterator[Slip]]) -> None:
     judged = []
     for path in MODELS:
         text = path.read_text(encoding="utf-8")
         for slip in list(slips(text))[::3]:
             found = diagnose(slip.text)
-            if found:  # without one, the slip has made another model that is as sound
-                judged.append((is_right(found, slip), path.stem, slip.what, [d.message for d in found]))
+            if found:  # otherwise the changed model is valid as well
+                judged.append((is_located(found, slip), path.stem, slip.what, [d.message for d in found]))
     wrong = [each for each in judged if not each[0]]
     assert len(judged) > 8
     share = 1 - len(wrong) / len(judged)

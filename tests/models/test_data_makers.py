@@ -1,4 +1,4 @@
-"""Synthetic data is drawn from the model that it says, and readings are cut by what the training may know."""
+"""Tests of synthetic data and sensor readings: samples have the declared distribution, and splits do not leak."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def world():
     return switching.make_switching_trees(np.random.default_rng(0))
 
 
-def test_each_level_has_a_spanning_tree_of_its_own(world):
+def test_each_level_has_a_different_spanning_tree(world):
     edges = []
     for tree in world.trees:
         met = {tree[0, 0]}
@@ -35,7 +35,7 @@ def test_each_level_has_a_spanning_tree_of_its_own(world):
     assert all(a != b for a, b in itertools.combinations(edges, 2))
 
 
-def test_likelihoods_of_all_states_of_three_variables_sum_to_one(monkeypatch):
+def test_likelihoods_of_three_variables_sum_to_one(monkeypatch):
     monkeypatch.setattr(switching, "VARIABLES", 3)
     world = switching.make_switching_trees(np.random.default_rng(1))
     every = np.array(list(itertools.product(range(switching.STATES), repeat=3)))
@@ -44,7 +44,7 @@ def test_likelihoods_of_all_states_of_three_variables_sum_to_one(monkeypatch):
         assert sum(np.exp(switching.log_likelihood(world, row)) for row in rows) == pytest.approx(1.0)
 
 
-def test_rows_are_drawn_as_often_as_they_are_likely(monkeypatch):
+def test_sample_frequencies_match_the_likelihood(monkeypatch):
     monkeypatch.setattr(switching, "VARIABLES", 3)
     monkeypatch.setattr(switching, "ATTRIBUTES", (3,))
     world = switching.make_switching_trees(np.random.default_rng(1))
@@ -57,8 +57,8 @@ def test_rows_are_drawn_as_often_as_they_are_likely(monkeypatch):
             assert (here == states).all(axis=1).mean() == pytest.approx(wanted, abs=0.012)
 
 
-def test_the_trees_are_learned_and_help(world):
-    """Where there are no other candidates the forest is the true tree, and beats one tree for all evidence."""
+def test_evidence_dependent_trees_beat_one_tree(world):
+    """With the true edges as candidates, ESS-CRF has a higher likelihood than a single Chow-Liu tree."""
     rng = np.random.default_rng(3)
     rows, test = switching.draw_rows(world, 600, rng), switching.draw_rows(world, 200, rng)
     model = relcrf.parse(switching.MODEL)
@@ -79,7 +79,7 @@ def readings(n=400):
     return sensors.Readings("made", values, (0, 3), block=40, gap=5)
 
 
-def test_blocks_of_the_test_are_away_from_the_training():
+def test_test_blocks_are_separated_from_training():
     training, test = sensors.split(readings(), 0, in_blocks=True)
     assert set(test // 40) == {b for b in range(10) if (b * 40 + np.arange(40))[0] in set(test)}
     assert len(test) == 80 == len(set(test))
@@ -88,7 +88,7 @@ def test_blocks_of_the_test_are_away_from_the_training():
     assert sorted(np.concatenate(apart)) == list(range(400))
 
 
-def test_levels_are_quartiles_of_the_training_alone():
+def test_levels_are_quartiles_of_the_training_rows():
     made = readings()
     training, test = sensors.split(made, 0, in_blocks=True)
     found = sensors.levels(made, training)
@@ -100,7 +100,7 @@ def test_levels_are_quartiles_of_the_training_alone():
     assert (again[test] == 3).all()
 
 
-def test_tables_have_the_evidence_apart():
+def test_tables_separate_evidence_from_targets():
     made = readings()
     training, test = sensors.split(made, 0, in_blocks=False)
     tables = sensors.tables(made, training, test[:7])

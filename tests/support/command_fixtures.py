@@ -1,4 +1,4 @@
-"""The command inside the test's process, a small web for it, and trainings that Ctrl-C interrupts."""
+"""Fixtures for tests of the command: functions that run it, a small web, and interrupted trainings."""
 
 from contextlib import contextmanager
 

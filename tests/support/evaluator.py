@@ -1,7 +1,7 @@
-"""What a model means, as plain loops over all bindings: written apart from the engine, for tiny tables.
+"""A reference implementation of the language's semantics as loops over all bindings, independent of the engines, for tiny tables.
 
-Tables are dicts; things by key, `None` is missing. Names and values stay texts and numbers; no codes, no SQL. Values of ranges
-are integers. Rules are taken as they are written: for all values of their names, the truth of the formula.
+Tables are dicts of entities by key; `None` is a missing value. Values are strings and numbers without codes, and values of ranges
+are integers. Rules are evaluated directly: the truth value of the formula for all values of their names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from relcrf.model.types import Bag, Bool, DomainType
 
 
 class Evaluator:
-    """Grounds a checked specification.
+    """The grounding of a valid specification.
 
     Args:
         things: entity -> key -> attributes; bags are dicts of counts.
@@ -40,7 +40,7 @@ class Evaluator:
             self.tuples[relation.name] = set(self.bindings(relation.parameters, relation.where))
 
     def strata(self):
-        """Derived relations, those that others look at by `not` or by counting before these."""
+        """Return the derived relations in strata: those used below a negation or an aggregate come before their users."""
         level = {d.name: 0 for d in self.spec.derived}
         for _ in range(len(level) ** 2):
             for derived in self.spec.derived:
@@ -56,7 +56,7 @@ class Evaluator:
         return list(self.things[sort]) if sort in self.things else self.domains[sort]
 
     def bindings(self, parameters, where):
-        """All ways to give things and values to the binders so that `where` holds."""
+        """Yield all assignments of entities and values to the binders for which `where` is true."""
         for chosen in itertools.product(*(self.universe(p.sort) for p in parameters)):
             env = {p.name: (p.sort, value) for p, value in zip(parameters, chosen, strict=True)}
             if where is None or self.holds(where, env):
@@ -65,7 +65,7 @@ class Evaluator:
     # Names
 
     def free(self, node, env):
-        """The names that an expression's atoms and bags speak of and nothing has bound, with their sorts."""
+        """Return the unbound names in the atoms and bags of an expression, with their types."""
         found = {}
         if isinstance(node, e.Aggregate):
             return found
@@ -80,7 +80,7 @@ class Evaluator:
         return found
 
     def free_of(self, nodes, env):
-        """The free names of several atoms and bags together: what owns a bag may be free itself."""
+        """Return the unbound names of several atoms and bags together; the owner of a bag may be unbound itself."""
         found, size = {}, -1
         while size != len(found):
             size = len(found)
@@ -160,12 +160,12 @@ class Evaluator:
         return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[operator]
 
     def truth_side(self, node, env):
-        """A truth value that a table holds can be missing; one that is computed cannot."""
+        """Return a boolean operand; stored values may be missing, computed ones may not."""
         stored = e.Attribute | e.TupleAttribute
         return self.value(node, env) if isinstance(node, stored) else self.holds(node, env)
 
     def kind(self, node, env):
-        """The type of a term where it matters: a domain's, a bag's or a truth value's."""
+        """Return the type of a term if it is a domain, a bag or a boolean, otherwise None."""
         match node:
             case e.Attribute(binder, attribute):
                 return self.spec.attribute(env[binder][0], attribute).type
@@ -183,7 +183,7 @@ class Evaluator:
     # Values
 
     def value(self, node, env):
-        """The value of a term, None where it is missing."""
+        """Return the value of a term; None if it is missing."""
         if ("assigned", node) in env:
             return env["assigned", node]
         match node:
@@ -226,14 +226,14 @@ class Evaluator:
     # Factors
 
     def factors(self, template):
-        """Of each binding that is a factor: scope of (owner, arguments, attribute), pattern, keys, feature values.
+        """Yield the factors: scope of (owner, arguments, attribute), pattern, keys, feature values.
 
-        The pattern is `table`, `symmetric`, or the formula's value at each joint state, row-major.
+        The pattern is `table`, `symmetric`, or the value of the formula in each joint state, in row-major order.
         """
         return (factor for _, factor in self.bound_factors(template))
 
     def bound_factors(self, template):
-        """The factors, each with its binding: the sort and value of every name."""
+        """Yield the factors with their bindings: the type and value of every name."""
         over = template.over if isinstance(template, Template) else (template.formula,)
         parameters, where = self.quantified(template)
         for chosen in self.bindings(parameters, where):
@@ -243,7 +243,7 @@ class Evaluator:
                 continue
             pattern = self.pattern(template, over, terms, env)
             if isinstance(pattern, tuple) and len(set(pattern)) == 1:
-                continue  # every state is the same to it
+                continue  # a constant formula has no factor
             scope = tuple(self.variable(t, env) for t in terms)
             bag = self.bag(template, env)
             if bag is not None:
@@ -258,7 +258,7 @@ class Evaluator:
             yield env, (scope, pattern, tuple(map(spelt, keys)), features)
 
     def gate_features(self, gate, env):
-        """What a gate looks at under a binding, as (key, position) -> value, without zeros."""
+        """Return the non-zero gate features of a binding, as (key, position) -> value."""
         if isinstance(gate.by[0], e.Attribute) and isinstance(self.kind(gate.by[0], env), Bag):
             return {((word,), 0): float(count) for word, count in self.value(gate.by[0], env).items()}
         values = [float(self.value(feature, env) or 0.0) for feature in gate.by]
@@ -314,7 +314,7 @@ class _Parameter:
 
 
 def positive(node):
-    """The atoms under nothing but `and`, `or` and `exists`."""
+    """Return the atoms that are nested only in `and`, `or` and `exists`."""
     keeps = isinstance(node, e.Connective) and node.operator in ("and", "or")
     if isinstance(node, e.Atom | e.Membership):
         return [node]
@@ -336,7 +336,7 @@ ARITHMETIC = {
 
 
 def edits(a, b):
-    """Levenshtein's distance, by its definition."""
+    """Return the Levenshtein distance by its recursive definition."""
     if not a or not b:
         return len(a) + len(b)
     return min(edits(a[1:], b) + 1, edits(a, b[1:]) + 1, edits(a[1:], b[1:]) + (a[0] != b[0]))

@@ -1,4 +1,4 @@
-"""Ground graphs compared with each other, bit by bit, and told factor by factor."""
+"""Functions that compare ground graphs bit by bit, and list their factors."""
 
 from collections import defaultdict
 
@@ -13,7 +13,7 @@ def same_array(found, expected):
 
 
 def assert_equal_groundings(found, expected):
-    """Everything that a grounding says, and how it is held."""
+    """Assert that two groundings are equal, including the storage of their arrays."""
     same_array(found.graph.cardinality, expected.graph.cardinality)
     same_array(found.states, expected.states)
     assert found.blocks == expected.blocks
@@ -49,14 +49,14 @@ def engine_pattern(group):
 
 
 def engine_factors(grounding, group, info):
-    """Each factor of a group: its scope, its pattern, and its non-zero features as (key, position, value)."""
+    """Return the factors of a group: scope, pattern, and non-zero features as (key, position, value)."""
     for n in range(group.n_factors):
         scope = tuple(variable(grounding, int(place[n])) for place in group.scope)
         yield scope, engine_pattern(group), engine_features(group.features, info, n)
 
 
 def engine_features(features, info, row):
-    """The non-zero features of a row of a matrix: (key, position) -> value."""
+    """Return the non-zero features of a row of a matrix, as (key, position) -> value."""
     width = len(info.features)
     entries = defaultdict(float)
     for feature, value in features.row(row):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_tables(folder: Path, **tables: list[dict]) -> Path:
-    """Writes each table as CSV; None is an empty cell."""
+    """Write each table as CSV; None is an empty cell."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         with (folder / f"{name}.csv").open("w", newline="") as file:
@@ -18,7 +18,7 @@ def write_tables(folder: Path, **tables: list[dict]) -> Path:
 
 
 def small_web(folder: Path, pages: int = 60, seed: int = 0) -> Path:
-    """A web for models/webkb.rcrf in which words and links tell the category; every fifth page is unlabelled."""
+    """Write tables for models/webkb.rcrf in which words and links depend on the category; every fifth page is unlabelled."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -41,7 +41,7 @@ def small_web(folder: Path, pages: int = 60, seed: int = 0) -> Path:
 
 
 def beside(connection):
-    """Makes connections to the same tables in the same schema."""
+    """Return a function that opens connections to the schema of a connection."""
 
     def cursor():
         ((schema,),) = connection.execute("SELECT current_schema()").fetchall()

@@ -1,4 +1,4 @@
-"""Worlds with triples of literals: of every form, and one whose truth is a conjunction that no pair explains wholly."""
+"""Datasets and models with candidate triples of all forms, and one with a conjunction that no pair represents completely."""
 
 import numpy as np
 from traits import TEXT as PAIRS
@@ -43,7 +43,7 @@ candidates triples(x: Thing, s: Trait, t: Trait, u: Trait)
 
 
 def causes_world(rows=600, seed=0, extra=6):
-    """Traits a and b are coins, c is a noisy `a and b`; the rest are alone."""
+    """Return independent fair traits a and b, c as a noisy `a and b`, and independent others."""
     rng = np.random.default_rng(seed)
     a, b = rng.random((2, rows)) < 0.5
     columns = {"a": a, "b": b, "c": (a & b) ^ (rng.random(rows) < 0.05)}
@@ -60,7 +60,7 @@ def causes_world(rows=600, seed=0, extra=6):
 
 
 def every_candidate(spaces):
-    """All pairs and triples of some spaces."""
+    """Return all pairs and triples of candidate spaces."""
     rows = [np.empty((3, 0), dtype=np.int64)]
     for number, space in enumerate(spaces):
         if isinstance(space, PairSpace):
@@ -74,7 +74,7 @@ def every_candidate(spaces):
 
 
 def proposed(model, spaces, point):
-    """The triples that are not in a model and have two literals that stand as a pair there: rows, in plain loops."""
+    """Return the triples that are not in a model and contain a pair that is, by plain loops."""
     held = point[model.n_base :] != 0.0
     standing = set(map(tuple, model.chosen.only(held).rows.T.tolist()))
     chosen = set(map(tuple, model.chosen.rows.T.tolist()))

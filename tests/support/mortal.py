@@ -1,8 +1,8 @@
 """A process that forks one child per command, so that a hundred commands can be killed without a hundred imports.
 
 It reads one JSON object per line, `{"argv": [...], "calls": limit or null, "file_bytes": limit or null, "warm": ...}`, and
-answers with one line: the exit code in the convention of `Popen.returncode`, and the number of calls. It runs on one core, because
-a fork does not copy other threads. A child is killed at a counted call and not after a time, independent of the machine's load.
+answers with one line: the exit code in the convention of `Popen.returncode`, and the number of calls. It runs on one core,
+because a fork does not copy other threads. A child is killed at a counted call and not after a time, independent of the load.
 """
 
 import gc

@@ -45,13 +45,13 @@ def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType 
 
 def _has_broken_reference(scope: NameScope, expression: e.Expression) -> bool:
     """Return True if an expression refers to a declaration that has errors, which are reported there."""
-    for inner, node in scope.walk(expression):
-        declared = None
+    for node_scope, node in scope.walk(expression):
+        attribute = None
         if isinstance(node, e.Attribute):
-            declared = inner.attribute_declaration(node, quiet=True)
+            attribute = node_scope.attribute_declaration(node, quiet=True)
         elif isinstance(node, e.TupleAttribute):
-            declared = scope.spec.attribute(node.atom.relation, node.attribute)
-        if declared is not None and _has_unknown_domain(scope.spec, declared.type):
+            attribute = scope.spec.attribute(node.atom.relation, node.attribute)
+        if attribute is not None and _has_unknown_domain(scope.spec, attribute.type):
             return True
         if isinstance(node, e.Atom):
             relation = scope.spec.relation(node.relation)
@@ -60,7 +60,7 @@ def _has_broken_reference(scope: NameScope, expression: e.Expression) -> bool:
             if isinstance(relation, s.RandomRelation) and _has_unknown_domain(scope.spec, relation.type):
                 return True
         name = node.name if isinstance(node, e.Name) else node.binder if isinstance(node, e.Attribute) else None
-        if name is not None and name not in inner.type_names and name in _names_in_invalid_atoms(inner):
+        if name is not None and name not in node_scope.type_names and name in _names_in_invalid_atoms(node_scope):
             return not any(isinstance(n, e.Atom) and _is_invalid_atom(scope.spec, n) for n in walk(expression))
     return False
 
@@ -143,13 +143,13 @@ def check_template(spec: s.ModelSpec, template: s.Template) -> Iterator[Diagnost
 
 
 def _check_over(scope: NameScope, template: s.Template) -> Iterator[Diagnostic]:
-    sound = True
+    is_valid = True
     for item in template.over:
         kind, problems = infer_type(scope, item)
         problems = problems or list(_check_binders_only(scope, item, "over"))
         yield from problems
-        sound = sound and kind is not None and not problems
-    if not sound:
+        is_valid = is_valid and kind is not None and not problems
+    if not is_valid:
         return
     is_random = [bool(scope.random_terms(item)) for item in template.over]
     if not any(is_random):
@@ -174,9 +174,9 @@ def _check_over(scope: NameScope, template: s.Template) -> Iterator[Diagnostic]:
     if not is_table(template.over, scope):
         yield from _check_formula(scope, template.over[0])
     yield from _check_symmetric(scope, template)
-    n_starts, patterns = len(template.options.initial_values), n_patterns(template, scope)
-    if n_starts > 1 and patterns not in (0, n_starts):
-        yield initial_values_error(template, patterns)
+    n_values, n_expected = len(template.options.initial_values), n_patterns(template, scope)
+    if n_values > 1 and n_expected not in (0, n_values):
+        yield initial_values_error(template, n_expected)
 
 
 def _check_symmetric(scope: NameScope, template: s.Template) -> Iterator[Diagnostic]:
@@ -262,12 +262,12 @@ def have_same_weight_shape(spec: s.ModelSpec, one: s.Template, other: s.Template
 
 def _weight_shape(spec: s.ModelSpec, template: s.Template) -> tuple[object, ...]:
     scope = NameScope(spec, template.parameters, template.where)
-    table = is_table(template.over, scope)
-    states = tuple(scope.type_of(item) for item in template.over) if table else ()
+    has_table = is_table(template.over, scope)
+    states = tuple(scope.type_of(item) for item in template.over) if has_table else ()
     keys = tuple(scope.type_of(key) for key in template.per)
-    kinds = [scope.type_of(feature) for feature in template.by]
-    features = tuple(kind if isinstance(kind, t.Vector | t.Bag) else 1 for kind in kinds) or (1,)
-    return table, states, template.symmetric, template.is_hard, keys, features
+    feature_types = [scope.type_of(feature) for feature in template.by]
+    features = tuple(kind if isinstance(kind, t.Vector | t.Bag) else 1 for kind in feature_types) or (1,)
+    return has_table, states, template.symmetric, template.is_hard, keys, features
 
 
 def check_feature(scope: NameScope, feature: e.Expression, template: s.Template) -> Iterator[Diagnostic]:

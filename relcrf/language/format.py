@@ -38,12 +38,12 @@ def format_text(text: str) -> str:
     _, problems = parse_without_includes(source)
     if problems:
         raise ModelError(problems)
-    cuts = [*(declaration.start for declaration in source.declarations), len(text)]
+    starts = [*(declaration.start for declaration in source.declarations), len(text)]
     blocks = [
         _DeclarationLayout.from_tokens(source.tokens_between(d.start, stop), d)
-        for d, stop in zip(source.declarations, cuts[1:], strict=True)
+        for d, stop in zip(source.declarations, starts[1:], strict=True)
     ]
-    lines = _without_comments(_DeclarationLayout.from_tokens(source.tokens_between(0, cuts[0])).trailing_lines)
+    lines = _without_comments(_DeclarationLayout.from_tokens(source.tokens_between(0, starts[0])).trailing_lines)
     was_long = False
     for k, block in enumerate(blocks):
         block_lines = list(block.lines())
@@ -188,12 +188,12 @@ class _DeclarationLayout:
         depth = 0
         indent = ""
         for k, token in enumerate(self.tokens):
-            is_word = token.kind == "name" and depth == 0 and k > 1 and self.tokens[k - 1].text != "."
-            begins = is_word and (
+            is_keyword_position = token.kind == "name" and depth == 0 and k > 1 and self.tokens[k - 1].text != "."
+            starts_row = is_keyword_position and (
                 token.text in TEMPLATE_CLAUSES
                 or (token.text in OPTION_KEYWORDS and not (row and row[0].text in OPTION_KEYWORDS))
             )
-            if begins and not (self.tokens[0].text == "domain" or self._is_inline_by(k)):
+            if starts_row and not (self.tokens[0].text == "domain" or self._is_inline_by(k)):
                 yield indent, row
                 row, indent = [], INDENT
             row.append(token)
@@ -221,7 +221,7 @@ class _DeclarationLayout:
                 for comment in token.leading_comments:
                     yield hang + comment, ""
                 line, is_first = hang, True
-            rest = "".join(words[k:]).rstrip()
+            remaining = "".join(words[k:]).rstrip()
             starts_part = depth == 0 and k > 1 and (token.text in ("and", "or", "=>") or tokens[k - 1].text == ",")
             if (
                 starts_part
@@ -231,13 +231,13 @@ class _DeclarationLayout:
             ):
                 yield line, ""
                 line, is_first = hang, True
-                length = len(hang + rest)
+                length = len(hang + remaining)
             line += word.lstrip() if is_first else word
             is_first = False
             if token.trailing_comment:
                 yield line, token.trailing_comment
                 line, is_first = hang, True
-                length = len(hang + rest)
+                length = len(hang + remaining)
             depth += _DEPTH_CHANGES.get(token.text, 0)
         if line.strip():
             yield line, ""

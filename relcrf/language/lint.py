@@ -24,8 +24,8 @@ def check_connected_binders(
     """
     groups = group_connected_binders(scope, over)
     if len(groups) > 1:
-        names_of = ["{" + ", ".join(group) + "}" for group in groups]
-        combined = " x ".join(sorted(names_of))
+        formatted = ["{" + ", ".join(group) + "}" for group in groups]
+        combined = " x ".join(sorted(formatted))
         message = f"nothing connects the binders of '{name}': it is grounded for every combination of {combined}"
         hint = "add a relation or an equality to 'where'; 'relcrf plan' counts the bindings"
         yield Diagnostic("W201", message, span, hint)
@@ -35,25 +35,25 @@ def group_connected_binders(scope: NameScope, over: tuple[e.Expression, ...] = (
     """Return the binders in groups that are connected by conditions or random relations."""
     group = {binder: {binder} for binder in scope.type_names}
 
-    def tie(node: e.Expression) -> None:
-        joined = set().union(*(group[n] for n in names_in(node) if n in group))
-        for n in joined:
-            group[n] = joined
+    def connect(node: e.Expression) -> None:
+        connected = set().union(*(group[n] for n in names_in(node) if n in group))
+        for n in connected:
+            group[n] = connected
 
-    for part in conjuncts(scope.where):
-        is_join = isinstance(part, e.Comparison) and part.operator == "=="
-        is_choice = isinstance(part, e.Connective) and part.operator == "or"
-        if is_join or is_choice or isinstance(part, e.Atom | e.Membership):
-            tie(part)
-        for node in walk(part):
+    for conjunct in conjuncts(scope.where):
+        is_join = isinstance(conjunct, e.Comparison) and conjunct.operator == "=="
+        is_disjunction = isinstance(conjunct, e.Connective) and conjunct.operator == "or"
+        if is_join or is_disjunction or isinstance(conjunct, e.Atom | e.Membership):
+            connect(conjunct)
+        for node in walk(conjunct):
             if isinstance(node, e.TupleAttribute):
-                tie(node)
+                connect(node)
     for item in over:
         for node in walk(item):
             if isinstance(node, e.Atom) and scope.is_random(node):
-                tie(node)
+                connect(node)
     groups = {frozenset(g) for b, g in group.items() if b in scope.binders}
-    return [[b for b in scope.binders if b in part] for part in groups]
+    return [[b for b in scope.binders if b in members] for members in groups]
 
 
 def check_duplicate_grounding(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
@@ -89,9 +89,9 @@ def _canonical(spec: ModelSpec, node: e.Expression) -> str:
     """Return the canonical text of an expression, in which the operands of commutative operators are sorted."""
     parts = [_canonical(spec, child) for child in children(node)]
     operator = getattr(node, "operator", "")
-    declared = spec.relation(node.relation) if isinstance(node, e.Atom) else None
+    relation = spec.relation(node.relation) if isinstance(node, e.Atom) else None
     if operator in ("==", "!=", "and", "or", "<=>", "+", "*") or (
-        isinstance(declared, DerivedRelation) and is_symmetric(spec, declared)
+        isinstance(relation, DerivedRelation) and is_symmetric(spec, relation)
     ):
         parts.sort()
     if operator in (">", ">="):

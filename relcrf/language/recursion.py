@@ -45,12 +45,14 @@ def dependency_layers(spec: ModelSpec) -> list[list[DerivedRelation]]:
     derived = {d.name: d for d in spec.derived_relations}
     uses = {name: _used_relations(d) & set(derived) for name, d in derived.items()}
     dependencies = {name: {name, *_find_dependencies(name, uses)} for name in derived}
-    cycle = {
+    component = {
         name: tuple(sorted(other for other in dependencies[name] if name in dependencies[other])) for name in derived
     }
     sorter: TopologicalSorter[tuple[str, ...]] = TopologicalSorter()
     for name in derived:
-        sorter.add(cycle[name], *(cycle[other] for other in sorted(uses[name]) if cycle[other] != cycle[name]))
+        sorter.add(
+            component[name], *(component[other] for other in sorted(uses[name]) if component[other] != component[name])
+        )
     position = {name: k for k, name in enumerate(derived)}  # the first declaration of a cycle comes first
     return [
         [derived[name] for name in sorted(names, key=lambda name: position[name])] for names in sorter.static_order()

@@ -41,29 +41,31 @@ def describe_syntax_error(
         tokens: all tokens of the declaration.
     """
     remaining = [token.text for token in tokens[len(accepted_tokens) :]]
-    unexpected = tokens[len(accepted_tokens)] if remaining else None
-    offset, found = (unexpected.start, unexpected.text) if unexpected is not None else (tokens[-1].stop, "")
-    if unexpected is not None and unexpected.terminal == "UNCLOSED":
-        found = '"'
+    unexpected_token = tokens[len(accepted_tokens)] if remaining else None
+    offset, unexpected = (
+        (unexpected_token.start, unexpected_token.text) if unexpected_token is not None else (tokens[-1].stop, "")
+    )
+    if unexpected_token is not None and unexpected_token.terminal == "UNCLOSED":
+        unexpected = '"'
     span = text.span(offset, offset)
-    span = replace(span, end_column=span.column + max(1, len(found)))
-    if found == '"':
+    span = replace(span, end_column=span.column + max(1, len(unexpected)))
+    if unexpected == '"':
         return Diagnostic("E001", "this string has no closing quote on its line", span, "end it with '\"'")
-    if not found.isprintable():
-        return Diagnostic("E001", f"invalid character {found!a}", span)
-    if not found.isascii():
+    if not unexpected.isprintable():
+        return Diagnostic("E001", f"invalid character {unexpected!a}", span)
+    if not unexpected.isascii():
         hint = "names consist of the letters a-z and A-Z, digits and '_'; put other text in quotes"
-        return Diagnostic("E001", f"unexpected '{found}'", span, hint)
+        return Diagnostic("E001", f"unexpected '{unexpected}'", span, hint)
     terminals = parser.accepts()
     accepted = {
         _TERMINAL_DESCRIPTIONS.get(name) or literal_terminals().get(name, name) for name in terminals - {"$END"}
     }
     next_words = {*accepted, *DECLARATION_KEYWORDS} if "$END" in terminals else accepted
-    seen = [str(token) for token in accepted_tokens]
-    hint = _suggest_fix(found, remaining, seen, accepted) or _suggest_keyword(found, next_words)
-    problem = f"unexpected '{found}'" if found else f"unexpected end of the {seen[0]}"
+    preceding = [str(token) for token in accepted_tokens]
+    suggested = _suggest_fix(unexpected, remaining, preceding, accepted) or _suggest_keyword(unexpected, next_words)
+    problem = f"unexpected '{unexpected}'" if unexpected else f"unexpected end of the {preceding[0]}"
     expected = _describe_expected(accepted)
-    return Diagnostic("E001", f"{problem}, expected {expected}" if expected else problem, span, hint)
+    return Diagnostic("E001", f"{problem}, expected {expected}" if expected else problem, span, suggested)
 
 
 def _describe_expected(accepted: set[str]) -> str:
@@ -86,65 +88,71 @@ def _describe_expected(accepted: set[str]) -> str:
     return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " or " + shown[-1]
 
 
-def _suggest_fix(found: str, rest: list[str], seen: list[str], accepted: set[str]) -> str | None:
+def _suggest_fix(unexpected: str, remaining: list[str], preceding: list[str], accepted: set[str]) -> str | None:
     """Return the hint for a typical error, or None.
 
     Args:
-        found: the text of the unexpected token, empty at the end of the declaration.
-        rest: the texts of the tokens from the unexpected one on.
-        seen: the texts of the accepted tokens.
+        unexpected: the text of the unexpected token, empty at the end of the declaration.
+        remaining: the texts of the tokens from the unexpected one on.
+        preceding: the texts of the accepted tokens.
         accepted: descriptions of the tokens that are allowed here.
     """
-    if found in ("&", "|"):
-        return f"write '{'and' if found == '&' else 'or'}'"
-    if found == "!":
+    if unexpected in ("&", "|"):
+        return f"write '{'and' if unexpected == '&' else 'or'}'"
+    if unexpected == "!":
         return "write 'not', or '!=' for unequal"
-    if found == "=" and _COMPARISON in accepted:
+    if unexpected == "=" and _COMPARISON in accepted:
         return "use '==' to compare values"
-    if found in ("==", "!=", "<", "<=", ">", ">=") and "and" in accepted:
+    if unexpected in ("==", "!=", "<", "<=", ">", ">=") and "and" in accepted:
         return "comparisons cannot be chained: join two of them with 'and'"
-    if found == ";":
+    if unexpected == ";":
         return "remove it: clauses and declarations have no terminator"
-    if found == "'":
+    if unexpected == "'":
         return "use double quotes for strings"
-    if not seen:
+    if not preceding:
         return None
     if accepted == {":"}:
-        return _suggest_type(found, seen)
-    if ")" in accepted and (not found or found in _CLAUSES or found in "{}"):
+        return _suggest_type(unexpected, preceding)
+    if ")" in accepted and (not unexpected or unexpected in _CLAUSES or unexpected in "{}"):
         return "close the open '('"
-    if seen[0] in ("template", "candidates"):
-        return _suggest_template_fix(found, rest, seen, accepted)
-    if seen[0] == "derive" and "where" in accepted and found != "where":
+    if preceding[0] in ("template", "candidates"):
+        return _suggest_template_fix(unexpected, remaining, preceding, accepted)
+    if preceding[0] == "derive" and "where" in accepted and unexpected != "where":
         return "define the relation by 'where ...', or by '= nearest K by cosine(a.v, b.v)'"
     return None
 
 
-def _suggest_type(found: str, seen: list[str]) -> str:
+def _suggest_type(unexpected: str, preceding: list[str]) -> str:
     """Return the hint for a name without a colon and a type."""
-    if len(seen) > 1 and seen[-2] == "of":
-        return f"for several values of a domain, use the type 'bag of {seen[-1]}'"
-    if found.isidentifier():
-        meant = suggestion(seen[-1], ROLE_KEYWORDS) if seen[0] == "entity" else None
+    if len(preceding) > 1 and preceding[-2] == "of":
+        return f"for several values of a domain, use the type 'bag of {preceding[-1]}'"
+    if unexpected.isidentifier():
+        meant = suggestion(preceding[-1], ROLE_KEYWORDS) if preceding[0] == "entity" else None
         if meant:
             return meant
-        return f"write '{seen[-1]}: {found}'"
-    return f"add a type: '{seen[-1]}: TYPE'"
+        return f"write '{preceding[-1]}: {unexpected}'"
+    return f"add a type: '{preceding[-1]}: TYPE'"
 
 
-def _suggest_template_fix(found: str, rest: list[str], seen: list[str], accepted: set[str]) -> str | None:
-    if found in TEMPLATE_CLAUSES and found in seen:
-        return f"a template has only one '{found}' clause: join conditions with 'and', and other items with ','"
-    if _suggest_keyword(found, accepted):
+def _suggest_template_fix(
+    unexpected: str, remaining: list[str], preceding: list[str], accepted: set[str]
+) -> str | None:
+    if unexpected in TEMPLATE_CLAUSES and unexpected in preceding:
+        return f"a template has only one '{unexpected}' clause: join conditions with 'and', and other items with ','"
+    if _suggest_keyword(unexpected, accepted):
         return None
-    is_later = "over" in rest
-    if "over" not in seen and "over" in accepted and not is_later:
+    is_later = "over" in remaining
+    if "over" not in preceding and "over" in accepted and not is_later:
         return "add an 'over' clause with the random attributes of the template"
-    if found in _CLAUSES and (found in TEMPLATE_CLAUSES or is_later):
+    if unexpected in _CLAUSES and (unexpected in TEMPLATE_CLAUSES or is_later):
         return "write the clauses in this order: where, over, per, by, options"
     return None
 
 
-def _suggest_keyword(found: str, accepted: set[str]) -> str | None:
+def _suggest_keyword(unexpected: str, accepted: set[str]) -> str | None:
     words = sorted(word for word in accepted if word.isalnum())
-    return suggestion(found, words) if len(found) > 1 and found.isidentifier() and found not in words else None
+    return (
+        suggestion(unexpected, words)
+        if len(unexpected) > 1 and unexpected.isidentifier() and unexpected not in words
+        else None
+    )

@@ -48,8 +48,8 @@ def unparsed_declaration(
 
 def _contains_declaration(texts: Sequence[str]) -> bool:
     """Return True if the tokens contain another declaration, whose keyword is missing."""
-    fours = zip(texts, texts[1:], texts[2:], texts[3:], strict=False)
-    heads = (a.isidentifier() and (b, d) == ("(", ":") and c.isidentifier() for a, b, c, d in fours)
+    windows = zip(texts, texts[1:], texts[2:], texts[3:], strict=False)
+    heads = (a.isidentifier() and (b, d) == ("(", ":") and c.isidentifier() for a, b, c, d in windows)
     return "{" in texts or ".." in texts or ("=", "open") in pairwise(texts) or any(heads)
 
 

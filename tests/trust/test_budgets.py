@@ -37,8 +37,8 @@ def test_training_resumes_after_the_time_limit(relcrf_, web, tmp_path, monkeypat
     assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "whole")[0] == 0
     step = checkpoints.CheckpointMonitor.step
 
-    def late(self, stage, state, most):
-        step(self, stage, state, most)
+    def late(self, stage, state, max_iterations):
+        step(self, stage, state, max_iterations)
         if stage == "weights" and state.iteration == 3:
             _reached_limits.append("1s")
             raise TimeLimitReached
@@ -110,7 +110,7 @@ def test_pareto_prints_finished_costs_at_the_time_limit(relcrf_json, web, monkey
     point = pareto._evaluate_fold
 
     def late(system, *rest):
-        if system.price:
+        if system.message_cost:
             signal.raise_signal(signal.SIGALRM)
         return point(system, *rest)
 

@@ -36,7 +36,7 @@ class Packages:
         (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
     def install_page(self, page: str) -> dict[str, str]:
-        """Install the package on a page of docs/extending; return the code blocks of the page."""
+        """Install the package on a page of docs/how-to/extending; return the code blocks of the page."""
         found = blocks(page)
         ((group, entries),) = tomllib.loads(found["toml"])["project"]["entry-points"].items()
         self.install(Path(page).stem, group, entries, found["python"])

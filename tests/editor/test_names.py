@@ -57,7 +57,7 @@ def models():
     yield "rich", RICH
     for path in [*HOME.glob("models/*.rcrf"), *HOME.glob("tests/models/good/*.rcrf")]:
         yield path.stem, path.read_text()
-    page = (HOME / "docs" / "language.md").read_text()
+    page = (HOME / "docs" / "reference" / "language.md").read_text()
     for k, text in enumerate(re.findall(r"```rcrf\n(.*?)```", page, re.DOTALL)):
         yield f"language{k}", text
 

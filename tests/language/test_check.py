@@ -44,7 +44,7 @@ def test_every_code_has_a_bad_model() -> None:
     assert {path.stem.split("_")[0] for path in BAD} == CODES
 
 
-EXAMPLES = (ROOT / "docs" / "language.md").read_text(encoding="utf-8").split("```rcrf\n")[1:]
+EXAMPLES = (ROOT / "docs" / "reference" / "language.md").read_text(encoding="utf-8").split("```rcrf\n")[1:]
 
 
 @pytest.mark.parametrize("example", [text.split("```")[0] for text in EXAMPLES], ids=range(len(EXAMPLES)))

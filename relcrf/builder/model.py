@@ -395,7 +395,9 @@ def _validate_options(options: dict[str, Any]) -> dict[str, Any]:
             continue
         is_valid = isinstance(value, {"fixed": bool, "weights": str}.get(name, numbers.Real))
         if not is_valid and value is not None:
-            raise builder_error(f"invalid value {value!r} of option '{name}'", "see 'options' in docs/reference/language.md")
+            raise builder_error(
+                f"invalid value {value!r} of option '{name}'", "see 'options' in docs/reference/language.md"
+            )
         validated[name] = _require_finite(name, value) if name in ("init", "l1", "l2") and value is not None else value
     return validated
 

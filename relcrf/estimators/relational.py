@@ -234,16 +234,16 @@ def _label_codes(block: VariableBlock, y: Any) -> np.ndarray:
     return _find_positions(texts, block.values, message, f"the values are {listing(block.values)}").astype(np.int32)
 
 
-def _find_positions(texts: Sequence[str], known: Sequence[str], message: str, hint: str) -> np.ndarray:
+def _find_positions(texts: Sequence[str], values: Sequence[str], message: str, hint: str) -> np.ndarray:
     """Return the index of each text in a sequence of known texts.
 
     Raises:
         DataError: if a text is unknown; `message` has a placeholder for the first such text.
     """
-    position = {text: k for k, text in enumerate(known)}
+    position = {text: k for k, text in enumerate(values)}
     unknown = next((text for text in texts if text not in position), None)
     if unknown is not None:
-        raise DataError(Diagnostic("E366", message.format(unknown), hint=suggestion(unknown, known) or hint))
+        raise DataError(Diagnostic("E366", message.format(unknown), hint=suggestion(unknown, values) or hint))
     return np.array([position[text] for text in texts], dtype=np.int64)
 
 

@@ -58,10 +58,10 @@ class RowModel:
         for target in range(q):
             add(f"level_{target}", [target], ones, 0.0)
             add(f"local_{target}", [target], values, None)
-        for one, other in combinations(range(q), 2):
-            add(f"tie_{one}_{other}", [one, other], ones, None)
+        for left, right in combinations(range(q), 2):
+            add(f"tie_{left}_{right}", [left, right], ones, None)
             if self.evidence_on_pairs:
-                add(f"pair_{one}_{other}", [one, other], values, None)
+                add(f"pair_{left}_{right}", [left, right], values, None)
         return FactorGraph(
             np.tile(np.array(self.cardinalities, dtype=np.int32), n), tuple(groups), WeightLayout(tuple(blocks))
         )
@@ -94,8 +94,8 @@ def build_relational_model(classes: Sequence[np.ndarray], *, evidence_on_pairs: 
     for k, target in enumerate(targets):
         m.template(f"level_{k}", row).over(target).l2(0.0)
         m.template(f"local_{k}", row).over(target).by(row.x)
-    for one, other in combinations(range(len(classes)), 2):
-        m.template(f"tie_{one}_{other}", row).over(targets[one], targets[other])
+    for first, second in combinations(range(len(classes)), 2):
+        m.template(f"tie_{first}_{second}", row).over(targets[first], targets[second])
         if evidence_on_pairs:
-            m.template(f"pair_{one}_{other}", row).over(targets[one], targets[other]).by(row.x)
+            m.template(f"pair_{first}_{second}", row).over(targets[first], targets[second]).by(row.x)
     return m.build()

@@ -235,15 +235,15 @@ def _check_shared_weights(spec: ModelSpec) -> Iterator[Diagnostic]:
             yield Diagnostic("E140", message, template.span, hint)
     sharing = [t for t in templates if uses[t.weights] > 1 and declarations.has_known_types(spec, t.parameters)]
     for template in sorted(sharing, key=lambda t: t.weights != t.name):
-        other = first.setdefault(template.weights, template)
-        if other is template or template.weights == template.name or list(clauses.check_template(spec, template)):
+        reference = first.setdefault(template.weights, template)
+        if reference is template or template.weights == template.name or list(clauses.check_template(spec, template)):
             continue
-        if list(clauses.check_template(spec, other)):
+        if list(clauses.check_template(spec, reference)):
             continue
-        if not clauses.have_same_weight_shape(spec, template, other):
-            message = f"the weights of '{template.name}' and '{other.name}' have different shapes"
+        if not clauses.have_same_weight_shape(spec, template, reference):
+            message = f"the weights of '{template.name}' and '{reference.name}' have different shapes"
             hint = "templates that share weights need the same patterns in 'over', keys in 'per' and features in 'by'"
             yield Diagnostic("E140", message, template.span, hint)
-        elif replace(template.options, weights=None) not in (WeightOptions(), replace(other.options, weights=None)):
-            message = f"'{template.name}' and '{other.name}' share weights but have different options"
-            yield Diagnostic("E140", message, template.span, f"set the options only in '{other.name}'")
+        elif replace(template.options, weights=None) not in (WeightOptions(), replace(reference.options, weights=None)):
+            message = f"'{template.name}' and '{reference.name}' share weights but have different options"
+            yield Diagnostic("E140", message, template.span, f"set the options only in '{reference.name}'")

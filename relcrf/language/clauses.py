@@ -255,9 +255,9 @@ def _check_key(scope: NameScope, key: e.Expression) -> Iterator[Diagnostic]:
         yield Diagnostic("E129", f"{subject} cannot be a key of 'per'", key.span, hint)
 
 
-def have_same_weight_shape(spec: s.ModelSpec, one: s.Template, other: s.Template) -> bool:
+def have_same_weight_shape(spec: s.ModelSpec, first: s.Template, second: s.Template) -> bool:
     """Return True if the weights of two valid templates have the same shape."""
-    return _weight_shape(spec, one) == _weight_shape(spec, other)
+    return _weight_shape(spec, first) == _weight_shape(spec, second)
 
 
 def _weight_shape(spec: s.ModelSpec, template: s.Template) -> tuple[object, ...]:

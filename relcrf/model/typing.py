@@ -348,13 +348,15 @@ class NameScope:
                 f"{node.name} takes {_format_count(len(signature.parameters), 'argument')}, not {len(node.arguments)}"
             )
             raise TypeCheckError("E108", message, node)
-        for argument, wanted in zip(node.arguments, signature.parameters, strict=True):
-            if wanted == "number":
+        for argument, parameter_type in zip(node.arguments, signature.parameters, strict=True):
+            if parameter_type == "number":
                 self._require_number(argument)
                 continue
             kind = self.type_of(argument)
-            if not isinstance(kind, t.Vector if wanted == "vector" else t.String):
-                raise TypeCheckError("E110", f"{node.name} takes {wanted}s, not {_describe_type(kind)}", argument)
+            if not isinstance(kind, t.Vector if parameter_type == "vector" else t.String):
+                raise TypeCheckError(
+                    "E110", f"{node.name} takes {parameter_type}s, not {_describe_type(kind)}", argument
+                )
         return _RESULT_TYPES[signature.result]
 
     def _require_number(self, node: e.Expression) -> t.ValueType:

@@ -69,13 +69,13 @@ def test_invalid_arguments_raise_errors(tables, labelled):
     keys, labels = labelled
     with pytest.raises(NotFittedError):
         RelationalCRF(MODEL).predict(tables)
-    dealt = RelationalCRF(MODEL, tables=tables)
+    with_keys = RelationalCRF(MODEL, tables=tables)
     for estimator, X, y, code in (
         (RelationalCRF(), {"page": tables["page"][["id"]]}, None, "E369"),
         (RelationalCRF(attribute="Page.topic"), tables, None, "E373"),
-        (dealt, keys, labels[1:], "E366"),
-        (dealt, ["p1", "nobody"], ["course", "staff"], "E366"),
-        (dealt, ["p1", "p2"], ["course", "stuff"], "E366"),
+        (with_keys, keys, labels[1:], "E366"),
+        (with_keys, ["p1", "nobody"], ["course", "staff"], "E366"),
+        (with_keys, ["p1", "p2"], ["course", "stuff"], "E366"),
         (RelationalCRF(MODEL, attribute="topic", tables=tables), keys, labels, "E310"),
     ):
         with pytest.raises(relcrf.RelcrfError) as caught:
@@ -88,25 +88,25 @@ def test_fit_without_a_model_proposes_one(folder, tables, labelled):
     assert "RelationalCRF(): predicts Page.category (5 values, " in repr(estimator)
     assert "templates prior, word, school, link, co_link" in repr(estimator)
     assert "predict category : Category" in repr(estimator.model_) and "model" in estimator.get_params()
-    again = RelationalCRF(relcrf.parse(estimator.model_.to_rcrf())).fit(folder)
-    assert repr(again.model_) == repr(estimator.model_) and ": predicts" not in repr(again)
+    refitted = RelationalCRF(relcrf.parse(estimator.model_.to_rcrf())).fit(folder)
+    assert repr(refitted.model_) == repr(estimator.model_) and ": predicts" not in repr(refitted)
     np.testing.assert_array_equal(
-        again.predict(tables)["category"].to_numpy(), estimator.predict(tables)["category"].to_numpy()
+        refitted.predict(tables)["category"].to_numpy(), estimator.predict(tables)["category"].to_numpy()
     )
     assert ": predicts" not in repr(clone(estimator))
     keys, labels = labelled
-    dealt = RelationalCRF(attribute="category", tables=tables).fit(keys[:30], labels[:30])
-    assert dealt.score(keys[30:], labels[30:]) > 0.4
+    with_keys = RelationalCRF(attribute="category", tables=tables).fit(keys[:30], labels[:30])
+    assert with_keys.score(keys[30:], labels[30:]) > 0.4
 
 
 def test_cross_validation_over_keys(tables, labelled):
     keys, labels = labelled
     data = relcrf.Dataset(tables)
-    together, alone = (
+    collective, independent = (
         cross_val_score(RelationalCRF(MODEL, backend, tables=data), keys, labels, cv=4).mean()
         for backend in ("ess", "local")
     )
-    assert together > alone, "the labels of other folds are evidence along the links"
+    assert collective > independent, "the labels of other folds are evidence along the links"
     losses = cross_val_score(RelationalCRF(MODEL, tables=data), keys, labels, cv=3, scoring="neg_log_loss")
     assert (losses > -np.log(5)).all()
 
@@ -115,8 +115,8 @@ def test_labels_of_other_keys_are_hidden(tables, labelled):
     keys, labels = labelled
     estimator = RelationalCRF(MODEL, tables=tables).fit(keys[:20], labels[:20])
     changed = {**tables, "page": tables["page"].assign(category=[None] * 20 + ["course"] * 40)}
-    again = RelationalCRF(MODEL, tables=changed).fit(keys[:20], labels[:20])
-    np.testing.assert_array_equal(estimator.predict_proba(keys), again.predict_proba(keys))
+    refitted = RelationalCRF(MODEL, tables=changed).fit(keys[:20], labels[:20])
+    np.testing.assert_array_equal(estimator.predict_proba(keys), refitted.predict_proba(keys))
     assert estimator.predict(keys[::-1]).tolist() == estimator.predict(keys).tolist()[::-1]
     assert estimator.classes_.tolist() == ["course", "faculty", "project", "staff", "student"]
     np.testing.assert_allclose(estimator.predict_proba(keys).sum(axis=1), 1.0)
@@ -173,8 +173,8 @@ def test_empty_keys_and_column_names():
     model = relcrf.parse(MIXED)
     found = RelationalCRF(model).fit(tables).predict(tables)
     assert list(found.columns) == ["p_key", "d", "probability", "joint"]
-    dealt = RelationalCRF(model, tables=tables).fit([0, 1], ["1", "2"])
-    assert dealt.predict([]).shape == (0,) and dealt.predict_proba([]).shape == (0, 3)
+    with_keys = RelationalCRF(model, tables=tables).fit([0, 1], ["1", "2"])
+    assert with_keys.predict([]).shape == (0,) and with_keys.predict_proba([]).shape == (0, 3)
     with pytest.raises(relcrf.DataError, match="E225"):
         RelationalCRF(model, tables=tables).fit([], [])
 

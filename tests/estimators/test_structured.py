@@ -74,11 +74,11 @@ def test_dependent_targets_need_evidence_on_pairs():
     first = rng.random(2000) < 0.5
     second = first ^ (X[:, 1] > 0)
     Y = np.column_stack([first, second]).astype(int)
-    alone = ESSCRFClassifier(evidence_on_pairs=False).fit(X[:1500], Y[:1500])
-    together = ESSCRFClassifier().fit(X[:1500], Y[:1500])
-    assert alone.score(X[1500:], Y[1500:]) < 0.4
-    assert together.score(X[1500:], Y[1500:]) > 0.45, "either both are right or both wrong"
-    same = together.predict(X[1500:])
+    separate = ESSCRFClassifier(evidence_on_pairs=False).fit(X[:1500], Y[:1500])
+    joint = ESSCRFClassifier().fit(X[:1500], Y[:1500])
+    assert separate.score(X[1500:], Y[1500:]) < 0.4
+    assert joint.score(X[1500:], Y[1500:]) > 0.45, "either both are right or both wrong"
+    same = joint.predict(X[1500:])
     assert ((same[:, 0] ^ same[:, 1]) == (X[1500:, 1] > 0)).mean() > 0.95
 
 
@@ -91,8 +91,8 @@ def test_labels_of_any_kind_and_constant_targets():
     assert [c.tolist() for c in found.classes_] == [["no", "yes"], ["always"], ["down", "up"]]
     assert found.score(X, Y) > 0.9
     assert [p.shape for p in found.predict_proba(X)] == [(60, 2), (60, 1), (60, 2)]
-    only = ESSCRFClassifier().fit(X, np.full(60, "always"))
-    assert set(only.predict(X)) == {"always"}
+    constant = ESSCRFClassifier().fit(X, np.full(60, "always"))
+    assert set(constant.predict(X)) == {"always"}
 
 
 def test_searches_and_pipelines():

@@ -85,18 +85,18 @@ def language(data: bytes) -> None:
     text = data.decode("utf-8", errors="surrogateescape")
     with kept():
         spec, problems = parse_with_errors(text, "fuzzed.rcrf")
-        found = [*problems, *check(spec, problems)]
-        for diagnostic in found:
+        diagnostics = [*problems, *check(spec, problems)]
+        for diagnostic in diagnostics:
             url_problem(diagnostic.render())
-        if not any(d.is_error for d in found):
-            again = render(spec)
-            assert not parse_with_errors(again)[1], again
+        if not any(d.is_error for d in diagnostics):
+            rendered = render(spec)
+            assert not parse_with_errors(rendered)[1], rendered
             assert format_text(format_text(text)) == format_text(text)
 
 
 def _models() -> list[bytes]:
-    here = Path(__file__).parents[1] / "models" / "good"
-    models = (resource_path("models", "webkb.rcrf").parent, here)
+    good_models = Path(__file__).parents[1] / "models" / "good"
+    models = (resource_path("models", "webkb.rcrf").parent, good_models)
     return [path.read_bytes() for folder in models for path in sorted(folder.glob("*.rcrf"))]
 
 
@@ -109,27 +109,29 @@ LANGUAGE = (
 
 def editor(data: bytes) -> None:
     """Run the requests of an editor on a text and on a model that includes it; the first two bytes are the cursor position."""
-    place, text = data[:2], data[2:].decode("utf-8", errors="surrogateescape")
+    cursor, text = data[:2], data[2:].decode("utf-8", errors="surrogateescape")
     with _folder() as folder, kept():
-        beside = Workspace()
-        beside.open_document("main", 'include "open.rcrf"\ntemplate t(x: Page) over x.category', folder / "main.rcrf")
-        document = beside.open_document("open", text, folder / "open.rcrf")
-        beside.roots = [folder]
+        workspace = Workspace()
+        workspace.open_document(
+            "main", 'include "open.rcrf"\ntemplate t(x: Page) over x.category', folder / "main.rcrf"
+        )
+        document = workspace.open_document("open", text, folder / "open.rcrf")
+        workspace.roots = [folder]
         positions = PositionMap(text)
-        offset = min(positions.offset(int.from_bytes(place[:1], "big"), int.from_bytes(place[1:], "big")), len(text))
+        offset = min(positions.offset(int.from_bytes(cursor[:1], "big"), int.from_bytes(cursor[1:], "big")), len(text))
         assert positions.offset(*positions.position(offset)) == offset
-        for opened in beside.open_documents.values():
+        for opened in workspace.open_documents.values():
             for report in locate_diagnostics(opened):
                 assert report.message and 0 <= report.start <= report.stop
         assert all(0 <= h.start <= h.name_start <= h.name_stop <= h.stop <= len(text) for h in outline(document))
-        hover(document, offset, beside.roots)
+        hover(document, offset, workspace.roots)
         for after_space in (False, True):
             if found := complete(document, offset, after_space=after_space):
                 assert 0 <= found.start <= found.stop <= len(text)
         document.included_path_at(offset)
         with contextlib.suppress(RenameError):
             occurrence = find_renameable(document, offset)
-            assert beside.occurrences(document, occurrence.symbol)
+            assert workspace.occurrences(document, occurrence.symbol)
             require_available_name(document, occurrence.symbol, "another")
 
 
@@ -365,10 +367,10 @@ def _files(kind: str) -> list[Path]:
 def _spoilt(kind: str, data: bytes) -> Path:
     """Return a copy of a folder in which the remaining bytes replace the file that the first byte selects."""
     files = _files(kind)
-    folder, made = _scratch() / kind, _trained()[0] / kind
+    folder, original = _scratch() / kind, _trained()[0] / kind
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(made, folder)
-    (folder / files[data[0] % len(files)].relative_to(made)).write_bytes(data[1:])
+    shutil.copytree(original, folder)
+    (folder / files[data[0] % len(files)].relative_to(original)).write_bytes(data[1:])
     return folder
 
 

@@ -53,14 +53,14 @@ def mutated(seed: bytes, edits: list[tuple[int, float, float, bytes]]) -> bytes:
     Args:
         edits: for each its kind, its start and end as fractions of the input, and a fragment.
     """
-    for kind, start, end, piece in edits:
+    for kind, start, end, fragment in edits:
         a, b = sorted((int(start * len(seed)), int(end * len(seed))))
         b = min(b, a + 64)
         match kind:
             case 0:
-                seed = seed[:a] + piece + seed[a:]
+                seed = seed[:a] + fragment + seed[a:]
             case 1:
-                seed = seed[:a] + piece + seed[a + len(piece) :]
+                seed = seed[:a] + fragment + seed[a + len(fragment) :]
             case 2:
                 seed = seed[:a] + seed[b:]
             case 3:
@@ -72,11 +72,11 @@ def mutated(seed: bytes, edits: list[tuple[int, float, float, bytes]]) -> bytes:
 
 def inputs(name: str) -> st.SearchStrategy[bytes]:
     target = TARGETS[name]
-    place = st.floats(0, 1, width=16)
+    position = st.floats(0, 1, width=16)
     kind = st.sampled_from((0, 0, 1, 1, 1, 2, 3, 4))
-    piece = st.sampled_from(target.words) | st.binary(min_size=1, max_size=4)
+    fragment = st.sampled_from(target.words) | st.binary(min_size=1, max_size=4)
     seeds = st.deferred(lambda: st.sampled_from(target.seeds()))
-    return st.builds(mutated, seeds, st.lists(st.tuples(kind, place, place, piece), min_size=1, max_size=4))
+    return st.builds(mutated, seeds, st.lists(st.tuples(kind, position, position, fragment), min_size=1, max_size=4))
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -95,8 +95,8 @@ def texts() -> st.SearchStrategy[str]:
 
 @generated(40)
 @given(st.lists(st.deferred(texts), min_size=1, max_size=3))
-def test_texts_of_the_grammar_are_handled(pieces):
-    targets.language("\n".join(pieces).encode())
+def test_texts_of_the_grammar_are_handled(declarations):
+    targets.language("\n".join(declarations).encode())
 
 
 def test_violations_are_detected(monkeypatch):

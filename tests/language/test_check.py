@@ -20,8 +20,8 @@ GOOD = sorted((ROOT / "models").glob("*.rcrf"))
 
 
 def diagnose(text: str, name: str, folder: Path | None = None) -> list[Diagnostic]:
-    spec, problems = parse_with_errors(text, name, folder)
-    return sorted([*problems, *check(spec, problems)], key=lambda d: (d.location.line, d.location.column))
+    spec, syntax_errors = parse_with_errors(text, name, folder)
+    return sorted([*syntax_errors, *check(spec, syntax_errors)], key=lambda d: (d.location.line, d.location.column))
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)

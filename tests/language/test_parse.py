@@ -160,9 +160,9 @@ def test_spans_refer_to_the_whole_text() -> None:
     text = "# first\ndomain D = open   entity E {\n    a : D\n}\n\ntemplate t(b: E) over b.a"
     spec = parse(text, "m.rcrf")
     domain, entity, template = spec.declarations
-    places = [domain.span, entity.span, entity.attributes[0].span, template.parameters[0].span, template.over[0].span]
-    assert [_text(text, span) for span in places] == ["D", "E", "a : D", "b: E", "b.a"]
-    assert {span.source.name for span in places if span} == {"m.rcrf"}
+    spans = [domain.span, entity.span, entity.attributes[0].span, template.parameters[0].span, template.over[0].span]
+    assert [_text(text, span) for span in spans] == ["D", "E", "a : D", "b: E", "b.a"]
+    assert {span.source.name for span in spans if span} == {"m.rcrf"}
 
 
 def _text(text: str, span: Span | None) -> str:
@@ -172,8 +172,8 @@ def _text(text: str, span: Span | None) -> str:
 
 def test_errors_of_declarations_within_a_line_are_located() -> None:
     text = "domain D = open entity E { a b }\nentity F domain G = {\n"
-    places = [d.location for d in parse_with_errors(text)[1]]
-    assert [(p.line, p.column) for p in places if isinstance(p, Span)] == [(1, 30), (2, 22)]
+    spans = [d.location for d in parse_with_errors(text)[1]]
+    assert [(p.line, p.column) for p in spans if isinstance(p, Span)] == [(1, 30), (2, 22)]
 
 
 def test_each_part_of_a_conjunction_has_its_span() -> None:

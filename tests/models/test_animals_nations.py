@@ -63,24 +63,24 @@ def test_reversed_candidates_are_all_pairs_of_verbs(benchmark):
 @needs_data
 def test_selection_does_not_use_the_test_fold(benchmark, monkeypatch):
     """While settings are selected, the test fold is hidden and not used for evaluation."""
-    task, seen = benchmark.TASKS["animals"], []
+    task, calls = benchmark.TASKS["animals"], []
     model = task.model()
     grounding = model.ground(relcrf.Dataset(task.tables()))
     original = benchmark.run
 
-    def watched(model, grounding, method, choice, hidden, judged):
-        seen.append((hidden, judged))
-        return original(model, grounding, method, choice, hidden, judged)
+    def watched(model, grounding, method, choice, hidden, evaluated):
+        calls.append((hidden, evaluated))
+        return original(model, grounding, method, choice, hidden, evaluated)
 
     monkeypatch.setattr(benchmark, "run", watched)
     method = benchmark.Method("local", grid={"tolerance": (1e-5, 1e-2)})
     figures = benchmark.measure(model, grounding, method, 0, choose=True)
     fold = benchmark.folds(grounding.states >= 0)[0]
-    *tried, (hidden, judged) = seen
-    assert len(tried) == 2
-    assert all((fold <= h).all() and not (fold & j).any() for h, j in tried)
+    *selection_calls, (hidden, evaluated) = calls
+    assert len(selection_calls) == 2
+    assert all((fold <= h).all() and not (fold & j).any() for h, j in selection_calls)
     assert (hidden == fold).all()
-    assert (judged == fold).all()
+    assert (evaluated == fold).all()
     assert figures["error"] == pytest.approx(29.0, abs=4.0)
 
 

@@ -68,7 +68,7 @@ def nations(rng):
 
 def animals(rng):
     kinds = {"swims": 0.3, "flies": 0.2, "bites": 0.8}
-    has = [(f"a{k}", t) for k in range(40) for t, share in kinds.items() if rng.random() < share]
+    has = [(f"a{k}", t) for k in range(40) for t, probability in kinds.items() if rng.random() < probability]
     return {
         "animal": pd.DataFrame({"id": [f"a{k}" for k in range(40)]}),
         "has": pd.DataFrame(has, columns=["animal", "attribute"]),
@@ -91,15 +91,15 @@ def sensors(rng):
 
 def sensors_evidence(rng):
     """Return sensors that are correlated in pairs; an observed reading determines the pairs."""
-    together, known = np.array([[(0, 1), (2, 3)], [(0, 2), (1, 3)]]), rng.integers(2, size=120)
+    pairs, context = np.array([[(0, 1), (2, 3)], [(0, 2), (1, 3)]]), rng.integers(2, size=120)
     level = rng.integers(1, 5, size=(120, 4))
     for k in range(120):
-        for first, second in together[known[k]]:
+        for first, second in pairs[context[k]]:
             if rng.random() < 0.9:
                 level[k, second] = level[k, first]
     rows = [(f"m{k}", f"s{j}", int(level[k, j])) for k in range(120) for j in range(4)]
     return {
-        "moment": pd.DataFrame({"id": [f"m{k}" for k in range(120)], "known": [[float(v)] for v in known]}),
+        "moment": pd.DataFrame({"id": [f"m{k}" for k in range(120)], "known": [[float(v)] for v in context]}),
         "reading": pd.DataFrame(rows, columns=["m", "s", "value"]),
     }
 
@@ -107,7 +107,7 @@ def sensors_evidence(rng):
 def recipes(rng):
     cuisine = rng.integers(2, size=80)
     taste = {"soy": (0.05, 0.8), "basil": (0.8, 0.1), "salt": (0.6, 0.6)}
-    uses = [(k, i) for k in range(80) for i, shares in taste.items() if rng.random() < shares[cuisine[k]]]
+    uses = [(k, i) for k in range(80) for i, probabilities in taste.items() if rng.random() < probabilities[cuisine[k]]]
     return {
         "recipe": pd.DataFrame({"id": range(80), "cuisine": np.array(["italian", "chinese"])[cuisine]}),
         "uses": pd.DataFrame(uses, columns=["r", "i"]),
@@ -193,8 +193,8 @@ def jester(rng):
     """Return ratings of three jokes: the second is rated like the first, the third in reverse."""
     level = rng.integers(1, 6, size=100)
     likes = np.column_stack((level, level, 6 - level))
-    other = rng.random(likes.shape) < 0.1
-    likes[other] = rng.integers(1, 6, size=other.sum())
+    is_noise = rng.random(likes.shape) < 0.1
+    likes[is_noise] = rng.integers(1, 6, size=is_noise.sum())
     rows = [(f"p{k}", f"j{j}", int(likes[k, j])) for k in range(100) for j in range(3)]
     return {
         "person": pd.DataFrame({"id": [f"p{k}" for k in range(100)]}),
@@ -206,7 +206,7 @@ def cooking(rng):
     """Return recipes in which soy occurs with ginger and without basil."""
     soy = rng.random(100) < 0.5
     uses = {"soy": soy, "ginger": soy ^ (rng.random(100) < 0.05), "basil": ~soy ^ (rng.random(100) < 0.05)}
-    listed = [(int(k), i) for i, there in uses.items() for k in np.flatnonzero(there)]
+    listed = [(int(k), i) for i, is_used in uses.items() for k in np.flatnonzero(is_used)]
     return {"recipe": pd.DataFrame({"id": range(100)}), "uses": pd.DataFrame(listed, columns=["r", "i"])}
 
 
@@ -242,20 +242,20 @@ def test_shipped_model_predicts_hidden_labels(name, tmp_path):
     rng = np.random.default_rng(1)
     tables = small_web(tmp_path, pages=100) if name in ("webkb", "departments") else SMALL[name](rng)
     data = relcrf.Dataset(tables)
-    told = {t.name: t for t in model.plan(data)}
+    planned = {t.name: t for t in model.plan(data)}
     grounding = model.ground(data)
     for template, bindings in grounding.bindings.items():
-        assert told[template].bindings == bindings > 0
-    backend, judged, least = EXPECTATIONS[name]
+        assert planned[template].bindings == bindings > 0
+    backend, target, min_accuracy = EXPECTATIONS[name]
     hidden = rng.random(grounding.graph.n_variables) < 0.25
     fit = api.fit(model, grounding, backend, hidden=hidden)
-    found = api.predict(fit, grounding, hidden=hidden)
-    score = found.score(judged, subset=hidden)
+    prediction = api.predict(fit, grounding, hidden=hidden)
+    score = prediction.score(target, subset=hidden)
     assert score.n > 5
-    assert score.accuracy >= least, f"{score.accuracy:.3f} of {score.n}"
+    assert score.accuracy >= min_accuracy, f"{score.accuracy:.3f} of {score.n}"
     fit.save(tmp_path / "run")
-    again = api.predict(relcrf.load_fit(tmp_path / "run"), grounding, hidden=hidden)
-    np.testing.assert_array_equal(again.probabilities(judged), found.probabilities(judged))
+    reloaded = api.predict(relcrf.load_fit(tmp_path / "run"), grounding, hidden=hidden)
+    np.testing.assert_array_equal(reloaded.probabilities(target), prediction.probabilities(target))
 
 
 def test_candidates_are_planned_but_not_grounded():

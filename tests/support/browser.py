@@ -36,20 +36,20 @@ class Browser:
             message["sessionId"] = self._session
         self._send.write(json.dumps(message).encode() + b"\0")
         self._send.flush()
-        while (said := self._next()).get("id") != self._n:
+        while (reply := self._next()).get("id") != self._n:
             pass  # an event
-        return said["result"]
+        return reply["result"]
 
     def _next(self):
         """Return the next message."""
-        said, zero, self._rest = self._rest.partition(b"\0")
+        message, zero, self._rest = self._rest.partition(b"\0")
         while not zero:
             assert select.select([self._receive], [], [], PATIENCE)[0], "the browser does not answer"
             more = os.read(self._receive.fileno(), 1 << 16)
             assert more, "the browser has ended"
             head, zero, self._rest = more.partition(b"\0")
-            said += head
-        return json.loads(said)
+            message += head
+        return json.loads(message)
 
     def open(self, path, width, *, dark=False, height=900):
         """Show a file in a window of the given size in pixels."""

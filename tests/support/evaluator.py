@@ -84,10 +84,10 @@ class Evaluator:
         found, size = {}, -1
         while size != len(found):
             size = len(found)
-            known = env | {name: (sort, None) for name, sort in found.items()}
+            known_env = env | {name: (sort, None) for name, sort in found.items()}
             for node in nodes:
-                if isinstance(node, e.Atom) or (isinstance(node, e.Membership) and node.bag.binder in known):
-                    found |= self.free(node, known)
+                if isinstance(node, e.Atom) or (isinstance(node, e.Membership) and node.bag.binder in known_env):
+                    found |= self.free(node, known_env)
         return found
 
     def free_name(self, node, sort, env):

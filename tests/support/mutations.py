@@ -44,16 +44,16 @@ def dropped(text: str) -> Iterator[Slip]:
     all_tokens = tokens(text)
     for k, token in enumerate(all_tokens):
         # A missing token is detected at the next token, or at the end of the previous one.
-        beside = all_tokens[max(0, k - 1) : k + 2]
-        lines = frozenset(line_of(text, m.start()) for m in beside)
+        neighbours = all_tokens[max(0, k - 1) : k + 2]
+        lines = frozenset(line_of(text, m.start()) for m in neighbours)
         yield Slip(f"drop {token.group()!r}", _replaced(text, token, ""), lines)
 
 
 def doubled(text: str) -> Iterator[Slip]:
     all_tokens = tokens(text)
     for k, token in enumerate(all_tokens):
-        beside = all_tokens[k : k + 2]
-        lines = frozenset(line_of(text, m.start()) for m in beside)
+        neighbours = all_tokens[k : k + 2]
+        lines = frozenset(line_of(text, m.start()) for m in neighbours)
         yield Slip(f"double {token.group()!r}", _replaced(text, token, f"{token.group()} {token.group()}"), lines)
 
 
@@ -106,12 +106,12 @@ def wrong_type(text: str) -> Iterator[Slip]:
 def swapped(text: str) -> Iterator[Slip]:
     """Yield models with two neighbouring clauses swapped."""
     clauses = list(CLAUSE.finditer(text))
-    for one, other in pairwise(clauses):
-        if text[one.end() : other.start()].strip():
+    for first, second in pairwise(clauses):
+        if text[first.end() : second.start()].strip():
             continue
-        lines = frozenset({line_of(text, one.start()), line_of(text, other.start())})
-        wrong = text[: one.start()] + other.group() + "\n" + one.group() + text[other.end() :]
-        yield Slip(f"swap {one.group().strip()!r}", wrong, lines)
+        lines = frozenset({line_of(text, first.start()), line_of(text, second.start())})
+        wrong = text[: first.start()] + second.group() + "\n" + first.group() + text[second.end() :]
+        yield Slip(f"swap {first.group().strip()!r}", wrong, lines)
 
 
 KINDS = (dropped, doubled, misspelt, wrong_arity, wrong_type, swapped)

@@ -12,9 +12,9 @@ def network(rng, cardinality, scopes, scale=1.0, agreement=None):
     start = np.concatenate(([0], np.cumsum([len(s) for s in scopes], dtype=np.int64)))
     node = np.array([v for s in scopes for v in s], dtype=np.int32)
     agree = None if agreement is None else np.asarray(agreement, dtype=bool)
-    made = Scopes(np.asarray(cardinality, dtype=np.int32), start, node, agree)
-    tables = scale * rng.normal(size=int(made.table_start[-1]))
-    return made, Potentials(scale * rng.normal(size=int(made.state_start[-1])), tables)
+    network_scopes = Scopes(np.asarray(cardinality, dtype=np.int32), start, node, agree)
+    tables = scale * rng.normal(size=int(network_scopes.table_start[-1]))
+    return network_scopes, Potentials(scale * rng.normal(size=int(network_scopes.state_start[-1])), tables)
 
 
 def tree_edges(rng, n, share=1.0):

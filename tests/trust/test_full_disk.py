@@ -23,19 +23,19 @@ MODEL = resource_path("models", "webkb.rcrf")
 @pytest.fixture
 def small_disk(tmp_path):
     """Provide a file system of one megabyte."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    mount_point = tmp_path / "disk"
+    mount_point.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount_point)], capture_output=True)
     if mounted.returncode:
         pytest.skip("file systems cannot be mounted here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    yield mount_point
+    subprocess.run(["umount", str(mount_point)], check=True)
 
 
-def fill(place, left):
+def fill(folder, left):
     """Fill a file system except for `left` bytes."""
-    free = os.statvfs(place)
-    with (place / "ballast").open("wb") as file:
+    free = os.statvfs(folder)
+    with (folder / "ballast").open("wb") as file:
         file.write(b"x" * (free.f_bavail * free.f_bsize - left))
 
 
@@ -50,8 +50,8 @@ def test_training_on_a_full_disk_keeps_the_old_run(relcrf_, tmp_path, small_disk
     assert (code, err.count("error["), "no space left" in err, "Traceback" in err) == (2, 1, True, False), err
     assert {path.name: path.read_bytes() for path in (small_disk / "run").iterdir()} == before
     (small_disk / "ballast").unlink()
-    again = "--resume" if (small_disk / "run.partial").exists() else "--force"
-    assert relcrf_(*train, "--force", again)[0] == 0
+    option = "--resume" if (small_disk / "run.partial").exists() else "--force"
+    assert relcrf_(*train, "--force", option)[0] == 0
 
 
 def test_prediction_on_a_full_disk_keeps_the_old_file(relcrf_, tmp_path, small_disk):
@@ -76,8 +76,8 @@ def test_full_temporary_folder_raises_one_error(tmp_path, small_disk, memory):
     command = [sys.executable, "-m", "relcrf", "ground", MODEL, "--data", tmp_path, "--memory", memory]
     environment = {**os.environ, "TMPDIR": str(small_disk)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
-    said = done.stderr
-    assert (done.returncode, said.count("error["), "space" in said, "Traceback" in said) == (2, 1, True, False), said
+    err = done.stderr
+    assert (done.returncode, err.count("error["), "space" in err, "Traceback" in err) == (2, 1, True, False), err
     assert list(small_disk.iterdir()) == []
 
 

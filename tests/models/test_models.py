@@ -14,6 +14,7 @@ from tables import small_web
 
 import relcrf
 from relcrf import api
+from relcrf.datasets.accounts import accounts
 from relcrf.evaluation.splits import partition_variables
 from relcrf.resources import resource_path
 
@@ -210,8 +211,12 @@ def cooking(rng):
     return {"recipe": pd.DataFrame({"id": range(100)}), "uses": pd.DataFrame(listed, columns=["r", "i"])}
 
 
+def fraud(rng):
+    return accounts(int(rng.integers(100)))
+
+
 MAKERS = (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits, faces)
-MAKERS += (sensors_evidence, random_field, jester, cooking)
+MAKERS += (sensors_evidence, random_field, jester, cooking, fraud)
 SMALL = {f.__name__: f for f in MAKERS}
 # Backend, evaluated attribute or relation, and minimum accuracy.
 EXPECTATIONS = {
@@ -232,6 +237,7 @@ EXPECTATIONS = {
     "random_field": ("ess", "on", 0.75),
     "jester": ("grafting", "likes", 0.6),
     "cooking": ("grafting", "uses", 0.85),
+    "fraud": ("ess", "Account.verdict", 0.93),
 }
 
 

@@ -18,7 +18,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
-from promise import EXIT_CODES, kept, url_problem
+from promise import EXIT_CODES, allow_diagnostics, require_printable
 from pyarrow import feather, parquet
 
 import relcrf
@@ -83,11 +83,11 @@ def _folder():
 def language(data: bytes) -> None:
     """Parse, check, render and format a model."""
     text = data.decode("utf-8", errors="surrogateescape")
-    with kept():
+    with allow_diagnostics():
         spec, problems = parse_with_errors(text, "fuzzed.rcrf")
         diagnostics = [*problems, *check(spec, problems)]
         for diagnostic in diagnostics:
-            url_problem(diagnostic.render())
+            require_printable(diagnostic.render())
         if not any(d.is_error for d in diagnostics):
             rendered = render(spec)
             assert not parse_with_errors(rendered)[1], rendered
@@ -110,7 +110,7 @@ LANGUAGE = (
 def editor(data: bytes) -> None:
     """Run the requests of an editor on a text and on a model that includes it; the first two bytes are the cursor position."""
     cursor, text = data[:2], data[2:].decode("utf-8", errors="surrogateescape")
-    with _folder() as folder, kept():
+    with _folder() as folder, allow_diagnostics():
         workspace = Workspace()
         workspace.open_document(
             "main", 'include "open.rcrf"\ntemplate t(x: Page) over x.category', folder / "main.rcrf"
@@ -190,7 +190,7 @@ def table(suffix: str) -> Callable[[bytes], None]:
     """Return a target for a file with the table `thing`."""
 
     def one(data: bytes) -> None:
-        with _folder() as folder, kept():
+        with _folder() as folder, allow_diagnostics():
             path = folder / f"thing{suffix}"
             path.write_bytes(data)
             _grounded({"thing": path, "next": NEXT, "thing_words": {"thing": ["t1"], "word": ["x"]}})
@@ -202,7 +202,7 @@ def database(suffix: str) -> Callable[[bytes], None]:
     """Return a target for a file with all tables."""
 
     def one(data: bytes) -> None:
-        with _folder() as folder, kept():
+        with _folder() as folder, allow_diagnostics():
             path = folder / f"all{suffix}"
             path.write_bytes(data)
             _grounded(path)
@@ -279,7 +279,7 @@ def manifest(data: bytes) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise DataError(Diagnostic("E235", "no server"))
 
-    with _folder() as folder, kept(), contextlib.ExitStack() as stack:
+    with _folder() as folder, allow_diagnostics(), contextlib.ExitStack() as stack:
         for name in ("read_server", "read_query"):
             stack.enter_context(mock.patch(f"relcrf.data.dataset.{name}", refuse))
         (folder / "things.csv").write_bytes(_csv(",")()[0])
@@ -328,7 +328,7 @@ UAI = (
 
 def uai(data: bytes) -> None:
     """Read a UAI model and run three iterations of belief propagation."""
-    with _folder() as folder, kept():
+    with _folder() as folder, allow_diagnostics():
         path = folder / "model.uai"
         path.write_bytes(data)
         model = read_model(path)
@@ -339,7 +339,7 @@ def uai(data: bytes) -> None:
 
 def evidence(data: bytes) -> None:
     """Read evidence of a UAI model."""
-    with _folder() as folder, kept():
+    with _folder() as folder, allow_diagnostics():
         path = folder / "model.evid"
         path.write_bytes(data)
         read_evidence(path, np.array([2, 2, 3], dtype=np.int32))
@@ -380,7 +380,7 @@ def _as_inputs(kind: str) -> Callable[[], list[bytes]]:
 
 def run(data: bytes) -> None:
     """Load a run folder with one replaced file, and predict with it."""
-    with kept():
+    with allow_diagnostics():
         folder = _spoilt("run", data or b"\0")
         names = [path.name for path in _files("run")]
         if names[(data or b"\0")[0] % len(names)] != run_folder.MANIFEST:
@@ -395,7 +395,7 @@ def run(data: bytes) -> None:
 
 def blocks(data: bytes) -> None:
     """Use a block cache with one replaced file."""
-    with kept():
+    with allow_diagnostics():
         folder = _spoilt("blocks", data or b"\0")
         _, model, tables = _trained()
         grounding = model.ground(Dataset(tables), cache=BlockCache(folder))
@@ -425,12 +425,12 @@ def command(data: bytes) -> None:
     if any("/" in a.replace("Thing/t1", "") or ".." in a or a.startswith("~") for a in arguments):
         return
     place = _workplace()
-    with _folder() as folder, kept():
+    with _folder() as folder, allow_diagnostics():
         shutil.copytree(place, folder, dirs_exist_ok=True)
         code, said = _called(folder, arguments)
         assert code in EXIT_CODES, (arguments, code, said)
         assert "Traceback" not in said, said
-        url_problem(said)
+        require_printable(said)
 
 
 def _called(folder: Path, arguments: list[str]) -> tuple[int, str]:

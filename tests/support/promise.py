@@ -15,39 +15,39 @@ SECONDS = 60.0
 EXIT_CODES = frozenset({0, 2, 3, 4, 130, 141})
 
 
-class Overdue(BaseException):
+class InputTimeout(BaseException):
     """An input exceeds the time limit; not an Exception, so that no handler treats it as an error of the input."""
 
 
 @contextmanager
-def kept() -> Iterator[None]:
+def allow_diagnostics() -> Iterator[None]:
     """Allow exceptions of relcrf with valid diagnostics; all other exceptions propagate."""
 
     def late(*_: object) -> None:
-        raise Overdue(f"no answer in {SECONDS:.0f} s of the processor")
+        raise InputTimeout(f"no answer in {SECONDS:.0f} s of the processor")
 
     before = signal.signal(signal.SIGPROF, late)
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         yield
     except RelcrfError as error:
-        require_shown(error)
+        require_valid_error(error)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.signal(signal.SIGPROF, before)
 
 
-def require_shown(error: RelcrfError) -> None:
+def require_valid_error(error: RelcrfError) -> None:
     """Assert that an error has diagnostics with codes and without terminal control sequences."""
     assert error.exit_code in EXIT_CODES - {0}
     assert error.diagnostics
     for diagnostic in error.diagnostics:
         assert diagnostic.code[0] in "EW" and diagnostic.message
-        url_problem(diagnostic.render())
+        require_printable(diagnostic.render())
         json.dumps(diagnostic.as_dict())
 
 
-def url_problem(text: str) -> None:
+def require_printable(text: str) -> None:
     """Assert that a text for a terminal has no escape sequences, direction marks or surrogates."""
     wrong = {c for c in text if not c.isprintable() and c not in "\n\t\u00a0\u200c\u200d\u3000"}
     assert not wrong, f"{text!r} has {sorted(map(ascii, wrong))}"

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from command import relcrf_command
-from promise import url_problem
+from promise import require_printable
 
 EVIL = (
     "'; DROP TABLE main.rows1; --",
@@ -112,8 +112,8 @@ def command(place, capsys, monkeypatch):
     def run(*arguments, code=0):
         got, out, err = relcrf_command(capsys, monkeypatch, *arguments)
         assert got == code, (arguments, err)
-        url_problem(out)
-        url_problem(err)
+        require_printable(out)
+        require_printable(err)
         assert UNTOLD not in out.replace("secret.txt", "") and "Traceback" not in err
         assert (place / "secret.txt").read_text() == UNTOLD and not list(place.rglob("canary*"))
         return out

@@ -154,8 +154,8 @@ def test_kept_groundings_do_not_outlive_a_function(packages, tmp_path):
     ("code", "problem"),
     [
         ("lambda x: 1 / 0", "ZeroDivisionError: division by zero"),
-        ("lambda x: 'much'", "it gives 'much', which is no real"),
-        ("lambda x: True", "it gives True, which is no real"),
+        ("lambda x: 'much'", "it returned 'much', which is not of type real"),
+        ("lambda x: True", "it returned True, which is not of type real"),
     ],
 )
 def test_a_function_that_fails(packages, code, problem):
@@ -176,10 +176,10 @@ def test_a_function_that_fails(packages, code, problem):
 
 BROKEN = {
     "no_module": ("not_there:f", "", "ModuleNotFoundError"),
-    "no_function": ("broken_a:f", "f = len", "it is no relcrf.model.functions.PluginFunction"),
-    "no_kind": ("broken_b:f", "f = F(('string',), 'real', '', len)", "its parameters are no tuple"),
-    "no_result": ("broken_c:f", "f = F(('text',), 'int', '', len)", "its result is none of real, integer"),
-    "no_code": ("broken_d:f", "f = F(('text',), 'real', '', 3)", "its 'compute' cannot be called"),
+    "no_function": ("broken_a:f", "f = len", "it is not a relcrf.model.functions.PluginFunction"),
+    "no_kind": ("broken_b:f", "f = F(('string',), 'real', '', len)", "its parameters are not a tuple"),
+    "no_result": ("broken_c:f", "f = F(('text',), 'int', '', len)", "its result is not one of real, integer"),
+    "no_code": ("broken_d:f", "f = F(('text',), 'real', '', 3)", "its 'compute' is not callable"),
 }
 
 
@@ -209,9 +209,9 @@ def test_a_broken_function_does_not_break_completion(packages):
 def test_two_functions_of_one_name(packages):
     packages.install("one", "relcrf.functions", {"twice": "one:f", "log": "one:f"}, "f = 1")
     packages.install("two", "relcrf.functions", {"twice": "two:f"}, "f = 1")
-    with pytest.raises(UsageError, match=r"(?s)E404.*'twice' is brought by 'one' and 'two'"):
+    with pytest.raises(UsageError, match=r"(?s)E404.*'twice' is defined by 'one' and 'two'"):
         FUNCTIONS["twice"]
-    with pytest.raises(UsageError, match=r"(?s)E404.*'log' is brought by 'one' and relcrf itself"):
+    with pytest.raises(UsageError, match=r"(?s)E404.*'log' is defined by 'one' and relcrf itself"):
         FUNCTIONS["log"]
 
 

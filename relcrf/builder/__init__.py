@@ -1,4 +1,4 @@
-"""Models written in Python: the same declarations as a `.rcrf` file, through the same checker."""
+"""The builder of models in Python, with the same declarations and the same checker as `.rcrf` files."""
 
 from relcrf.builder.model import ModelBuilder, bag, latent, predict, vector
 from relcrf.builder.terms import fn

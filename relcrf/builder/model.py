@@ -1,4 +1,4 @@
-"""A model in the making: declarations one after the other, each of which gives the names that the next ones use."""
+"""The model builder: methods that declare domains, entities, relations and templates, and return handles to them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TYPES: dict[Any, AttributeType] = {
 
 @dataclass(frozen=True)
 class DomainHandle:
-    """A declared domain: a type of attributes, a sort of arguments, and a maker of names for its values."""
+    """A declared domain: the type of attributes and arguments; a call creates a binder of its values."""
 
     name: str
 
@@ -40,28 +40,28 @@ class DomainHandle:
 
 
 AttributeTypeLike: TypeAlias = "DomainHandle | range | type | AttributeType | s.AttributeDeclaration"
-"""What an attribute can be: a domain, a range such as `range(1, 6)`, a Python type, `vector`, `bag(Word)`, `predict(D)`."""
+"""The types of attributes: a domain, a range such as `range(1, 6)`, a Python type, `vector`, `bag(Word)` or `predict(D)`."""
 
 vector: AttributeType = Vector()
 """The type of vector attributes."""
 
 
 def bag(domain: DomainHandle) -> AttributeType:
-    """The type of an attribute with many values of a domain."""
+    """Return the type of an attribute with several values of a domain."""
     if not isinstance(domain, DomainHandle):
         raise builder_error(
-            f"a bag holds values of a domain, and {domain!r} is none", 'Word = m.domain("Word"); bag(Word)'
+            f"a bag contains values of a domain, and {domain!r} is not a domain", 'Word = m.domain("Word"); bag(Word)'
         )
     return Bag(domain.name)
 
 
 def predict(kind: AttributeTypeLike) -> s.AttributeDeclaration:
-    """Return a random attribute without a name yet: observed where the data has a value, else a query."""
+    """Return a random attribute: observed if the data contain its value, otherwise a query variable."""
     return s.AttributeDeclaration("", _to_attribute_type(kind), predicted=True)
 
 
 def latent(kind: AttributeTypeLike) -> s.AttributeDeclaration:
-    """Return a random attribute without a name yet that is never observed."""
+    """Return a random attribute that is never observed."""
     return s.AttributeDeclaration("", _to_attribute_type(kind), latent=True)
 
 
@@ -72,11 +72,11 @@ def _to_attribute_type(kind: AttributeTypeLike) -> AttributeType:
         case range():
             return DomainType(_range_name(kind))
         case s.AttributeDeclaration():
-            raise builder_error("an attribute has one role", "write predict(Category)")
+            raise builder_error("an attribute cannot have two roles", "write predict(Category)")
         case type() if kind in _TYPES:
             return _TYPES[kind]
         case type():
-            message = f"'{kind.__name__}' is no type of attributes"
+            message = f"'{kind.__name__}' is not a type of attributes"
             raise builder_error(message, "use float, int, bool, str, date, vector, bag(D) or a domain")
     return kind
 
@@ -84,13 +84,13 @@ def _to_attribute_type(kind: AttributeTypeLike) -> AttributeType:
 def _range_name(values: range) -> str:
     if values.step != 1 or not values:
         raise builder_error(
-            f"{values!r} is no range of whole numbers without gaps", "range(1, 6) are the values 1 to 5"
+            f"{values!r} is empty or has a step other than 1", "use a range such as range(1, 6), the values 1 to 5"
         )
     return f"{values.start}..{values.stop - 1}"
 
 
 class EntityHandle:
-    """A declared entity: `Page("a")` is a name for a page."""
+    """A declared entity type: `Page("a")` creates a binder of pages."""
 
     def __init__(self, builder: ModelBuilder, name: str) -> None:
         self._builder, self.name = builder, name
@@ -103,7 +103,7 @@ class EntityHandle:
         return BinderTerm(name, self.name, [a.name for a in entity.attributes] if entity else ())
 
     def names(self, names: str) -> tuple[BinderTerm, ...]:
-        """Several names at once: `a, b = Page.names("a b")`."""
+        """Return several binders: `a, b = Page.names("a b")`."""
         return tuple(self(name) for name in names.split())
 
 
@@ -111,7 +111,7 @@ ArgumentType: TypeAlias = EntityHandle | DomainHandle | range
 
 
 class RelationHandle:
-    """A declared relation: `Link(a, b)` is one of its tuples."""
+    """A declared relation: `Link(a, b)` creates an atom."""
 
     def __init__(self, builder: ModelBuilder, name: str) -> None:
         self._builder, self.name = builder, name
@@ -121,21 +121,21 @@ class RelationHandle:
 
     def __call__(self, *arguments: TermLike) -> AttributedTerm:
         relation = self._builder.spec.relation(self.name)
-        known = [a.name for a in relation.attributes] if isinstance(relation, s.Relation) else ()
+        attributes = [a.name for a in relation.attributes] if isinstance(relation, s.Relation) else ()
         atom = Atom(self.name, _to_expressions(arguments))
-        return AttributedTerm(atom, self.name, known, partial(TupleAttribute, atom))
+        return AttributedTerm(atom, self.name, attributes, partial(TupleAttribute, atom))
 
     def with_attributes(self, **attributes: AttributeTypeLike) -> RelationHandle:
-        """Attributes of the tuples: `m.relation("Link", a=Page, b=Page).having(score=float)`."""
+        """Declare attributes of the tuples: `m.relation("Link", a=Page, b=Page).with_attributes(score=float)`."""
         declared = tuple(s.AttributeDeclaration(name, _to_attribute_type(kind)) for name, kind in attributes.items())
         declarations = self._builder._declarations
-        place = next(k for k, d in enumerate(declarations) if getattr(d, "name", None) == self.name)
-        declarations[place] = replace(declarations[place], attributes=declared)  # type: ignore[arg-type]
+        index = next(k for k, d in enumerate(declarations) if getattr(d, "name", None) == self.name)
+        declarations[index] = replace(declarations[index], attributes=declared)  # type: ignore[arg-type]
         return self
 
 
 class ModelBuilder:
-    """Declares a model, piece by piece. `build()` checks it as a file is checked.
+    """The builder of a model, declaration by declaration. `build()` validates it like a model file.
 
     m = ModelBuilder()
     Category = m.domain("Category", ["course", "student"])
@@ -151,14 +151,14 @@ class ModelBuilder:
 
     @property
     def spec(self) -> s.ModelSpec:
-        """What is declared so far, not checked."""
+        """The declarations so far, without validation."""
         return s.ModelSpec(tuple(self._declarations))
 
     def build(self) -> Model:
-        """The checked model.
+        """Return the validated model.
 
         Raises:
-            ModelError: with all mistakes, at their places in the text of the model.
+            ModelError: with all errors, at their locations in the text of the model.
         """
         return parse(str(self), "<builder>")
 
@@ -166,7 +166,7 @@ class ModelBuilder:
         text = render(self.spec) if self._declarations else ""
         try:
             return format_text(text)
-        except ModelError:  # a name that is no name, say: `build` will tell
+        except ModelError:  # such as an invalid name, which `build` reports
             return text
 
     __repr__ = __str__
@@ -175,17 +175,16 @@ class ModelBuilder:
         return highlight_html(str(self))
 
     def drop(self, name: str) -> ModelBuilder:
-        """Takes the declarations of a name back, as when a cell of a notebook runs again."""
+        """Remove the declarations of a name, for example before a notebook cell declares them again."""
         self._declarations = [d for d in self._declarations if getattr(d, "name", None) != name]
         return self
 
     def _add(self, declaration: s.Declaration) -> None:
         self._declarations.append(declaration)
 
-    # What there is
-
+    # Data
     def domain(self, name: str, values: Iterable[str] | range | None = None) -> DomainHandle:
-        """A domain: texts in the order of their states, a range of whole numbers, or None for what the data has."""
+        """Declare a domain: strings in the order of their states, a range, or None for the values in the data."""
         if values is None:
             self._add(s.OpenDomain(name))
         elif isinstance(values, range):
@@ -196,35 +195,34 @@ class ModelBuilder:
         return DomainHandle(name)
 
     def entity(self, name: str, key: str = "id", /, **attributes: AttributeTypeLike) -> EntityHandle:
-        """A type of thing: `m.entity("Page", category=predict(Category), words=bag(Word), length=float)`."""
+        """Declare an entity type: `m.entity("Page", category=predict(Category), words=bag(Word), length=float)`."""
         self._add(s.Entity(name, tuple(_to_attribute(*each) for each in attributes.items()), key))
         return EntityHandle(self, name)
 
     def relation(self, name: str, /, **arguments: ArgumentType) -> RelationHandle:
-        """An observed relation: `m.relation("Link", source=Page, target=Page)`."""
+        """Declare an observed relation: `m.relation("Link", source=Page, target=Page)`."""
         self._add(s.Relation(name, _to_parameters(arguments)))
         return RelationHandle(self, name)
 
     def predict_relation(
         self, name: str, type: AttributeTypeLike = bool, where: TermLike | None = None, /, **arguments: ArgumentType
     ) -> RelationHandle:
-        """A random relation: a variable for each tuple that `where`, over names called as the arguments, admits."""
+        """Declare a random relation: a variable for each tuple that satisfies `where`, whose names are those of the arguments."""
         condition = None if where is None else to_expression(where)
         self._add(s.RandomRelation(name, _to_parameters(arguments), _to_attribute_type(type), condition))
         return RelationHandle(self, name)
 
     def derive(self, name: str, /, *binders: BinderTerm) -> DerivedRelationHandle:
-        """A relation computed from others; go on with `.where(...)` or `.nearest(5, fn.cosine(a.v, b.v))`."""
+        """Declare a relation computed from others; complete it with `.where(...)` or `.nearest(5, fn.cosine(a.v, b.v))`."""
         return DerivedRelationHandle(self, name, binders)
 
-    # What may carry weight
-
+    # Weights
     def template(self, name: str, /, *binders: BinderTerm) -> TemplateHandle:
-        """A template; go on with `.where(...)`, `.over(...)`, `.per(...)`, `.by(...)` and options, in any order."""
+        """Declare a template; complete it with `.where(...)`, `.over(...)`, `.per(...)`, `.by(...)` and options, in any order."""
         return TemplateHandle(self, s.Template(name, _binder_parameters(binders), ()))
 
     def candidates(self, name: str, /, *binders: BinderTerm) -> TemplateHandle:
-        """A template whose weights structure learners choose among."""
+        """Declare candidates: a template among whose weights structure learners select."""
         return TemplateHandle(self, s.Template(name, _binder_parameters(binders), (), is_candidate=True))
 
     def rule(
@@ -237,9 +235,9 @@ class ModelBuilder:
         per: Iterable[Term] = (),
         **options: Any,
     ) -> ModelBuilder:
-        """A weighted formula over all values of its names: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
+        """Declare a formula, quantified over all values of its names: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
         if hard and weight is not None:
-            raise builder_error("a hard rule has no weight", "leave one of them out")
+            raise builder_error("a hard rule has no weight", "remove one of them")
         value = None if weight is None else _require_finite("weight", weight)
         self._add(
             s.Rule(
@@ -254,30 +252,30 @@ class ModelBuilder:
         return self
 
     def gate(self, template: str, /, *by: TermLike) -> ModelBuilder:
-        """The evidence features of a template's gates."""
+        """Declare the evidence features of a template's gates."""
         self._add(s.Gate(template, _to_expressions(by)))
         return self
 
 
 class DerivedRelationHandle:
-    """A derived relation that still needs its definition."""
+    """A derived relation without its definition."""
 
     def __init__(self, builder: ModelBuilder, name: str, binders: tuple[BinderTerm, ...]) -> None:
         self._builder, self._name, self._binders = builder, name, binders
 
     def where(self, *conditions: TermLike) -> RelationHandle:
-        """By conditions, which must all hold; a name that is no binder says that there is one."""
+        """Define the relation by the conjunction of conditions; names that are not binders are existential."""
         condition = conjoin_terms(conditions)
         if condition is None:
-            raise builder_error(f"'{self._name}' is derived from nothing", "give a condition")
+            raise builder_error(f"the derived relation '{self._name}' has no condition", "pass a condition")
         return self._define(condition)
 
     def nearest(self, count: int, measure: Term) -> RelationHandle:
-        """As the `count` nearest neighbours by a measure of vectors."""
+        """Define the relation as the `count` nearest neighbours by a vector measure."""
         return self._define(s.NearestNeighbours(count, to_expression(measure)))
 
     def self_reference(self) -> RelationHandle:
-        """The relation before it is defined, for a recursive definition."""
+        """Return the relation before it is defined, for use in a recursive definition."""
         return RelationHandle(self._builder, self._name)
 
     def _define(self, definition: Any) -> RelationHandle:
@@ -286,7 +284,7 @@ class DerivedRelationHandle:
 
 
 class TemplateHandle:
-    """A template in the making; each call adds to it and gives it back."""
+    """A declared template; each method changes its declaration and returns the handle."""
 
     def __init__(self, builder: ModelBuilder, template: s.Template) -> None:
         self._builder = builder
@@ -296,10 +294,10 @@ class TemplateHandle:
     def _replace(self, **changes: Any) -> TemplateHandle:
         declarations = self._builder._declarations
         changed = replace(self._template, **changes)
-        place = next((k for k, d in enumerate(declarations) if d is self._template), None)
-        if place is None:
+        index = next((k for k, d in enumerate(declarations) if d is self._template), None)
+        if index is None:
             raise builder_error(f"the template '{self._template.name}' has been dropped", "declare it again")
-        declarations[place] = changed
+        declarations[index] = changed
         self._template = changed
         return self
 
@@ -308,44 +306,44 @@ class TemplateHandle:
         return format_text(render_declaration(template)).rstrip() if template.over else f"template {template.name}"
 
     def where(self, *conditions: TermLike) -> TemplateHandle:
-        """Conditions on the evidence, which must all hold, beside those given before."""
-        before = () if self._template.where is None else (Term(self._template.where),)
-        return self._replace(where=conjoin_terms((*before, *conditions)))
+        """Add conditions on the evidence, which are joined with those of previous calls."""
+        previous = () if self._template.where is None else (Term(self._template.where),)
+        return self._replace(where=conjoin_terms((*previous, *conditions)))
 
     def over(self, *terms: TermLike, symmetric: bool = False) -> TemplateHandle:
-        """Random terms, a weight for each of their joint states; or one formula."""
+        """Set the random terms, with one weight for each of their joint states, or a single formula."""
         return self._replace(over=_to_expressions(terms), symmetric=symmetric)
 
     def per(self, *keys: TermLike) -> TemplateHandle:
-        """Separate weights for each value of the keys."""
+        """Set the keys; each combination of their values has separate weights."""
         return self._replace(per=_to_expressions(keys))
 
     def by(self, *features: TermLike) -> TemplateHandle:
-        """Evidence that the patterns are multiplied with."""
+        """Set the evidence features that are multiplied with the patterns."""
         return self._replace(by=_to_expressions(features))
 
     def options(self, **options: Any) -> TemplateHandle:
-        """`init=0.5`, `fixed=True`, `l1=0.1`, `l2=1.0`, `weights="shared"`."""
+        """Set options: `init=0.5`, `fixed=True`, `l1=0.1`, `l2=1.0`, `weights="shared"`."""
         return self._replace(options=replace(self._template.options, **_validate_options(options)))
 
     def init(self, *values: float) -> TemplateHandle:
-        """Where learning starts: a number for all weights, or one for each pattern."""
+        """Set the initial value of all weights, or one for each pattern."""
         return self.options(init=values)
 
     def fixed(self) -> TemplateHandle:
-        """Learning leaves the weights where they start."""
+        """Keep the weights at their initial values."""
         return self.options(fixed=True)
 
     def l1(self, strength: float) -> TemplateHandle:
-        """The strength of the L1 penalty."""
+        """Set the strength of the L1 penalty."""
         return self.options(l1=strength)
 
     def l2(self, strength: float) -> TemplateHandle:
-        """The strength of the L2 penalty."""
+        """Set the strength of the L2 penalty."""
         return self.options(l2=strength)
 
     def weights(self, name: str) -> TemplateHandle:
-        """The name of the weights: templates that name the same ones share them."""
+        """Set the name of the weights; templates with the same name share them."""
         return self.options(weights=name)
 
 
@@ -360,53 +358,59 @@ def _to_attribute(name: str, kind: AttributeTypeLike) -> s.AttributeDeclaration:
 
 
 def _to_parameters(arguments: dict[str, ArgumentType]) -> tuple[s.Parameter, ...]:
-    return tuple(s.Parameter(name, _argument_type_name(name, sort)) for name, sort in arguments.items())
+    return tuple(
+        s.Parameter(name, _argument_type_name(name, argument_type)) for name, argument_type in arguments.items()
+    )
 
 
-def _argument_type_name(name: str, sort: ArgumentType) -> str:
-    if isinstance(sort, range):
-        return _range_name(sort)
-    if not isinstance(sort, EntityHandle | DomainHandle):
-        raise builder_error(f"the argument '{name}' is of {sort!r}", "arguments are of an entity, a domain or a range")
-    return sort.name
+def _argument_type_name(name: str, argument_type: ArgumentType) -> str:
+    if isinstance(argument_type, range):
+        return _range_name(argument_type)
+    if not isinstance(argument_type, EntityHandle | DomainHandle):
+        raise builder_error(
+            f"argument '{name}' has the invalid type {argument_type!r}", "use an entity, a domain or a range"
+        )
+    return argument_type.name
 
 
-def _binder_parameters(things: Iterable[BinderTerm]) -> tuple[s.Parameter, ...]:
-    found = []
-    for thing in things:
-        if not isinstance(thing, BinderTerm):
-            raise builder_error(f"{thing!r} is no binder", 'binders are names of things or values: a = Page("a")')
-        found.append(s.Parameter(thing._name, thing._owner))
-    return tuple(found)
+def _binder_parameters(binders: Iterable[BinderTerm]) -> tuple[s.Parameter, ...]:
+    parameters = []
+    for binder in binders:
+        if not isinstance(binder, BinderTerm):
+            raise builder_error(f"{binder!r} is not a binder", 'create a binder: a = Page("a")')
+        parameters.append(s.Parameter(binder._name, binder._owner))
+    return tuple(parameters)
 
 
-def _validate_options(given: dict[str, Any]) -> dict[str, Any]:
-    known = [f.name for f in fields(s.WeightOptions)]
-    out: dict[str, Any] = {}
-    for name, value in given.items():
-        if name not in known:
+def _validate_options(options: dict[str, Any]) -> dict[str, Any]:
+    names = [f.name for f in fields(s.WeightOptions)]
+    validated: dict[str, Any] = {}
+    for name, value in options.items():
+        if name not in names:
             raise builder_error(
-                f"a template has no option '{name}'", suggestion(name, known) or f"there is {listing(known)}"
+                f"unknown option '{name}'", suggestion(name, names) or f"the options are {listing(names)}"
             )
         if name == "init" and isinstance(value, list | tuple):
-            out[name] = _validate_init(value)
+            validated[name] = _validate_init(value)
             continue
-        is_right = isinstance(value, {"fixed": bool, "weights": str}.get(name, numbers.Real))
-        if not is_right and value is not None:
-            raise builder_error(f"the option '{name}' cannot be {value!r}", "see 'options' in docs/reference/language.md")
-        out[name] = _require_finite(name, value) if name in ("init", "l1", "l2") and value is not None else value
-    return out
+        is_valid = isinstance(value, {"fixed": bool, "weights": str}.get(name, numbers.Real))
+        if not is_valid and value is not None:
+            raise builder_error(
+                f"invalid value {value!r} of option '{name}'", "see 'options' in docs/reference/language.md"
+            )
+        validated[name] = _require_finite(name, value) if name in ("init", "l1", "l2") and value is not None else value
+    return validated
 
 
 def _validate_init(values: Sequence[Any]) -> float | tuple[float, ...]:
-    """The numbers of `init`."""
+    """Return the value of `init` as one number or as a tuple."""
     if not values or not all(isinstance(value, numbers.Real) for value in values):
-        raise builder_error(f"the option 'init' cannot be {values!r}", "give a number, or one for each pattern")
-    found = tuple(_require_finite("init", value) for value in values)
-    return found if len(found) > 1 else found[0]
+        raise builder_error(f"invalid value {values!r} of option 'init'", "pass one number, or one for each pattern")
+    floats = tuple(_require_finite("init", value) for value in values)
+    return floats if len(floats) > 1 else floats[0]
 
 
 def _require_finite(name: str, value: float) -> float:
     if not math.isfinite(value):
-        raise builder_error(f"'{name}' cannot be {value}", "give a finite number")
+        raise builder_error(f"'{name}' is not finite: {value}", "pass a finite number")
     return float(value)

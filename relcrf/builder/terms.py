@@ -1,6 +1,6 @@
 """Expressions of the language as Python objects: `(Link(a, b) & (a.length > 3)) >> Spam(b)`.
 
-Operators stand for those of the language: `== != < <= > >=`, `+ - * /`, and `& | ~ >>` for `and`, `or`, `not`, `=>`.
+Python operators correspond to those of the language: `== != < <= > >=`, `+ - * /`, and `& | ~ >>` to `and`, `or`, `not`, `=>`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from relcrf.model import expressions as e
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 
 TermLike: TypeAlias = "Term | str | bool | int | float | datetime.date"
-"""What an operator takes: a term, or a value that stands for itself."""
+"""The operands of operators: a term, or a Python value that is converted to a constant."""
 
 
-def _operator(made: Callable[..., e.Expression], symbol: str, *, is_reflected: bool = False) -> Any:
+def _operator(make: Callable[..., e.Expression], symbol: str, *, is_reflected: bool = False) -> Any:
     """Return the method of an operator between a term and another operand.
 
     Args:
-        made: The constructor of the expression, from the symbol and both operands.
-        is_reflected: Whether the term is the right operand, as in `1 - p.length`.
+        make: the constructor of the expression, from the symbol and both operands.
+        is_reflected: whether the term is the right operand, as in `1 - p.length`.
     """
 
     def method(self: Term, other: TermLike) -> Term:
         operands = (to_expression(other), self._node) if is_reflected else (self._node, to_expression(other))
-        return Term(made(symbol, *operands))
+        return Term(make(symbol, *operands))
 
     return method
 
 
 class Term:
-    """An expression. Compare, compute and join it with other terms or with plain values."""
+    """An expression, which operators combine with other terms or with Python values."""
 
     def __init__(self, node: e.Expression) -> None:
         self._node = node
@@ -50,10 +50,10 @@ class Term:
     __hash__ = object.__hash__
 
     def __contains__(self, other: object) -> NoReturn:
-        raise builder_error("'in' has no meaning for terms in Python", "write w.isin(p.words)")
+        raise builder_error("'in' is not supported for terms", "write w.isin(p.words)")
 
     def __bool__(self) -> NoReturn:
-        message = f"'{self!r}' is a part of a model and has no truth value in Python"
+        message = f"the term '{self!r}' has no truth value in Python"
         raise builder_error(message, "join conditions with & | ~ >>, and put each in brackets")
 
     __eq__ = _operator(e.Comparison, "==")
@@ -84,30 +84,30 @@ class Term:
         return Term(e.FunctionCall("abs", (self._node,)))
 
     def iff(self, other: TermLike) -> Term:
-        """`self <=> other`."""
+        """Return the term `self <=> other`."""
         return Term(e.Connective("<=>", self._node, to_expression(other)))
 
     def isin(self, bag: Term) -> Term:
-        """`self in bag`: a value is in a bag, such as `w.isin(p.words)`."""
+        """Return the term `self in bag`, such as `w.isin(p.words)`."""
         if not isinstance(bag._node, e.Attribute):
             raise builder_error(f"'{bag!r}' is not a bag", "write w.isin(p.words)")
         return Term(e.Membership(self._node, bag._node))
 
 
 class AttributedTerm(Term):
-    """A term with attributes: a thing of an entity, or a tuple of a relation.
+    """A term with attributes: a binder of an entity type, or an atom of a relation.
 
     Args:
-        owner: The entity, domain or relation, for messages.
-        known: The attributes of the owner.
-        attribute: Makes the expression of an attribute.
+        owner: the name of the entity, domain or relation.
+        attributes: the names of the attributes of the owner.
+        make_attribute: function from the name of an attribute to its expression.
     """
 
     def __init__(
-        self, node: e.Expression, owner: str, known: Iterable[str], attribute: Callable[[str], e.Expression]
+        self, node: e.Expression, owner: str, attributes: Iterable[str], make_attribute: Callable[[str], e.Expression]
     ) -> None:
         super().__init__(node)
-        self._owner, self._known, self._attribute = owner, tuple(known), attribute
+        self._owner, self._attributes, self._make_attribute = owner, tuple(attributes), make_attribute
 
     def __getattr__(self, name: str) -> Term:
         if name.startswith("_"):
@@ -115,35 +115,39 @@ class AttributedTerm(Term):
         return self[name]
 
     def __getitem__(self, name: str) -> Term:
-        """Return an attribute, also one that is called as a method of terms is."""
-        if name not in self._known:
+        """Return an attribute; works also for attributes with the name of a method."""
+        if name not in self._attributes:
             message = f"unknown attribute '{name}' of {self._owner}"
-            hint = suggestion(name, self._known) or f"{self._owner} has {listing(self._known) or 'none'}"
+            hint = (
+                suggestion(name, self._attributes)
+                or f"{self._owner} has {listing(self._attributes) or 'no attributes'}"
+            )
             raise UnknownAttribute(Diagnostic("E101", message, hint=hint))
-        return Term(self._attribute(name))
+        return Term(self._make_attribute(name))
 
 
 class BinderTerm(AttributedTerm):
-    """A name for a thing of an entity, or for a value of a domain.
+    """A binder: a name for an entity of a type or for a value of a domain.
 
     Args:
-        known: The attributes of the entity; a domain has none.
+        type_name: the name of the entity type or domain.
+        attributes: the names of the attributes of the entity type; empty for a domain.
     """
 
-    def __init__(self, name: str, sort: str, known: Iterable[str] = ()) -> None:
-        super().__init__(e.Name(name), sort, known, partial(e.Attribute, name))
+    def __init__(self, name: str, type_name: str, attributes: Iterable[str] = ()) -> None:
+        super().__init__(e.Name(name), type_name, attributes, partial(e.Attribute, name))
         self._name = name
 
 
 class UnknownAttribute(UsageError, AttributeError):
-    """An attribute that its owner does not have, or an unknown function; raised where Python reads it."""
+    """An unknown attribute or function; an AttributeError, so that `hasattr` works."""
 
 
 def to_expression(value: TermLike) -> e.Expression:
-    """The expression that a Python value stands for.
+    """Convert a term or a Python value to an expression.
 
     Raises:
-        UsageError: for a value that none stands for.
+        UsageError: if the value cannot be converted.
     """
     match value:
         case Term():
@@ -158,30 +162,32 @@ def to_expression(value: TermLike) -> e.Expression:
             number = int(value) if isinstance(value, numbers.Integral) else float(value)
             return e.UnaryMinus(e.Number(-number)) if number < 0 else e.Number(number)
         case numbers.Real():
-            raise builder_error(f"{value} is no number of the language", "a condition on all numbers needs none")
-    message = f"a {type(value).__name__} cannot stand in an expression"
-    raise builder_error(message, "use terms, texts, numbers, dates and truth values")
+            raise builder_error(f"{value} is not a finite number", "remove a condition that holds for all numbers")
+    message = f"a value of type {type(value).__name__} is not allowed in an expression"
+    raise builder_error(message, "use terms, strings, numbers, dates and booleans")
 
 
 def builder_error(message: str, hint: str) -> UsageError:
-    """Return the error for Python code that has no meaning in the language."""
+    """Return the error for Python code that has no equivalent in the language."""
     return UsageError(Diagnostic("E346", message, hint=hint))
 
 
 def conjoin_terms(terms: Iterable[TermLike]) -> e.Expression | None:
-    """Return the conjunction of some conditions; None of none."""
+    """Return the conjunction of conditions; None if there are none."""
     return e.optional_conjunction([to_expression(term) for term in terms])
 
 
 class _FunctionNamespace:
-    """The functions and figures of the language: `fn.log(a.length)`, `fn.count(q, where=Link(q, p))`."""
+    """The functions and aggregates of the language: `fn.log(a.length)`, `fn.count(q, where=Link(q, p))`."""
 
     def __getattr__(self, name: str) -> Any:
         if name in FUNCTIONS:
             return lambda *arguments: Term(e.FunctionCall(name, tuple(to_expression(a) for a in arguments)))
         if name in AGGREGATES:
             return lambda *terms, where=None: _aggregate(name, terms, where)
-        hint = suggestion(name, [*FUNCTIONS, *AGGREGATES]) or f"there is {listing([*FUNCTIONS, *AGGREGATES], 99)}"
+        hint = (
+            suggestion(name, [*FUNCTIONS, *AGGREGATES]) or f"the functions are {listing([*FUNCTIONS, *AGGREGATES], 99)}"
+        )
         raise UnknownAttribute(Diagnostic("E102", f"unknown function '{name}'", hint=hint))
 
     def __dir__(self) -> list[str]:
@@ -189,13 +195,13 @@ class _FunctionNamespace:
 
 
 def _aggregate(name: str, terms: tuple[TermLike, ...], where: TermLike | None) -> Term:
-    """`fn.exists(CONDITION)`, `fn.count(CONDITION)`, `fn.count(q, where=CONDITION)`, `fn.sum(q.x, where=CONDITION)`."""
+    """Return the term of `fn.exists(CONDITION)`, `fn.count(CONDITION)`, `fn.count(q, where=CONDITION)` and similar calls."""
     if where is None:
         if not terms:
-            raise builder_error(f"'{name}' needs a condition", f"write fn.{name}(..., where=Link(q, p))")
+            raise builder_error(f"'{name}' requires a condition", f"write fn.{name}(..., where=Link(q, p))")
         terms, where = terms[:-1], terms[-1]
     return Term(e.Aggregate(name, tuple(to_expression(t) for t in terms), to_expression(where)))
 
 
 fn = _FunctionNamespace()
-"""The functions and figures of the language."""
+"""The functions and aggregates of the language."""

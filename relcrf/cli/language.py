@@ -99,7 +99,7 @@ def explain_error(
     if as_json:
         print_json({"code": code, "page": page, "message": message})
         return
-    before, wrong, after = page.partition("## Right")
+    before, wrong, after = page.partition("## How to fix")
     console.print(Markdown(before))
     if message:
         console.print(message, markup=False, highlight=False, soft_wrap=True)
@@ -109,7 +109,7 @@ def explain_error(
 
 def example_message(page: str) -> str:
     """Return the diagnostics of the example model of an error page; an empty string if it has no model."""
-    _, _, rest = page.partition("## Wrong\n\n```rcrf\n")
+    _, _, rest = page.partition("## Example\n\n```rcrf\n")
     model = rest.partition("```")[0]
     if not model:
         return ""

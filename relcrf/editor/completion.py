@@ -125,7 +125,7 @@ def expected_words(text: str) -> ExpectedWords | None:
         return None
     names: set[str] = parser.accepts()
     words = {word for name in names if (word := literal_terminals().get(name, "")).isidentifier()}
-    if "FIGURE" in names:
+    if "AGGREGATE" in names:
         words |= set(AGGREGATES)
     return ExpectedWords(frozenset(words), {"NAME", "LPAR"} <= names, "$END" in names)
 

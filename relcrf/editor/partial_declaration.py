@@ -68,7 +68,7 @@ class PartialDeclaration(DeclarationTokens):
             outer = NameScope(self.spec, parameters, self._condition(self.body_index, len(self.tokens)))
         found = [(range(len(self.tokens) + 1), outer)]
         for k in range(self.body_index, len(self.tokens)):
-            if self.tokens[k].terminal == "FIGURE":
+            if self.tokens[k].terminal == "AGGREGATE":
                 stop = matching_bracket(self.texts, k + 1)
                 _, around = next((r, s) for r, s in reversed(found) if k in r)
                 condition = self._condition(k + 2, stop)
@@ -90,7 +90,7 @@ class PartialDeclaration(DeclarationTokens):
         found: list[Expression] = []
         k = start
         while k < stop:
-            if self.tokens[k].terminal == "FIGURE":
+            if self.tokens[k].terminal == "AGGREGATE":
                 k = matching_bracket(self.texts, k + 1)
             elif self.texts[k] == "(" and self.tokens[k - 1].kind == "name":
                 arguments = (Name(a[0].text) if _is_name(a) else Boolean(True) for a in self._arguments(k))
@@ -233,7 +233,7 @@ class PartialDeclaration(DeclarationTokens):
         if (
             self.keyword == "domain"
             and before in ("{", ",")
-            and token.terminal in ("NAME", "FIGURE", "INTEGER", "REAL", "STRING")
+            and token.terminal in ("NAME", "AGGREGATE", "INTEGER", "REAL", "STRING")
         ):
             return Symbol(Namespace.VALUE, _token_value(token), self.name), True
         if token.kind != "name":

@@ -1,4 +1,4 @@
-"""A relational model as an estimator of scikit-learn: tables in, frames out; or keys of things in, labels out."""
+"""A relational model as a scikit-learn estimator, which maps tables to frames of predictions, or keys of entities to labels."""
 
 from __future__ import annotations
 
@@ -24,30 +24,29 @@ from relcrf.progress_reporting import progress_monitor
 from relcrf.proposal.draft import ModelDraft, propose_model
 
 ESTIMATOR_PARAMETERS = ("model", "backend", "attribute", "tables")
-"""Parameters of the estimator; all others are settings of the backend."""
+"""Names of the estimator's parameters; all other parameters are settings of the backend."""
 
 
 class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
     """A relational model with a backend.
 
-    Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`; what it labels is learned from,
-    what it leaves open is predicted, and y is not looked at. With `tables`, X are keys of things in them and y their labels,
-    so that rows can be dealt as scikit-learn deals them (`cross_val_score`, `GridSearchCV`): the labels of all other things
-    are hidden, whatever the tables say.
+    Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`. Its labels are used for learning,
+    its missing values are predicted, and y is ignored. With `tables`, X contains keys of entities in these tables and y their
+    labels, so that scikit-learn can split the entities (`cross_val_score`, `GridSearchCV`). The labels of all other entities are
+    hidden.
 
     Args:
-        model: a `Model`, or the path of a `.rcrf` file; without one, the tables are looked at as `relcrf new` does, and a first
-            model is proposed.
-        backend: the system that learns.
-        attribute: what is predicted, such as `Page.category`; needed where the model predicts several. A proposed model predicts
-            this.
-        tables: see above.
-        settings: of the backend, such as `l2=0.5`.
+        model: a `Model`, or the path of a `.rcrf` file; with None, a model is proposed for the tables, as by `relcrf new`.
+        backend: name of the backend.
+        attribute: name of the predicted attribute, such as `Page.category`; required if the model predicts several. A proposed
+            model predicts this attribute.
+        tables: dataset to which the keys in X refer, or None.
+        settings: settings of the backend, such as `l2=0.5`.
 
     Attributes:
-        model_: the model that was fitted, the given or the proposed one; it prints as its text.
+        model_: the model that was fitted; its string is the text of the model.
         fit_: the trained model.
-        classes_: the values of the attribute in their order as labels, where `tables` are given.
+        classes_: the values of the attribute in the order of scikit-learn labels; only with `tables`.
     """
 
     def __init__(
@@ -68,17 +67,17 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
     # Parameters
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """With what a fit without a model has proposed."""
-        own = str(super().__repr__(N_CHAR_MAX))
+        """Return the representation, followed by the proposed model if `fit` has proposed one."""
+        text = str(super().__repr__(N_CHAR_MAX))
         proposal = getattr(self, "_proposal", None)
-        return own if proposal is None else f"{own}: {proposal}"
+        return text if proposal is None else f"{text}: {proposal}"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All parameters and settings by name."""
+        """Return all parameters and settings by name."""
         return {**{name: getattr(self, name) for name in ESTIMATOR_PARAMETERS}, **self.settings}
 
     def set_params(self, **params: Any) -> RelationalCRF:
-        """Changes parameters and settings; what a setting may be is said when the backend gets it."""
+        """Change parameters and settings; settings are validated by `fit`."""
         for name, value in params.items():
             if name in ESTIMATOR_PARAMETERS:
                 setattr(self, name, value)
@@ -89,10 +88,12 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
     # Learning and predicting
 
     def fit(self, X: Any, y: Any = None) -> RelationalCRF:
-        """Learns; see the class for X and y.
+        """Learn the weights; see the class for X and y.
 
         Raises:
-            ModelError, DataError, UsageError: as the model, the tables and the settings have mistakes.
+            ModelError: if the model has errors.
+            DataError: if the tables have errors, or keys or labels do not match them.
+            UsageError: if a parameter or setting is invalid.
         """
         with progress_monitor() as watch:
             grounding = self._ground(_to_dataset(X if self.tables is None else self.tables), watch.report_grounding)
@@ -102,8 +103,8 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         block = self._block(grounding)
         variables = _find_variables(grounding, block, X)
         if y is None or len(y) != len(variables):
-            message = f"there are {len(variables):,} keys and {0 if y is None else len(y):,} labels"
-            raise DataError(Diagnostic("E366", message, hint="give y a label for each key"))
+            message = f"X has {len(variables):,} keys and y has {0 if y is None else len(y):,} labels"
+            raise DataError(Diagnostic("E366", message, hint="pass one label for each key"))
         states = grounding.states.copy()
         states[block.start : block.start + block.count] = -1
         states[variables] = _label_codes(block, y)
@@ -115,51 +116,55 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         return self
 
     def predict(self, X: Any) -> Any:
-        """The most probable values.
+        """Return the most probable values.
 
         Returns:
-            with `tables`, the labels of the keys, shape (n,). Without, a frame of the kind of X with a row for each missing
-            value, `key` and `value` called as in the model, and the `probability`; a mapping of these where several
-            attributes are predicted and none is named.
+            With `tables`, the labels of the keys, shape (n,). Otherwise a frame of the same library as X with one row for each
+            missing value: the key and the value, in columns named as in the model, and the `probability`. A mapping of such
+            frames if the model predicts several attributes and `attribute` is None.
         """
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return self._predict_frames(X, with_each=False)
+        return self._predict_frames(X, with_probabilities=False)
 
     def predict_proba(self, X: Any) -> Any:
-        """As `predict`, with the probability of each value: an array of shape (n, n_classes), or frames with columns `p_...`."""
+        """Return the probability of each value: an array of shape (n, n_classes), or frames with columns `p_...`."""
         check_is_fitted(self, "fit_")
         if self.tables is None:
-            return self._predict_frames(X, with_each=True)
+            return self._predict_frames(X, with_probabilities=True)
         grounding = self._grounding
         block = self._block(grounding)
         variables = _find_variables(grounding, block, X)
         hidden = np.zeros(grounding.graph.n_variables, dtype=bool)
         hidden[variables] = True
-        found = api.predict(self.fit_, grounding, hidden=hidden)
-        rows = np.searchsorted(found.variables(block.name), variables)
-        return found.probabilities(block.name)[rows][:, self._order]
+        prediction = api.predict(self.fit_, grounding, hidden=hidden)
+        rows = np.searchsorted(prediction.variables(block.name), variables)
+        return prediction.probabilities(block.name)[rows][:, self._order]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy: of the labels of keys; or, without `tables`, of all known labels of X, each attribute's hidden together."""
+        """Return the accuracy for the keys in X; without `tables` for all observed labels of X, which are all hidden together."""
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
         grounding = self.fit_.ground(_to_dataset(X))
-        found = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
-        return found.score(self.attribute).accuracy
+        prediction = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
+        return prediction.score(self.attribute).accuracy
 
-    def _predict_frames(self, X: Any, *, with_each: bool) -> Any:
-        """Args: with_each: the probability of each value, too."""
-        found = self.fit_.predict(_to_dataset(X))
+    def _predict_frames(self, X: Any, *, with_probabilities: bool) -> Any:
+        """Return frames of predictions.
+
+        Args:
+            with_probabilities: whether the frames contain the probability of each value.
+        """
+        prediction = self.fit_.predict(_to_dataset(X))
         make = _frame_converter(X)
-        names = found.attributes if self.attribute is None else [self.attribute]
-        frames = {name: make(found.table(name, with_probabilities=with_each)) for name in names}
+        names = prediction.attributes if self.attribute is None else [self.attribute]
+        frames = {name: make(prediction.table(name, with_probabilities=with_probabilities)) for name in names}
         return next(iter(frames.values())) if len(frames) == 1 else frames
 
     def _ground(self, data: Dataset, progress: Progress) -> Grounding:
-        """The model on the tables; without a model, one that is proposed for them."""
+        """Ground the model on the tables; without a model, propose one first."""
         self._proposal: ModelDraft | None = None
         if self.model is None:
             self._proposal = propose_model(data, self.attribute, progress)
@@ -183,12 +188,12 @@ _FRAME_CONVERTERS: dict[str, Callable[[Frame], Any]] = {
     "pyarrow": Frame.to_arrow,
     "duckdb": Frame.to_arrow,
 }
-"""Functions that convert frames, by the package of the result."""
+"""Methods that convert a frame, by the package of the result."""
 
 
-def _frame_converter(given: Any) -> Callable[[Frame], Any]:
-    """Return the function that converts a frame to the kind of the first data frame among some tables, if there is one."""
-    tables = given.values() if isinstance(given, Mapping) else ()
+def _frame_converter(data: Any) -> Callable[[Frame], Any]:
+    """Return the function that converts a frame to the library of the first data frame in a mapping, if any."""
+    tables = data.values() if isinstance(data, Mapping) else ()
     packages = (type(table).__module__.partition(".")[0] for table in tables)
     return next((_FRAME_CONVERTERS[name] for name in packages if name in _FRAME_CONVERTERS), lambda frame: frame)
 
@@ -198,43 +203,47 @@ def _to_dataset(tables: Any) -> Dataset:
 
 
 def _key_texts(X: Any, key: str) -> list[str]:
-    """Keys as text: of a column of that name, or of the only column."""
+    """Return the keys as strings, from the column of that name or from the only column."""
     column = X[key] if hasattr(X, "columns") and key in X.columns else X
     cells = np.asarray(column, dtype=object)
     return [str(cell) for cell in (cells if cells.ndim == 1 else cells[:, 0]).tolist()]
 
 
 def _find_variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray:
-    """The variables of some keys.
+    """Return the variables of keys.
 
     Raises:
-        DataError: for an unknown key.
+        DataError: if a key is unknown.
     """
     (texts,) = grounding.argument_texts(block)
-    message = f"there is no {block.owner} '{{}}' in the tables"
-    found = _find_positions(
-        _key_texts(X, block.argument_names[0]), texts.tolist(), message, "X are keys of things in `tables`"
+    message = f"unknown key '{{}}' of {block.owner}"
+    indices = _find_positions(
+        _key_texts(X, block.argument_names[0]), texts.tolist(), message, "X contains keys of entities in `tables`"
     )
-    return block.start + found
+    return block.start + indices
 
 
 def _label_codes(block: VariableBlock, y: Any) -> np.ndarray:
-    """The states of labels.
+    """Return the states of labels.
 
     Raises:
-        DataError: for a label that the attribute does not have.
+        DataError: if a label is not a value of the attribute.
     """
     texts = [_label_text(label) for label in np.asarray(y).tolist()]
-    message = f"'{{}}' is no value of {block.name}"
-    return _find_positions(texts, block.values, message, f"it takes {listing(block.values)}").astype(np.int32)
+    message = f"'{{}}' is not a value of {block.name}"
+    return _find_positions(texts, block.values, message, f"the values are {listing(block.values)}").astype(np.int32)
 
 
-def _find_positions(texts: Sequence[str], known: Sequence[str], message: str, hint: str) -> np.ndarray:
-    """Return the position of each text among the known ones; the message has a field for the first unknown one."""
-    position = {text: k for k, text in enumerate(known)}
+def _find_positions(texts: Sequence[str], values: Sequence[str], message: str, hint: str) -> np.ndarray:
+    """Return the index of each text in a sequence of known texts.
+
+    Raises:
+        DataError: if a text is unknown; `message` has a placeholder for the first such text.
+    """
+    position = {text: k for k, text in enumerate(values)}
     unknown = next((text for text in texts if text not in position), None)
     if unknown is not None:
-        raise DataError(Diagnostic("E366", message.format(unknown), hint=suggestion(unknown, known) or hint))
+        raise DataError(Diagnostic("E366", message.format(unknown), hint=suggestion(unknown, values) or hint))
     return np.array([position[text] for text in texts], dtype=np.int64)
 
 
@@ -243,15 +252,15 @@ def _label_text(label: Any) -> str:
 
 
 def _convert_values(values: tuple[str, ...], y: Any) -> np.ndarray:
-    """The values of an attribute in the type of the labels; those that this type does not have are texts among them."""
+    """Convert the values of an attribute to the type of the labels; values that cannot be converted remain strings."""
     labels = {_label_text(label): label for label in np.asarray(y).tolist()}
     kind = type(next(iter(labels.values()), ""))
-    found = [labels[value] if value in labels else _convert_value(kind, value) for value in values]
-    return np.array(found, dtype=None if len({type(value) for value in found}) == 1 else object)
+    converted = [labels[value] if value in labels else _convert_value(kind, value) for value in values]
+    return np.array(converted, dtype=None if len({type(value) for value in converted}) == 1 else object)
 
 
 def _sort_order(values: list[Any]) -> list[int]:
-    """The order of values as scikit-learn has it; texts behind numbers."""
+    """Return the indices that sort values as scikit-learn does, with strings after numbers."""
     return sorted(range(len(values)), key=lambda k: (isinstance(values[k], str), values[k]))
 
 

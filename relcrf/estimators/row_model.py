@@ -1,6 +1,6 @@
-"""Rows of numbers as a ground graph: for each row its targets, and factors over each of them and each pair of them.
+"""The ground graph of numeric rows: variables for the targets of each row, and factors over single targets and pairs of targets.
 
-It is what the relational model of `build_relational_model` grounds into, without the way through tables.
+It equals the ground graph of the relational model of `build_relational_model`, but is built without tables.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from relcrf.graph.weights import WeightBlock, WeightLayout
 
 @dataclass(frozen=True)
 class RowModel:
-    """The shape of a model of rows.
+    """The dimensions of a model of rows.
 
     Args:
-        cardinalities: of the targets, each at least 2.
-        n_features: of the evidence, the constant aside.
-        evidence_on_pairs: whether the evidence weighs on pairs of targets, too, or the constant alone.
+        cardinalities: numbers of classes of the targets, each at least 2.
+        n_features: number of evidence features, without the constant.
+        evidence_on_pairs: whether factors over pairs have the evidence features in addition to the constant.
     """
 
     cardinalities: tuple[int, ...]
@@ -35,12 +35,12 @@ class RowModel:
     evidence_on_pairs: bool
 
     def graph(self, evidence: np.ndarray) -> FactorGraph:
-        """The ground graph of some rows; variable `q * row + target`.
+        """Return the ground graph of rows; the variable of a target is `q * row + target`.
 
-        The constant has weights of its own, which no penalty holds.
+        The constants of single targets have separate weights without a penalty.
 
         Args:
-            evidence: shape (n, n_features).
+            evidence: the features, shape (n, n_features).
         """
         n, q = len(evidence), len(self.cardinalities)
         first = np.arange(n, dtype=np.int32) * np.int32(q)
@@ -58,31 +58,33 @@ class RowModel:
         for target in range(q):
             add(f"level_{target}", [target], ones, 0.0)
             add(f"local_{target}", [target], values, None)
-        for one, other in combinations(range(q), 2):
-            add(f"tie_{one}_{other}", [one, other], ones, None)
+        for left, right in combinations(range(q), 2):
+            add(f"tie_{left}_{right}", [left, right], ones, None)
             if self.evidence_on_pairs:
-                add(f"pair_{one}_{other}", [one, other], values, None)
+                add(f"pair_{left}_{right}", [left, right], values, None)
         return FactorGraph(
             np.tile(np.array(self.cardinalities, dtype=np.int32), n), tuple(groups), WeightLayout(tuple(blocks))
         )
 
     def problem(self, evidence: np.ndarray, states: np.ndarray | None = None) -> Problem:
-        """What is learned, or asked.
+        """Return the problem of learning from rows or predicting them.
 
         Args:
-            states: of the targets, shape (n, q); None where they are asked for.
+            evidence: the features, shape (n, n_features).
+            states: the states of the targets, shape (n, q); None if they are query variables.
         """
         graph = self.graph(evidence)
         roles = np.full(graph.n_variables, Role.FREE, dtype=np.int8)
-        known = np.full(graph.n_variables, -1) if states is None else states.ravel()
-        return Problem(graph, roles, known.astype(np.int32), queries=np.ones(graph.n_variables, dtype=bool))
+        observed = np.full(graph.n_variables, -1) if states is None else states.ravel()
+        return Problem(graph, roles, observed.astype(np.int32), queries=np.ones(graph.n_variables, dtype=bool))
 
 
 def build_relational_model(classes: Sequence[np.ndarray], *, evidence_on_pairs: bool) -> Model:
-    """The relational model: an entity `Row` with the vector `x` and the targets `t0`, `t1`, ...
+    """Return the relational model: an entity `Row` with the vector `x` and the targets `t0`, `t1`, ...
 
     Args:
         classes: the values of each target.
+        evidence_on_pairs: whether pairs of targets have templates with the evidence features.
     """
     m = ModelBuilder()
     domains = [m.domain(f"Class{k}", [str(value) for value in values]) for k, values in enumerate(classes)]
@@ -92,8 +94,8 @@ def build_relational_model(classes: Sequence[np.ndarray], *, evidence_on_pairs: 
     for k, target in enumerate(targets):
         m.template(f"level_{k}", row).over(target).l2(0.0)
         m.template(f"local_{k}", row).over(target).by(row.x)
-    for one, other in combinations(range(len(classes)), 2):
-        m.template(f"tie_{one}_{other}", row).over(targets[one], targets[other])
+    for first, second in combinations(range(len(classes)), 2):
+        m.template(f"tie_{first}_{second}", row).over(targets[first], targets[second])
         if evidence_on_pairs:
-            m.template(f"pair_{one}_{other}", row).over(targets[one], targets[other]).by(row.x)
+            m.template(f"pair_{first}_{second}", row).over(targets[first], targets[second]).by(row.x)
     return m.build()

@@ -1,4 +1,4 @@
-"""A classifier of rows with one target or several, which depend on each other as the evidence says."""
+"""A scikit-learn classifier with one or several targets, whose dependencies are selected by the evidence."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from relcrf.estimators.row_model import RowModel, build_relational_model
 
 
 class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """ESS-CRF on rows: for each row a tree over its targets, chosen by its evidence; learning and inference on it are exact.
+    """The ESS-CRF on rows: each row has a tree over its targets that its evidence selects, with exact learning and inference.
 
     With one target it is a logistic regression.
 
     Args:
         l2: penalty `l2 / 2 * w^2` on the sum of log-likelihoods; not on the constants of single targets. With more than two
             classes it is 1 / C of `LogisticRegression`, with two it is 2 / C, for each class has weights here.
-        evidence_on_pairs: whether the evidence weighs on pairs of targets; without it a pair has one table for all rows, and
-            the tree is still chosen by what the evidence says of the two ends.
+        evidence_on_pairs: whether factors over pairs of targets depend on the evidence; otherwise a pair has one table for all
+            rows, and the tree is selected by the evidence of single targets.
         treewidth: treewidth of the graph over the targets; 1 is a tree.
-        max_iter: of the optimiser, in each of its two stages.
-        tol: share of its start to which the gradient falls.
+        max_iter: maximum number of iterations of the optimiser, in each of its two stages.
+        tol: relative tolerance; the optimiser stops when the gradient norm falls to this fraction of its initial value.
 
     Attributes:
-        classes_: of one target (y of shape (n,)) its classes; of several (y of shape (n, q)) a list of these.
-        n_iter_: iterations of the optimiser, the longer of the stages.
-        vectors_: the weights; see `backends.ess`.
+        classes_: the classes of the target (y of shape (n,)), or a list of them for each target (y of shape (n, q)).
+        n_iter_: number of iterations of the optimiser, the maximum over its stages.
+        vectors_: the weight vectors; see `backends.ess`.
     """
 
     def __init__(
@@ -60,10 +60,11 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         return tags
 
     def fit(self, X: Any, y: Any) -> ESSCRFClassifier:
-        """Learns.
+        """Learn the weights.
 
         Args:
-            X: evidence, shape (n, d). y: classes, shape (n,) or (n, q).
+            X: evidence, shape (n, d).
+            y: classes, shape (n,) or (n, q).
         """
         X, y = validate_data(self, X, y, multi_output=True, dtype=np.float64)
         y = np.asarray(y)
@@ -72,8 +73,8 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         columns = y[:, None] if y.ndim == 1 else y
         for column in columns.T:
             check_classification_targets(column)
-        found = [np.unique(column, return_inverse=True) for column in columns.T]
-        classes = [values for values, _ in found]
+        encoded = [np.unique(column, return_inverse=True) for column in columns.T]
+        classes = [values for values, _ in encoded]
         self._classes, self._is_single = classes, y.ndim == 1
         self.classes_ = classes[0] if self._is_single else classes
         self._varying_targets = np.flatnonzero([len(values) > 1 for values in classes])
@@ -82,7 +83,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         )
         self.vectors_, self.n_iter_ = {}, 0
         if len(self._varying_targets):
-            states = np.column_stack([found[k][1].reshape(-1) for k in self._varying_targets])
+            states = np.column_stack([encoded[k][1].reshape(-1) for k in self._varying_targets])
             learned = self._make_backend().fit(self._row_model.problem(X, states), Monitor())
             self.vectors_ = learned.vectors
             self.n_iter_ = max(state.iteration for _, state in learned.stages)
@@ -91,7 +92,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable classes of each row, taken together: shape (n,) or (n, q)."""
+        """Return the jointly most probable classes of each row, shape (n,) or (n, q)."""
         inferred, n = self._infer(X)
         joint = np.zeros((n, len(self._classes)), dtype=np.int64)
         if inferred is not None:
@@ -100,41 +101,43 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         return columns[0] if self._is_single else np.column_stack(columns)
 
     def predict_proba(self, X: Any) -> np.ndarray | list[np.ndarray]:
-        """The probability of each class, shape (n, n_classes); of several targets a list of such arrays."""
+        """Return the probability of each class, shape (n, n_classes); for several targets a list of such arrays."""
         inferred, n = self._infer(X)
-        out = [np.ones((n, 1)) for _ in self._classes]
+        probabilities = [np.ones((n, 1)) for _ in self._classes]
         if inferred is not None:
             flat = inferred.marginals.reshape(n, -1)
             starts = offsets(self._row_model.cardinalities)
             for target, start, stop in zip(self._varying_targets, starts[:-1], starts[1:], strict=True):
-                out[target] = flat[:, start:stop]
-        return out[0] if self._is_single else out
+                probabilities[target] = flat[:, start:stop]
+        return probabilities[0] if self._is_single else probabilities
 
     def predict_log_proba(self, X: Any) -> np.ndarray | list[np.ndarray]:
-        """Logarithms of `predict_proba`."""
-        found = self.predict_proba(X)
-        return [np.log(p) for p in found] if isinstance(found, list) else np.log(found)
+        """Return the logarithms of `predict_proba`."""
+        probabilities = self.predict_proba(X)
+        return [np.log(p) for p in probabilities] if isinstance(probabilities, list) else np.log(probabilities)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of rows whose classes are all right."""
+        """Return the fraction of rows whose predicted classes are all correct."""
         predicted = self.predict(X)
-        right = predicted == np.asarray(y).reshape(predicted.shape)
-        whole = right if right.ndim == 1 else right.all(axis=1)
-        return float(np.average(whole, weights=sample_weight))
+        is_correct = predicted == np.asarray(y).reshape(predicted.shape)
+        rows = is_correct if is_correct.ndim == 1 else is_correct.all(axis=1)
+        return float(np.average(rows, weights=sample_weight))
 
     @property
     def model_(self) -> Model:
-        """The relational model that this is: entity `Row` with a vector `x` and targets `t0`, `t1`, ..."""
+        """The equivalent relational model: an entity `Row` with a vector `x` and targets `t0`, `t1`, ..."""
         check_is_fitted(self)
         return build_relational_model(
             [self._classes[k] for k in self._varying_targets], evidence_on_pairs=bool(self.evidence_on_pairs)
         )
 
     def _make_backend(self) -> Any:
-        return make_backend("ess", l2=self.l2, treewidth=self.treewidth, max_iterations=self.max_iter, tolerance=self.tol)
+        return make_backend(
+            "ess", l2=self.l2, treewidth=self.treewidth, max_iterations=self.max_iter, tolerance=self.tol
+        )
 
     def _infer(self, X: Any) -> tuple[InferenceResult | None, int]:
-        """Answers for all targets that vary, None where none does; and the number of rows."""
+        """Infer all targets with more than one class; return the result, None if there are none, and the number of rows."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         if not len(self._varying_targets):

@@ -1,1 +1,1 @@
-"""The language: text to a checked specification, and back."""
+"""The model language: parsing, validation, rendering and formatting of `.rcrf` models."""

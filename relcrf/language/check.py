@@ -1,4 +1,4 @@
-"""Whether a specification's declarations fit together: all mistakes, one diagnostic for each."""
+"""Validation of a model specification: all errors and warnings, one diagnostic each."""
 
 from __future__ import annotations
 
@@ -23,73 +23,74 @@ from relcrf.model.spec import (
 from relcrf.model.typing import NameScope
 
 _CODES_REPORTED_ONCE = frozenset({"E101", "E102", "E120"})
-"""One wrong name is one mistake, wherever else in the model it stands; `E104` within its declaration."""
+"""Codes whose equal messages are reported once per model; those of `E104` are reported once per declaration."""
 
 _TYPE_ERROR_CODES = frozenset({"E110", "E111"})
-"""What a value of this type cannot do."""
+"""Codes of type errors, which are reported once per attribute."""
 
 
 def check(spec: ModelSpec, syntax_errors: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
-    """Every mistake and doubt, in the order of the text.
+    """Return all errors and warnings of a specification, in the order of the text.
 
     Args:
-        syntax_errors: what `read` could not parse. Mistakes that may only follow from these are left out.
+        syntax_errors: diagnostics of the parser. Errors that may only be consequences of these are omitted.
     """
     syntax_errors = list(syntax_errors)
-    found = [d for d in _check_declarations(spec) if not may_be_consequence(d, syntax_errors)]
-    return _deduplicate(sorted(found, key=line_and_column), _CODES_REPORTED_ONCE)
+    diagnostics = [d for d in _check_declarations(spec) if not may_be_consequence(d, syntax_errors)]
+    return _deduplicate(sorted(diagnostics, key=line_and_column), _CODES_REPORTED_ONCE)
 
 
 def require_valid(spec: ModelSpec, syntax_errors: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
-    """The warnings of a model without errors.
+    """Return the warnings of a valid model.
 
     Args:
-        syntax_errors: errors that parsing has already found.
+        syntax_errors: diagnostics of the parser.
 
     Raises:
-        ModelError: with all errors, of parsing and of checking.
+        ModelError: with all errors of the parser and of the checker.
     """
     syntax_errors = list(syntax_errors)
-    found = check(spec, syntax_errors)
-    errors = syntax_errors + [d for d in found if d.is_error]
+    diagnostics = check(spec, syntax_errors)
+    errors = syntax_errors + [d for d in diagnostics if d.is_error]
     if errors:
         raise ModelError(sorted(errors, key=line_and_column))
-    return found
+    return diagnostics
 
 
 def line_and_column(diagnostic: Diagnostic) -> tuple[int, int]:
-    """Return where a diagnostic stands in its text, (0, 0) where nowhere."""
+    """Return the line and column of a diagnostic; (0, 0) if it has no location in the text."""
     span = diagnostic.location
     return (span.line, span.column) if isinstance(span, Span) else (0, 0)
 
 
-def _deduplicate(found: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic]:
-    """The diagnostics, those of some codes only once for each message, with a note of the other lines.
+def _deduplicate(diagnostics: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic]:
+    """Return the diagnostics with repetitions replaced by a note that lists the other lines.
 
-    So is what an attribute's type cannot do: said of `a.size`, it need not be said of `b.size`.
+    Diagnostics of `codes` are repetitions if their messages are equal. Type errors are repetitions if they concern the same
+    attribute: an error about `a.size` is not reported again for `b.size`.
     """
-    kept: list[Diagnostic] = []
-    first: dict[str, int] = {}
-    lines: dict[str, list[int]] = {}
-    for diagnostic in found:
+    unique: list[Diagnostic] = []
+    first_index: dict[str, int] = {}
+    repeated_lines: dict[str, list[int]] = {}
+    for diagnostic in diagnostics:
         attribute = _attribute_name(diagnostic)
-        mistake = diagnostic.message if diagnostic.code in codes else f"{attribute}: {diagnostic.message}"
-        if mistake not in first or not (attribute or diagnostic.code in codes):
-            first.setdefault(mistake, len(kept))
-            kept.append(diagnostic)
+        key = diagnostic.message if diagnostic.code in codes else f"{attribute}: {diagnostic.message}"
+        if key not in first_index or not (attribute or diagnostic.code in codes):
+            first_index.setdefault(key, len(unique))
+            unique.append(diagnostic)
         else:
-            lines.setdefault(mistake, []).append(line_and_column(diagnostic)[0])
-    for mistake, others in lines.items():
-        k = first[mistake]
-        elsewhere = sorted({line for line in others if line != line_and_column(kept[k])[0]})
-        if elsewhere:
-            where = "line" if len(elsewhere) == 1 else "lines"
-            kept[k] = replace(kept[k], notes=(*kept[k].notes, f"also in {where} {listing(map(str, elsewhere))}"))
-    return kept
+            repeated_lines.setdefault(key, []).append(line_and_column(diagnostic)[0])
+    for key, line_numbers in repeated_lines.items():
+        k = first_index[key]
+        other_lines = sorted({line for line in line_numbers if line != line_and_column(unique[k])[0]})
+        if other_lines:
+            noun = "line" if len(other_lines) == 1 else "lines"
+            unique[k] = replace(unique[k], notes=(*unique[k].notes, f"also in {noun} {listing(map(str, other_lines))}"))
+    return unique
 
 
 def _attribute_name(diagnostic: Diagnostic) -> str:
-    """The attribute that a type error is about, `size` of `a.size`; empty for others."""
+    """Return the attribute that a type error concerns, such as `size` of `a.size`; empty for other diagnostics."""
     span = diagnostic.location
     if diagnostic.code not in _TYPE_ERROR_CODES or not isinstance(span, Span) or span.line != span.end_line:
         return ""
@@ -121,12 +122,12 @@ def _check_declarations(spec: ModelSpec) -> Iterator[Diagnostic]:
         hint = "mark an attribute or a relation with 'predict'"
         yield Diagnostic("E137", "the model predicts nothing", _end_of_text(spec), hint)
     if not spec.templates and not spec.rules:
-        hint = "without templates or rules there is nothing to learn"
+        hint = "add a template or a rule; without one there is nothing to learn"
         yield Diagnostic("E138", "the model has no template", _end_of_text(spec), hint)
 
 
 def _end_of_text(spec: ModelSpec) -> Span | None:
-    """The end of the text, for what is missing in the whole."""
+    """Return the end of the text, the location of diagnostics about the whole model."""
     source = spec.source
     if source is None:
         return None
@@ -168,8 +169,8 @@ def _check_template_clauses(spec: ModelSpec, template: Template) -> Iterator[Dia
     problems = list(clauses.check_template(spec, template))
     yield from _deduplicate(problems, {"E104"})
     if not problems and not clauses.has_broken_condition(scope):
-        doubts = list(lint.check_connected_binders(scope, template.name, template.span, template.over))
-        yield from doubts or lint.check_duplicate_grounding(spec, template)
+        warnings = list(lint.check_connected_binders(scope, template.name, template.span, template.over))
+        yield from warnings or lint.check_duplicate_grounding(spec, template)
 
 
 def _check_options(template: Template | Rule) -> Iterator[Diagnostic]:
@@ -179,18 +180,18 @@ def _check_options(template: Template | Rule) -> Iterator[Diagnostic]:
             yield Diagnostic("E135", f"the penalty {option} of {name} is negative", template.span)
     weight = template.weight if isinstance(template, Rule) else None
     if weight == 0 or (template.options.fixed and not any(template.options.initial_values) and weight is None):
-        hint = "give the weight with 'init', or leave 'fixed' out"
-        yield Diagnostic("W202", f"the weights of {name} are fixed at 0: it does nothing", template.span, hint)
+        hint = "set the weight with 'init', or remove 'fixed'"
+        yield Diagnostic("W202", f"the weights of {name} are fixed at 0, so it has no effect", template.span, hint)
 
 
 def _check_rule(spec: ModelSpec, rule: Rule) -> Iterator[Diagnostic]:
     yield from _check_options(rule)
     if rule.is_hard and (rule.per or rule.options != WeightOptions()):
         message = "a hard rule has no weight"
-        yield Diagnostic("E144", message, rule.span, "leave 'per' and the options out")
+        yield Diagnostic("E144", message, rule.span, "remove 'per' and the options")
     elif rule.weight is not None and (rule.options.init is not None or rule.options.fixed):
-        message = "a rule with a weight is fixed at it"
-        yield Diagnostic("E144", message, rule.span, "leave the weight or the option out")
+        message = "the number already fixes the weight of this rule"
+        yield Diagnostic("E144", message, rule.span, "remove the number or the option")
     scope = NameScope(spec, (), rule.formula)
     if any(spec.entity(s) is None and spec.domain(s) is None for s in scope.type_names.values()):
         return
@@ -202,47 +203,47 @@ def _check_rule(spec: ModelSpec, rule: Rule) -> Iterator[Diagnostic]:
 
 def _check_gates(spec: ModelSpec) -> Iterator[Diagnostic]:
     templates = {t.name: t for t in all_templates(spec)}
-    seen: set[str] = set()
+    gated: set[str] = set()
     for gate in spec.gates:
         template = templates.get(gate.template)
         if template is None:
             yield _unknown_template(gate, templates)
-        elif gate.template in seen:
+        elif gate.template in gated:
             yield Diagnostic("E142", f"'{gate.template}' has two gates", gate.span, "join their features with ','")
         elif declarations.has_known_types(spec, template.parameters):
             scope = NameScope(spec, template.parameters, template.where)
             for feature in gate.by:
                 yield from clauses.check_feature(scope, feature, replace(template, by=gate.by, per=()))
-        seen.add(gate.template)
+        gated.add(gate.template)
 
 
 def _unknown_template(gate: Gate, templates: Iterable[str]) -> Diagnostic:
-    known = [name for name in templates if " " not in name]
-    hint = suggestion(gate.template, known) or (f"the templates are {listing(known)}" if known else None)
-    return Diagnostic("E142", f"there is no template '{gate.template}' for a gate", gate.span, hint)
+    names = [name for name in templates if " " not in name]
+    hint = suggestion(gate.template, names) or (f"the templates are {listing(names)}" if names else None)
+    return Diagnostic("E142", f"unknown template '{gate.template}' of a gate", gate.span, hint)
 
 
 def _check_shared_weights(spec: ModelSpec) -> Iterator[Diagnostic]:
     first: dict[str, Template] = {}
-    every = all_templates(spec)
-    uses = Counter(t.weights for t in every)
-    for template in every:
+    templates = all_templates(spec)
+    uses = Counter(t.weights for t in templates)
+    for template in templates:
         if template.options.weights is not None and uses[template.weights] == 1:
-            message = f"'{template.name}' shares the weights '{template.weights}' with no other template"
-            names = [t.name for t in every if t is not template and " " not in t.name]
-            hint = suggestion(template.weights, names) or "leave 'weights' out, or name them in another template, too"
+            message = f"no other template uses the weights '{template.weights}' of '{template.name}'"
+            names = [t.name for t in templates if t is not template and " " not in t.name]
+            hint = suggestion(template.weights, names) or "remove 'weights', or use the same name in another template"
             yield Diagnostic("E140", message, template.span, hint)
-    templates = [t for t in every if uses[t.weights] > 1 and declarations.has_known_types(spec, t.parameters)]
-    for template in sorted(templates, key=lambda t: t.weights != t.name):
-        other = first.setdefault(template.weights, template)
-        if other is template or template.weights == template.name or list(clauses.check_template(spec, template)):
+    sharing = [t for t in templates if uses[t.weights] > 1 and declarations.has_known_types(spec, t.parameters)]
+    for template in sorted(sharing, key=lambda t: t.weights != t.name):
+        reference = first.setdefault(template.weights, template)
+        if reference is template or template.weights == template.name or list(clauses.check_template(spec, template)):
             continue
-        if list(clauses.check_template(spec, other)):
+        if list(clauses.check_template(spec, reference)):
             continue
-        if not clauses.have_same_weight_shape(spec, template, other):
-            message = f"the weights of '{template.name}' and '{other.name}' have different shapes"
-            hint = "templates that share weights have the same patterns in 'over', keys in 'per' and features in 'by'"
+        if not clauses.have_same_weight_shape(spec, template, reference):
+            message = f"the weights of '{template.name}' and '{reference.name}' have different shapes"
+            hint = "templates that share weights need the same patterns in 'over', keys in 'per' and features in 'by'"
             yield Diagnostic("E140", message, template.span, hint)
-        elif replace(template.options, weights=None) not in (WeightOptions(), replace(other.options, weights=None)):
-            message = f"'{template.name}' and '{other.name}' share weights and have different options"
-            yield Diagnostic("E140", message, template.span, f"give the options to '{other.name}' alone")
+        elif replace(template.options, weights=None) not in (WeightOptions(), replace(reference.options, weights=None)):
+            message = f"'{template.name}' and '{reference.name}' share weights but have different options"
+            yield Diagnostic("E140", message, template.span, f"set the options only in '{reference.name}'")

@@ -1,4 +1,4 @@
-"""Whether the clauses of templates, rules, derived and random relations are sound: types, names, evidence."""
+"""Validation of the clauses of templates, rules, derived and random relations: types, names, evidence."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ from relcrf.model.typing import NameScope, TypeCheckError
 
 
 def random_names(spec: s.ModelSpec) -> list[str]:
-    """What the model predicts or infers, as people name it."""
+    """Return the display names of all random attributes and relations, such as `Page.category`."""
     attributes = [f"{owner.name}.{a.name}" for owner in spec.entities for a in owner.attributes if a.is_random]
     return attributes + [r.name for r in spec.random_relations]
 
 
 def has_broken_condition(scope: NameScope) -> bool:
-    """Whether a mistake elsewhere hides what `where` says."""
+    """Return True if the condition of a scope refers to a declaration that has errors."""
     return scope.where is not None and _has_broken_reference(scope, scope.where)
 
 
 def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType | None, list[Diagnostic]]:
-    """The type of an expression, or its mistakes: none where only a mistake elsewhere hides its type."""
+    """Return the type of an expression, or None and its errors.
+
+    There is neither a type nor an error if the expression refers to another declaration that has errors.
+    """
     inner = scope.aggregate_scope(expression) if isinstance(expression, e.Aggregate) else scope
     problems = [p for part in _typed_children(expression) for p in infer_type(inner, part)[1]]
     if problems or _has_broken_reference(scope, expression):
@@ -41,14 +44,14 @@ def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType 
 
 
 def _has_broken_reference(scope: NameScope, expression: e.Expression) -> bool:
-    """Whether an expression speaks of what a declaration with a mistake of its own declares."""
-    for inner, node in scope.walk(expression):
-        declared = None
+    """Return True if an expression refers to a declaration that has errors, which are reported there."""
+    for node_scope, node in scope.walk(expression):
+        attribute = None
         if isinstance(node, e.Attribute):
-            declared = inner.attribute_declaration(node, quiet=True)
+            attribute = node_scope.attribute_declaration(node, quiet=True)
         elif isinstance(node, e.TupleAttribute):
-            declared = scope.spec.attribute(node.atom.relation, node.attribute)
-        if declared is not None and _has_unknown_domain(scope.spec, declared.type):
+            attribute = scope.spec.attribute(node.atom.relation, node.attribute)
+        if attribute is not None and _has_unknown_domain(scope.spec, attribute.type):
             return True
         if isinstance(node, e.Atom):
             relation = scope.spec.relation(node.relation)
@@ -57,7 +60,7 @@ def _has_broken_reference(scope: NameScope, expression: e.Expression) -> bool:
             if isinstance(relation, s.RandomRelation) and _has_unknown_domain(scope.spec, relation.type):
                 return True
         name = node.name if isinstance(node, e.Name) else node.binder if isinstance(node, e.Attribute) else None
-        if name is not None and name not in inner.type_names and name in _names_in_invalid_atoms(inner):
+        if name is not None and name not in node_scope.type_names and name in _names_in_invalid_atoms(node_scope):
             return not any(isinstance(n, e.Atom) and _is_invalid_atom(scope.spec, n) for n in walk(expression))
     return False
 
@@ -73,58 +76,62 @@ def _is_invalid_atom(spec: s.ModelSpec, atom: e.Atom) -> bool:
 
 
 def _names_in_invalid_atoms(scope: NameScope) -> set[str]:
-    """The names that stand in atoms of relations that are unknown or take another number of arguments."""
-    found: set[str] = set()
+    """Return the names in atoms whose relation is unknown or has another number of parameters."""
+    names: set[str] = set()
     for node in walk(scope.where) if scope.where is not None else ():
         if isinstance(node, e.Atom) and _is_invalid_atom(scope.spec, node):
-            found |= {a.name for a in node.arguments if isinstance(a, e.Name)}
-    return found
+            names |= {a.name for a in node.arguments if isinstance(a, e.Name)}
+    return names
 
 
 def check_condition(scope: NameScope, condition: e.Expression) -> Iterator[Diagnostic]:
-    """A condition over evidence: each conjunct is judged alone, so that one mistake hides no other."""
+    """Validate a condition over evidence, each conjunct separately, so that one error does not hide others."""
     for part in conjuncts(condition):
         kind, problems = infer_type(scope, part)
         yield from problems
         if kind is None:
             continue
         if not isinstance(kind, t.Bool):
-            yield Diagnostic("E110", "a condition is needed here", part.span, "compare it, or name a relation")
+            yield Diagnostic("E110", "expected a condition", part.span, "write a comparison or a relation")
         else:
             yield from _check_evidence_only(scope, part, "a condition")
 
 
-def _check_evidence_only(scope: NameScope, expression: e.Expression, what: str) -> Iterator[Diagnostic]:
+def _check_evidence_only(scope: NameScope, expression: e.Expression, subject: str) -> Iterator[Diagnostic]:
     yield from _check_tuple_attributes(scope, expression)
     for term in scope.random_terms(expression)[:1]:
-        message = f"{what} looks at '{render_expression(term)}', which is random"
-        hint = "only 'over' and rules speak of what is random; elsewhere use evidence"
+        message = f"{subject} refers to '{render_expression(term)}', which is random"
+        hint = "only 'over' and rules may refer to random attributes and relations; use evidence here"
         yield Diagnostic("E124", message, term.span, hint)
 
 
 def _check_tuple_attributes(scope: NameScope, expression: e.Expression) -> Iterator[Diagnostic]:
-    """`R(a, b).x` may be read only where `where` says that the tuple is there."""
+    """Require that `where` contains the atom `R(a, b)` of every tuple attribute `R(a, b).x`."""
     if _names_in_invalid_atoms(scope):
-        return  # a relation that is misspelt may be this one
+        return  # a misspelt atom in `where` may be the required one
     for node in _unguarded_attributes(expression, frozenset(_required_atoms(scope.where))):
-        message = f"'where' does not demand the tuple whose '{node.attribute}' is read"
-        yield Diagnostic("E113", message, node.span, f"begin it with: where {render_expression(node.atom)} and ...")
+        message = f"'where' does not require the tuple whose '{node.attribute}' is read"
+        yield Diagnostic(
+            "E113", message, node.span, f"start the condition with: where {render_expression(node.atom)} and ..."
+        )
         return
 
 
 def _check_binders_only(scope: NameScope, expression: e.Expression, clause: str) -> Iterator[Diagnostic]:
-    said: set[str] = set()
+    reported: set[str] = set()
     for node in walk(expression):
         name = node.binder if isinstance(node, e.Attribute) else node.name if isinstance(node, e.Name) else ""
-        if name in scope.type_names and name not in scope.binders and name not in said:
-            said.add(name)
-            message = f"'{name}' is no binder: 'where' only says that there is one"
-            sort = scope.type_names[name]
-            yield Diagnostic("E127", message, node.span, f"to use it in '{clause}', add {name}: {sort} to the binders")
+        if name in scope.type_names and name not in scope.binders and name not in reported:
+            reported.add(name)
+            message = f"'{name}' is not a binder: 'where' only states that one exists"
+            type_name = scope.type_names[name]
+            yield Diagnostic(
+                "E127", message, node.span, f"to use it in '{clause}', add {name}: {type_name} to the binders"
+            )
 
 
 def check_template(spec: s.ModelSpec, template: s.Template) -> Iterator[Diagnostic]:
-    """The clauses of a template whose binders are sound."""
+    """Validate the clauses of a template whose binders have known types."""
     scope = NameScope(spec, template.parameters, template.where)
     if template.where is not None:
         yield from check_condition(scope, template.where)
@@ -136,40 +143,40 @@ def check_template(spec: s.ModelSpec, template: s.Template) -> Iterator[Diagnost
 
 
 def _check_over(scope: NameScope, template: s.Template) -> Iterator[Diagnostic]:
-    sound = True
+    is_valid = True
     for item in template.over:
         kind, problems = infer_type(scope, item)
         problems = problems or list(_check_binders_only(scope, item, "over"))
         yield from problems
-        sound = sound and kind is not None and not problems
-    if not sound:
+        is_valid = is_valid and kind is not None and not problems
+    if not is_valid:
         return
     is_random = [bool(scope.random_terms(item)) for item in template.over]
     if not any(is_random):
-        known = random_names(scope.spec)
-        if known:  # else that is the mistake, and said of the whole model
-            what = "this rule" if template.name == "this rule" else f"'over' of '{template.name}'"
-            message = f"{what} has no random attribute or relation"
-            yield Diagnostic("E125", message, template.over[0].span, f"random are {listing(known)}")
+        names = random_names(scope.spec)
+        if names:  # otherwise E137 is reported for the whole model
+            subject = "this rule" if template.name == "this rule" else f"'over' of '{template.name}'"
+            message = f"{subject} has no random attribute or relation"
+            yield Diagnostic("E125", message, template.over[0].span, f"the random ones are {listing(names)}")
         return
     for item in template.over:
         if len(template.over) > 1 and not scope.is_random(item):
-            message = "'over' is a list of random attributes or a single formula"
-            hint = "evidence belongs into 'where', 'by' or 'per'"
+            message = "'over' must be a list of random terms or a single formula"
+            hint = "move evidence into 'where', 'by' or 'per'"
             yield Diagnostic(
                 "E126", message, item.span, "join formulas with 'and'" if scope.random_terms(item) else hint
             )
             return
     for k, item in enumerate(template.over):
         if len(template.over) > 1 and item in template.over[:k]:
-            message = f"'{render_expression(item)}' stands twice in 'over'"
-            yield Diagnostic("E122", message, item.span, "each must be there once")
+            message = f"'{render_expression(item)}' occurs twice in 'over'"
+            yield Diagnostic("E122", message, item.span, "list each term once")
     if not is_table(template.over, scope):
         yield from _check_formula(scope, template.over[0])
     yield from _check_symmetric(scope, template)
-    n_starts, patterns = len(template.options.initial_values), n_patterns(template, scope)
-    if n_starts > 1 and patterns not in (0, n_starts):
-        yield initial_values_error(template, patterns)
+    n_values, n_expected = len(template.options.initial_values), n_patterns(template, scope)
+    if n_values > 1 and n_expected not in (0, n_values):
+        yield initial_values_error(template, n_expected)
 
 
 def _check_symmetric(scope: NameScope, template: s.Template) -> Iterator[Diagnostic]:
@@ -177,53 +184,54 @@ def _check_symmetric(scope: NameScope, template: s.Template) -> Iterator[Diagnos
         return
     kinds = [scope.type_of(item) for item in template.over]
     if len(kinds) != 2 or kinds[0] != kinds[1]:
-        message = "'symmetric' needs two random terms of one type"
+        message = "'symmetric' requires two random terms of the same type"
         hint = "write: over symmetric a.x, b.x"
         yield Diagnostic("E143", message, template.over[0].span, hint)
 
 
 def _check_formula(scope: NameScope, formula: e.Expression) -> Iterator[Diagnostic]:
-    """Only random terms, evidence, constants, comparisons and connectives."""
+    """Validate a formula, which has only random terms, evidence, constants, comparisons and connectives."""
     evidence = evidence_parts(formula, scope)
     for part in evidence:
         yield from _check_tuple_attributes(scope, part)
     for node in _walk_excluding(formula, evidence):
-        is_written = scope.is_constant(node)
-        if not is_written and not scope.is_random(node) and not isinstance(node, e.Comparison | e.Connective | e.Not):
-            message = "the formula of 'over' computes; it can only compare random terms"
-            yield Diagnostic("E128", message, node.span, "use == != < <= > >= with and, or, not, =>, <=>")
+        is_constant = scope.is_constant(node)
+        if not is_constant and not scope.is_random(node) and not isinstance(node, e.Comparison | e.Connective | e.Not):
+            message = "the formula of 'over' computes with random terms"
+            hint = "compare them with == != < <= > >=, and join comparisons with and, or, not, =>, <=>"
+            yield Diagnostic("E128", message, node.span, hint)
             return
     for node in _walk_excluding(formula, evidence):
         if isinstance(node, e.Comparison):
             yield from _check_state_comparison(scope, node)
     kind = scope.type_of(formula)
     if not isinstance(kind, t.Bool):
-        yield Diagnostic("E110", "'over' needs a formula that is true or false", formula.span)
+        yield Diagnostic("E110", "the formula of 'over' is not a condition", formula.span)
 
 
 def _check_state_comparison(scope: NameScope, node: e.Comparison) -> Iterator[Diagnostic]:
-    """In a formula, states are compared: both sides are of one domain, and a constant is one of its values."""
+    """Require that both operands of a comparison of states have one domain, and that a constant is one of its values."""
     left, right = scope.operand_types(node)
-    for kind, other, side in ((left, right, node.right), (right, left, node.left)):
+    for kind, other, operand in ((left, right, node.right), (right, left, node.left)):
         if not isinstance(kind, t.DomainType):
             continue
         if isinstance(scope.spec.domain(kind.domain), s.OpenDomain) and node.operator not in ("==", "!="):
-            # Their states grow with the data, and are no order that training and prediction share.
-            message = f"the states of {kind.domain}, an open domain, have no order for '{node.operator}'"
+            # Its states are read from the data, so training and prediction may have different orders.
+            message = f"the states of the open domain {kind.domain} have no order for '{node.operator}'"
             yield Diagnostic("E111", message, node.span, "use == or !=, or list the values of the domain")
             return
-        if isinstance(side, e.Name | e.Text):
+        if isinstance(operand, e.Name | e.Text):
             continue
         if isinstance(other, t.DomainType) and other != kind:
             message = f"a value of {left} is compared with a value of {right}"
-            yield Diagnostic("E111", message, node.span, "in 'over', both sides are of one domain")
+            yield Diagnostic("E111", message, node.span, "in 'over', both operands must have the same domain")
             return
-        if not isinstance(other, t.DomainType) and scope.constant_value(side, kind.domain) is None:
-            hint = f"in 'over', a value of {kind} is compared with values of {kind}"
-            if scope.is_constant(side):
-                yield Diagnostic("E105", f"'{render_expression(side)}' is no value of {kind}", side.span, hint)
+        if not isinstance(other, t.DomainType) and scope.constant_value(operand, kind.domain) is None:
+            hint = f"in 'over', compare a value of {kind} with values of {kind}"
+            if scope.is_constant(operand):
+                yield Diagnostic("E105", f"'{render_expression(operand)}' is not a value of {kind}", operand.span, hint)
             else:
-                yield Diagnostic("E111", f"a value of {kind} is compared with a {other}", side.span, hint)
+                yield Diagnostic("E111", f"a value of {kind} is compared with a {other}", operand.span, hint)
 
 
 def _check_key(scope: NameScope, key: e.Expression) -> Iterator[Diagnostic]:
@@ -236,60 +244,63 @@ def _check_key(scope: NameScope, key: e.Expression) -> Iterator[Diagnostic]:
     is_discrete = isinstance(kind, t.EntityType | t.DomainType | t.Bool | t.Integer | t.String)
     if isinstance(key, e.Name) and key.name not in scope.type_names:
         yield Diagnostic(
-            "E127", f"'{key.name}' is no binder: it is a value", key.span, "a key is a binder or an attribute of one"
+            "E127",
+            f"'{key.name}' is not a binder but a value",
+            key.span,
+            "use a binder or an attribute of one as the key",
         )
     elif not isinstance(key, e.Name | e.Attribute | e.TupleAttribute) or not is_discrete:
-        hint = "a key is a binder, or an attribute whose type is a domain, bool, integer or string"
-        what = f"'per' cannot separate weights by a {kind}" if not is_discrete else "this is no key of 'per'"
-        yield Diagnostic("E129", what, key.span, hint)
+        hint = "use a binder, or an attribute whose type is a domain, bool, integer or string"
+        subject = f"a {kind}" if not is_discrete else "this expression"
+        yield Diagnostic("E129", f"{subject} cannot be a key of 'per'", key.span, hint)
 
 
-def have_same_weight_shape(spec: s.ModelSpec, one: s.Template, other: s.Template) -> bool:
-    """Whether the weights of two sound templates have one shape."""
-    return _weight_shape(spec, one) == _weight_shape(spec, other)
+def have_same_weight_shape(spec: s.ModelSpec, first: s.Template, second: s.Template) -> bool:
+    """Return True if the weights of two valid templates have the same shape."""
+    return _weight_shape(spec, first) == _weight_shape(spec, second)
 
 
 def _weight_shape(spec: s.ModelSpec, template: s.Template) -> tuple[object, ...]:
     scope = NameScope(spec, template.parameters, template.where)
-    table = is_table(template.over, scope)
-    states = tuple(scope.type_of(item) for item in template.over) if table else ()
+    has_table = is_table(template.over, scope)
+    states = tuple(scope.type_of(item) for item in template.over) if has_table else ()
     keys = tuple(scope.type_of(key) for key in template.per)
-    kinds = [scope.type_of(feature) for feature in template.by]
-    features = tuple(kind if isinstance(kind, t.Vector | t.Bag) else 1 for kind in kinds) or (1,)
-    return table, states, template.symmetric, template.is_hard, keys, features
+    feature_types = [scope.type_of(feature) for feature in template.by]
+    features = tuple(kind if isinstance(kind, t.Vector | t.Bag) else 1 for kind in feature_types) or (1,)
+    return has_table, states, template.symmetric, template.is_hard, keys, features
 
 
 def check_feature(scope: NameScope, feature: e.Expression, template: s.Template) -> Iterator[Diagnostic]:
-    """One item of `by`, or of a gate's."""
+    """Validate one feature in the `by` of a template or of a gate."""
     kind, problems = infer_type(scope, feature)
     yield from problems
     if kind is None:
         return
     yield from _check_binders_only(scope, feature, "by")
-    unfit = list(_check_evidence_only(scope, feature, "'by'"))
-    yield from unfit
-    if unfit:
+    evidence_problems = list(_check_evidence_only(scope, feature, "'by'"))
+    yield from evidence_problems
+    if evidence_problems:
         return
     if scope.number_type(kind) is None and not isinstance(kind, t.Bool | t.Vector | t.Bag):
-        hint = "a feature is a number, a truth value, a vector or a bag; for one weight a value use 'per'"
-        yield Diagnostic("E130", f"a {kind} is no feature", feature.span, hint)
+        hint = "features are numbers, bools, vectors and bags; use 'per' for one weight per value"
+        yield Diagnostic("E130", f"a {kind} is not a feature", feature.span, hint)
     elif isinstance(kind, t.Bool) and not isinstance(feature, e.Attribute | e.TupleAttribute):
-        hint = "put the condition into 'where' of a template of its own"
-        yield Diagnostic("E130", "a condition is no feature", feature.span, hint)
+        hint = "move the condition into the 'where' of a separate template"
+        yield Diagnostic("E130", "a condition is not a feature", feature.span, hint)
     elif isinstance(kind, t.Bag) and (len(template.by) > 1 or template.per or len(scope.binders) > 1):
-        hint = "give it a template of its own, over one binder and without 'per'"
-        yield Diagnostic("E130", "a bag stands alone in 'by'", feature.span, hint)
+        hint = "use a separate template for the bag, with one binder and without 'per'"
+        yield Diagnostic("E130", "a bag must be the only feature of a template", feature.span, hint)
 
 
 def check_nearest(spec: s.ModelSpec, derived: s.DerivedRelation, nearest: s.NearestNeighbours) -> Iterator[Diagnostic]:
-    """A relation of nearest neighbours."""
+    """Validate the definition of a nearest-neighbour relation."""
     span, measure = nearest.span, nearest.measure
-    sorts = {p.type_name for p in derived.parameters}
-    if len(derived.parameters) != 2 or len(sorts) != 1 or not spec.entity(next(iter(sorts))):
-        yield Diagnostic("E133", "nearest neighbours are pairs of things of one entity", derived.span)
+    type_names = {p.type_name for p in derived.parameters}
+    if len(derived.parameters) != 2 or len(type_names) != 1 or not spec.entity(next(iter(type_names))):
+        yield Diagnostic("E133", "'nearest' requires two parameters of one entity type", derived.span)
         return
     if nearest.count < 1:
-        yield Diagnostic("E133", "there must be at least one nearest neighbour", span)
+        yield Diagnostic("E133", "the number of nearest neighbours is less than 1", span)
         return
     scope = NameScope(spec, derived.parameters, None)
     kind, problems = infer_type(scope, measure)
@@ -299,11 +310,11 @@ def check_nearest(spec: s.ModelSpec, derived: s.DerivedRelation, nearest: s.Near
     a, b = (p.name for p in derived.parameters)
     arguments = measure.arguments if isinstance(measure, e.FunctionCall) and measure.name in VECTOR_MEASURES else ()
     attributes = [x for x in arguments if isinstance(x, e.Attribute)]
-    fits = len(arguments) == len(attributes) == 2 and {x.binder for x in attributes} == {a, b}
-    if not fits or attributes[0].attribute != attributes[1].attribute:
-        message = "nearest neighbours need a measure of one vector attribute of both"
+    has_two_attributes = len(arguments) == len(attributes) == 2 and {x.binder for x in attributes} == {a, b}
+    if not has_two_attributes or attributes[0].attribute != attributes[1].attribute:
+        message = "'nearest' requires a measure of the same vector attribute of both parameters"
         example = f"{VECTOR_MEASURES[0]}({a}.v, {b}.v)"
-        yield Diagnostic("E133", message, measure.span, f"write {listing(VECTOR_MEASURES)} of it, such as {example}")
+        yield Diagnostic("E133", message, measure.span, f"use {listing(VECTOR_MEASURES)}, such as {example}")
 
 
 def _required_atoms(where: e.Expression | None) -> Iterator[e.Atom]:
@@ -311,7 +322,7 @@ def _required_atoms(where: e.Expression | None) -> Iterator[e.Atom]:
 
 
 def _unguarded_attributes(node: e.Expression, demanded: frozenset[e.Atom]) -> Iterator[e.TupleAttribute]:
-    """The attributes of tuples that nothing around them demands."""
+    """Yield the tuple attributes whose atom is not a conjunct of an enclosing condition."""
     if isinstance(node, e.TupleAttribute) and node.atom not in demanded:
         yield node
     if isinstance(node, e.Aggregate):
@@ -321,16 +332,17 @@ def _unguarded_attributes(node: e.Expression, demanded: frozenset[e.Atom]) -> It
 
 
 def _walk_excluding(formula: e.Expression, parts: tuple[e.Expression, ...]) -> Iterator[e.Expression]:
-    """Yield a formula and what is below it, but nothing of some of its parts or inside atoms."""
-    found = walk(formula, descend=lambda node: node not in parts and not isinstance(node, e.Atom))
-    return (node for node in found if node not in parts)
+    """Yield a formula and its descendants, except the given parts and what is inside atoms."""
+    nodes = walk(formula, descend=lambda node: node not in parts and not isinstance(node, e.Atom))
+    return (node for node in nodes if node not in parts)
 
 
 def _typed_children(expression: e.Expression) -> Iterator[e.Expression]:
-    """The sub-expressions that have a type of their own, whatever stands around them; constants do not."""
+    """Yield the direct sub-expressions whose type does not depend on the context; that of constants does."""
     if isinstance(expression, e.Atom):
         return
     for child in children(expression):
-        is_nothing = isinstance(child, e.Attribute) and not child.binder  # what `in` has instead of a bag that is none
-        if not isinstance(child, e.Name | e.Number | e.Text | e.Boolean) and not is_nothing:
+        # The parser replaces an operand of `in` that is not an attribute with one without a name.
+        is_placeholder = isinstance(child, e.Attribute) and not child.binder
+        if not isinstance(child, e.Name | e.Number | e.Text | e.Boolean) and not is_placeholder:
             yield child

@@ -1,7 +1,7 @@
-"""A model's text in the common layout: the same tokens and comments, in the same order, with other white space.
+"""The formatter of models: changes white space, and keeps all tokens and comments in their order.
 
-What stands on one line and fits stays there; else clauses and attributes get lines of their own, and what is too long is
-broken at its conjuncts and commas. Comments at the end of neighbouring lines are aligned.
+A declaration on one line that fits remains on one line. Otherwise each clause and each attribute has a separate line, and
+lines that are too long are broken at conjuncts and commas. Trailing comments of neighbouring lines are aligned.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from relcrf.language.parse import parse_without_includes
 from relcrf.language.tokens import DeclarationTokens, SourceText, Token
 
 MAX_LINE_WIDTH = 100
-"""Columns of a line, comments not counted."""
+"""Maximum number of columns of a line without its comment."""
 
 MAX_COMMENT_COLUMN = 60
-"""Up to this column the comments at the ends of lines are aligned."""
+"""Last column at which trailing comments are aligned; comments of longer lines follow directly."""
 
 INDENT = "    "
 
@@ -29,31 +29,31 @@ _BEFORE_OPERAND = _BINARY | {"(", "[", "{", ",", "..", "not", ":", *CLAUSE_KEYWO
 
 
 def format_text(text: str) -> str:
-    """The text in the common layout; formatting it again changes nothing.
+    """Format a model; formatting is idempotent.
 
     Raises:
-        ModelError: where the text does not parse (files that it includes are not looked at).
+        ModelError: if the text has syntax errors. Included files are not read.
     """
     source = SourceText(text)
     _, problems = parse_without_includes(source)
     if problems:
         raise ModelError(problems)
-    cuts = [*(declaration.start for declaration in source.declarations), len(text)]
+    starts = [*(declaration.start for declaration in source.declarations), len(text)]
     blocks = [
         _DeclarationLayout.from_tokens(source.tokens_between(d.start, stop), d)
-        for d, stop in zip(source.declarations, cuts[1:], strict=True)
+        for d, stop in zip(source.declarations, starts[1:], strict=True)
     ]
-    lines = _without_comments(_DeclarationLayout.from_tokens(source.tokens_between(0, cuts[0])).trailing_lines)
+    lines = _without_comments(_DeclarationLayout.from_tokens(source.tokens_between(0, starts[0])).trailing_lines)
     was_long = False
     for k, block in enumerate(blocks):
-        laid = list(block.lines())
+        block_lines = list(block.lines())
         if k:
-            is_roomy = (was_long or len(laid) > 1) and "" not in blocks[k - 1].trailing_lines
+            has_blank_line = (was_long or len(block_lines) > 1) and "" not in blocks[k - 1].trailing_lines
             lines += _without_comments(
-                ["", *blocks[k - 1].trailing_lines] if is_roomy else blocks[k - 1].trailing_lines
+                ["", *blocks[k - 1].trailing_lines] if has_blank_line else blocks[k - 1].trailing_lines
             )
-        lines += laid
-        was_long = len(laid) > 1
+        lines += block_lines
+        was_long = len(block_lines) > 1
     lines += _without_comments(blocks[-1].trailing_lines) if blocks else []
     out = "\n".join(_align_comments(lines)).strip("\n")
     return out + "\n" if out else ""
@@ -70,56 +70,56 @@ class _FormattedToken:
     text: str
     kind: str
     trailing_comment: str = ""
-    """What stands behind it on its line."""
+    """The comment that follows the token on its line."""
     leading_comments: list[str] = field(default_factory=list)
-    """The comments on lines of their own before it."""
+    """The comments on separate lines before the token."""
     is_type_colon: bool = False
-    """Whether it is the colon between an attribute or a random relation and its type, which has blanks around it."""
+    """Whether the token is the colon between an attribute or a random relation and its type, which is surrounded by spaces."""
 
 
 @dataclass
 class _DeclarationLayout:
-    """One declaration, and the comments and blank lines that follow it."""
+    """A declaration with the comments and blank lines that follow it."""
 
     tokens: list[_FormattedToken]
     trailing_lines: list[str]
     is_one_line: bool
     hanging_indent: int = 0
-    """Where the contents of clauses stand behind their indent: the longest of their words and a space."""
+    """The column of the clause contents relative to the indent: the length of the longest clause keyword plus a space."""
 
     attribute_starts: frozenset[int] = frozenset()
-    """The indices of the tokens that begin attributes."""
+    """The indices of the tokens that start attributes."""
 
     @staticmethod
-    def from_tokens(found: Iterable[Token], declaration: DeclarationTokens | None = None) -> _DeclarationLayout:
+    def from_tokens(source_tokens: Iterable[Token], declaration: DeclarationTokens | None = None) -> _DeclarationLayout:
         tokens: list[_FormattedToken] = []
-        waiting: list[str] = []
+        pending: list[str] = []
         breaks = 0
         is_line_empty, is_one_line = True, True
-        for token in found:
+        for token in source_tokens:
             if token.kind == "space":
                 breaks += token.text.count("\n")
                 is_line_empty |= "\n" in token.text
-                if breaks > 1 and (not waiting or waiting[-1]):
-                    waiting.append("")
+                if breaks > 1 and (not pending or pending[-1]):
+                    pending.append("")
             elif token.kind == "comment":
                 breaks = 0
-                if tokens and not is_line_empty and not waiting and not tokens[-1].trailing_comment:
+                if tokens and not is_line_empty and not pending and not tokens[-1].trailing_comment:
                     tokens[-1].trailing_comment = token.text.rstrip()
                 else:
-                    waiting.append(token.text.rstrip())
+                    pending.append(token.text.rstrip())
             else:
-                if tokens and breaks + len(waiting) > 0:
+                if tokens and breaks + len(pending) > 0:
                     is_one_line = False
                 breaks = 0
                 tokens.append(
-                    _FormattedToken(token.text, token.kind, leading_comments=[line for line in waiting if line])
+                    _FormattedToken(token.text, token.kind, leading_comments=[line for line in pending if line])
                 )
-                waiting = []
+                pending = []
                 is_line_empty = False
         if any(t.trailing_comment for t in tokens[:-1]):
             is_one_line = False
-        layout = _DeclarationLayout(tokens, waiting, is_one_line)
+        layout = _DeclarationLayout(tokens, pending, is_one_line)
         if declaration is not None:
             layout.attribute_starts = frozenset(declaration.attributes.values())
             colons = {declaration.body_index} if declaration.keyword == "predict" else set()
@@ -129,7 +129,7 @@ class _DeclarationLayout:
         return layout
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """The lines of the declaration, each with the comment that ends it."""
+        """Yield the lines of the declaration, each with its trailing comment."""
         single = "".join(self._with_spaces(self.tokens))
         if self.is_one_line and len(single) <= MAX_LINE_WIDTH:
             yield single, self.tokens[-1].trailing_comment
@@ -138,14 +138,14 @@ class _DeclarationLayout:
 
     @staticmethod
     def _with_spaces(tokens: list[_FormattedToken]) -> Iterator[str]:
-        """Yield each token with the space that stands before it."""
+        """Yield each token with the space before it."""
         for k, token in enumerate(tokens):
             yield (" " if k and _needs_space(tokens, k) else "") + token.text
 
     # Lines
 
     def _split_lines(self) -> Iterator[tuple[str, str]]:
-        """Lines, each with its comment."""
+        """Yield the lines of a declaration that does not fit on one line, each with its trailing comment."""
         parts = list(self._attribute_rows() if self.tokens[0].text in ("entity", "relation") else self._clause_rows())
         words = [len(row[0].text) for indent, row in parts if indent and row[0].text in TEMPLATE_CLAUSES]
         self.hanging_indent = max(words, default=3) + 1
@@ -155,7 +155,7 @@ class _DeclarationLayout:
             yield from self._wrap_row(indent, tokens)
 
     def _attribute_rows(self) -> Iterator[tuple[str, list[_FormattedToken]]]:
-        """The head up to the brace, a line for each attribute, and the closing brace."""
+        """Yield the head up to the brace, one row for each attribute, and the closing brace."""
         opening = next((k for k, t in enumerate(self.tokens) if t.text == "{"), None)
         if opening is None:
             yield "", self.tokens
@@ -183,17 +183,17 @@ class _DeclarationLayout:
         yield "", self.tokens[-1:]
 
     def _clause_rows(self) -> Iterator[tuple[str, list[_FormattedToken]]]:
-        """The head, a line for each clause, and one for the options."""
+        """Yield the head, one row for each clause, and one for the options."""
         row: list[_FormattedToken] = []
         depth = 0
         indent = ""
         for k, token in enumerate(self.tokens):
-            is_word = token.kind == "name" and depth == 0 and k > 1 and self.tokens[k - 1].text != "."
-            begins = is_word and (
+            is_keyword_position = token.kind == "name" and depth == 0 and k > 1 and self.tokens[k - 1].text != "."
+            starts_row = is_keyword_position and (
                 token.text in TEMPLATE_CLAUSES
                 or (token.text in OPTION_KEYWORDS and not (row and row[0].text in OPTION_KEYWORDS))
             )
-            if begins and not (self.tokens[0].text == "domain" or self._is_inline_by(k)):
+            if starts_row and not (self.tokens[0].text == "domain" or self._is_inline_by(k)):
                 yield indent, row
                 row, indent = [], INDENT
             row.append(token)
@@ -201,11 +201,11 @@ class _DeclarationLayout:
         yield indent, row
 
     def _is_inline_by(self, k: int) -> bool:
-        """Whether `by` is that of nearest neighbours, or of a gate with its first feature."""
+        """Return True if the token is a `by` that remains on its line: that of nearest neighbours or of a gate."""
         return self.tokens[k].text == "by" and (self.tokens[0].text == "gate" or self.tokens[k - 2].text == "nearest")
 
     def _wrap_row(self, indent: str, tokens: list[_FormattedToken]) -> Iterator[tuple[str, str]]:
-        """A row as one line, or broken where comments stand and where it is too long."""
+        """Yield a row as one line, or broken at its comments and at the maximum width."""
         words = list(self._with_spaces(tokens))
         if tokens[0].text in TEMPLATE_CLAUSES and indent and len(words) > 1:
             words[1] = " " * (self.hanging_indent - len(words[0])) + words[1].lstrip()
@@ -221,7 +221,7 @@ class _DeclarationLayout:
                 for comment in token.leading_comments:
                     yield hang + comment, ""
                 line, is_first = hang, True
-            rest = "".join(words[k:]).rstrip()
+            remaining = "".join(words[k:]).rstrip()
             starts_part = depth == 0 and k > 1 and (token.text in ("and", "or", "=>") or tokens[k - 1].text == ",")
             if (
                 starts_part
@@ -231,20 +231,20 @@ class _DeclarationLayout:
             ):
                 yield line, ""
                 line, is_first = hang, True
-                length = len(hang + rest)
+                length = len(hang + remaining)
             line += word.lstrip() if is_first else word
             is_first = False
             if token.trailing_comment:
                 yield line, token.trailing_comment
                 line, is_first = hang, True
-                length = len(hang + rest)
+                length = len(hang + remaining)
             depth += _DEPTH_CHANGES.get(token.text, 0)
         if line.strip():
             yield line, ""
 
 
 def _needs_space(tokens: list[_FormattedToken], k: int) -> bool:
-    """Return whether a space stands before token `k`, which is not the first."""
+    """Return True if token `k`, which is not the first, is preceded by a space."""
     a, b = tokens[k - 1].text, tokens[k].text
     if b in (",", ")", ".", "..") or a in ("(", ".", "..") or (b == ":" and not tokens[k].is_type_colon):
         return False
@@ -254,7 +254,7 @@ def _needs_space(tokens: list[_FormattedToken], k: int) -> bool:
 
 
 def _text_to_next_break(words: list[str], tokens: list[_FormattedToken], k: int) -> str:
-    """The words from one break to the next possible one."""
+    """Return the text from one break to the next possible one."""
     depth = 0
     for j in range(k, len(words)):
         is_break = tokens[j].text in ("and", "or", "=>") or tokens[j - 1].text == ","
@@ -265,13 +265,13 @@ def _text_to_next_break(words: list[str], tokens: list[_FormattedToken], k: int)
 
 
 def _name_tokens(row: list[_FormattedToken]) -> list[_FormattedToken]:
-    """The tokens of an attribute before its colon."""
+    """Return the tokens of an attribute before its colon."""
     colon = next(k for k, t in enumerate(row) if t.text == ":" and k > 0)
     return row[:colon]
 
 
 def _align_comments(lines: list[tuple[str, str]]) -> list[str]:
-    """Lines with their comments, those between two blank lines in one column; behind a long line it just follows."""
+    """Append comments to lines, aligned in one column within a paragraph; those of long lines follow directly."""
     out: list[str] = []
     for _, paragraph in groupby(lines, key=lambda line: line == ("", "")):
         rows = list(paragraph)

@@ -1,4 +1,4 @@
-"""The words of the language."""
+"""The keywords of the language."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ DECLARATION_KEYWORDS = (
     "include",
 )
 TEMPLATE_CLAUSES = ("where", "over", "per", "by")
-"""The clauses of a template, in their order."""
+"""The keywords of a template's clauses, in their order."""
 
 OPTION_KEYWORDS = ("init", "fixed", "l1", "l2", "weights")
 CLAUSE_KEYWORDS = (*TEMPLATE_CLAUSES, *OPTION_KEYWORDS, "and", "or", "not", "in")
 
 ROLE_KEYWORDS = ("predict", "latent")
-"""Words before an attribute that is random."""
+"""Keywords before a random attribute."""
 
 CONTEXT_KEYWORDS = (
     *CLAUSE_KEYWORDS,
@@ -39,20 +39,20 @@ CONTEXT_KEYWORDS = (
     "hard",
     *DECLARATION_KEYWORDS,
 )
-"""Words that stand beside a name inside a declaration, or begin the next one."""
+"""Keywords that may follow a name: inside a declaration, or at the start of the next one."""
 
 RESERVED_FOR_ATTRIBUTES = ("predict", "latent", "where")
-"""Words that no attribute can have as its name, since they stand before one or end a type."""
+"""Keywords that cannot be names of attributes, because they may precede an attribute or follow a type."""
 
 KEYWORDS = frozenset({*CONTEXT_KEYWORDS, "true", "false"})
-"""No name of any kind of declaration."""
+"""All keywords; they cannot be names of declarations."""
 
 
 def is_name(text: str) -> bool:
-    """Return whether the grammar takes a text for a name."""
+    """Return True if a text is a name of the grammar."""
     return re.fullmatch(r"[A-Za-z_]\w*", text, re.ASCII) is not None
 
 
 def is_reserved(name: str) -> bool:
-    """Whether it is no name of what an expression or a type can mention."""
+    """Return True if a name is a keyword, a type or a function."""
     return name in KEYWORDS or name in SCALARS or name in FUNCTIONS

@@ -1,4 +1,4 @@
-"""What is legal in a model and still looks like a slip."""
+"""Warnings about models that are valid but probably not intended."""
 
 from __future__ import annotations
 
@@ -17,59 +17,65 @@ from relcrf.model.typing import NameScope
 def check_connected_binders(
     scope: NameScope, name: str, span: Span | None, over: tuple[e.Expression, ...] = ()
 ) -> Iterator[Diagnostic]:
-    """W201: binders that nothing connects, so that every combination of their values is taken.
+    """Report W201: binders that no condition connects, so that every combination of their values is a binding.
 
     Args:
-        over: what the factors are about: a random relation ties its arguments, for only its tuples have variables.
+        over: the terms of the factors; a random relation connects its arguments, because only its tuples have variables.
     """
     groups = group_connected_binders(scope, over)
     if len(groups) > 1:
-        names_of = ["{" + ", ".join(group) + "}" for group in groups]
-        combined = " x ".join(sorted(names_of))
-        message = f"nothing ties the binders of '{name}' together: it grounds on every combination of {combined}"
-        hint = "name a relation in 'where', or an equality; 'relcrf plan' counts the groundings"
+        formatted = ["{" + ", ".join(group) + "}" for group in groups]
+        combined = " x ".join(sorted(formatted))
+        message = f"nothing connects the binders of '{name}': it is grounded for every combination of {combined}"
+        hint = "add a relation or an equality to 'where'; 'relcrf plan' counts the bindings"
         yield Diagnostic("W201", message, span, hint)
 
 
 def group_connected_binders(scope: NameScope, over: tuple[e.Expression, ...] = ()) -> list[list[str]]:
-    """The binders, in groups that a condition or a random relation ties together."""
+    """Return the binders in groups that are connected by conditions or random relations."""
     group = {binder: {binder} for binder in scope.type_names}
 
-    def tie(node: e.Expression) -> None:
-        joined = set().union(*(group[n] for n in names_in(node) if n in group))
-        for n in joined:
-            group[n] = joined
+    def connect(node: e.Expression) -> None:
+        connected = set().union(*(group[n] for n in names_in(node) if n in group))
+        for n in connected:
+            group[n] = connected
 
-    for part in conjuncts(scope.where):
-        is_join = isinstance(part, e.Comparison) and part.operator == "=="
-        is_choice = isinstance(part, e.Connective) and part.operator == "or"
-        if is_join or is_choice or isinstance(part, e.Atom | e.Membership):
-            tie(part)
-        for node in walk(part):
+    for conjunct in conjuncts(scope.where):
+        is_join = isinstance(conjunct, e.Comparison) and conjunct.operator == "=="
+        is_disjunction = isinstance(conjunct, e.Connective) and conjunct.operator == "or"
+        if is_join or is_disjunction or isinstance(conjunct, e.Atom | e.Membership):
+            connect(conjunct)
+        for node in walk(conjunct):
             if isinstance(node, e.TupleAttribute):
-                tie(node)
+                connect(node)
     for item in over:
         for node in walk(item):
             if isinstance(node, e.Atom) and scope.is_random(node):
-                tie(node)
-    parts = {frozenset(g) for b, g in group.items() if b in scope.binders}
-    return [[b for b in scope.binders if b in part] for part in parts]
+                connect(node)
+    groups = {frozenset(g) for b, g in group.items() if b in scope.binders}
+    return [[b for b in scope.binders if b in members] for members in groups]
 
 
 def check_duplicate_grounding(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
-    """W204: two binders that may change places, so that each pair stands in two equal factors."""
-    spoken = set().union(*(names_in(item) for item in template.over))
-    for one, other in combinations(template.parameters, 2):
-        swap = {one.name: other.name, other.name: one.name}
-        is_candidate = one.type_name == other.type_name and one.name != other.name and {one.name, other.name} <= spoken
+    """Report W204: two interchangeable binders, so that each pair has two equal factors."""
+    names_in_over = set().union(*(names_in(item) for item in template.over))
+    for first, second in combinations(template.parameters, 2):
+        swap = {first.name: second.name, second.name: first.name}
+        is_candidate = (
+            first.type_name == second.type_name
+            and first.name != second.name
+            and {first.name, second.name} <= names_in_over
+        )
         if is_candidate and _canonical_clauses(spec, template, swap) == _canonical_clauses(spec, template, {}):
-            message = f"'{template.name}' grounds every pair twice: '{one.name}' and '{other.name}' may change places"
-            yield Diagnostic("W204", message, template.span, f"say {one.name} < {other.name} in 'where'")
+            message = (
+                f"'{template.name}' grounds every pair twice: '{first.name}' and '{second.name}' are interchangeable"
+            )
+            yield Diagnostic("W204", message, template.span, f"add {first.name} < {second.name} to 'where'")
             return
 
 
 def _canonical_clauses(spec: ModelSpec, template: Template, names: Mapping[str, str]) -> tuple[object, ...]:
-    """A template's clauses with other names, without regard to the order of what has none."""
+    """Return the canonical form of a template's clauses after renaming, independent of the order of conjuncts and operands."""
     over = tuple(_canonical(spec, rename_names(item, names)) for item in template.over)
     rest = (tuple(_canonical(spec, rename_names(i, names)) for i in items) for items in (template.per, template.by))
     return _canonical_conjuncts(spec, template.where, names), frozenset(over) if template.symmetric else over, *rest
@@ -80,12 +86,12 @@ def _canonical_conjuncts(spec: ModelSpec, where: e.Expression | None, names: Map
 
 
 def _canonical(spec: ModelSpec, node: e.Expression) -> str:
-    """An expression as text in which whatever has no order is in that of the alphabet."""
+    """Return the canonical text of an expression, in which the operands of commutative operators are sorted."""
     parts = [_canonical(spec, child) for child in children(node)]
     operator = getattr(node, "operator", "")
-    declared = spec.relation(node.relation) if isinstance(node, e.Atom) else None
+    relation = spec.relation(node.relation) if isinstance(node, e.Atom) else None
     if operator in ("==", "!=", "and", "or", "<=>", "+", "*") or (
-        isinstance(declared, DerivedRelation) and is_symmetric(spec, declared)
+        isinstance(relation, DerivedRelation) and is_symmetric(spec, relation)
     ):
         parts.sort()
     if operator in (">", ">="):
@@ -95,15 +101,15 @@ def _canonical(spec: ModelSpec, node: e.Expression) -> str:
 
 
 def is_symmetric(spec: ModelSpec, derived: DerivedRelation) -> bool:
-    """Whether a derived relation of two things holds both ways, as far as its condition shows."""
+    """Return True if the condition of a binary derived relation is syntactically symmetric in its parameters."""
     if len(derived.parameters) != 2 or isinstance(derived.definition, NearestNeighbours):
         return False
-    one, other = derived.parameters
+    first, second = derived.parameters
     uses_itself = any(
         isinstance(n, e.Atom) and isinstance(spec.relation(n.relation), DerivedRelation)
         for n in walk(derived.definition)
     )
-    if one.type_name != other.type_name or uses_itself:
+    if first.type_name != second.type_name or uses_itself:
         return False
-    swap = {one.name: other.name, other.name: one.name}
+    swap = {first.name: second.name, second.name: first.name}
     return _canonical_conjuncts(spec, derived.definition, {}) == _canonical_conjuncts(spec, derived.definition, swap)

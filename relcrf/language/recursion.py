@@ -1,7 +1,7 @@
-"""Derived relations that depend on themselves: where that is sound, and where it is not.
+"""Dependencies of derived relations, and the validation of recursive ones.
 
-A relation may be derived from itself where that only adds tuples, so that the smallest relation that fulfils all
-conditions exists: under `and`, `or` and `exists`, but not under `not`, `=>`, `<=>`, a comparison or a figure.
+The definition of a recursive relation must be monotone, so that its least fixed point exists: it may use itself below `and`,
+`or` and `exists`, but not below `not`, `=>`, `<=>`, a comparison or an aggregate.
 """
 
 from __future__ import annotations
@@ -17,40 +17,46 @@ from relcrf.model.spec import DerivedRelation, ModelSpec, NearestNeighbours
 
 
 def _find_dependencies(start: str, uses: Mapping[str, set[str]]) -> dict[str, str]:
-    """Return what a relation is derived from, directly or not; each with the one before it on a shortest path."""
-    came_from: dict[str, str] = {}
+    """Return the relations from which a relation is derived, directly or not, each with its predecessor on a shortest path."""
+    predecessors: dict[str, str] = {}
     queue = deque([start])
     while queue:
-        at = queue.popleft()
-        for name in sorted(uses.get(at, ())):
-            if name not in came_from:
-                came_from[name] = at
+        current = queue.popleft()
+        for name in sorted(uses.get(current, ())):
+            if name not in predecessors:
+                predecessors[name] = current
                 queue.append(name)
-    return came_from
+    return predecessors
 
 
 def find_cycle(start: str, uses: Mapping[str, set[str]]) -> list[str]:
-    """Return a shortest path from a relation back to itself, along what each is derived from; empty where there is none."""
-    came_from = _find_dependencies(start, uses)
-    if start not in came_from:
+    """Return a shortest dependency cycle that contains a relation, as a path from it back to it; empty if there is none."""
+    predecessors = _find_dependencies(start, uses)
+    if start not in predecessors:
         return []
-    path = [start, came_from[start]]
+    path = [start, predecessors[start]]
     while path[-1] != start:
-        path.append(came_from[path[-1]])
+        path.append(predecessors[path[-1]])
     return path[::-1]
 
 
 def dependency_layers(spec: ModelSpec) -> list[list[DerivedRelation]]:
-    """Return the derived relations in an order in which each comes after those that it uses, those of a cycle together."""
+    """Return the derived relations in topological order; the relations of a cycle form one layer."""
     derived = {d.name: d for d in spec.derived_relations}
     uses = {name: _used_relations(d) & set(derived) for name, d in derived.items()}
-    below = {name: {name, *_find_dependencies(name, uses)} for name in derived}
-    cycle = {name: tuple(sorted(other for other in below[name] if name in below[other])) for name in derived}
+    dependencies = {name: {name, *_find_dependencies(name, uses)} for name in derived}
+    component = {
+        name: tuple(sorted(other for other in dependencies[name] if name in dependencies[other])) for name in derived
+    }
     sorter: TopologicalSorter[tuple[str, ...]] = TopologicalSorter()
     for name in derived:
-        sorter.add(cycle[name], *(cycle[other] for other in sorted(uses[name]) if cycle[other] != cycle[name]))
-    place = {name: k for k, name in enumerate(derived)}  # a cycle begins with its first declaration
-    return [[derived[name] for name in sorted(names, key=lambda name: place[name])] for names in sorter.static_order()]
+        sorter.add(
+            component[name], *(component[other] for other in sorted(uses[name]) if component[other] != component[name])
+        )
+    position = {name: k for k, name in enumerate(derived)}  # the first declaration of a cycle comes first
+    return [
+        [derived[name] for name in sorted(names, key=lambda name: position[name])] for names in sorter.static_order()
+    ]
 
 
 def _used_relations(derived: DerivedRelation) -> set[str]:
@@ -60,52 +66,52 @@ def _used_relations(derived: DerivedRelation) -> set[str]:
 
 
 def is_recursive(layer: list[DerivedRelation]) -> bool:
-    """Whether the relations of a layer depend on themselves."""
+    """Return True if the relations of a layer depend on themselves."""
     return len(layer) > 1 or layer[0].name in _used_relations(layer[0])
 
 
 def check_recursion(spec: ModelSpec) -> Iterator[Diagnostic]:
-    """Relations that are derived from their own absence, and those that never begin."""
+    """Report recursive relations that depend on their own negation, and those without a base case."""
     for layer in dependency_layers(spec):
         if not is_recursive(layer):
             continue
         names = {d.name for d in layer}
-        broken = False
+        is_reported = False
         for derived in layer:
             assert not isinstance(derived.definition, NearestNeighbours)
             for atom in _negative_atoms(derived.definition, is_positive=True):
-                if atom.relation in names and not broken:
-                    broken = True
+                if atom.relation in names and not is_reported:
+                    is_reported = True
                     uses = {d.name: _used_relations(d) & names for d in layer}
                     notes = (" -> ".join(find_cycle(derived.name, uses)),) if len(layer) > 1 else ()
-                    message = f"'{derived.name}' is derived from where '{atom.relation}' does not hold"
-                    hint = "a relation may use itself under 'and', 'or' and 'exists' only"
+                    message = f"'{derived.name}' uses '{atom.relation}' below a negation, comparison or aggregate"
+                    hint = "a recursive relation may use itself only below 'and', 'or' and 'exists'"
                     yield Diagnostic("E131", message, atom.span, hint, notes)
-        if not broken and not any(
+        if not is_reported and not any(
             _has_base_case(d.definition, names) for d in layer if not isinstance(d.definition, NearestNeighbours)
         ):
-            message = f"'{layer[0].name}' is derived from itself alone, and so is always empty"
-            hint = f"say where it begins: where OTHER(a, b) or ({layer[0].name}(a, m) and OTHER(m, b))"
+            message = f"'{layer[0].name}' is derived only from itself and is always empty"
+            hint = f"add a base case: where OTHER(a, b) or ({layer[0].name}(a, m) and OTHER(m, b))"
             yield Diagnostic("W205", message, layer[0].span, hint)
 
 
 def _negative_atoms(node: Expression, *, is_positive: bool) -> Iterator[Atom]:
-    """The atoms that stand where holding can make the whole not hold."""
+    """Yield the atoms in which the expression is not monotonically increasing."""
     if isinstance(node, Atom) and not is_positive:
         yield node
-    keeps = isinstance(node, Connective) and node.operator in ("and", "or")
-    keeps = keeps or (isinstance(node, Aggregate) and node.function == "exists")
+    is_monotone = isinstance(node, Connective) and node.operator in ("and", "or")
+    is_monotone = is_monotone or (isinstance(node, Aggregate) and node.function == "exists")
     for child in children(node):
-        yield from _negative_atoms(child, is_positive=is_positive and keeps)
+        yield from _negative_atoms(child, is_positive=is_positive and is_monotone)
 
 
 def _has_base_case(node: Expression, names: set[str]) -> bool:
-    """Whether a condition can hold while all relations of the cycle are empty."""
+    """Return True if a condition can be true while all relations of the cycle are empty."""
     if isinstance(node, Atom):
         return node.relation not in names
     if isinstance(node, Connective) and node.operator in ("and", "or"):
-        sides = (_has_base_case(node.left, names), _has_base_case(node.right, names))
-        return all(sides) if node.operator == "and" else any(sides)
+        operands = (_has_base_case(node.left, names), _has_base_case(node.right, names))
+        return all(operands) if node.operator == "and" else any(operands)
     if isinstance(node, Aggregate) and node.function == "exists":
         return _has_base_case(node.where, names)
     return True

@@ -1,4 +1,4 @@
-"""A specification as canonical text: what `parse` reads back as the same specification."""
+"""The renderer: converts a specification to text that `parse` converts back to an equal specification."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from relcrf.model import spec as s
 from relcrf.model.types import Bool
 
 _PRECEDENCE = {"<=>": 1, "=>": 2, "or": 3, "and": 4, "not": 5, "+": 7, "-": 7, "*": 8, "/": 8, "negative": 9}
-"""How strongly operators bind their operands."""
+"""Precedence of the operators; those with larger numbers bind more strongly."""
 
 _COMPARISON_PRECEDENCE = 6
 _ATOM_PRECEDENCE = 10
 
 
 def render(spec: s.ModelSpec) -> str:
-    """The text of a specification: a blank line between declarations, clauses on lines of their own."""
+    """Render a specification with a blank line between declarations and each clause on a separate line."""
     return "\n\n".join(render_declaration(d) for d in spec.declarations) + "\n"
 
 
 def model_text(spec: s.ModelSpec) -> str:
-    """Return the text that a model was read from, or its rendered text where it was built or includes other files."""
+    """Return the source text of a model, or its rendered text if it was built in Python or includes other files."""
     return spec.source.text if spec.source and not spec.included else render(spec.flatten())
 
 
 def render_declaration(node: s.Declaration) -> str:
-    """The text of one declaration."""
+    """Render one declaration."""
     match node:
         case s.EnumeratedDomain(name, values):
             return f"domain {name} = {{ {', '.join(render_value(v) for v in values)} }}"
@@ -96,7 +96,7 @@ def _render_list(items: tuple[e.Expression, ...]) -> str:
 
 
 def render_value(value: str) -> str:
-    """Return a value of a domain as a model writes it: a name or a whole number as it is, else a text in quotes."""
+    """Render a value of a domain: names and integers are unchanged, other values are quoted."""
     is_plain = is_name(value) or re.fullmatch(r"-?\d+", value, re.ASCII)
     return value if is_plain else json.dumps(value, ensure_ascii=False)
 
@@ -109,12 +109,12 @@ def _render_attributes(attributes: tuple[s.AttributeDeclaration, ...]) -> str:
 
 
 def render_expression(node: e.Expression) -> str:
-    """An expression with no more brackets than it needs."""
+    """Render an expression with the minimum number of brackets."""
     return _render_with_precedence(node)[0]
 
 
 def _render_with_precedence(node: e.Expression) -> tuple[str, int]:
-    """The text and how strongly it binds."""
+    """Return the text of an expression and the precedence of its outermost operator."""
     match node:
         case e.Name(name):
             return name, _ATOM_PRECEDENCE
@@ -147,12 +147,15 @@ def _render_with_precedence(node: e.Expression) -> tuple[str, int]:
             | e.Comparison(operator, left, right)
             | e.Connective(operator, left, right)
         ):
-            own = _PRECEDENCE.get(operator, _COMPARISON_PRECEDENCE)
-            least_left = own + (operator == "=>" or own == _COMPARISON_PRECEDENCE)
-            return f"{_parenthesise(left, least_left)} {operator} {_parenthesise(right, own + (operator != '=>'))}", own
+            precedence = _PRECEDENCE.get(operator, _COMPARISON_PRECEDENCE)
+            min_left = precedence + (operator == "=>" or precedence == _COMPARISON_PRECEDENCE)
+            return (
+                f"{_parenthesise(left, min_left)} {operator} {_parenthesise(right, precedence + (operator != '=>'))}",
+                precedence,
+            )
     raise AssertionError(f"unknown expression {node!r}")
 
 
 def _parenthesise(node: e.Expression, min_precedence: int) -> str:
-    text, own = _render_with_precedence(node)
-    return text if own >= min_precedence else f"({text})"
+    text, precedence = _render_with_precedence(node)
+    return text if precedence >= min_precedence else f"({text})"

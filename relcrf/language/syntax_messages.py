@@ -1,4 +1,4 @@
-"""What is said of a text that the grammar does not allow: what was found, what was expected, and how to mend it."""
+"""Messages of syntax errors: the unexpected token, the expected ones, and a hint."""
 
 from __future__ import annotations
 
@@ -14,59 +14,62 @@ from relcrf.language.tokens import SourceText, Token, literal_terminals
 
 _TERMINAL_DESCRIPTIONS = {
     "NAME": "a name",
-    "INTEGER": "a whole number",
+    "INTEGER": "an integer",
     "REAL": "a number",
-    "STRING": "a text in quotes",
+    "STRING": "a quoted string",
     "COMPARISON": "a comparison",
     "PLUS": "'+'",
     "TIMES": "'*'",
 }
 _NAME, _COMPARISON = _TERMINAL_DESCRIPTIONS["NAME"], _TERMINAL_DESCRIPTIONS["COMPARISON"]
 _CLAUSES = (*TEMPLATE_CLAUSES, *OPTION_KEYWORDS)
-"""They are named in this order, and after all else."""
+"""The clause keywords, in the order in which messages list them, after all other expected tokens."""
 _CONNECTIVES = frozenset({"<=>", "=>"})
-"""What can always go on after a term: messages name it only where nothing else is possible."""
+"""Connectives, which may follow any term: messages list them only if nothing else is expected."""
 _MAX_EXPECTED = 5
-"""A longer list of what could stand there helps nobody."""
+"""Maximum number of expected tokens in a message; longer lists are omitted because they do not help."""
 
 
 def describe_syntax_error(
-    text: SourceText, parser: Any, taken: Sequence[lark.Token], tokens: Sequence[Token]
+    text: SourceText, parser: Any, accepted_tokens: Sequence[lark.Token], tokens: Sequence[Token]
 ) -> Diagnostic:
-    """Return what is wrong with a declaration.
+    """Return the diagnostic for the syntax error of a declaration.
 
     Args:
-        parser: Lark's, where it stopped.
-        taken: the tokens that it took, of all `tokens` of the declaration.
+        parser: Lark's interactive parser, in the state before the error.
+        accepted_tokens: the tokens that the parser accepted.
+        tokens: all tokens of the declaration.
     """
-    rest = [token.text for token in tokens[len(taken) :]]
-    wrong = tokens[len(taken)] if rest else None
-    offset, found = (wrong.start, wrong.text) if wrong is not None else (tokens[-1].stop, "")
-    if wrong is not None and wrong.terminal == "UNCLOSED":
-        found = '"'
-    place = text.span(offset, offset)
-    place = replace(place, end_column=place.column + max(1, len(found)))
-    if found == '"':
-        return Diagnostic("E001", "this text has no closing quote on its line", place, "end it with '\"'")
-    if not found.isprintable():
-        return Diagnostic("E001", f"the character {found!a} cannot stand in a model", place)
-    if not found.isascii():
-        hint = "names have the letters a-z and A-Z, digits and '_'; put other text in quotes"
-        return Diagnostic("E001", f"unexpected '{found}'", place, hint)
+    remaining = [token.text for token in tokens[len(accepted_tokens) :]]
+    unexpected_token = tokens[len(accepted_tokens)] if remaining else None
+    offset, unexpected = (
+        (unexpected_token.start, unexpected_token.text) if unexpected_token is not None else (tokens[-1].stop, "")
+    )
+    if unexpected_token is not None and unexpected_token.terminal == "UNCLOSED":
+        unexpected = '"'
+    span = text.span(offset, offset)
+    span = replace(span, end_column=span.column + max(1, len(unexpected)))
+    if unexpected == '"':
+        return Diagnostic("E001", "this string has no closing quote on its line", span, "end it with '\"'")
+    if not unexpected.isprintable():
+        return Diagnostic("E001", f"invalid character {unexpected!a}", span)
+    if not unexpected.isascii():
+        hint = "names consist of the letters a-z and A-Z, digits and '_'; put other text in quotes"
+        return Diagnostic("E001", f"unexpected '{unexpected}'", span, hint)
     terminals = parser.accepts()
     accepted = {
         _TERMINAL_DESCRIPTIONS.get(name) or literal_terminals().get(name, name) for name in terminals - {"$END"}
     }
     next_words = {*accepted, *DECLARATION_KEYWORDS} if "$END" in terminals else accepted
-    seen = [str(token) for token in taken]
-    remedy = _suggest_fix(found, rest, seen, accepted) or _suggest_keyword(found, next_words)
-    what = f"unexpected '{found}'" if found else f"the {seen[0]} ends too early"
+    preceding = [str(token) for token in accepted_tokens]
+    suggested = _suggest_fix(unexpected, remaining, preceding, accepted) or _suggest_keyword(unexpected, next_words)
+    problem = f"unexpected '{unexpected}'" if unexpected else f"unexpected end of the {preceding[0]}"
     expected = _describe_expected(accepted)
-    return Diagnostic("E001", f"{what}, expected {expected}" if expected else what, place, remedy)
+    return Diagnostic("E001", f"{problem}, expected {expected}" if expected else problem, span, suggested)
 
 
 def _describe_expected(accepted: set[str]) -> str:
-    """The few things that could stand there; nothing where there are many."""
+    """Return the list of expected tokens as text; empty if there are too many."""
     if "(" in accepted and _NAME in accepted:
         return "an expression"
     names = sorted(
@@ -77,7 +80,7 @@ def _describe_expected(accepted: set[str]) -> str:
         for name in names
         if name != _TERMINAL_DESCRIPTIONS["INTEGER"] or _TERMINAL_DESCRIPTIONS["REAL"] not in names
     ]
-    if _TERMINAL_DESCRIPTIONS["INTEGER"] in accepted:  # whose sign is a part of it
+    if _TERMINAL_DESCRIPTIONS["INTEGER"] in accepted:  # the description includes negative numbers
         names = [name for name in names if name != "-"]
     shown = [name if name in _TERMINAL_DESCRIPTIONS.values() else f"'{name}'" for name in names]
     if not 0 < len(shown) <= _MAX_EXPECTED:
@@ -85,58 +88,71 @@ def _describe_expected(accepted: set[str]) -> str:
     return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " or " + shown[-1]
 
 
-def _suggest_fix(found: str, rest: list[str], seen: list[str], accepted: set[str]) -> str | None:
-    """How to mend a typical slip, or None. `rest`: the tokens from what was found on."""
-    if found in ("&", "|"):
-        return f"write '{'and' if found == '&' else 'or'}'"
-    if found == "!":
+def _suggest_fix(unexpected: str, remaining: list[str], preceding: list[str], accepted: set[str]) -> str | None:
+    """Return the hint for a typical error, or None.
+
+    Args:
+        unexpected: the text of the unexpected token, empty at the end of the declaration.
+        remaining: the texts of the tokens from the unexpected one on.
+        preceding: the texts of the accepted tokens.
+        accepted: descriptions of the tokens that are allowed here.
+    """
+    if unexpected in ("&", "|"):
+        return f"write '{'and' if unexpected == '&' else 'or'}'"
+    if unexpected == "!":
         return "write 'not', or '!=' for unequal"
-    if found == "=" and _COMPARISON in accepted:
-        return "two values are compared with '=='"
-    if found in ("==", "!=", "<", "<=", ">", ">=") and "and" in accepted:
-        return "comparisons do not chain: join two of them with 'and'"
-    if found == ";":
-        return "nothing is needed at the end of a clause or declaration"
-    if found == "'":
-        return "texts stand in double quotes"
-    if not seen:
+    if unexpected == "=" and _COMPARISON in accepted:
+        return "use '==' to compare values"
+    if unexpected in ("==", "!=", "<", "<=", ">", ">=") and "and" in accepted:
+        return "comparisons cannot be chained: join two of them with 'and'"
+    if unexpected == ";":
+        return "remove it: clauses and declarations have no terminator"
+    if unexpected == "'":
+        return "use double quotes for strings"
+    if not preceding:
         return None
     if accepted == {":"}:
-        return _suggest_type(found, seen)
-    if ")" in accepted and (not found or found in _CLAUSES or found in "{}"):
-        return "a '(' is still open"
-    if seen[0] in ("template", "candidates"):
-        return _suggest_template_fix(found, rest, seen, accepted)
-    if seen[0] == "derive" and "where" in accepted and found != "where":
-        return "a derived relation has a condition, 'where ...', or is '= nearest K by cosine(a.v, b.v)'"
+        return _suggest_type(unexpected, preceding)
+    if ")" in accepted and (not unexpected or unexpected in _CLAUSES or unexpected in "{}"):
+        return "close the open '('"
+    if preceding[0] in ("template", "candidates"):
+        return _suggest_template_fix(unexpected, remaining, preceding, accepted)
+    if preceding[0] == "derive" and "where" in accepted and unexpected != "where":
+        return "define the relation by 'where ...', or by '= nearest K by cosine(a.v, b.v)'"
     return None
 
 
-def _suggest_type(found: str, seen: list[str]) -> str:
-    """What is missing where a name has no colon."""
-    if len(seen) > 1 and seen[-2] == "of":
-        return f"many values of a domain are of type 'bag of {seen[-1]}'"
-    if found.isidentifier():
-        meant = suggestion(seen[-1], ROLE_KEYWORDS) if seen[0] == "entity" else None
+def _suggest_type(unexpected: str, preceding: list[str]) -> str:
+    """Return the hint for a name without a colon and a type."""
+    if len(preceding) > 1 and preceding[-2] == "of":
+        return f"for several values of a domain, use the type 'bag of {preceding[-1]}'"
+    if unexpected.isidentifier():
+        meant = suggestion(preceding[-1], ROLE_KEYWORDS) if preceding[0] == "entity" else None
         if meant:
             return meant
-        return f"write '{seen[-1]}: {found}'"
-    return f"say of what type it is: '{seen[-1]}: TYPE'"
+        return f"write '{preceding[-1]}: {unexpected}'"
+    return f"add a type: '{preceding[-1]}: TYPE'"
 
 
-def _suggest_template_fix(found: str, rest: list[str], seen: list[str], accepted: set[str]) -> str | None:
-    if found in TEMPLATE_CLAUSES and found in seen:
-        return f"a template has one '{found}' clause: conditions are joined with 'and', the rest with ','"
-    if _suggest_keyword(found, accepted):
+def _suggest_template_fix(
+    unexpected: str, remaining: list[str], preceding: list[str], accepted: set[str]
+) -> str | None:
+    if unexpected in TEMPLATE_CLAUSES and unexpected in preceding:
+        return f"a template has only one '{unexpected}' clause: join conditions with 'and', and other items with ','"
+    if _suggest_keyword(unexpected, accepted):
         return None
-    is_later = "over" in rest
-    if "over" not in seen and "over" in accepted and not is_later:
-        return "every template has an 'over' clause: the random attributes that it is about"
-    if found in _CLAUSES and (found in TEMPLATE_CLAUSES or is_later):
-        return "the clauses stand in this order: where, over, per, by, options"
+    is_later = "over" in remaining
+    if "over" not in preceding and "over" in accepted and not is_later:
+        return "add an 'over' clause with the random attributes of the template"
+    if unexpected in _CLAUSES and (unexpected in TEMPLATE_CLAUSES or is_later):
+        return "write the clauses in this order: where, over, per, by, options"
     return None
 
 
-def _suggest_keyword(found: str, accepted: set[str]) -> str | None:
+def _suggest_keyword(unexpected: str, accepted: set[str]) -> str | None:
     words = sorted(word for word in accepted if word.isalnum())
-    return suggestion(found, words) if len(found) > 1 and found.isidentifier() and found not in words else None
+    return (
+        suggestion(unexpected, words)
+        if len(unexpected) > 1 and unexpected.isidentifier() and unexpected not in words
+        else None
+    )

@@ -1,4 +1,4 @@
-"""From Lark's tree of one declaration to the specification's data classes."""
+"""The conversion of Lark's syntax tree of one declaration to the data classes of the specification."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from relcrf.model.nodes import children
 from relcrf.model.types import SCALARS, Bag, DomainType
 
 MAX_DEPTH = 150
-"""Expressions inside expressions; deeper ones would exhaust Python's stack in the steps that walk them."""
+"""Maximum nesting depth of expressions; deeper ones would exceed Python's recursion limit in later steps."""
 
 
 class InvalidSyntaxTreeError(Exception):
-    """A tree that the grammar allows and that still says nothing: where, why, and what to do."""
+    """A syntax tree that follows the grammar but cannot be represented, such as one with too large a number."""
 
     def __init__(self, span: Span, message: str, hint: str | None = None) -> None:
-        # What is too large or too deep is long, too: its beginning is enough to find it.
+        # Such expressions and numbers are long, so only their beginning is marked.
         end = min(span.end_column, span.column + 20) if span.end_line == span.line else span.column + 1
         self.span = replace(span, end_line=span.line, end_column=end)
         self.message, self.hint = message, hint
@@ -35,14 +35,14 @@ class InvalidSyntaxTreeError(Exception):
 
 
 class ParsedClause(NamedTuple):
-    """A part of a declaration, by the field that it becomes."""
+    """The value of one field of a declaration."""
 
     field: str
     value: Any
 
 
 class ParsedOption(NamedTuple):
-    """A setting of a template's weights."""
+    """An option of a template's weights."""
 
     name: str
     value: Any
@@ -51,10 +51,10 @@ class ParsedOption(NamedTuple):
 
 @dataclass(frozen=True)
 class DeclarationBuilder:
-    """A builder of declarations from trees of tokens of a text.
+    """The builder of declarations from syntax trees of a text.
 
     Raises:
-        Unbuildable: from `build_declaration`, where a number, a text or an expression is beyond what can be held.
+        InvalidSyntaxTreeError: by `build_declaration`, if a number, a string or an expression cannot be represented.
     """
 
     text: SourceText
@@ -64,7 +64,7 @@ class DeclarationBuilder:
         return built
 
     def _build(self, node: Any) -> Any:
-        """Build a tree from what its parts become, as `_RULE_BUILDERS` has it for its rule."""
+        """Build the children of a tree, and then the tree with the function of its rule in `_RULE_BUILDERS`."""
         if isinstance(node, Token):
             return node
         rule = str(node.data)
@@ -72,35 +72,37 @@ class DeclarationBuilder:
         return _RULE_BUILDERS[rule](self, self.span(node.meta), *[build(child) for child in node.children])
 
     def _build_clause_item(self, node: Any) -> Any:
-        """Build a part of a clause, which is not too deep for the steps that will walk it."""
+        """Build an item of a clause and check its nesting depth."""
         try:
             built = self._build(node)
         except RecursionError:
             built = None
         if built is None or _is_too_deep(built):
-            message = f"this expression has more than {MAX_DEPTH} parts inside each other"
-            raise InvalidSyntaxTreeError(self.span(node.meta), message, "name a part of it with 'derive'")
+            message = f"this expression has more than {MAX_DEPTH} nested levels"
+            raise InvalidSyntaxTreeError(
+                self.span(node.meta), message, "move a part of it into a relation with 'derive'"
+            )
         return built
 
-    def span(self, place: Any) -> Span:
-        """Return the span of a token or of the position of a tree."""
-        return self.text.span(place.start_pos, place.end_pos)
+    def span(self, node: Any) -> Span:
+        """Return the span of a token or of the metadata of a tree."""
+        return self.text.span(node.start_pos, node.end_pos)
 
     def parse_integer(self, text: str, span: Span) -> int:
-        """Return a whole number."""
+        """Parse an integer."""
         try:
             return int(text)
-        except ValueError:  # Python reads no more than some thousands of digits
+        except ValueError:  # Python limits the number of digits
             raise InvalidSyntaxTreeError(span, "this number is too large") from None
 
     def unquote(self, token: Token) -> str:
-        """Return the text between quotes."""
+        """Return the text of a quoted string, without quotes and escapes."""
         try:
             text = str(json.loads(token, strict=False))
             text.encode("utf-8")
         except ValueError:
-            hint = r"a backslash stands before one of \" \\ \n \r \t \b \f, or in \u00e9"
-            raise InvalidSyntaxTreeError(self.span(token), "this text has a wrong escape", hint) from None
+            hint = r"the escapes are \" \\ \n \r \t \b \f and \u00e9"
+            raise InvalidSyntaxTreeError(self.span(token), "this string has an invalid escape", hint) from None
         return text
 
 
@@ -139,22 +141,22 @@ def _build_template(
 
 def _build_rule(builder: DeclarationBuilder, span: Span, *parts: Any) -> s.Rule:
     clauses = [part for part in parts if isinstance(part, ParsedClause | ParsedOption)]
-    *before, formula = (part for part in parts if part not in clauses)
-    weight = next((part for part in before if isinstance(part, float)), None)
-    name = next((part for part in before if isinstance(part, e.Name)), None)
+    *prefix, formula = (part for part in parts if part not in clauses)
+    weight = next((part for part in prefix if isinstance(part, float)), None)
+    name = next((part for part in prefix if isinstance(part, e.Name)), None)
     keyword = replace(span, end_line=span.line, end_column=span.column + len("rule"))
-    place, known = (name.span, name.name) if name is not None else (keyword, None)
-    return s.Rule(known, formula, weight, "hard" in before, span=place, **_collect_fields(clauses))
+    location, rule_name = (name.span, name.name) if name is not None else (keyword, None)
+    return s.Rule(rule_name, formula, weight, "hard" in prefix, span=location, **_collect_fields(clauses))
 
 
 def _collect_fields(parts: Iterable[ParsedClause | ParsedOption]) -> dict[str, Any]:
-    """Return the fields of a template or a rule that some clauses and options become."""
+    """Return the fields of a template or a rule from its clauses and options."""
     fields, options = dict[str, Any](), dict[str, Any]()
     for part in parts:
         if isinstance(part, ParsedClause):
             fields[part.field] = part.value
         elif part.name in options:
-            raise InvalidSyntaxTreeError(part.span, f"the option '{part.name}' is given twice", "leave one of them out")
+            raise InvalidSyntaxTreeError(part.span, f"duplicate option '{part.name}'", "remove one of them")
         else:
             options[part.name] = part.value
     if "over" in fields and fields["over"][0] == "symmetric":
@@ -175,7 +177,7 @@ def _build_attribute(builder: DeclarationBuilder, span: Span, *parts: Any) -> s.
 def _build_call(
     builder: DeclarationBuilder, span: Span, name: Token, *arguments: e.Expression
 ) -> e.Atom | e.FunctionCall:
-    """Build the call of a function where the name is that of one, else the atom of a relation."""
+    """Build a function call if there is a function of that name, otherwise the atom of a relation."""
     kind = e.FunctionCall if str(name) in FUNCTIONS else e.Atom
     return kind(str(name), arguments, span=span)
 
@@ -194,21 +196,21 @@ def _build_aggregate(builder: DeclarationBuilder, span: Span, function: Token, *
 def _build_membership(
     builder: DeclarationBuilder, span: Span, element: e.Expression, bag: e.Expression
 ) -> e.Membership:
-    # What is not a bag at all becomes an attribute of nothing, which the checker reports at this place.
+    # An operand that is not an attribute becomes one without a name, which the checker reports.
     return e.Membership(element, bag if isinstance(bag, e.Attribute) else e.Attribute("", "", span=bag.span), span=span)
 
 
 def _build_connectives(
     operator: str, builder: DeclarationBuilder, span: Span, first: e.Expression, *rest: e.Expression
 ) -> e.Expression:
-    """Join conditions, from left to right."""
+    """Join conditions with a left-associative connective."""
     for right in rest:
         first = e.Connective(operator, first, right, span=_span_between(first, right))
     return first
 
 
 def _build_arithmetic(builder: DeclarationBuilder, span: Span, first: e.Expression, *rest: Any) -> e.Expression:
-    """Compute with numbers by operations of one strength, from left to right."""
+    """Build left-associative arithmetic with operators of equal precedence."""
     for operator, right in zip(rest[::2], rest[1::2], strict=True):
         first = e.Arithmetic(str(operator), first, right, span=_span_between(first, right))
     return first
@@ -220,17 +222,17 @@ def _span_between(left: e.Expression, right: e.Expression) -> Span:
 
 
 def _keyword_builder(word: str) -> Callable[..., str]:
-    """Return the builder of a rule that is one word."""
+    """Return the builder of a grammar rule that consists of one keyword."""
     return lambda b, span: word
 
 
 def _clause_builder(field: str) -> Callable[..., ParsedClause]:
-    """Return the builder of a clause with several items."""
+    """Return the builder of a clause with a list of items."""
     return lambda b, span, *items: ParsedClause(field, items)
 
 
 _RULES_WITH_ITEMS = frozenset({"where", "over", "per", "by", "nearest", "rule"})
-"""Rules of the grammar whose parts may be expressions that are inside no other."""
+"""Grammar rules whose children are outermost expressions, where the nesting depth is checked."""
 
 _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "domain": lambda b, span, name, kind: kind(name.name, span=name.span),
@@ -252,8 +254,8 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "relation": lambda b, span, name, *clauses: s.Relation(name.name, span=name.span, **dict(clauses)),
     "random_relation": _build_random_relation,
     "parameters": _clause_builder("parameters"),
-    "parameter": lambda b, span, name, sort: s.Parameter(name.name, sort, span=span),
-    "sort": lambda b, span, *names: "..".join(map(str, names)),
+    "parameter": lambda b, span, name, type_name: s.Parameter(name.name, type_name, span=span),
+    "parameter_type": lambda b, span, *names: "..".join(map(str, names)),
     "derive": _build_derived_relation,
     "nearest": lambda b, span, count, measure: s.NearestNeighbours(
         b.parse_integer(count, b.span(count)), measure, span=span
@@ -285,9 +287,9 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "sum": _build_arithmetic,
     "product": _build_arithmetic,
     "negative": lambda b, span, operand: e.UnaryMinus(operand, span=span),
-    "attribute_of": lambda b, span, binder, name: e.Attribute(str(binder), str(name), span=span),
+    "attribute_access": lambda b, span, binder, name: e.Attribute(str(binder), str(name), span=span),
     "tuple_attribute": _build_tuple_attribute,
-    "bare": lambda b, span, name: e.Name(str(name), span=span),
+    "bare_name": lambda b, span, name: e.Name(str(name), span=span),
     "integer": lambda b, span, digits: e.Number(b.parse_integer(digits, span), span=span),
     "real": lambda b, span, digits: e.Number(_parse_real(digits, span), span=span),
     "text": lambda b, span, token: e.Text(b.unquote(token), span=span),
@@ -297,7 +299,7 @@ _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "aggregate": _build_aggregate,
     "name": lambda b, span, name: e.Name(str(name), span=span),
 }
-"""What each rule of the grammar becomes, in its order: from the builder, the span and what the parts have become."""
+"""Builder functions by grammar rule, in the order of the grammar; arguments are the builder, the span and the built children."""
 
 
 def _is_too_deep(expression: e.Expression) -> bool:

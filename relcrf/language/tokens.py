@@ -1,8 +1,8 @@
-"""The lossless tokens of a model's text, by the terminals of the grammar, and the declarations that they form.
+"""The lossless tokenizer of model texts, and the division of tokens into declarations.
 
-Every character of a text is in one token: blanks, comments and what the grammar does not know have tokens, too. The parser, the
-formatter, the highlighter and the language server all read this stream. A word is a `NAME` here; the parser decides where it is a
-word of the language.
+Every character of a text belongs to one token: white space, comments and invalid characters have tokens, too. The parser, the
+formatter, the highlighter and the language server use the same tokens. All words are `NAME` tokens; the parser decides which of
+them are keywords.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from relcrf.resources import resource_path
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 
 WEIGHTED_DECLARATIONS = frozenset({"template", "candidates", "rule", "gate"})
-"""Declarations whose names are those of weights."""
+"""Keywords of the declarations that define or refer to weights."""
 
 _WITH_PARAMETERS = frozenset({"relation", "predict", "derive", "template", "candidates"})
 _DECLARATIONS, _CONTEXT_KEYWORDS = frozenset(DECLARATION_KEYWORDS), frozenset(CONTEXT_KEYWORDS)
 _KEYWORDS_BEFORE_NAME = _DECLARATIONS - {"predict", "rule", "include"}
 _LINE_CONTINUATIONS = (":", ",", "{", "(", "=", "<", ">", "+", "-", "*", "/", ".")
-"""What a line ends with whose declaration goes on in the next one."""
+"""Endings of lines whose declaration continues on the next line."""
 
 _TOKEN_KINDS = {
     "NAME": "name",
-    "FIGURE": "name",
+    "AGGREGATE": "name",
     "INTEGER": "number",
     "REAL": "number",
     "STRING": "text",
@@ -46,24 +46,24 @@ _TOKEN_KINDS = {
 
 @cache
 def load_grammar() -> lark.Lark:
-    """Load the parser of one declaration. It is fed with the tokens of this module: see `parse.feed`."""
+    """Load the parser of one declaration; `parse.feed_parser` passes it the tokens of this module."""
     text = resource_path("grammar", "rcrf.lark").read_text(encoding="utf-8")
     return lark.Lark(text, parser="lalr", lexer="basic", propagate_positions=True, maybe_placeholders=False)
 
 
 @cache
 def literal_terminals() -> dict[str, str]:
-    """Return the text of each terminal that has only one, by its name."""
+    """Return the texts of the terminals that match a fixed text, by terminal name."""
     return {t.name: t.pattern.value for t in load_grammar().terminals if t.pattern.type == "str"}
 
 
 @cache
 def _compile_scanner() -> re.Pattern[str]:
-    """Compile the grammar's terminals, in Lark's order, and those of errors. Words of the language are names."""
-    found = [t for t in load_grammar().terminals if not literal_terminals().get(t.name, "").isidentifier()]
-    found.sort(key=lambda t: (-t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name))
-    patterns = {"MARK": r"\A\ufeff", **{t.name: t.pattern.to_regexp() for t in found}}
-    # A text without its second quote ends at the next declaration, or with its line.
+    """Compile a pattern of all terminals, in Lark's order, and of invalid tokens; keywords match as names."""
+    terminals = [t for t in load_grammar().terminals if not literal_terminals().get(t.name, "").isidentifier()]
+    terminals.sort(key=lambda t: (-t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name))
+    patterns = {"MARK": r"\A\ufeff", **{t.name: t.pattern.to_regexp() for t in terminals}}
+    # A string without closing quote ends at the next declaration keyword or at the end of its line.
     patterns["UNCLOSED"] = rf'"(?:(?!\b(?:{"|".join(DECLARATION_KEYWORDS)})\s)[^"\\\n]|\\[^\n])*'
     patterns["OTHER"] = "(?s:.)"
     return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in patterns.items()))
@@ -71,16 +71,16 @@ def _compile_scanner() -> re.Pattern[str]:
 
 @cache
 def _ignored_terminals() -> frozenset[str]:
-    """Return the terminals of comments and blanks, which the parser does not see."""
+    """Return the terminals of comments and white space, which the parser ignores."""
     return frozenset({*load_grammar().ignore_tokens, "MARK"})
 
 
 class Token(NamedTuple):
-    """Some characters of a text from offset `start` on.
+    """A token of a text, which starts at offset `start`.
 
     Args:
-        terminal: of the grammar; `MARK` for a byte order mark, `UNCLOSED` for a text without its second quote, `OTHER` for a
-            character that cannot stand in a model.
+        terminal: terminal of the grammar; `MARK` for a byte order mark, `UNCLOSED` for a string without closing quote, `OTHER`
+            for an invalid character.
     """
 
     terminal: str
@@ -98,9 +98,9 @@ class Token(NamedTuple):
 
 
 class DeclarationTokens:
-    """The tokens of one declaration, whole or half typed, without blanks and comments, at least one.
+    """The tokens of one declaration, complete or not, without white space and comments; at least one.
 
-    Its keyword, name, parameters and attributes are read off the tokens alone, whatever the rest of the model says.
+    Its keyword, name, parameters and attributes are derived from these tokens alone, independent of the rest of the model.
     """
 
     def __init__(self, tokens: tuple[Token, ...]) -> None:
@@ -119,17 +119,17 @@ class DeclarationTokens:
         return tuple(token.text for token in self.tokens)
 
     def text_at(self, k: int) -> str:
-        """The text of a token; '' where there is none of this index."""
+        """Return the text of a token; '' if the index is out of range."""
         return self.texts[k] if 0 <= k < len(self.texts) else ""
 
     @property
     def keyword(self) -> str:
-        """The word that begins the declaration; '' where none does."""
+        """The keyword of the declaration; '' if it does not start with one."""
         return self.texts[0] if self.texts[0] in DECLARATION_KEYWORDS else ""
 
     @cached_property
     def name_index(self) -> int | None:
-        """The index of the token that is the declaration's name."""
+        """The index of the token with the name of the declaration; None if it has no name."""
         k = 2 if self.texts[:2] == ("predict", "relation") else 1
         if self.keyword == "rule":
             colon = self.texts.index(":") if ":" in self.texts else len(self.texts)
@@ -144,7 +144,7 @@ class DeclarationTokens:
 
     @cached_property
     def body_index(self) -> int:
-        """The index of the first token behind the name and the parameters."""
+        """The index of the first token after the name and the parameters."""
         if self.keyword == "rule":
             return self.texts.index(":") + 1 if ":" in self.texts else len(self.texts)
         if self.name_index is None:
@@ -156,19 +156,19 @@ class DeclarationTokens:
 
     @cached_property
     def parameters(self) -> dict[str, tuple[Token, str]]:
-        """The declared binders or arguments: the token of the name, and the sort, '' where it is not there yet."""
-        found: dict[str, tuple[Token, str]] = {}
+        """The declared parameters by name: the token of the name, and the name of the type, '' if it is missing."""
+        parameters: dict[str, tuple[Token, str]] = {}
         if self.keyword not in _WITH_PARAMETERS or self.name_index is None:
-            return found
+            return parameters
         for k in range(self.name_index + 2, min(self.body_index, len(self.tokens))):
             if self.texts[k] == ":" and self.tokens[k - 1].kind == "name":
-                sort = takewhile(lambda text: text not in (",", ")"), self.texts[k + 1 :])
-                found.setdefault(self.texts[k - 1], (self.tokens[k - 1], "".join(sort)))
-        return found
+                type_text = takewhile(lambda text: text not in (",", ")"), self.texts[k + 1 :])
+                parameters.setdefault(self.texts[k - 1], (self.tokens[k - 1], "".join(type_text)))
+        return parameters
 
     @cached_property
     def attributes(self) -> dict[int, int]:
-        """The indices of the tokens that are names of declared attributes, each with that of its role, else its own."""
+        """The indices of the tokens with names of attributes, each with the index of its role keyword, if any, or itself."""
         texts = self.texts
         if self.keyword not in ("entity", "relation") or "{" not in texts[self.body_index :]:
             return {}
@@ -179,10 +179,10 @@ class DeclarationTokens:
 
 
 class SourceText:
-    """A text, its tokens and its declarations; offsets in it and spans of lines and columns.
+    """A model text with its tokens and declarations; converts between offsets and spans of lines and columns.
 
     Args:
-        name: what messages call the text.
+        name: the name of the text in messages.
     """
 
     def __init__(self, text: str, name: str = "<model>") -> None:
@@ -190,7 +190,7 @@ class SourceText:
         self.source = Source(name, text)
         self.tokens = tuple(Token(m.lastgroup or "", m[0], m.start()) for m in _compile_scanner().finditer(text))
         self._code = [token for token in self.tokens if token.terminal not in _ignored_terminals()]
-        # Spans end lines at `\n` alone, whatever an editor does.
+        # Only `\n` ends a line in spans; editors may use other line endings.
         self._line_starts = [0, *(m.end() for m in re.finditer("\n", text))]
 
     @cached_property
@@ -203,28 +203,28 @@ class SourceText:
 
     @cached_property
     def declarations(self) -> tuple[DeclarationTokens, ...]:
-        """The declarations, and what stands before the first of them."""
+        """The tokens of each declaration, and those before the first declaration, if any."""
         cuts = list(
             dict.fromkeys([0, *_DeclarationSplitter(self._code, self.text).declaration_starts(), len(self._code)])
         )
         return tuple(DeclarationTokens(tuple(self._code[a:b])) for a, b in pairwise(cuts))
 
     def code_tokens(self, start: int, stop: int) -> Sequence[Token]:
-        """Return the tokens that begin in a range, without blanks and comments."""
+        """Return the tokens that start in a range, without white space and comments."""
         return self._code[bisect_left(self._code_starts, start) : bisect_left(self._code_starts, stop)]
 
     def tokens_between(self, start: int, stop: int) -> Sequence[Token]:
-        """Return all tokens that begin in a range."""
+        """Return all tokens that start in a range."""
         return self.tokens[bisect_left(self._starts, start) : bisect_left(self._starts, stop)]
 
     def offset(self, line: int, column: int) -> int:
-        """Return the offset of a line and a column, both counted from 1 as in spans; the end of the text where it has none."""
+        """Return the offset of a line and a column, both counted from 1; the end of the text if there is no such line."""
         if line > len(self._line_starts):
             return len(self.text)
         return min(self._line_starts[line - 1] + column - 1, len(self.text))
 
     def offsets(self, span: Span) -> tuple[int, int]:
-        """Return where a span begins and ends."""
+        """Return the start and end offsets of a span."""
         return self.offset(span.line, span.column), self.offset(span.end_line, span.end_column)
 
     def span(self, start: int, stop: int) -> Span:
@@ -234,13 +234,13 @@ class SourceText:
         return Span(self.source, line, column, end_line, end_column)
 
     def line_range(self, line: int) -> tuple[int, int]:
-        """Return where the words of a line begin and end, so that an editor can point at it."""
+        """Return the start and end offsets of a line without surrounding white space."""
         start = self.offset(line, 1)
-        found = self.text[start : self.offset(line + 1, 1)]
-        return start + len(found) - len(found.lstrip()), start + len(found.rstrip())
+        line_text = self.text[start : self.offset(line + 1, 1)]
+        return start + len(line_text) - len(line_text.lstrip()), start + len(line_text.rstrip())
 
     def token_at(self, offset: int) -> Token | None:
-        """Return the token that a cursor touches: of two the name, and else the one to its right."""
+        """Return the token at a cursor position; between two tokens, the left one if only that is a name, else the right one."""
         right = bisect_right(self._starts, offset) - 1
         if right < 0:
             return None
@@ -250,20 +250,20 @@ class SourceText:
         return token
 
     def token_before(self, offset: int) -> Token | None:
-        """Return the last token that begins before an offset, without blanks and comments."""
-        found = bisect_left(self._code_starts, offset) - 1
-        return self._code[found] if found >= 0 else None
+        """Return the last token that starts before an offset, ignoring white space and comments."""
+        index = bisect_left(self._code_starts, offset) - 1
+        return self._code[index] if index >= 0 else None
 
     def declaration_at(self, offset: int) -> DeclarationTokens | None:
-        """Return the declaration that a cursor stands in or behind."""
-        found = [declaration for declaration in self.declarations if declaration.start <= offset]
-        return found[-1] if found else None
+        """Return the last declaration that starts at or before an offset."""
+        preceding = [declaration for declaration in self.declarations if declaration.start <= offset]
+        return preceding[-1] if preceding else None
 
 
 class _DeclarationSplitter:
-    """Reserved words decide where declarations begin, so that a mistake in one spoils no other.
+    """The heuristics that split tokens into declarations, so that a syntax error affects only one of them.
 
-    Attributes and values may have the names of declarations, so that the words around such a word count.
+    Attributes and values may be named like declaration keywords, so the tokens around a keyword are examined as well.
     """
 
     def __init__(self, code: Sequence[Token], text: str) -> None:
@@ -272,24 +272,24 @@ class _DeclarationSplitter:
         self.words = [token.text for token in code]
 
     def declaration_starts(self) -> Sequence[int]:
-        """Return the indices of the tokens that begin a declaration."""
-        found, k = [], 0
+        """Return the indices of the tokens that start a declaration."""
+        starts, k = [], 0
         while k < len(self.code):
-            taken = self._head_length(k) if self.code[k].kind == "name" else 0
-            if taken:
-                found.append(k)
-            k += taken or 1
-        return found
+            head_length = self._head_length(k) if self.code[k].kind == "name" else 0
+            if head_length:
+                starts.append(k)
+            k += head_length or 1
+        return starts
 
     def _head_length(self, k: int) -> int:
-        """Return how many tokens are surely the beginning of a declaration; 0 where none begins."""
+        """Return the number of tokens that certainly belong to the start of a declaration; 0 if none starts here."""
         word, following = self.words[k], self._word(k + 1)
         if word not in _DECLARATIONS:
             return int(word not in _CONTEXT_KEYWORDS and self._indent(k) == "" and self._is_misspelt_keyword(k))
         if self._word(k - 1) not in (".", ".."):
             if word == "predict" and following == "relation" and self._word(k + 2) not in (":", ",", "}"):
                 return 2
-            # Nowhere inside a declaration do two names stand side by side.
+            # Two names are never adjacent inside a declaration.
             if (
                 word in _KEYWORDS_BEFORE_NAME
                 and self._is_name(k + 1)
@@ -319,7 +319,7 @@ class _DeclarationSplitter:
         return k < len(self.code) and self.code[k].kind in ("name", "number")
 
     def _indent(self, k: int) -> str | None:
-        """Return the blanks before the first token of a line; None of any other token."""
+        """Return the white space before the first token of a line; None for any other token."""
         start = self.code[k].start
         if self.text[start - 1 : start] not in ("", "\n", " ", "\t"):
             return None
@@ -327,11 +327,11 @@ class _DeclarationSplitter:
         return None if before.strip(" \t") else before
 
     def _text_before(self, k: int) -> str:
-        """Return what stands between a token and the one before it."""
+        """Return the text between a token and its predecessor."""
         return self.text[self.code[k - 1].stop : self.code[k].start]
 
     def _colon_of_rule(self, k: int) -> int:
-        """Return which token is the colon behind a weight and a name; 0 where there is none."""
+        """Return the index of the colon after the weight and the name of a rule; 0 if there is none."""
         parts = 0
         for j in range(k + 1, len(self.code)):
             parts += bool(self._text_before(j))
@@ -342,7 +342,7 @@ class _DeclarationSplitter:
         return 0
 
     def _is_type(self, k: int) -> bool:
-        """Return whether a type stands alone behind a colon: that of an attribute called `rule`."""
+        """Return True if the colon is followed by only a type, as that of an attribute with the name `rule`."""
         if self._word(k) == "bag" or ".." in (self._word(k + 1), self._word(k + 2) if self._word(k) == "-" else ""):
             return True
         following = self._word(k + 1)
@@ -352,7 +352,7 @@ class _DeclarationSplitter:
         return self._is_name(k) and is_end
 
     def _is_misspelt_keyword(self, k: int) -> bool:
-        """Return whether a misspelt keyword begins a declaration: a line such as `templat linked(`."""
+        """Return True if a misspelt keyword starts a declaration, as in the line `templat linked(`."""
         if not self._is_name(k + 1) or self.words[k + 1] in _CONTEXT_KEYWORDS or self._text_before(k + 1).strip(" \t"):
             return False
         is_last = k + 2 >= len(self.code) or self._text_before(k + 2).strip(" \t") != ""
@@ -360,13 +360,13 @@ class _DeclarationSplitter:
 
 
 def matching_bracket(texts: Sequence[str], bracket: int) -> int:
-    """Return the index of the bracket that belongs to the one at index `bracket`; the length, or -1, where none does."""
-    own = texts[bracket]
-    other = {"(": ")", "{": "}", ")": "(", "}": "{"}[own]
-    rest = range(bracket, len(texts)) if own in "({" else range(bracket, -1, -1)
+    """Return the index of the bracket that matches the one at index `bracket`; the length, or -1, if none does."""
+    symbol = texts[bracket]
+    partner = {"(": ")", "{": "}", ")": "(", "}": "{"}[symbol]
+    indices = range(bracket, len(texts)) if symbol in "({" else range(bracket, -1, -1)
     depth = 0
-    for k in rest:
-        depth += (texts[k] == own) - (texts[k] == other)
+    for k in indices:
+        depth += (texts[k] == symbol) - (texts[k] == partner)
         if depth == 0:
             return k
-    return rest.stop
+    return indices.stop

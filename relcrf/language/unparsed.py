@@ -1,4 +1,4 @@
-"""Declarations that could not be read, and what may be missing only because of them."""
+"""Declarations with syntax errors, and the suppression of errors that are only their consequences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relcrf.language.tokens import Token
 
 @dataclass(frozen=True, slots=True)
 class UnparsedDeclaration(Diagnostic):
-    """A syntax error, with the keyword and the name of the declaration that it spoils; '' where they are not known."""
+    """A syntax error with the keyword and the name of its declaration; '' if unknown."""
 
     keyword: str = ""
     declared_name: str = ""
@@ -26,10 +26,10 @@ _UNREFERENCED_KEYWORDS = frozenset({"template", "rule", "gate", "candidates"})
 def unparsed_declaration(
     diagnostic: Diagnostic, tokens: Sequence[Token], rest: Sequence[Token] = ()
 ) -> UnparsedDeclaration:
-    """Return a syntax error with what is known of its declaration.
+    """Return a syntax error with the keyword and the name of its declaration.
 
     Args:
-        rest: the tokens from the mistake on.
+        rest: the tokens from the error on.
     """
     words = [token.text for token in tokens[:4]]
     if words[:2] == ["predict", "relation"]:
@@ -47,27 +47,31 @@ def unparsed_declaration(
 
 
 def _contains_declaration(texts: Sequence[str]) -> bool:
-    """Return whether some tokens belong to another declaration, which has lost its keyword."""
-    fours = zip(texts, texts[1:], texts[2:], texts[3:], strict=False)
-    heads = (a.isidentifier() and (b, d) == ("(", ":") and c.isidentifier() for a, b, c, d in fours)
+    """Return True if the tokens contain another declaration, whose keyword is missing."""
+    windows = zip(texts, texts[1:], texts[2:], texts[3:], strict=False)
+    heads = (a.isidentifier() and (b, d) == ("(", ":") and c.isidentifier() for a, b, c, d in windows)
     return "{" in texts or ".." in texts or ("=", "open") in pairwise(texts) or any(heads)
 
 
-def may_be_consequence(found: Diagnostic, problems: Iterable[Diagnostic]) -> bool:
-    """Return whether a mistake may be there only because one of some declarations could not be read."""
-    return any(_is_consequence(found, problem) for problem in problems)
+def may_be_consequence(diagnostic: Diagnostic, syntax_errors: Iterable[Diagnostic]) -> bool:
+    """Return True if an error may be only a consequence of one of the syntax errors."""
+    return any(_is_consequence(diagnostic, syntax_error) for syntax_error in syntax_errors)
 
 
-def _is_consequence(found: Diagnostic, problem: Diagnostic) -> bool:
-    keyword, name = (problem.keyword, problem.declared_name) if isinstance(problem, UnparsedDeclaration) else ("", "")
+def _is_consequence(diagnostic: Diagnostic, syntax_error: Diagnostic) -> bool:
+    keyword, name = (
+        (syntax_error.keyword, syntax_error.declared_name)
+        if isinstance(syntax_error, UnparsedDeclaration)
+        else ("", "")
+    )
     if keyword in _UNREFERENCED_KEYWORDS:
-        return found.code == "E138"
-    is_missing = any(suggestion(word, [name]) for word in re.findall(r"'(\w+)'", found.message))
+        return diagnostic.code == "E138"
+    is_missing = any(suggestion(word, [name]) for word in re.findall(r"'(\w+)'", diagnostic.message))
     match keyword:
         case "domain" if name:
-            return found.code in ("E104", "E105", "E106") or (found.code == "E120" and is_missing)
+            return diagnostic.code in ("E104", "E105", "E106") or (diagnostic.code == "E120" and is_missing)
         case "entity" if name:
-            return found.code == "E137" or (found.code == "E120" and is_missing)
+            return diagnostic.code == "E137" or (diagnostic.code == "E120" and is_missing)
         case "relation" | "derive" if name:
-            return found.code in ("E102", "E137") and (is_missing or found.code == "E137")
-    return found.code in ("E102", "E104", "E105", "E106", "E120", "E137", "E138")
+            return diagnostic.code in ("E102", "E137") and (is_missing or diagnostic.code == "E137")
+    return diagnostic.code in ("E102", "E104", "E105", "E106", "E120", "E137", "E138")

@@ -1,1 +1,1 @@
-"""What is modelled: frozen data classes, no behaviour beyond looking names up."""
+"""The model specification: frozen data classes of declarations, expressions and types, with name lookup and types."""

@@ -1,7 +1,7 @@
-"""Conditions that can hold in several ways, as relations of their own.
+"""The extraction of disjunctions from conditions into derived relations.
 
-`where Link(a, b) or Link(b, a)` as a filter would try every pair of pages. Named as a derived relation it is the union of two
-scans: the same meaning at the cost of its result.
+As a filter, `where Link(a, b) or Link(b, a)` would be evaluated for every pair of pages. As a derived relation it is the union of
+two scans, whose cost is that of its result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from relcrf.model.typing import NameScope
 
 
 def extract_disjunctions(spec: ModelSpec) -> ModelSpec:
-    """The model without rules and includes, and with a derived relation for each `or` that binds names."""
+    """Return the model with a derived relation for each `or` that binds names, and without rules and includes."""
     declarations: list[Declaration] = []
     templates = iter(all_templates(spec))
     for declaration in spec.all_declarations:
@@ -40,14 +40,14 @@ def extract_disjunctions(spec: ModelSpec) -> ModelSpec:
 
 
 def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | DerivedRelation) -> Iterator[Declaration]:
-    """A declaration without choices among its conjuncts, after the relations that stand for them."""
+    """Yield the relations that are extracted from the disjunctions of a declaration, and then the rewritten declaration."""
     where = declaration.definition if isinstance(declaration, DerivedRelation) else declaration.where
     if isinstance(where, NearestNeighbours):
         yield declaration
         return
     parts = list(conjuncts(where))
     if isinstance(declaration, DerivedRelation) and len(parts) == 1:
-        yield declaration  # the cases of a derived relation are a union already
+        yield declaration  # the definition is already a union
         return
     scope = NameScope(spec, declaration.parameters, where)
     for k, part in enumerate(parts):
@@ -56,10 +56,10 @@ def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | Deri
             names = names_in(part) & ({*scope.binders} | set().union(*(names_in(p) for p in others)))
             shared = [name for name in scope.type_names if name in names]
             if _should_extract(part, others, set(shared)):
-                hidden = f"{declaration.name}, or {k + 1}"
-                given = tuple(Parameter(name, scope.type_names[name]) for name in shared)
-                yield DerivedRelation(hidden, given, part, span=part.span)
-                parts[k] = e.Atom(hidden, tuple(e.Name(name) for name in shared), span=part.span)
+                relation_name = f"{declaration.name}, or {k + 1}"
+                parameters = tuple(Parameter(name, scope.type_names[name]) for name in shared)
+                yield DerivedRelation(relation_name, parameters, part, span=part.span)
+                parts[k] = e.Atom(relation_name, tuple(e.Name(name) for name in shared), span=part.span)
     if isinstance(declaration, DerivedRelation):
         yield replace(declaration, definition=conjunction(parts))
     else:
@@ -67,7 +67,7 @@ def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | Deri
 
 
 def _should_extract(choice: e.Expression, others: list[e.Expression], shared: set[str]) -> bool:
-    """Whether every case binds all names, and nothing else does."""
+    """Return True if every case of a disjunction binds all shared names, and no other conjunct binds them all."""
     if len(shared) < 2 or any(shared <= _bound_names(p) for p in others):
         return False
     return all(shared <= set().union(*(_bound_names(p) for p in conjuncts(case))) for case in disjuncts(choice))

@@ -1,7 +1,7 @@
 """Expressions of the language: conditions in `where`, formulas in `over`, features in `by`, keys in `per`.
 
-One tree for all four; the checker says which nodes may stand where. Spans are carried for messages and
-are no part of a node's identity: two expressions are equal if they say the same.
+All four have the same node types; the checker validates which nodes are allowed in which position. Spans serve messages and
+are ignored by comparisons.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from relcrf.model.nodes import map_children, walk
 
 @dataclass(frozen=True)
 class Spanned:
-    """A part of a model, with its location in the text; equality ignores the location."""
+    """The base class of nodes with a location in the text, which comparisons ignore."""
 
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
@@ -31,7 +31,7 @@ class Name(Spanned):
 
 @dataclass(frozen=True)
 class Number(Spanned):
-    """A number, as written: `1` is an integer, `1.0` a real."""
+    """A numeric literal: `1` is an integer, `1.0` a real."""
 
     value: int | float
 
@@ -52,7 +52,7 @@ class Boolean(Spanned):
 
 @dataclass(frozen=True)
 class Attribute(Spanned):
-    """`a.category`: an attribute of a thing."""
+    """`a.category`: an attribute of an entity."""
 
     binder: str
     attribute: str
@@ -60,7 +60,7 @@ class Attribute(Spanned):
 
 @dataclass(frozen=True)
 class Atom(Spanned):
-    """`Link(a, b)`: a tuple is in a relation, observed or derived."""
+    """`Link(a, b)`: an atom of a relation, true if the tuple is in the relation."""
 
     relation: str
     arguments: tuple[Expression, ...]
@@ -76,7 +76,7 @@ class TupleAttribute(Spanned):
 
 @dataclass(frozen=True)
 class FunctionCall(Spanned):
-    """`log(a.length)`: a built-in function; `model/functions.py` holds their types."""
+    """`log(a.length)`: the call of a function; `model/functions.py` contains the signatures."""
 
     name: str
     arguments: tuple[Expression, ...]
@@ -109,7 +109,7 @@ class Comparison(Spanned):
 
 @dataclass(frozen=True)
 class Membership(Spanned):
-    """`w in p.words`: a value is in a bag."""
+    """`w in p.words`: the membership of a value in a bag."""
 
     element: Expression
     bag: Attribute
@@ -133,14 +133,14 @@ class Connective(Spanned):
 
 @dataclass(frozen=True)
 class Aggregate(Spanned):
-    """`count { q where Link(q, p) }`: a figure over the values that names of its own can take.
+    """`count { q where Link(q, p) }`: an aggregate over the bindings of its local names.
 
-    Names that `where` binds and that are unknown outside are the aggregate's own; all others are those outside.
+    Names that `where` binds and that are unknown outside are local to the aggregate; all others are those of the outer scope.
 
     Args:
         function: `exists`, `count`, `sum`, `min`, `max` or `mean`.
-        terms: the names that `count` counts the distinct combinations of (none: all of its own), or the one number
-            that the others add up; `exists` has none.
+        terms: for `count` the names whose distinct combinations are counted (all local names if empty); for `exists` empty;
+            for the other functions the number that is aggregated.
     """
 
     function: str
@@ -168,7 +168,7 @@ Expression: TypeAlias = (
 
 
 def rename_names(expression: Expression, names: Mapping[str, str]) -> Expression:
-    """The expression with other names for things and values."""
+    """Return the expression with names replaced according to a mapping."""
     match expression:
         case Name(name):
             return replace(expression, name=names.get(name, name))
@@ -178,24 +178,24 @@ def rename_names(expression: Expression, names: Mapping[str, str]) -> Expression
 
 
 def substitute_constants(expression: Expression, constants: Mapping[str, Expression]) -> Expression:
-    """The expression with constants in the place of some names of values."""
+    """Return the expression with names replaced by constants."""
     if isinstance(expression, Name):
         return constants.get(expression.name, expression)
     return map_children(expression, lambda part: substitute_constants(part, constants))
 
 
 def conjunction(parts: Sequence[Expression]) -> Expression:
-    """Return the conjunction of some conditions, at the place of the first; `conjuncts` takes it apart."""
+    """Return the conjunction of at least one condition, with the span of the first; the inverse of `conjuncts`."""
     return reduce(lambda left, right: Connective("and", left, right, span=left.span), parts)
 
 
 def optional_conjunction(parts: Sequence[Expression]) -> Expression | None:
-    """Return the conjunction of some conditions, None of none."""
+    """Return the conjunction of conditions; None if there are none."""
     return conjunction(parts) if parts else None
 
 
 def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:
-    """The parts of a conjunction: `a and b and c` gives three, None gives none."""
+    """Return the conjuncts of an expression: three for `a and b and c`, none for None."""
     if expression is None:
         return ()
     if isinstance(expression, Connective) and expression.operator == "and":
@@ -204,13 +204,13 @@ def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:
 
 
 def disjuncts(expression: Expression) -> tuple[Expression, ...]:
-    """The cases of a condition: `a or b or c` gives three."""
+    """Return the disjuncts of an expression: three for `a or b or c`."""
     if isinstance(expression, Connective) and expression.operator == "or":
         return disjuncts(expression.left) + disjuncts(expression.right)
     return (expression,)
 
 
 def names_in(expression: Expression) -> set[str]:
-    """The names that an expression mentions, with or without an attribute."""
+    """Return the names in an expression, with or without an attribute."""
     named = (node for node in walk(expression) if isinstance(node, Name | Attribute))
     return {node.name if isinstance(node, Name) else node.binder for node in named}

@@ -1,4 +1,4 @@
-"""The `over` clause: its random terms, and what evidence its formula looks at."""
+"""Properties of the `over` clause: its random terms, its number of patterns, and the evidence in its formula."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from relcrf.model.typing import NameScope
 
 
 def is_table(over: tuple[e.Expression, ...], scope: NameScope) -> bool:
-    """Whether `over` lists random terms, a weight for each of their joint states; else it is one formula."""
+    """Return True if `over` lists random terms, with one weight for each joint state, and False if it is a formula."""
     if len(over) == 1 and isinstance(over[0], e.Atom) and isinstance(scope.type_of(over[0]), Bool):
-        return False  # a relation that holds or not is a proposition
+        return False  # an atom of a boolean relation is a formula
     return all(scope.is_random(item) for item in over)
 
 
 def n_states(kind: ValueType, spec: ModelSpec) -> int:
-    """How many states a random term of a type has; 0 where the data says."""
+    """Return the number of states of a type; 0 if it depends on the data."""
     if isinstance(kind, Bool):
         return 2
     declared = spec.domain(kind.domain) if isinstance(kind, DomainType) else None
@@ -30,7 +30,7 @@ def n_states(kind: ValueType, spec: ModelSpec) -> int:
 
 
 def n_patterns(template: Template, scope: NameScope) -> int:
-    """How many patterns a sound template has; 0 where the data says."""
+    """Return the number of patterns of a valid template; 0 if it depends on the data."""
     if not is_table(template.over, scope):
         return 1
     sizes = [n_states(scope.type_of(item), scope.spec) for item in template.over]
@@ -38,21 +38,21 @@ def n_patterns(template: Template, scope: NameScope) -> int:
 
 
 def initial_values_error(template: Template, n_patterns: int) -> Diagnostic:
-    """What is said of an `init` with some numbers, but not one for each pattern."""
-    are = f"there are {n_patterns} patterns" if n_patterns > 1 else "a formula has one weight"
-    message = f"'init' of '{template.name}' has {len(template.options.initial_values)} numbers, and {are}"
-    hint = "give one number for each pattern, in the order of the states, or one for all"
+    """Return the diagnostic for an `init` whose numbers are more than one, but not one for each pattern."""
+    expected = f"there are {n_patterns} patterns" if n_patterns > 1 else "a formula has one weight"
+    message = f"'init' of '{template.name}' has {len(template.options.initial_values)} numbers, but {expected}"
+    hint = "write one number for all patterns, or one for each pattern in the order of the states"
     return Diagnostic("E145", message, template.span, hint)
 
 
 def scope_terms(over: tuple[e.Expression, ...], scope: NameScope) -> list[e.Attribute | e.Atom]:
-    """The random terms at the places of a factor's scope: as listed, or as a formula first mentions them."""
-    found = [term for item in over for term in scope.random_terms(item)]
-    return list(dict.fromkeys(found))
+    """Return the random terms of a factor's scope, in the order of their first occurrence in `over`."""
+    terms = [term for item in over for term in scope.random_terms(item)]
+    return list(dict.fromkeys(terms))
 
 
 def evidence_parts(formula: e.Expression, scope: NameScope) -> tuple[e.Expression, ...]:
-    """The largest parts of a formula that speak of evidence alone, once each: conditions, and sides of comparisons."""
+    """Return the distinct maximal parts of a formula that depend only on evidence: conditions and operands of comparisons."""
     return tuple(dict.fromkeys(_iter_evidence_parts(formula, scope)))
 
 

@@ -1,7 +1,7 @@
-"""The functions of the language: their types, for the checker, and what other packages compute. The SQL of those that are
-built in is in `grounding/dialects/`.
+"""The functions of the language: their signatures, and functions of other packages. `grounding/dialects/` contains the SQL of the
+built-in ones.
 
-`levenshtein` and `jaro_winkler` are missing where two texts have more than 127 different letters, unless all are ASCII."""
+`levenshtein` and `jaro_winkler` are missing if two texts have more than 127 distinct characters, unless all are ASCII."""
 
 from __future__ import annotations
 
@@ -18,18 +18,24 @@ from relcrf import plugins
 from relcrf.errors import Diagnostic, UsageError
 
 ENTRY_POINT_GROUP = "relcrf.functions"
-"""The entry points of functions of other packages."""
+"""The entry point group in which other packages register functions."""
 
 VECTOR_MEASURES = ("cosine", "dot", "distance")
-"""The functions that `nearest K by` takes."""
+"""The functions that are allowed after `nearest K by`."""
 
 AGGREGATES = ("exists", "count", "sum", "min", "max", "mean")
-"""What may stand before `{ ... where ... }`."""
+"""The functions of aggregates, `FUNCTION { ... where ... }`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSignature:
-    """`parameters` are `number`, `vector` or `text`; `result` is `real`, `integer`, `bool` or `string`."""
+    """The signature of a function.
+
+    Args:
+        parameters: `number`, `vector` or `text` for each parameter.
+        summary: one line of documentation.
+        result: `real`, `integer`, `bool` or `string`.
+    """
 
     name: str
     parameters: tuple[str, ...]
@@ -51,31 +57,33 @@ BUILT_IN: dict[str, FunctionSignature] = {
         FunctionSignature("dot", ("vector", "vector"), "inner product"),
         FunctionSignature("distance", ("vector", "vector"), "Euclidean distance"),
         FunctionSignature("lower", ("text",), "the text in lower case", "string"),
-        FunctionSignature("prefix", ("text", "number"), "the first so many characters of a text", "string"),
+        FunctionSignature("prefix", ("text", "number"), "the first n characters of a text", "string"),
         FunctionSignature("length", ("text",), "number of characters", "integer"),
-        FunctionSignature("contains", ("text", "text"), "the second text stands in the first", "bool"),
-        FunctionSignature("starts_with", ("text", "text"), "the first text begins with the second", "bool"),
-        FunctionSignature("levenshtein", ("text", "text"), "edits that turn one text into the other", "integer"),
+        FunctionSignature("contains", ("text", "text"), "whether the first text contains the second", "bool"),
+        FunctionSignature("starts_with", ("text", "text"), "whether the first text starts with the second", "bool"),
+        FunctionSignature("levenshtein", ("text", "text"), "edit distance of two texts", "integer"),
         FunctionSignature("jaro_winkler", ("text", "text"), "similarity of two short texts such as names, from 0 to 1"),
-        FunctionSignature("jaccard", ("text", "text"), "shared letters over all letters of two texts, from 0 to 1"),
+        FunctionSignature(
+            "jaccard", ("text", "text"), "shared letters divided by all letters of two texts, from 0 to 1"
+        ),
     )
 }
 
 PARAMETER_TYPES = ("number", "vector", "text")
 RESULT_TYPES: dict[str, type | tuple[type, ...]] = {"real": (int, float), "integer": int, "bool": bool, "string": str}
-"""What a function may give, by the name of its type."""
+"""The Python types of results, by the name of the result type."""
 
 
 @dataclass(frozen=True)
 class PluginFunction:
-    """What another package brings as a function of the language; its entry point gives it a name.
+    """A function of the language that another package defines; the name of its entry point is the name of the function.
 
     Args:
-        parameters: of each argument `number`, `vector` or `text`.
+        parameters: `number`, `vector` or `text` for each parameter.
         result: `real`, `integer`, `bool` or `string`.
-        summary: what it gives, in a line.
-        compute: from floats, lists of floats and texts to the result, or to None where there is none. It is not asked where an
-            argument is missing. The same arguments give the same result: it may be asked once for many rows, or more than once.
+        summary: one line of documentation.
+        compute: function from floats, lists of floats and strings to the result, or to None if there is none. It is not called
+            if an argument is missing. It must be deterministic, because it may be called once for many rows, or repeatedly.
     """
 
     parameters: tuple[str, ...]
@@ -86,40 +94,43 @@ class PluginFunction:
 
 @dataclass(frozen=True)
 class ExternalFunction(FunctionSignature):
-    """A function that another package computes.
+    """The signature and implementation of a function of another package.
 
     Args:
-        package: its name.
+        compute: the implementation; see `PluginFunction`.
+        package: the name of the package.
     """
 
     compute: Callable[..., Any] = lambda *_: None
     package: str = ""
 
     def __call__(self, *values: Any) -> Any:
-        """The result for some values; None is missing.
+        """Return the result of a call; None is a missing value.
 
         Raises:
-            UsageError: where the function fails, or gives what is not of its type.
+            UsageError: if the function raises an exception, or returns a value of another type.
         """
         if any(value is None for value in values):
             return None
-        given = [_convert_argument(value, kind) for value, kind in zip(values, self.parameters, strict=True)]
+        arguments = [_convert_argument(value, kind) for value, kind in zip(values, self.parameters, strict=True)]
         try:
-            result = self.compute(*given)
-        except Exception as error:  # whatever a stranger's function raises is that function's mistake
-            raise self._call_error(given, f"{type(error).__name__}: {error}") from error
+            result = self.compute(*arguments)
+        except Exception as error:  # any exception of an external function is reported as its failure
+            raise self._call_error(arguments, f"{type(error).__name__}: {error}") from error
         result = result.item() if isinstance(result, np.generic) else result
         if result is None:
             return None
         if not isinstance(result, RESULT_TYPES[self.result]) or (isinstance(result, bool) and self.result != "bool"):
-            raise self._call_error(given, f"it gives {result!r}, which is no {self.result}")
+            raise self._call_error(arguments, f"it returned {result!r}, which is not of type {self.result}")
         return None if isinstance(result, float) and isnan(result) else result
 
-    def _call_error(self, given: list[Any], problem: str) -> UsageError:
-        spelt = ", ".join(repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}..." for value in given)
-        message = f"function '{self.name}' of package '{self.package}' fails"
-        hint = f"mend '{self.package}', or keep such values from it with a condition in 'where'"
-        return UsageError(Diagnostic("E405", message, hint=hint, notes=(f"{self.name}({spelt})", problem)))
+    def _call_error(self, arguments: list[Any], problem: str) -> UsageError:
+        formatted = ", ".join(
+            repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}..." for value in arguments
+        )
+        message = f"function '{self.name}' of package '{self.package}' failed"
+        hint = f"fix '{self.package}', or exclude such values with a condition in 'where'"
+        return UsageError(Diagnostic("E405", message, hint=hint, notes=(f"{self.name}({formatted})", problem)))
 
 
 def _convert_argument(value: Any, kind: str) -> Any:
@@ -127,21 +138,25 @@ def _convert_argument(value: Any, kind: str) -> Any:
 
 
 class FunctionRegistry(Mapping[str, FunctionSignature]):
-    """The functions by name. Those of other packages are there by their names, and loaded when they are looked up."""
+    """The mapping of all functions by name; those of other packages are loaded when they are first read."""
 
     def __contains__(self, name: object) -> bool:
         return name in BUILT_IN or any(entry.name == name for entry in _plugin_entry_points())
 
     def __getitem__(self, name: str) -> FunctionSignature:
-        """Raises: UsageError: where another package brings the function and is broken, or has the name of one that is there."""
+        """Return the signature of a function.
+
+        Raises:
+            UsageError: if the package of the function cannot be loaded, or another function has the same name.
+        """
         entries = [entry for entry in _plugin_entry_points() if entry.name == name]
         if not entries:
             return BUILT_IN[name]
         if name in BUILT_IN or len(entries) > 1:
             packages = " and ".join(sorted(f"'{plugins.package_name(entry)}'" for entry in entries))
             other = " and relcrf itself" if name in BUILT_IN else ""
-            message = f"function '{name}' is brought by {packages}{other}"
-            hint = f"uninstall one of the packages, or give the function another name in its 'project.entry-points.\"{ENTRY_POINT_GROUP}\"'"
+            message = f"function '{name}' is defined by {packages}{other}"
+            hint = f"uninstall one of the packages, or rename the function in its 'project.entry-points.\"{ENTRY_POINT_GROUP}\"'"
             raise UsageError(Diagnostic("E404", message, hint=hint))
         return _load_external(entries[0])
 
@@ -164,21 +179,21 @@ def _load_external(entry: EntryPoint) -> ExternalFunction:
 
 
 def _plugin_error(loaded: object) -> str | None:
-    """What is wrong with what a package brings as a function."""
+    """Return an error message if the object that a package registers is not a valid function, otherwise None."""
     if not isinstance(loaded, PluginFunction):
-        return "it is no relcrf.model.functions.PluginFunction"
+        return "it is not a relcrf.model.functions.PluginFunction"
     parameters: object = loaded.parameters
     if not (isinstance(parameters, tuple) and parameters and all(kind in PARAMETER_TYPES for kind in parameters)):
-        return f"its parameters are no tuple of 'number', 'vector' and 'text': {parameters!r}"
+        return f"its parameters are not a tuple of 'number', 'vector' and 'text': {parameters!r}"
     if loaded.result not in RESULT_TYPES:
-        return f"its result is none of {', '.join(RESULT_TYPES)}: {loaded.result!r}"
-    return None if callable(loaded.compute) else f"its 'compute' cannot be called: {loaded.compute!r}"
+        return f"its result is not one of {', '.join(RESULT_TYPES)}: {loaded.result!r}"
+    return None if callable(loaded.compute) else f"its 'compute' is not callable: {loaded.compute!r}"
 
 
 FUNCTIONS = FunctionRegistry()
 
 
 def external_function(name: str) -> ExternalFunction | None:
-    """A function of another package; None where that is a built-in one's name."""
-    found = FUNCTIONS[name]
-    return found if isinstance(found, ExternalFunction) else None
+    """Return a function of another package; None if the name is that of a built-in function."""
+    function = FUNCTIONS[name]
+    return function if isinstance(function, ExternalFunction) else None

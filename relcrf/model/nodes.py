@@ -1,4 +1,4 @@
-"""Trees of frozen data classes: expressions, declarations and relational plans."""
+"""Traversal of trees of frozen data classes: expressions, declarations and relational plans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @cache
 def _compared_fields(kind: type) -> tuple[str, ...]:
-    """Return the names of a data class's fields that are part of its identity; a span is not."""
+    """Return the names of the fields of a data class that comparisons include; spans are not among them."""
     return tuple(field.name for field in fields(kind) if field.compare) if is_dataclass(kind) else ()
 
 
@@ -22,7 +22,7 @@ def _fields_of_node(node: Any) -> tuple[str, ...]:
 
 
 def children(node: Any) -> Iterator[Any]:
-    """Yield the nodes directly inside a node or a tuple, from left to right; tuples in it are opened."""
+    """Yield the child nodes of a node or a tuple, from left to right; nested tuples are flattened."""
     for part in node if isinstance(node, tuple) else [getattr(node, name) for name in _fields_of_node(node)]:
         if isinstance(part, tuple):
             yield from children(part)
@@ -31,10 +31,10 @@ def children(node: Any) -> Iterator[Any]:
 
 
 def walk(node: Any, descend: Callable[[Any], bool] = lambda node: True) -> Iterator[Any]:
-    """Yield a node and everything below it, parents first.
+    """Yield a node and its descendants in preorder.
 
     Args:
-        descend: Whether the nodes inside a node are visited.
+        descend: function of a node that returns True if its descendants are visited.
     """
     yield node
     if descend(node):
@@ -43,8 +43,8 @@ def walk(node: Any, descend: Callable[[Any], bool] = lambda node: True) -> Itera
 
 
 def map_children(node: T, function: Callable[[Any], Any]) -> T:
-    """Return a node, or a tuple, with everything directly inside it changed; anything else as it is."""
+    """Return a node or a tuple with a function applied to its direct parts; other values are returned unchanged."""
     if isinstance(node, tuple):
         return tuple(map(function, node))  # type: ignore[return-value]
-    names = _fields_of_node(node)
-    return replace(node, **{name: function(getattr(node, name)) for name in names}) if names else node  # type: ignore[type-var]
+    fields = _fields_of_node(node)
+    return replace(node, **{name: function(getattr(node, name)) for name in fields}) if fields else node  # type: ignore[type-var]

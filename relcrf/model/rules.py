@@ -1,7 +1,7 @@
-"""Rules as templates: the sugar of Markov logic taken off.
+"""The conversion of Markov logic rules to templates.
 
-A rule `B1 and B2 => H` speaks of all values that its names can take. What its body demands of the evidence goes to `where`,
-since a rule whose body cannot hold says nothing of the unknown; the rest is the formula of `over`.
+A rule `B1 and B2 => H` is quantified over all values of its names. The conjuncts of its body that depend only on evidence become
+the `where` of the template, because the rule is true wherever its body is false; the rest is the formula of `over`.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from relcrf.model.typing import NameScope
 
 
 def all_templates(spec: ModelSpec) -> tuple[Template, ...]:
-    """Everything that carries weight: templates, candidates, and rules, in the order of the text."""
-    unnamed = 0
-    found = []
+    """Return all declarations with weights as templates: templates, candidates and rules, in the order of the text."""
+    n_unnamed = 0
+    templates = []
     for declaration in spec.all_declarations:
         if isinstance(declaration, Template):
-            found.append(declaration)
+            templates.append(declaration)
         elif isinstance(declaration, Rule):
-            unnamed += declaration.name is None
-            found.append(rule_to_template(declaration, spec, f"rule {unnamed}"))
-    return tuple(found)
+            n_unnamed += declaration.name is None
+            templates.append(rule_to_template(declaration, spec, f"rule {n_unnamed}"))
+    return tuple(templates)
 
 
 def rule_to_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
-    """The template that a rule stands for.
+    """Return the template that is equivalent to a rule.
 
     Args:
-        name: what it is called where the rule has no name; `rule 2` is the second such, which no template can be called.
+        name: the name of the template if the rule has no name, such as `rule 2`, which cannot be the name of a declaration.
     """
     scope = NameScope(spec, (), rule.formula)
     parameters = tuple(Parameter(n, sort, span=rule.span) for n, sort in scope.type_names.items())
     where, formula = _split_formula(rule.formula, scope)
-    if isinstance(formula, e.Attribute):  # alone it would be a table, and a rule is a formula
+    if isinstance(formula, e.Attribute):  # an attribute alone would be a table instead of a formula
         formula = e.Comparison("==", formula, e.Boolean(True, span=formula.span), span=formula.span)
     options = rule.options
     if rule.weight is not None:
@@ -49,7 +49,7 @@ def rule_to_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
 
 
 def _split_formula(formula: e.Expression, scope: NameScope) -> tuple[e.Expression | None, e.Expression]:
-    """What the body demands of the evidence, and the formula that is left."""
+    """Return the condition on evidence from the body of a rule, and the remaining formula."""
     if not (isinstance(formula, e.Connective) and formula.operator == "=>"):
         return None, formula
     parts = conjuncts(formula.left)
@@ -57,7 +57,7 @@ def _split_formula(formula: e.Expression, scope: NameScope) -> tuple[e.Expressio
     random = [part for part in parts if scope.random_terms(part)]
     head = formula.right
     if random and not scope.random_terms(head):
-        # The head is known: where it fails, the body must.
+        # The head is evidence: if it is false, the body must be false.
         return conjunction([*evidence, e.Not(head, span=head.span)]), e.Not(conjunction(random), span=formula.left.span)
     return optional_conjunction(evidence), e.Connective(
         "=>", conjunction(random), head, span=formula.span

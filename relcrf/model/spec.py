@@ -1,8 +1,8 @@
-"""What a model file says: frozen declarations, and the specification that holds them.
+"""The declarations of a model as frozen data classes, and the specification that contains them.
 
-A `ModelSpec` is built by the parser (`language/parse.py`) or the builder (`language/builder.py`) and says what there is
-(domains, entities, relations), what is unknown (`predict`), and which patterns may carry weight (templates). It names no
-data, no backend and no optimiser. `language/check.py` says whether its parts fit together.
+A `ModelSpec` is created by the parser (`language/parse.py`) or the builder (`builder/model.py`). It declares domains, entities,
+relations, random variables (`predict`) and templates, and is independent of data, backends and optimisers. `language/check.py`
+validates it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relcrf.model.types import AttributeType, Bool
 
 
 def fold_name(name: str) -> str:
-    """A name as names are compared between a model and its tables: case and underscores aside."""
+    """Return a name in the form in which names of models and tables are compared: lower case, without underscores."""
     return name.replace("_", "").lower()
 
 
@@ -57,11 +57,11 @@ Domain: TypeAlias = EnumeratedDomain | RangeDomain | OpenDomain
 
 @dataclass(frozen=True)
 class AttributeDeclaration(Spanned):
-    """`name : type`, evidence; or `predict name : D` and `latent name : D`, a random variable of each thing.
+    """`name : type`, evidence; or `predict name : D` and `latent name : D`, a random variable for each entity.
 
     Args:
-        predicted: random, and observed where the data has a value.
-        latent: random and never observed.
+        predicted: whether the attribute is random, and observed if the data contain its value.
+        latent: whether the attribute is random and never observed.
     """
 
     name: str
@@ -75,13 +75,13 @@ class AttributeDeclaration(Spanned):
 
     @property
     def role(self) -> str:
-        """The word before it and a blank; empty for evidence."""
+        """The role keyword and a space; empty for evidence."""
         return "latent " if self.latent else "predict " if self.predicted else ""
 
 
 @dataclass(frozen=True)
 class Entity(Spanned):
-    """A type of thing. `key` is the column that identifies a thing in its table."""
+    """An entity type. `key` is the column that identifies an entity in its table."""
 
     name: str
     attributes: tuple[AttributeDeclaration, ...] = ()
@@ -90,7 +90,7 @@ class Entity(Spanned):
 
 @dataclass(frozen=True)
 class Parameter(Spanned):
-    """`name: Sort`: an argument of a relation, or a binder of a template. The sort is an entity or a domain."""
+    """`name: Type`: a parameter of a relation, or a binder of a template. The type is an entity or a domain."""
 
     name: str
     type_name: str
@@ -101,7 +101,7 @@ class Parameter(Spanned):
 
 @dataclass(frozen=True)
 class Relation(Spanned):
-    """Observed tuples, with attributes of the tuples."""
+    """An observed relation: a set of tuples, which may have attributes."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -110,10 +110,10 @@ class Relation(Spanned):
 
 @dataclass(frozen=True)
 class RandomRelation(Spanned):
-    """`predict relation R(x: E, y: F) : D where CONDITION`: a random variable for each tuple that the condition admits.
+    """`predict relation R(x: E, y: F) : D where CONDITION`: a random variable for each tuple that satisfies the condition.
 
     Args:
-        type: of the variables; `bool` says whether the tuple is in the relation.
+        type: the type of the variables; with `bool`, a variable is true if the tuple is in the relation.
     """
 
     name: str
@@ -124,10 +124,10 @@ class RandomRelation(Spanned):
 
 @dataclass(frozen=True)
 class NearestNeighbours(Spanned):
-    """`nearest K by cosine(a.v, b.v)`: for each a, the K other things b of the largest similarity.
+    """`nearest K by cosine(a.v, b.v)`: for each entity a, the K other entities b with the largest similarity.
 
-    `measure` is a call of `cosine`, `dot` or `distance` on one vector attribute of both parameters; for
-    `distance` nearest means smallest. Ties go to the thing whose key comes first.
+    `measure` is a call of `cosine`, `dot` or `distance` on the same vector attribute of both parameters; for `distance`, the
+    smallest values are nearest. Ties are broken by the order of the keys.
     """
 
     count: int
@@ -136,7 +136,7 @@ class NearestNeighbours(Spanned):
 
 @dataclass(frozen=True)
 class DerivedRelation(Spanned):
-    """A named observed relation computed from others, by a condition or as nearest neighbours."""
+    """`derive R(a: E, b: F) where CONDITION`: a relation computed from others, by a condition or as nearest neighbours."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -145,11 +145,14 @@ class DerivedRelation(Spanned):
 
 @dataclass(frozen=True)
 class WeightOptions:
-    """Settings of a template's weights; None leaves the choice to the backend.
+    """Options of a template's weights; with None, the setting of the backend applies.
 
-    `init` is where learning starts, one number for all weights or one for each pattern, and `fixed` keeps it there. `l1` and `l2`
-    are the strengths of the penalties.
-    `weights` names the weights: templates that name the same ones share them.
+    Args:
+        init: initial value of all weights, or one for each pattern.
+        fixed: whether the weights keep their initial values.
+        l1: strength of the L1 penalty.
+        l2: strength of the L2 penalty.
+        weights: name of the weights; templates with the same name share them.
     """
 
     init: float | tuple[float, ...] | None = None
@@ -160,22 +163,22 @@ class WeightOptions:
 
     @property
     def initial_values(self) -> tuple[float, ...]:
-        """The numbers of `init`."""
+        """The numbers of `init` as a tuple; empty if it is not set."""
         return self.init if isinstance(self.init, tuple) else () if self.init is None else (self.init,)
 
 
 @dataclass(frozen=True)
 class Template(Spanned):
-    """A pattern that may carry weight; see the language reference for its meaning.
+    """A template of factors with shared weights; see the language reference.
 
-    `over` is either random terms (a table over their joint states) or a single formula (one pattern: its truth).
-    A lone `a.x` is a random term, a lone `R(a)` of a relation that holds or not is a formula. `by` empty means the
-    constant feature 1.
+    `over` is either a list of random terms (a table over their joint states) or a single formula (one pattern: its truth value).
+    A single `a.x` is a random term, a single `R(a)` of a boolean relation is a formula. An empty `by` means the constant
+    feature 1.
 
     Args:
-        symmetric: the table over two random terms is tied to its transpose.
-        is_candidate: its weights start outside the model, for structure learners to choose among.
-        is_hard: the formula must hold; it has no weight.
+        symmetric: whether the table over two random terms is tied to its transpose.
+        is_candidate: whether structure learners select among its weights, which are initially not part of the model.
+        is_hard: whether the formula must be true; a hard template has no weight.
     """
 
     name: str
@@ -191,18 +194,18 @@ class Template(Spanned):
 
     @property
     def weights(self) -> str:
-        """The name of its weights."""
+        """The name of the template's weights."""
         return self.options.weights or self.name
 
 
 @dataclass(frozen=True)
 class Rule(Spanned):
-    """`rule WEIGHT NAME: FORMULA`: a weighted formula in the way of Markov logic; `rules.py` makes it a template.
+    """`rule WEIGHT NAME: FORMULA`: a weighted formula of Markov logic; `rules.py` converts it to a template.
 
     Args:
-        name: None where the file gives none.
-        weight: None where it is learned.
-        is_hard: the formula must hold.
+        name: None if the rule has no name.
+        weight: None if the weight is learned.
+        is_hard: whether the formula must be true.
     """
 
     name: str | None
@@ -215,7 +218,7 @@ class Rule(Spanned):
 
 @dataclass(frozen=True)
 class Gate(Spanned):
-    """`gate TEMPLATE by FEATURES`: the evidence that opens and closes a template's factors."""
+    """`gate TEMPLATE by FEATURES`: the evidence features of the gates, which activate the factors of a template."""
 
     template: str
     by: tuple[Expression, ...]
@@ -241,19 +244,20 @@ _T = TypeVar("_T")
 
 
 def _declarations_of(kind: type[_T]) -> cached_property[tuple[_T, ...]]:
-    """Define a property of a specification: its declarations of one class, in the order of the text."""
+    """Return a property of a specification with its declarations of one class, in the order of the text."""
     return cached_property(lambda spec: tuple(d for d in spec.all_declarations if isinstance(d, kind)))
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The declarations of a model, in the order of the file.
+    """The specification of a model: its declarations, in the order of the text.
 
-    Look-ups take a name and return the declaration, or None; of two declarations of one name the first counts
+    Lookup methods take a name and return the declaration, or None. If two declarations have the same name, they return the first
     (the checker reports the second).
 
     Args:
-        included: the declarations of the files that the model includes.
+        included: the declarations of the included files.
+        source: the text of the model, if it was parsed.
     """
 
     declarations: tuple[Declaration, ...]
@@ -262,11 +266,11 @@ class ModelSpec:
 
     @cached_property
     def all_declarations(self) -> tuple[Declaration, ...]:
-        """The declarations of the model and of all that it includes."""
+        """The declarations of the model and of all included files."""
         return tuple(d for d in (*self.included, *self.declarations) if not isinstance(d, Include))
 
     def flatten(self) -> ModelSpec:
-        """The same model in one piece, without `include`."""
+        """Return the model with the included declarations in place of `include`."""
         return ModelSpec(self.all_declarations, source=self.source)
 
     @cached_property
@@ -276,43 +280,43 @@ class ModelSpec:
 
     @cached_property
     def _by_name(self) -> dict[str, Declaration]:
-        found: dict[str, Declaration] = {}
+        by_name: dict[str, Declaration] = {}
         for declaration in self.all_declarations:
             if not isinstance(declaration, Template | Rule | Gate | Include):
-                found.setdefault(declaration.name, declaration)
-        return found
+                by_name.setdefault(declaration.name, declaration)
+        return by_name
 
     def domain(self, name: str) -> Domain | None:
-        """A domain by its name, or by its text where it has none: `1..4`."""
-        found = self._by_name.get(name)
-        if found is None and (inline := _INLINE_RANGE.fullmatch(name)):
+        """Return a domain by name; an inline range has its text as its name: `1..4`."""
+        declaration = self._by_name.get(name)
+        if declaration is None and (inline := _INLINE_RANGE.fullmatch(name)):
             return RangeDomain(name, int(inline[1]), int(inline[2]))
-        return found if isinstance(found, Domain) else None
+        return declaration if isinstance(declaration, Domain) else None
 
     def entity(self, name: str) -> Entity | None:
-        found = self._by_name.get(name)
-        return found if isinstance(found, Entity) else None
+        declaration = self._by_name.get(name)
+        return declaration if isinstance(declaration, Entity) else None
 
     def attribute(self, owner: str, name: str) -> AttributeDeclaration | None:
-        """An attribute of an entity or of an observed relation."""
-        found = self._by_name.get(owner)
-        attributes = found.attributes if isinstance(found, Entity | Relation) else ()
+        """Return an attribute of an entity or of an observed relation, or None."""
+        declaration = self._by_name.get(owner)
+        attributes = declaration.attributes if isinstance(declaration, Entity | Relation) else ()
         return next((a for a in attributes if a.name == name), None)
 
     def relation(self, name: str) -> AnyRelation | None:
-        """An observed, random or derived relation."""
-        found = self._by_name.get(name)
-        return found if isinstance(found, AnyRelation) else None
+        """Return an observed, random or derived relation, or None."""
+        declaration = self._by_name.get(name)
+        return declaration if isinstance(declaration, AnyRelation) else None
 
     @cached_property
     def inline_domains(self) -> tuple[RangeDomain, ...]:
-        """The ranges that attributes and random relations have as types without a name, once each."""
+        """The distinct ranges without a name that are types of attributes, parameters and random relations."""
         owners = (d for d in self.all_declarations if isinstance(d, Entity | Relation))
         types = [a.type for d in owners for a in d.attributes] + [r.type for r in self.random_relations]
         names = dict.fromkeys(getattr(t, "domain", "") for t in types)
         names.update(dict.fromkeys(p.type_name for d in self.all_declarations for p in getattr(d, "parameters", ())))
-        found = (self.domain(name) for name in names if name and name not in self._by_name)
-        return tuple(d for d in found if isinstance(d, RangeDomain))
+        domains = (self.domain(name) for name in names if name and name not in self._by_name)
+        return tuple(d for d in domains if isinstance(d, RangeDomain))
 
     @cached_property
     def domains(self) -> tuple[Domain, ...]:
@@ -328,10 +332,10 @@ class ModelSpec:
 
     @cached_property
     def constants(self) -> dict[str, tuple[str, ...]]:
-        """For each value of an enumerated domain, the domains that have it."""
-        found: dict[str, tuple[str, ...]] = {}
+        """The names of the enumerated domains that contain a value, by value."""
+        domain_names: dict[str, tuple[str, ...]] = {}
         for domain in self.domains:
             if isinstance(domain, EnumeratedDomain):
                 for value in domain.values:
-                    found[value] = (*found.get(value, ()), domain.name)
-        return found
+                    domain_names[value] = (*domain_names.get(value, ()), domain.name)
+        return domain_names

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class DomainType:
-    """A value of a named domain; an integer range without a name is called as it is written: `1..4`."""
+    """The type of the values of a domain; the name of an inline range is its text, `1..4`."""
 
     domain: str
 
@@ -18,7 +18,7 @@ class DomainType:
 
 @dataclass(frozen=True, slots=True)
 class EntityType:
-    """A thing of a named entity type."""
+    """The type of the entities of one entity type."""
 
     entity: str
 
@@ -27,7 +27,7 @@ class EntityType:
 
 
 class _Scalar:
-    """A type that one word names: that of its class."""
+    """The base class of types that are named like their class, in lower case."""
 
     __slots__ = ()
 
@@ -42,32 +42,32 @@ class Real(_Scalar):
 
 @dataclass(frozen=True, slots=True)
 class Integer(_Scalar):
-    """A whole number."""
+    """An integer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bool(_Scalar):
-    """A truth value."""
+    """A boolean."""
 
 
 @dataclass(frozen=True, slots=True)
 class String(_Scalar):
-    """A text."""
+    """A string."""
 
 
 @dataclass(frozen=True, slots=True)
 class Date(_Scalar):
-    """A day."""
+    """A calendar date."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vector(_Scalar):
-    """Real numbers of one length, the same for every entity; the data determine the length."""
+    """A vector of real numbers; its length is the same for all entities, and is determined by the data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bag:
-    """Many values of a domain, each with a count."""
+    """A multiset of values of a domain."""
 
     domain: str
 
@@ -76,10 +76,10 @@ class Bag:
 
 
 AttributeType: TypeAlias = DomainType | Real | Integer | Bool | String | Date | Vector | Bag
-"""What an attribute can hold."""
+"""The types of attributes."""
 
 ValueType: TypeAlias = AttributeType | EntityType
-"""What an expression can be: an attribute's type, or a thing."""
+"""The types of expressions: those of attributes, and entity types."""
 
 SCALARS: dict[str, AttributeType] = {str(t): t for t in (Real(), Integer(), Bool(), String(), Date(), Vector())}
-"""The attribute types that are named by one word."""
+"""The built-in attribute types by name."""

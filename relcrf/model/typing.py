@@ -1,7 +1,7 @@
-"""Names and types in the clauses of a template or a derived relation.
+"""Name resolution and type inference in the clauses of one declaration.
 
-A `NameScope` knows the binders and the existential names of one declaration and tells the type of any expression there, or
-raises a `TypeCheckError` with the diagnostic. The checker uses it to find mistakes, grounding to read a checked model.
+A `NameScope` contains the binders and the existential names of a declaration. It returns the type of an expression, or raises a
+`TypeCheckError` with a diagnostic. The checker uses it to validate a model, and grounding to interpret a valid one.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from relcrf.model.nodes import children, walk
 
 
 class TypeCheckError(Exception):
-    """An expression has no type; `diagnostic` says why."""
+    """An expression has no type; `diagnostic` contains the reason."""
 
-    def __init__(self, code: str, message: str, at: e.Expression, hint: str | None = None, *notes: str) -> None:
-        self.diagnostic = Diagnostic(code, message, at.span, hint, notes)
+    def __init__(self, code: str, message: str, node: e.Expression, hint: str | None = None, *notes: str) -> None:
+        self.diagnostic = Diagnostic(code, message, node.span, hint, notes)
         super().__init__(message)
 
 
 class NameScope:
-    """Names of one declaration.
+    """The names of one declaration and their types.
 
     Args:
         spec: the whole model.
         parameters: the binders.
-        where: the condition, in whose atoms a name that is no binder is existential.
+        where: the condition; names in its atoms that are not binders are existential.
     """
 
     def __init__(self, spec: s.ModelSpec, parameters: tuple[s.Parameter, ...], where: e.Expression | None) -> None:
         self.spec = spec
         self.binders: dict[str, str] = {}
-        for parameter in parameters:  # of two binders of one name the first counts; the checker reports the second
+        for parameter in parameters:  # the first of two equal binders; the checker reports the second
             self.binders.setdefault(parameter.name, parameter.type_name)
         self.where = where
 
     def aggregate_scope(self, aggregate: e.Aggregate) -> NameScope:
-        """The scope of an aggregate: all names here and those that it counts are its binders, and then its own."""
-        plain = NameScope(self.spec, _to_parameters(self.type_names), aggregate.where)
+        """Return the scope of an aggregate: its binders are the names of this scope and the names that it counts."""
+        scope = NameScope(self.spec, _to_parameters(self.type_names), aggregate.where)
         terms = (term.name for term in aggregate.terms if isinstance(term, e.Name))
-        counted = {name: plain.existential_types[name] for name in terms if name in plain.existential_types}
+        counted = {name: scope.existential_types[name] for name in terms if name in scope.existential_types}
         return NameScope(self.spec, _to_parameters({**self.type_names, **counted}), aggregate.where)
 
     @cached_property
     def existential_types(self) -> dict[str, str]:
-        """The names that are no binders, each with its sort."""
-        return {name: sort for name, sort in self.type_names.items() if name not in self.binders}
+        """The types of the existential names (those that are not binders), by name."""
+        return {name: type_name for name, type_name in self.type_names.items() if name not in self.binders}
 
     def walk(self, expression: e.Expression) -> Iterator[tuple[NameScope, e.Expression]]:
-        """The expression and everything below it, parents first, each with the scope that it stands in."""
+        """Yield an expression and its descendants in preorder, each with its scope."""
         yield self, expression
         inner = self.aggregate_scope(expression) if isinstance(expression, e.Aggregate) else self
         for child in children(expression):
@@ -65,24 +65,24 @@ class NameScope:
 
     @cached_property
     def type_names(self) -> dict[str, str]:
-        """The sort (entity or domain) of every binder, and then of every existential name by its first place."""
-        sorts = dict(self.binders)
+        """The type names (entity or domain) of all binders, and then of all existential names by their first occurrence."""
+        type_names = dict(self.binders)
         if self.where is None:
-            return sorts
-        size = -1
-        while size != len(sorts):  # a bag's owner may be an existential name that a later atom tells the sort of
-            size = len(sorts)
-            for argument, sort in self._typed_arguments(self.where, sorts):
+            return type_names
+        n_known = -1
+        while n_known != len(type_names):  # the type of a bag's owner may be known only from a later atom
+            n_known = len(type_names)
+            for argument, type_name in self._typed_arguments(self.where, type_names):
                 if (
                     isinstance(argument, e.Name)
-                    and argument.name not in sorts
-                    and self.constant_value(argument, sort) is None
+                    and argument.name not in type_names
+                    and self.constant_value(argument, type_name) is None
                 ):
-                    sorts[argument.name] = sort
-        return sorts
+                    type_names[argument.name] = type_name
+        return type_names
 
-    def _typed_arguments(self, where: e.Expression, sorts: dict[str, str]) -> Iterator[tuple[e.Expression, str]]:
-        """The places where a name may stand for a thing or value, each with its sort, as far as sorts are known."""
+    def _typed_arguments(self, where: e.Expression, type_names: dict[str, str]) -> Iterator[tuple[e.Expression, str]]:
+        """Yield the arguments of atoms and the elements of memberships with their type names, as far as these are known."""
         for node in walk(where, descend=lambda node: not isinstance(node, e.Aggregate)):
             if isinstance(node, e.Atom):
                 relation = self.spec.relation(node.relation)
@@ -90,12 +90,12 @@ class NameScope:
                 for argument, parameter in zip(node.arguments, parameters, strict=False):
                     yield argument, parameter.type_name
             elif isinstance(node, e.Membership):
-                declared = self.spec.attribute(sorts.get(node.bag.binder, ""), node.bag.attribute)
+                declared = self.spec.attribute(type_names.get(node.bag.binder, ""), node.bag.attribute)
                 if declared is not None and isinstance(declared.type, t.Bag):
                     yield node.element, declared.type.domain
 
     def constant_value(self, expression: e.Expression, domain: str) -> str | None:
-        """The value of a domain that an expression denotes, as the domain spells it; None where it denotes none."""
+        """Return the value of a domain that an expression denotes, in the spelling of the domain; None if there is none."""
         declared, text = self.spec.domain(domain), _literal_text(expression)
         if text is None or (isinstance(expression, e.Name) and not isinstance(declared, s.EnumeratedDomain)):
             return None
@@ -110,15 +110,15 @@ class NameScope:
         return None
 
     def random_terms(self, expression: e.Expression) -> list[e.Attribute | e.Atom]:
-        """The random attributes and atoms that an expression mentions, once each, in the order of their first mention."""
-        found: list[e.Attribute | e.Atom] = []
+        """Return the distinct random attributes and atoms in an expression, in the order of their first occurrence."""
+        terms: list[e.Attribute | e.Atom] = []
         for scope, node in self.walk(expression):
-            if isinstance(node, e.Attribute | e.Atom) and node not in found and scope.is_random(node):
-                found.append(node)
-        return found
+            if isinstance(node, e.Attribute | e.Atom) and node not in terms and scope.is_random(node):
+                terms.append(node)
+        return terms
 
     def is_random(self, node: e.Expression) -> bool:
-        """Whether a node is itself a random term."""
+        """Return True if a node is a random term itself."""
         if isinstance(node, e.Atom):
             return isinstance(self.spec.relation(node.relation), s.RandomRelation)
         if isinstance(node, e.Attribute):
@@ -127,41 +127,44 @@ class NameScope:
         return False
 
     def attribute_declaration(self, node: e.Attribute, *, quiet: bool = False) -> s.AttributeDeclaration | None:
-        """The declaration of `a.x`. Where there is none, None if `quiet`, else a TypeCheckError."""
-        sort = self.type_names.get(node.binder)
-        entity = self.spec.entity(sort) if sort else None
+        """Return the declaration of `a.x`. If there is none, return None if `quiet`, otherwise raise a TypeCheckError."""
+        type_name = self.type_names.get(node.binder)
+        entity = self.spec.entity(type_name) if type_name else None
         declared = self.spec.attribute(entity.name, node.attribute) if entity else None
         if declared is not None or quiet:
             return declared
-        if sort is None:
+        if type_name is None:
             raise self._unknown_name_error(node.binder, node)
         if entity is None:
             raise TypeCheckError(
                 "E107",
-                f"'{node.binder}' is a value of {sort}, which has no attributes",
+                f"'{node.binder}' is a value of {type_name}, which has no attributes",
                 node,
-                "only things of an entity have",
+                "only entities have attributes",
             )
-        known = [a.name for a in entity.attributes]
-        hint = suggestion(node.attribute, known) or (f"{entity.name} has {listing(known)}" if known else None)
+        names = [a.name for a in entity.attributes]
+        hint = suggestion(node.attribute, names) or (f"{entity.name} has {listing(names)}" if names else None)
         raise TypeCheckError("E101", f"unknown attribute '{node.attribute}' of {entity.name}", node, hint)
 
-    def _unknown_name_error(self, name: str, at: e.Expression, expected: t.ValueType | None = None) -> TypeCheckError:
-        known = [*self.type_names, *self.spec.constants]
+    def _unknown_name_error(self, name: str, node: e.Expression, expected: t.ValueType | None = None) -> TypeCheckError:
+        names = [*self.type_names, *self.spec.constants]
         if isinstance(expected, t.DomainType | t.String | t.Date):
             return TypeCheckError(
-                "E104", f"unknown name '{name}'", at, f'a value of {expected} is written "{name}" here'
+                "E104", f"unknown name '{name}'", node, f'write a value of {expected} in quotes: "{name}"'
             )
-        hint = suggestion(name, known) or (
+        hint = suggestion(name, names) or (
             f"the names here are {listing(self.type_names)}" if self.type_names else _UNTYPED_NAME_HINT
         )
-        return TypeCheckError("E104", f"unknown name '{name}'", at, hint)
+        return TypeCheckError("E104", f"unknown name '{name}'", node, hint)
 
     def type_of(self, expression: e.Expression, expected: t.ValueType | None = None) -> t.ValueType:
-        """The type of an expression; `expected` tells which domain a constant is of.
+        """Return the type of an expression.
+
+        Args:
+            expected: the type that the context requires; determines the domain of a constant.
 
         Raises:
-            TypeCheckError: where it has none.
+            TypeCheckError: if the expression has no type.
         """
         match expression:
             case e.Boolean():
@@ -210,24 +213,28 @@ class NameScope:
         raise AssertionError(f"unknown expression {expression!r}")
 
     def _aggregate_type(self, node: e.Aggregate) -> t.ValueType:
-        inner = self.aggregate_scope(node)
-        inner._require_bool(node.where)
+        inner_scope = self.aggregate_scope(node)
+        inner_scope._require_bool(node.where)
         if node.function == "exists":
             return t.Bool()
         if node.function == "count":
             for term in node.terms:
-                if not isinstance(term, e.Name) or term.name in self.type_names or term.name not in inner.type_names:
-                    message = "'count' counts values of names that its own 'where' binds"
+                if (
+                    not isinstance(term, e.Name)
+                    or term.name in self.type_names
+                    or term.name not in inner_scope.type_names
+                ):
+                    message = "'count' accepts only names that its own 'where' binds"
                     raise TypeCheckError("E141", message, term, "write: count { q where Link(q, p) }")
             return t.Integer()
         if len(node.terms) != 1:
-            message = f"'{node.function}' takes one number for each of the values"
+            message = f"'{node.function}' takes exactly one number"
             raise TypeCheckError("E141", message, node, f"write: {node.function} {{ q.length where Link(q, p) }}")
-        kind = inner._require_number(node.terms[0])
+        kind = inner_scope._require_number(node.terms[0])
         return kind if node.function != "mean" else t.Real()
 
     def _constant_type(self, expression: e.Expression, expected: t.ValueType | None) -> t.ValueType | None:
-        """The expected domain, where the expression is one of its values."""
+        """Return the expected domain if the expression is one of its values; None if a domain is not expected."""
         if not isinstance(expected, t.DomainType):
             return None
         if self.constant_value(expression, expected.domain) is not None:
@@ -246,25 +253,25 @@ class NameScope:
                 raise ValueError
             datetime.date.fromisoformat(expression.value)
         except ValueError:
-            hint = 'a date is written "2024-01-31"'
-            raise TypeCheckError("E112", f"'{expression.value}' is no date", expression, hint) from None
+            hint = 'write a date as "2024-01-31"'
+            raise TypeCheckError("E112", f"'{expression.value}' is not a date", expression, hint) from None
         return t.Date()
 
     def _unknown_value_error(self, expression: e.Expression, domain: str) -> TypeCheckError:
         declared = self.spec.domain(domain)
-        known = declared.values if isinstance(declared, s.EnumeratedDomain) else ()
+        values = declared.values if isinstance(declared, s.EnumeratedDomain) else ()
         text = _literal_text(expression)
         text = "this" if text is None else text
         if isinstance(declared, s.RangeDomain):
             hint: str | None = f"{domain} is {declared.low}..{declared.high}"
         else:
-            hint = suggestion(text, known) or (f"{domain} has {listing(known)}" if known else None)
-        return TypeCheckError("E105", f"'{text}' is no value of {domain}", expression, hint)
+            hint = suggestion(text, values) or (f"{domain} has {listing(values)}" if values else None)
+        return TypeCheckError("E105", f"'{text}' is not a value of {domain}", expression, hint)
 
     def _name_type(self, expression: e.Name, expected: t.ValueType | None) -> t.ValueType:
-        sort = self.type_names.get(expression.name)
-        if sort is not None:
-            return t.EntityType(sort) if self.spec.entity(sort) else t.DomainType(sort)
+        type_name = self.type_names.get(expression.name)
+        if type_name is not None:
+            return t.EntityType(type_name) if self.spec.entity(type_name) else t.DomainType(type_name)
         if isinstance(expected, t.DomainType):
             if self.constant_value(expression, expected.domain) is not None:
                 return expected
@@ -278,18 +285,18 @@ class NameScope:
                 "E106",
                 f"'{expression.name}' is a value of several domains: {listing(domains)}",
                 expression,
-                "compare it with an attribute, so that its domain is known",
+                "compare it with an attribute to determine its domain",
             )
         return t.DomainType(domains[0])
 
     def _tuple_attribute(self, node: e.TupleAttribute, atom: e.Atom, name: str) -> t.ValueType:
         self._check_arguments(atom)
-        found = self.spec.attribute(atom.relation, name)
-        if found is None:
-            known = [each.name for each in getattr(self.spec.relation(atom.relation), "attributes", ())]
-            hint = suggestion(name, known) or (f"it has {listing(known)}" if known else "it has no attributes")
+        declaration = self.spec.attribute(atom.relation, name)
+        if declaration is None:
+            names = [each.name for each in getattr(self.spec.relation(atom.relation), "attributes", ())]
+            hint = suggestion(name, names) or (f"it has {listing(names)}" if names else "it has no attributes")
             raise TypeCheckError("E101", f"unknown attribute '{name}' of {atom.relation}", node, hint)
-        return found.type
+        return declaration.type
 
     def _check_arguments(self, atom: e.Atom) -> None:
         relation = self.spec.relation(atom.relation)
@@ -299,25 +306,25 @@ class NameScope:
                 *self.spec.random_relations,
                 *self.spec.derived_relations,
             )
-            known = [each.name for each in relations]
-            hint = suggestion(atom.relation, [*known, *FUNCTIONS])
-            hint = hint or (f"the relations are {listing(known)}" if known else "the model declares no relation")
+            names = [each.name for each in relations]
+            hint = suggestion(atom.relation, [*names, *FUNCTIONS])
+            hint = hint or (f"the relations are {listing(names)}" if names else "the model does not declare a relation")
             raise TypeCheckError("E102", f"unknown relation or function '{atom.relation}'", atom, hint)
-        wanted = relation.parameters
-        if len(atom.arguments) != len(wanted):
-            declared = ", ".join(map(str, wanted))
-            message = f"{atom.relation} takes {_format_count(len(wanted), 'argument')}, not {len(atom.arguments)}"
-            raise TypeCheckError("E108", message, atom, f"it is declared {atom.relation}({declared})")
-        for argument, parameter in zip(atom.arguments, wanted, strict=True):
+        parameters = relation.parameters
+        if len(atom.arguments) != len(parameters):
+            declared = ", ".join(map(str, parameters))
+            message = f"{atom.relation} takes {_format_count(len(parameters), 'argument')}, not {len(atom.arguments)}"
+            raise TypeCheckError("E108", message, atom, f"it is declared as {atom.relation}({declared})")
+        for argument, parameter in zip(atom.arguments, parameters, strict=True):
             self._check_argument(atom, argument, parameter)
 
     def _check_argument(self, atom: e.Atom, argument: e.Expression, parameter: s.Parameter) -> None:
         if isinstance(argument, e.Name) and argument.name in self.type_names:
-            sort = self.type_names[argument.name]
-            if sort != parameter.type_name:
-                wanted = f"argument '{parameter.name}' of {atom.relation} is a {parameter.type_name}"
-                message = f"'{argument.name}' is a {sort}, but {wanted}"
-                raise TypeCheckError("E109", message, argument, "a name has one type in a declaration")
+            type_name = self.type_names[argument.name]
+            if type_name != parameter.type_name:
+                required = f"argument '{parameter.name}' of {atom.relation} is a {parameter.type_name}"
+                message = f"'{argument.name}' is a {type_name}, but {required}"
+                raise TypeCheckError("E109", message, argument, "a name has the same type everywhere in a declaration")
             return
         domain = self.spec.domain(parameter.type_name)
         if domain is None or self.constant_value(argument, parameter.type_name) is None:
@@ -325,28 +332,30 @@ class NameScope:
                 raise self._unknown_value_error(argument, parameter.type_name)
             if isinstance(argument, e.Name):
                 raise self._unknown_name_error(argument.name, argument)
-            message = f"an argument of {atom.relation} is a name" + (" or a constant" if domain else "")
-            raise TypeCheckError("E109", message, argument, f"'{parameter.name}' is a {parameter.type_name}")
+            message = f"an argument of {atom.relation} must be a name" + (" or a constant" if domain else "")
+            raise TypeCheckError("E109", message, argument, f"'{parameter.name}' has type {parameter.type_name}")
 
     def _function_type(self, node: e.FunctionCall) -> t.ValueType:
         try:
             signature = FUNCTIONS[node.name]
         except UsageError as error:
-            (found,) = error.diagnostics
-            raise TypeCheckError(found.code, found.message, node, found.hint, *found.notes) from None
+            (diagnostic,) = error.diagnostics
+            raise TypeCheckError(
+                diagnostic.code, diagnostic.message, node, diagnostic.hint, *diagnostic.notes
+            ) from None
         if len(node.arguments) != len(signature.parameters):
             message = (
                 f"{node.name} takes {_format_count(len(signature.parameters), 'argument')}, not {len(node.arguments)}"
             )
             raise TypeCheckError("E108", message, node)
-        for argument, wanted in zip(node.arguments, signature.parameters, strict=True):
-            if wanted == "number":
+        for argument, parameter_type in zip(node.arguments, signature.parameters, strict=True):
+            if parameter_type == "number":
                 self._require_number(argument)
                 continue
             kind = self.type_of(argument)
-            if not isinstance(kind, t.Vector if wanted == "vector" else t.String):
+            if not isinstance(kind, t.Vector if parameter_type == "vector" else t.String):
                 raise TypeCheckError(
-                    "E110", f"{node.name} takes {wanted}s, and this is {_describe_type(kind)}", argument
+                    "E110", f"{node.name} takes {parameter_type}s, not {_describe_type(kind)}", argument
                 )
         return _RESULT_TYPES[signature.result]
 
@@ -354,11 +363,11 @@ class NameScope:
         kind = self.type_of(node)
         number = self.number_type(kind)
         if number is None:
-            raise TypeCheckError("E110", f"a number is needed here, and this is {_describe_type(kind)}", node)
+            raise TypeCheckError("E110", f"expected a number, not {_describe_type(kind)}", node)
         return number
 
     def number_type(self, kind: t.ValueType) -> t.ValueType | None:
-        """Return the type of number that values of a type are; None of other types."""
+        """Return the numeric type of a type, such as that of a range; None for types that are not numeric."""
         if isinstance(kind, t.DomainType) and isinstance(self.spec.domain(kind.domain), s.RangeDomain):
             return t.Integer()
         return kind if isinstance(kind, t.Integer | t.Real) else None
@@ -366,24 +375,24 @@ class NameScope:
     def _require_bool(self, node: e.Expression) -> None:
         kind = self.type_of(node)
         if not isinstance(kind, t.Bool):
-            raise TypeCheckError("E110", f"a condition is needed here, and this is {_describe_type(kind)}", node)
+            raise TypeCheckError("E110", f"expected a condition, not {_describe_type(kind)}", node)
 
     def _check_member(self, node: e.Membership, element: e.Expression, bag: e.Attribute) -> None:
         if not bag.binder:
-            raise TypeCheckError("E110", "right of 'in' stands a bag, such as page.words", bag)
+            raise TypeCheckError("E110", "the right operand of 'in' must be a bag, such as page.words", bag)
         kind = self.type_of(bag)
         if not isinstance(kind, t.Bag):
-            raise TypeCheckError("E110", f"right of 'in' stands a bag, and this is {_describe_type(kind)}", bag)
-        found = self.type_of(element, t.DomainType(kind.domain))
-        if found != t.DomainType(kind.domain):
-            message = f"the bag holds values of {kind.domain}, and this is {_describe_type(found)}"
+            raise TypeCheckError("E110", f"the right operand of 'in' must be a bag, not {_describe_type(kind)}", bag)
+        element_type = self.type_of(element, t.DomainType(kind.domain))
+        if element_type != t.DomainType(kind.domain):
+            message = f"the bag contains values of {kind.domain}, not {_describe_type(element_type)}"
             raise TypeCheckError("E111", message, element)
 
     def operand_types(self, node: e.Comparison) -> tuple[t.ValueType, t.ValueType]:
-        """The types of both sides of a comparison, each side telling which domain a constant on the other is of.
+        """Return the types of both operands of a comparison; each determines the domain of a constant on the other side.
 
         Raises:
-            TypeCheckError: where a side has no type.
+            TypeCheckError: if an operand has no type.
         """
         left, right = node.left, node.right
         if self.is_constant(left) and not self.is_constant(right):
@@ -395,17 +404,17 @@ class NameScope:
     def _check_comparison(self, node: e.Comparison) -> None:
         left, right = node.left, node.right
         kind_left, kind_right = self.operand_types(node)
-        for kind, side in ((kind_left, left), (kind_right, right)):
+        for kind, operand in ((kind_left, left), (kind_right, right)):
             if isinstance(kind, t.Vector | t.Bag):
-                raise TypeCheckError("E110", f"{_describe_type(kind)} cannot be compared", side)
+                raise TypeCheckError("E110", f"{_describe_type(kind)} cannot be compared", operand)
         if kind_left != kind_right and None in (self.number_type(kind_left), self.number_type(kind_right)):
             message = f"{_describe_type(kind_left)} is compared with {_describe_type(kind_right)}"
-            raise TypeCheckError("E111", message, node, "both sides of a comparison are of one type")
+            raise TypeCheckError("E111", message, node, "both operands of a comparison must have the same type")
         if isinstance(kind_left, t.Bool) and node.operator not in ("==", "!="):
-            raise TypeCheckError("E111", f"truth values have no order for '{node.operator}'", node, "use == or !=")
+            raise TypeCheckError("E111", f"booleans have no order for '{node.operator}'", node, "use == or !=")
 
     def is_constant(self, node: e.Expression) -> bool:
-        """Return whether a node is written as a value; the other side of a comparison may tell its domain."""
+        """Return True if a node is a constant, whose domain may depend on the other operand of a comparison."""
         if isinstance(node, e.UnaryMinus):
             return isinstance(node.operand, e.Number)
         return isinstance(node, e.Number | e.Text | e.Boolean) or (
@@ -413,7 +422,7 @@ class NameScope:
         )
 
     def _attribute_type(self, node: e.Expression) -> t.ValueType | None:
-        """The type of the right side where that helps to read the left one, a bare name."""
+        """Return the type of an attribute or atom, which may determine the domain of a bare name; None for other nodes."""
         try:
             return self.type_of(node) if isinstance(node, e.Attribute | e.Atom) else None
         except TypeCheckError:
@@ -428,15 +437,15 @@ _RESULT_TYPES: dict[str, t.ValueType] = {
 }
 
 
-_UNTYPED_NAME_HINT = "every name of a rule stands in a relation, which says what it is"
+_UNTYPED_NAME_HINT = "every name of a rule must occur in a relation, which determines its type"
 
 
-def _to_parameters(sorts: Mapping[str, str]) -> tuple[s.Parameter, ...]:
-    return tuple(s.Parameter(name, sort) for name, sort in sorts.items())
+def _to_parameters(type_names: Mapping[str, str]) -> tuple[s.Parameter, ...]:
+    return tuple(s.Parameter(name, type_name) for name, type_name in type_names.items())
 
 
 def _literal_text(expression: e.Expression) -> str | None:
-    """Return the text of a name, a text or a number, None of any other expression."""
+    """Return the text of a name, a string or a number; None for other expressions."""
     match expression:
         case e.Name(text) | e.Text(text):
             return text
@@ -448,7 +457,7 @@ def _literal_text(expression: e.Expression) -> str | None:
 
 
 def _numerically_equal_value(text: str, literal: e.Expression, values: tuple[str, ...]) -> str | None:
-    """Return the only value that is the same number as a literal in another spelling: `2.50` for `2.5`."""
+    """Return the value that is the same number as a literal, such as `2.50` for `2.5`; None unless there is exactly one."""
     if not isinstance(literal, e.Number | e.UnaryMinus):
         return None
     numbers = (v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?", v, re.ASCII))
@@ -457,10 +466,10 @@ def _numerically_equal_value(text: str, literal: e.Expression, values: tuple[str
 
 
 def _describe_type(kind: t.ValueType) -> str:
-    """A type as messages say it."""
+    """Return a type as text for messages, with its article."""
     if isinstance(kind, t.DomainType):
         return f"a value of {kind.domain}"
-    return {"bool": "a truth value", "integer": "an integer", "real": "a real number", "string": "a text"}.get(
+    return {"bool": "a boolean", "integer": "an integer", "real": "a real number", "string": "a string"}.get(
         str(kind), f"a {kind}"
     )
 

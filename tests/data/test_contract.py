@@ -236,7 +236,7 @@ def test_check_command_reports_all_faults(tmp_path, capsys, monkeypatch):
     folder.mkdir()
     dataset("csv", WIDE_BAD, folder)
     code, found = json_command(capsys, monkeypatch, "check", tmp_path / "wide.rcrf", "--data", folder)
-    places = [
+    locations = [
         (e["code"], e["location"]["table"], e["location"]["row"], e["location"]["column"]) for e in found["errors"]
     ]
     assert code == 3

@@ -1,4 +1,4 @@
-"""RelationalCRF: frames in and out, and keys that scikit-learn deals."""
+"""Tests of RelationalCRF with frames, and with keys that scikit-learn splits."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ def labelled(tables):
     return page["id"].to_numpy(dtype=object), page["category"].to_numpy(dtype=object)
 
 
-def test_frames_come_out_as_they_went_in(folder, tables):
+def test_predictions_use_the_library_of_the_input(folder, tables):
     estimator = RelationalCRF(MODEL, l2=0.5).fit(tables)
     found = estimator.predict(tables)
     assert isinstance(found, pd.DataFrame) and list(found.columns) == ["id", "category", "probability", "joint"]
@@ -54,7 +54,7 @@ def test_frames_come_out_as_they_went_in(folder, tables):
     assert estimator.score(tables) > 0.6
 
 
-def test_parameters(tables):
+def test_parameters_can_be_read_set_and_cloned(tables):
     estimator = RelationalCRF(MODEL, l2=0.5)
     assert estimator.get_params() == {"model": MODEL, "backend": "ess", "attribute": None, "tables": None, "l2": 0.5}
     copy = clone(estimator).set_params(backend="local", l2=2.0)
@@ -65,17 +65,17 @@ def test_parameters(tables):
         RelationalCRF(MODEL, l3=1).fit(tables)
 
 
-def test_mistakes(tables, labelled):
+def test_invalid_arguments_raise_errors(tables, labelled):
     keys, labels = labelled
     with pytest.raises(NotFittedError):
         RelationalCRF(MODEL).predict(tables)
-    dealt = RelationalCRF(MODEL, tables=tables)
+    with_keys = RelationalCRF(MODEL, tables=tables)
     for estimator, X, y, code in (
         (RelationalCRF(), {"page": tables["page"][["id"]]}, None, "E369"),
         (RelationalCRF(attribute="Page.topic"), tables, None, "E373"),
-        (dealt, keys, labels[1:], "E366"),
-        (dealt, ["p1", "nobody"], ["course", "staff"], "E366"),
-        (dealt, ["p1", "p2"], ["course", "stuff"], "E366"),
+        (with_keys, keys, labels[1:], "E366"),
+        (with_keys, ["p1", "nobody"], ["course", "staff"], "E366"),
+        (with_keys, ["p1", "p2"], ["course", "stuff"], "E366"),
         (RelationalCRF(MODEL, attribute="topic", tables=tables), keys, labels, "E310"),
     ):
         with pytest.raises(relcrf.RelcrfError) as caught:
@@ -83,30 +83,30 @@ def test_mistakes(tables, labelled):
         assert [d.code for d in caught.value.diagnostics] == [code]
 
 
-def test_without_a_model_one_is_proposed(folder, tables, labelled):
+def test_fit_without_a_model_proposes_one(folder, tables, labelled):
     estimator = RelationalCRF().fit(tables)
     assert "RelationalCRF(): predicts Page.category (5 values, " in repr(estimator)
     assert "templates prior, word, school, link, co_link" in repr(estimator)
     assert "predict category : Category" in repr(estimator.model_) and "model" in estimator.get_params()
-    again = RelationalCRF(relcrf.parse(estimator.model_.to_rcrf())).fit(folder)
-    assert repr(again.model_) == repr(estimator.model_) and ": predicts" not in repr(again)
+    refitted = RelationalCRF(relcrf.parse(estimator.model_.to_rcrf())).fit(folder)
+    assert repr(refitted.model_) == repr(estimator.model_) and ": predicts" not in repr(refitted)
     np.testing.assert_array_equal(
-        again.predict(tables)["category"].to_numpy(), estimator.predict(tables)["category"].to_numpy()
+        refitted.predict(tables)["category"].to_numpy(), estimator.predict(tables)["category"].to_numpy()
     )
     assert ": predicts" not in repr(clone(estimator))
     keys, labels = labelled
-    dealt = RelationalCRF(attribute="category", tables=tables).fit(keys[:30], labels[:30])
-    assert dealt.score(keys[30:], labels[30:]) > 0.4
+    with_keys = RelationalCRF(attribute="category", tables=tables).fit(keys[:30], labels[:30])
+    assert with_keys.score(keys[30:], labels[30:]) > 0.4
 
 
-def test_keys_are_dealt_as_scikit_learn_deals_rows(tables, labelled):
+def test_cross_validation_over_keys(tables, labelled):
     keys, labels = labelled
     data = relcrf.Dataset(tables)
-    together, alone = (
+    collective, independent = (
         cross_val_score(RelationalCRF(MODEL, backend, tables=data), keys, labels, cv=4).mean()
         for backend in ("ess", "local")
     )
-    assert together > alone, "the labels of other folds are evidence along the links"
+    assert collective > independent, "the labels of other folds are evidence along the links"
     losses = cross_val_score(RelationalCRF(MODEL, tables=data), keys, labels, cv=3, scoring="neg_log_loss")
     assert (losses > -np.log(5)).all()
 
@@ -115,8 +115,8 @@ def test_labels_of_other_keys_are_hidden(tables, labelled):
     keys, labels = labelled
     estimator = RelationalCRF(MODEL, tables=tables).fit(keys[:20], labels[:20])
     changed = {**tables, "page": tables["page"].assign(category=[None] * 20 + ["course"] * 40)}
-    again = RelationalCRF(MODEL, tables=changed).fit(keys[:20], labels[:20])
-    np.testing.assert_array_equal(estimator.predict_proba(keys), again.predict_proba(keys))
+    refitted = RelationalCRF(MODEL, tables=changed).fit(keys[:20], labels[:20])
+    np.testing.assert_array_equal(estimator.predict_proba(keys), refitted.predict_proba(keys))
     assert estimator.predict(keys[::-1]).tolist() == estimator.predict(keys).tolist()[::-1]
     assert estimator.classes_.tolist() == ["course", "faculty", "project", "staff", "student"]
     np.testing.assert_allclose(estimator.predict_proba(keys).sum(axis=1), 1.0)
@@ -159,7 +159,7 @@ template t(e: E) over e.d by 1, e.x
 """
 
 
-def test_values_that_the_labels_have_not_the_type_of():
+def test_values_of_another_type_remain_strings():
     tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", "other"] * 4, "x": [1.0, 2.0, 3.0] * 4})}
     estimator = RelationalCRF(relcrf.parse(MIXED), l2=0.01, tables=tables).fit(range(8), [1, 2, 2, 1, 2, 2, 1, 2])
     assert estimator.classes_.tolist() == [1, 2, "other"]
@@ -168,18 +168,18 @@ def test_values_that_the_labels_have_not_the_type_of():
     assert mixed.classes_.tolist() == [1, 2, "other"] and mixed.predict_proba([9]).shape == (1, 3)
 
 
-def test_no_keys_and_no_column_but_the_probabilities_is_left_out():
+def test_empty_keys_and_column_names():
     tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", None] * 4, "x": [1.0, 2.0, 3.0] * 4})}
     model = relcrf.parse(MIXED)
     found = RelationalCRF(model).fit(tables).predict(tables)
     assert list(found.columns) == ["p_key", "d", "probability", "joint"]
-    dealt = RelationalCRF(model, tables=tables).fit([0, 1], ["1", "2"])
-    assert dealt.predict([]).shape == (0,) and dealt.predict_proba([]).shape == (0, 3)
+    with_keys = RelationalCRF(model, tables=tables).fit([0, 1], ["1", "2"])
+    assert with_keys.predict([]).shape == (0,) and with_keys.predict_proba([]).shape == (0, 3)
     with pytest.raises(relcrf.DataError, match="E225"):
         RelationalCRF(model, tables=tables).fit([], [])
 
 
-def test_without_scikit_learn():
+def test_missing_scikit_learn_raises_e351():
     code = (
         "import sys; sys.modules['sklearn'] = None\nimport relcrf\nrelcrf.load\ntry: relcrf.RelationalCRF\n"
         "except relcrf.UsageError as error: print(error)"

@@ -1,4 +1,4 @@
-"""ESSCRFClassifier: by scikit-learn's own checks, against logistic regression, and against its relational model."""
+"""Tests of ESSCRFClassifier: scikit-learn's estimator checks, logistic regression, and the relational model as references."""
 
 from unittest import SkipTest
 
@@ -17,14 +17,14 @@ from relcrf.backends.registry import make_backend
 from relcrf.estimators import ESSCRFClassifier
 
 SKIPS = {
-    "check_array_api_input": "scikit-learn skips it for all estimators where SCIPY_ARRAY_API is not set",
-    "check_classifiers_multilabel_output_format_decision_function": "there is no decision_function: predict_proba says all",
+    "check_array_api_input": "scikit-learn skips it for all estimators if SCIPY_ARRAY_API is not set",
+    "check_classifiers_multilabel_output_format_decision_function": "the classifier has predict_proba, but not decision_function",
 }
-"""The checks that skip themselves, each with the reason."""
+"""The reasons why some checks are skipped, by check."""
 
 
 @parametrize_with_checks([ESSCRFClassifier()])
-def test_scikit_learn_agrees(estimator, check):
+def test_scikit_learn_estimator_checks(estimator, check):
     try:
         check(estimator)
     except SkipTest as skip:
@@ -37,7 +37,7 @@ def scaled_iris():
     return StandardScaler().fit_transform(X), y
 
 
-def test_one_target_is_a_logistic_regression(scaled_iris):
+def test_one_target_equals_logistic_regression(scaled_iris):
     X, y = scaled_iris
     expected = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(X, y).predict_proba(X)
     found = ESSCRFClassifier(l2=2.0, tol=1e-9).fit(X, y).predict_proba(X)
@@ -49,8 +49,8 @@ def test_one_target_is_a_logistic_regression(scaled_iris):
 
 
 @pytest.mark.parametrize("evidence_on_pairs", [True, False])
-def test_it_is_its_relational_model(evidence_on_pairs):
-    """The same rows as tables, through the grounding: the same weights, trees and answers."""
+def test_classifier_equals_its_relational_model(evidence_on_pairs):
+    """Grounding the same rows as tables results in the same probabilities."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))
     Y = (X @ rng.normal(size=(3, 3)) + rng.normal(size=(40, 3)) > 0).astype(int)
@@ -67,18 +67,18 @@ def test_it_is_its_relational_model(evidence_on_pairs):
         np.testing.assert_allclose(found.probabilities(f"Row.t{k}"), expected, atol=1e-4)
 
 
-def test_targets_that_depend_on_each_other():
-    """The second target is the first one turned round by the sign of x1: no single classifier of x sees that."""
+def test_dependent_targets_need_evidence_on_pairs():
+    """The second target is the first one, negated if x1 > 0; separate classifiers cannot represent this dependency."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(2000, 2))
     first = rng.random(2000) < 0.5
     second = first ^ (X[:, 1] > 0)
     Y = np.column_stack([first, second]).astype(int)
-    alone = ESSCRFClassifier(evidence_on_pairs=False).fit(X[:1500], Y[:1500])
-    together = ESSCRFClassifier().fit(X[:1500], Y[:1500])
-    assert alone.score(X[1500:], Y[1500:]) < 0.4
-    assert together.score(X[1500:], Y[1500:]) > 0.45, "either both are right or both wrong"
-    same = together.predict(X[1500:])
+    separate = ESSCRFClassifier(evidence_on_pairs=False).fit(X[:1500], Y[:1500])
+    joint = ESSCRFClassifier().fit(X[:1500], Y[:1500])
+    assert separate.score(X[1500:], Y[1500:]) < 0.4
+    assert joint.score(X[1500:], Y[1500:]) > 0.45, "either both are right or both wrong"
+    same = joint.predict(X[1500:])
     assert ((same[:, 0] ^ same[:, 1]) == (X[1500:, 1] > 0)).mean() > 0.95
 
 
@@ -91,21 +91,23 @@ def test_labels_of_any_kind_and_constant_targets():
     assert [c.tolist() for c in found.classes_] == [["no", "yes"], ["always"], ["down", "up"]]
     assert found.score(X, Y) > 0.9
     assert [p.shape for p in found.predict_proba(X)] == [(60, 2), (60, 1), (60, 2)]
-    only = ESSCRFClassifier().fit(X, np.full(60, "always"))
-    assert set(only.predict(X)) == {"always"}
+    constant = ESSCRFClassifier().fit(X, np.full(60, "always"))
+    assert set(constant.predict(X)) == {"always"}
 
 
 def test_searches_and_pipelines():
     X, Y = make_multilabel_classification(120, n_features=6, n_classes=3, random_state=0)
     pipeline = make_pipeline(StandardScaler(), ESSCRFClassifier())
     assert cross_val_score(pipeline, X, Y, cv=3).shape == (3,)
-    search = GridSearchCV(pipeline, {"esscrfclassifier__l2": [1.0, 1000.0], "esscrfclassifier__treewidth": [1, 2]}, cv=2)
+    search = GridSearchCV(
+        pipeline, {"esscrfclassifier__l2": [1.0, 1000.0], "esscrfclassifier__treewidth": [1, 2]}, cv=2
+    )
     search.fit(X, Y)
     assert search.best_params_["esscrfclassifier__l2"] == 1.0
     assert clone(search.best_estimator_).get_params()["esscrfclassifier__treewidth"] in (1, 2)
 
 
-def test_settings_are_those_of_the_backend():
+def test_parameters_are_backend_settings():
     X, y = load_iris(return_X_y=True)
     with pytest.raises(relcrf.UsageError, match="treewidth"):
         ESSCRFClassifier(treewidth=0).fit(X, y)

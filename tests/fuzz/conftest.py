@@ -1,4 +1,4 @@
-"""The targets are importable here."""
+"""Adds this folder to the import path, so that tests can import `targets`."""
 
 import sys
 from pathlib import Path

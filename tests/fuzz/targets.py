@@ -1,4 +1,4 @@
-"""What is fuzzed: for each target a function of bytes that raises where relcrf breaks its promise, and inputs to begin with."""
+"""The fuzz targets: for each a function of bytes that raises if relcrf handles an input incorrectly, and seed inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unittest import mock
 
 import numpy as np
 import pyarrow as pa
-from promise import EXIT_CODES, kept, url_problem
+from promise import EXIT_CODES, allow_diagnostics, require_printable
 from pyarrow import feather, parquet
 
 import relcrf
@@ -46,11 +46,12 @@ from relcrf.resources import resource_path
 
 @dataclass(frozen=True)
 class Target:
-    """Something that reads what others wrote.
+    """A fuzz target: code that reads untrusted input.
 
     Args:
-        run: takes an input; raises where the promise is broken.
-        seeds: valid inputs. words: pieces that inputs of this kind are made of.
+        run: function of an input that raises if the input is handled incorrectly; see `promise.py`.
+        seeds: function that returns valid inputs.
+        words: fragments of which inputs of this kind consist.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Target:
 
 @functools.cache
 def _scratch() -> Path:
-    """A folder for the inputs of this process, gone with it."""
+    """Return a temporary folder for the inputs of this process."""
     folder = tempfile.TemporaryDirectory(prefix="relcrf-fuzz-")
     _scratch.folder = folder
     return Path(folder.name)
@@ -69,7 +70,7 @@ def _scratch() -> Path:
 
 @contextlib.contextmanager
 def _folder():
-    """An empty folder, always of the same name: messages with it are the same."""
+    """Provide an empty folder with a constant name, so that messages that contain it are deterministic."""
     folder = _scratch() / "at"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -80,22 +81,22 @@ def _folder():
 
 
 def language(data: bytes) -> None:
-    """Reading, checking, writing and formatting a model."""
+    """Parse, check, render and format a model."""
     text = data.decode("utf-8", errors="surrogateescape")
-    with kept():
+    with allow_diagnostics():
         spec, problems = parse_with_errors(text, "fuzzed.rcrf")
-        found = [*problems, *check(spec, problems)]
-        for diagnostic in found:
-            url_problem(diagnostic.render())
-        if not any(d.is_error for d in found):
-            again = render(spec)
-            assert not parse_with_errors(again)[1], again
+        diagnostics = [*problems, *check(spec, problems)]
+        for diagnostic in diagnostics:
+            require_printable(diagnostic.render())
+        if not any(d.is_error for d in diagnostics):
+            rendered = render(spec)
+            assert not parse_with_errors(rendered)[1], rendered
             assert format_text(format_text(text)) == format_text(text)
 
 
 def _models() -> list[bytes]:
-    here = Path(__file__).parents[1] / "models" / "good"
-    models = (resource_path("models", "webkb.rcrf").parent, here)
+    good_models = Path(__file__).parents[1] / "models" / "good"
+    models = (resource_path("models", "webkb.rcrf").parent, good_models)
     return [path.read_bytes() for folder in models for path in sorted(folder.glob("*.rcrf"))]
 
 
@@ -107,28 +108,30 @@ LANGUAGE = (
 
 
 def editor(data: bytes) -> None:
-    """What an editor asks of a text at a place, which the first two bytes say; and of the model that includes it."""
-    place, text = data[:2], data[2:].decode("utf-8", errors="surrogateescape")
-    with _folder() as folder, kept():
-        beside = Workspace()
-        beside.open_document("main", 'include "open.rcrf"\ntemplate t(x: Page) over x.category', folder / "main.rcrf")
-        document = beside.open_document("open", text, folder / "open.rcrf")
-        beside.roots = [folder]
+    """Run the requests of an editor on a text and on a model that includes it; the first two bytes are the cursor position."""
+    cursor, text = data[:2], data[2:].decode("utf-8", errors="surrogateescape")
+    with _folder() as folder, allow_diagnostics():
+        workspace = Workspace()
+        workspace.open_document(
+            "main", 'include "open.rcrf"\ntemplate t(x: Page) over x.category', folder / "main.rcrf"
+        )
+        document = workspace.open_document("open", text, folder / "open.rcrf")
+        workspace.roots = [folder]
         positions = PositionMap(text)
-        offset = min(positions.offset(int.from_bytes(place[:1], "big"), int.from_bytes(place[1:], "big")), len(text))
+        offset = min(positions.offset(int.from_bytes(cursor[:1], "big"), int.from_bytes(cursor[1:], "big")), len(text))
         assert positions.offset(*positions.position(offset)) == offset
-        for opened in beside.open_documents.values():
+        for opened in workspace.open_documents.values():
             for report in locate_diagnostics(opened):
                 assert report.message and 0 <= report.start <= report.stop
         assert all(0 <= h.start <= h.name_start <= h.name_stop <= h.stop <= len(text) for h in outline(document))
-        hover(document, offset, beside.roots)
+        hover(document, offset, workspace.roots)
         for after_space in (False, True):
             if found := complete(document, offset, after_space=after_space):
                 assert 0 <= found.start <= found.stop <= len(text)
         document.included_path_at(offset)
         with contextlib.suppress(RenameError):
             occurrence = find_renameable(document, offset)
-            assert beside.occurrences(document, occurrence.symbol)
+            assert workspace.occurrences(document, occurrence.symbol)
             require_available_name(document, occurrence.symbol, "another")
 
 
@@ -178,16 +181,16 @@ def _model() -> relcrf.Model:
 
 
 def _grounded(source: object) -> None:
-    """Grounds the model on tables."""
+    """Ground the model on tables."""
     data = Dataset(source, memory="200MB")
     _model().ground(data, budget=100_000)
 
 
 def table(suffix: str) -> Callable[[bytes], None]:
-    """A target that is the file of the things."""
+    """Return a target for a file with the table `thing`."""
 
     def one(data: bytes) -> None:
-        with _folder() as folder, kept():
+        with _folder() as folder, allow_diagnostics():
             path = folder / f"thing{suffix}"
             path.write_bytes(data)
             _grounded({"thing": path, "next": NEXT, "thing_words": {"thing": ["t1"], "word": ["x"]}})
@@ -196,10 +199,10 @@ def table(suffix: str) -> Callable[[bytes], None]:
 
 
 def database(suffix: str) -> Callable[[bytes], None]:
-    """A target that is a file with all tables."""
+    """Return a target for a file with all tables."""
 
     def one(data: bytes) -> None:
-        with _folder() as folder, kept():
+        with _folder() as folder, allow_diagnostics():
             path = folder / f"all{suffix}"
             path.write_bytes(data)
             _grounded(path)
@@ -271,12 +274,12 @@ Label(t1) = "a"
 
 
 def manifest(data: bytes) -> None:
-    """A dataset.toml beside tables. No server is asked."""
+    """Read a dataset.toml in a folder with tables, without access to servers."""
 
     def refuse(*_: object, **__: object) -> None:
         raise DataError(Diagnostic("E235", "no server"))
 
-    with _folder() as folder, kept(), contextlib.ExitStack() as stack:
+    with _folder() as folder, allow_diagnostics(), contextlib.ExitStack() as stack:
         for name in ("read_server", "read_query"):
             stack.enter_context(mock.patch(f"relcrf.data.dataset.{name}", refuse))
         (folder / "things.csv").write_bytes(_csv(",")()[0])
@@ -324,8 +327,8 @@ UAI = (
 
 
 def uai(data: bytes) -> None:
-    """A model of the competitions: read, and inferred for some rounds."""
-    with _folder() as folder, kept():
+    """Read a UAI model and run three iterations of belief propagation."""
+    with _folder() as folder, allow_diagnostics():
         path = folder / "model.uai"
         path.write_bytes(data)
         model = read_model(path)
@@ -335,19 +338,19 @@ def uai(data: bytes) -> None:
 
 
 def evidence(data: bytes) -> None:
-    """What is known of a model of the competitions."""
-    with _folder() as folder, kept():
+    """Read evidence of a UAI model."""
+    with _folder() as folder, allow_diagnostics():
         path = folder / "model.evid"
         path.write_bytes(data)
         read_evidence(path, np.array([2, 2, 3], dtype=np.int32))
 
 
-# Folders that relcrf writes
+# Run folders and block caches
 
 
 @functools.cache
 def _trained() -> tuple[Path, relcrf.Model, dict[str, object]]:
-    """A run folder, and a folder of ground blocks."""
+    """Return a folder with a run folder and a block cache, with their model and tables."""
     folder = _scratch() / "made"
     model = relcrf.parse(MODEL)
     tables: dict[str, object] = {"thing": COLUMNS, "next": NEXT}
@@ -362,12 +365,12 @@ def _files(kind: str) -> list[Path]:
 
 
 def _spoilt(kind: str, data: bytes) -> Path:
-    """A copy of a folder in which the file that the first byte names has another content."""
+    """Return a copy of a folder in which the remaining bytes replace the file that the first byte selects."""
     files = _files(kind)
-    folder, made = _scratch() / kind, _trained()[0] / kind
+    folder, original = _scratch() / kind, _trained()[0] / kind
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(made, folder)
-    (folder / files[data[0] % len(files)].relative_to(made)).write_bytes(data[1:])
+    shutil.copytree(original, folder)
+    (folder / files[data[0] % len(files)].relative_to(original)).write_bytes(data[1:])
     return folder
 
 
@@ -376,12 +379,12 @@ def _as_inputs(kind: str) -> Callable[[], list[bytes]]:
 
 
 def run(data: bytes) -> None:
-    """A run folder with another file: loaded, and asked."""
-    with kept():
+    """Load a run folder with one replaced file, and predict with it."""
+    with allow_diagnostics():
         folder = _spoilt("run", data or b"\0")
         names = [path.name for path in _files("run")]
         if names[(data or b"\0")[0] % len(names)] != run_folder.MANIFEST:
-            # Else its hashes tell at once, and nothing is seen of what somebody may do who writes new ones.
+            # Otherwise the hashes reveal the change immediately; an attacker would update them.
             (folder / run_folder.MANIFEST).unlink()
         run_folder.load_timings(folder)
         run_folder.load_provenance(folder)
@@ -391,8 +394,8 @@ def run(data: bytes) -> None:
 
 
 def blocks(data: bytes) -> None:
-    """Kept ground blocks with another file."""
-    with kept():
+    """Use a block cache with one replaced file."""
+    with allow_diagnostics():
         folder = _spoilt("blocks", data or b"\0")
         _, model, tables = _trained()
         grounding = model.ground(Dataset(tables), cache=BlockCache(folder))
@@ -402,7 +405,7 @@ def blocks(data: bytes) -> None:
 # The command line
 
 ALONE = "lsp"
-"""The command that waits for an editor; what it answers is the target `editor`."""
+"""The command that waits for an editor; the target `editor` covers its requests."""
 
 WORDS = """
 check plan ground train predict evaluate cv infer report moments graph explain weights diff fmt new explain-error completion
@@ -415,28 +418,28 @@ ess local dense --budget 10 --memory 100MB --select l2=1,2 --cache kept --task M
 
 
 def command(data: bytes) -> None:
-    """A list of arguments, divided by zero bytes, in a folder with a model, tables and a run. Nothing outside it is named."""
+    """Run arguments, separated by zero bytes, in a folder with a model, tables and a run. Paths outside it are excluded."""
     arguments = [os.fsdecode(piece) for piece in data.split(b"\0")][:12]
     if not arguments or ALONE in arguments:
         return
     if any("/" in a.replace("Thing/t1", "") or ".." in a or a.startswith("~") for a in arguments):
         return
     place = _workplace()
-    with _folder() as folder, kept():
+    with _folder() as folder, allow_diagnostics():
         shutil.copytree(place, folder, dirs_exist_ok=True)
         code, said = _called(folder, arguments)
         assert code in EXIT_CODES, (arguments, code, said)
         assert "Traceback" not in said, said
-        url_problem(said)
+        require_printable(said)
 
 
 def _called(folder: Path, arguments: list[str]) -> tuple[int, str]:
-    """Runs the command in a folder; gives its exit code, and what it says to people."""
+    """Run the command in a folder; return its exit code and standard error."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", ["relcrf", *arguments]))
         stack.enter_context(contextlib.chdir(folder))
-        # Their work takes minutes, and none of it depends on what is asked.
+        # These functions take minutes and do not depend on the arguments.
         stack.enter_context(mock.patch("relcrf.cli.demo.run_split", side_effect=UsageError(Diagnostic("E300", "late"))))
         stack.enter_context(mock.patch("relcrf.cli.warmup.compile_kernels", return_value=()))
         stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO("entity A")))
@@ -451,7 +454,7 @@ def _called(folder: Path, arguments: list[str]) -> tuple[int, str]:
 
 @functools.cache
 def _workplace() -> Path:
-    """A folder with a model, tables of a dozen things, one of them unlabelled, a run, and a model of the competitions."""
+    """Return a folder with a model, tables of a dozen entities (one of them unlabelled), a run and a UAI model."""
     folder = _scratch() / "place"
     (folder / "data").mkdir(parents=True)
     (folder / "m.rcrf").write_text(MODEL)

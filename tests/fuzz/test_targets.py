@@ -1,6 +1,6 @@
-"""Inputs that others may have written, each target of `targets.py`: seeds, what fuzzing has found, and mutations.
+"""Tests of the fuzz targets of `targets.py` with seeds, previous failures and mutated inputs.
 
-The same inputs in every run, as many as fit half a minute; `benchmarks/fuzz.py` tries others for as long as one likes.
+The inputs are the same in every run and take about half a minute; `benchmarks/fuzz.py` generates others without a limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from generated import generated
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.lark import from_lark
-from promise import Overdue, kept, url_problem
+from promise import InputTimeout, allow_diagnostics, require_printable
 from targets import TARGETS
 
 from relcrf.errors import DataError, DataLocation, Diagnostic
@@ -23,40 +23,44 @@ from relcrf.resources import resource_path
 FOUND = sorted(path for path in (Path(__file__).parent / "found").glob("*/*") if path.is_file())
 
 EXAMPLES = {"language": 150, "uai": 200, "evidence": 200, "alchemy": 25, "run": 25, "blocks": 25, "command": 16}
-"""Of other targets a dozen: each grounds a model."""
+"""Number of examples; other targets have twelve, because each example grounds a model."""
 
 OTHERWISE = ("alchemy", "command")
-"""Targets some of whose seeds are of no use for the model: they end in diagnostics."""
+"""Targets with seeds that result in diagnostics."""
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name not in OTHERWISE])
-def test_seeds_are_taken(name, monkeypatch):
-    """Else mutations would test nothing but the first look at a file."""
+def test_seeds_are_accepted(name, monkeypatch):
+    """Seeds are valid; otherwise mutations would only test the first validation step."""
 
     def refuse(error):
         raise AssertionError(str(error))
 
-    monkeypatch.setattr("promise.require_shown", refuse)
+    monkeypatch.setattr("promise.require_valid_error", refuse)
     seeds = TARGETS[name].seeds()
     for seed in seeds[:1] if name in ("jsonl", "manifest") else seeds:
         TARGETS[name].run(seed)
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_what_was_found_stays_mended(path):
+def test_previous_failures_are_fixed(path):
     TARGETS[path.parent.name].run(path.read_bytes())
 
 
 def mutated(seed: bytes, edits: list[tuple[int, float, float, bytes]]) -> bytes:
-    """Args: edits: a kind each, where it begins and ends as a share of the input, and a piece."""
-    for kind, start, end, piece in edits:
+    """Return a seed after edits.
+
+    Args:
+        edits: for each its kind, its start and end as fractions of the input, and a fragment.
+    """
+    for kind, start, end, fragment in edits:
         a, b = sorted((int(start * len(seed)), int(end * len(seed))))
         b = min(b, a + 64)
         match kind:
             case 0:
-                seed = seed[:a] + piece + seed[a:]
+                seed = seed[:a] + fragment + seed[a:]
             case 1:
-                seed = seed[:a] + piece + seed[a + len(piece) :]
+                seed = seed[:a] + fragment + seed[a + len(fragment) :]
             case 2:
                 seed = seed[:a] + seed[b:]
             case 3:
@@ -68,15 +72,15 @@ def mutated(seed: bytes, edits: list[tuple[int, float, float, bytes]]) -> bytes:
 
 def inputs(name: str) -> st.SearchStrategy[bytes]:
     target = TARGETS[name]
-    place = st.floats(0, 1, width=16)
+    position = st.floats(0, 1, width=16)
     kind = st.sampled_from((0, 0, 1, 1, 1, 2, 3, 4))
-    piece = st.sampled_from(target.words) | st.binary(min_size=1, max_size=4)
+    fragment = st.sampled_from(target.words) | st.binary(min_size=1, max_size=4)
     seeds = st.deferred(lambda: st.sampled_from(target.seeds()))
-    return st.builds(mutated, seeds, st.lists(st.tuples(kind, place, place, piece), min_size=1, max_size=4))
+    return st.builds(mutated, seeds, st.lists(st.tuples(kind, position, position, fragment), min_size=1, max_size=4))
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_mutations_keep_the_promise(name):
+def test_mutated_inputs_are_handled(name):
     @generated(EXAMPLES.get(name, 12))
     @given(inputs(name))
     def check(data):
@@ -91,20 +95,20 @@ def texts() -> st.SearchStrategy[str]:
 
 @generated(40)
 @given(st.lists(st.deferred(texts), min_size=1, max_size=3))
-def test_texts_of_the_grammar_keep_the_promise(pieces):
-    targets.language("\n".join(pieces).encode())
+def test_texts_of_the_grammar_are_handled(declarations):
+    targets.language("\n".join(declarations).encode())
 
 
-def test_a_broken_promise_is_noticed(monkeypatch):
-    with pytest.raises(ZeroDivisionError), kept():
+def test_violations_are_detected(monkeypatch):
+    with pytest.raises(ZeroDivisionError), allow_diagnostics():
         raise ZeroDivisionError
-    with pytest.raises(AssertionError), kept():
+    with pytest.raises(AssertionError), allow_diagnostics():
         raise DataError(())
     with pytest.raises(AssertionError, match="x1b"):
-        url_problem("\x1b[31m")
-    with kept():
+        require_printable("\x1b[31m")
+    with allow_diagnostics():
         raise DataError(Diagnostic("E204", "\x1b[31m", DataLocation("\u202e.csv"), "[red]", ("\x07",)))
     monkeypatch.setattr("promise.SECONDS", 0.01)
-    with pytest.raises(Overdue), kept():
+    with pytest.raises(InputTimeout), allow_diagnostics():
         while True:
             pass

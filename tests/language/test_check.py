@@ -1,4 +1,4 @@
-"""Every bad model of tests/models/bad gives its whole message, to the letter; every good one gives none."""
+"""Tests of the checker: exact diagnostics of the models in tests/models/bad, none for valid models."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ GOOD = sorted((ROOT / "models").glob("*.rcrf"))
 
 
 def diagnose(text: str, name: str, folder: Path | None = None) -> list[Diagnostic]:
-    spec, problems = parse_with_errors(text, name, folder)
-    return sorted([*problems, *check(spec, problems)], key=lambda d: (d.location.line, d.location.column))
+    spec, syntax_errors = parse_with_errors(text, name, folder)
+    return sorted([*syntax_errors, *check(spec, syntax_errors)], key=lambda d: (d.location.line, d.location.column))
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
-def test_bad_model_gives_its_message(path: Path) -> None:
+def test_bad_model_has_expected_diagnostics(path: Path) -> None:
     found = diagnose(path.read_text(encoding="utf-8"), path.name, path.parent)
     rendered = "\n\n".join(d.render() for d in found) + "\n"
     expected = path.with_suffix(".txt")
-    if os.environ.get("RELCRF_RENEW_MESSAGES"):  # then read the difference before you commit it
+    if os.environ.get("RELCRF_RENEW_MESSAGES"):  # review the changes before you commit them
         expected.write_text(rendered, encoding="utf-8")
     assert rendered == expected.read_text(encoding="utf-8")
     assert {d.code for d in found} == {path.stem.split("_")[0]}
@@ -37,23 +37,23 @@ def test_bad_model_gives_its_message(path: Path) -> None:
 
 SOURCES = [p.read_text() for part in ("language", "model") for p in (ROOT / "relcrf" / part).glob("*.py")]
 CODES = {code for text in SOURCES for code in re.findall(r'"([EW][0-2]\d\d)"', text)}
-"""What parsing and checking can report."""
+"""The codes that the parser and the checker report."""
 
 
 def test_every_code_has_a_bad_model() -> None:
     assert {path.stem.split("_")[0] for path in BAD} == CODES
 
 
-EXAMPLES = (ROOT / "docs" / "language.md").read_text(encoding="utf-8").split("```rcrf\n")[1:]
+EXAMPLES = (ROOT / "docs" / "reference" / "language.md").read_text(encoding="utf-8").split("```rcrf\n")[1:]
 
 
 @pytest.mark.parametrize("example", [text.split("```")[0] for text in EXAMPLES], ids=range(len(EXAMPLES)))
-def test_documented_example_is_sound(example: str) -> None:
+def test_documented_example_is_valid(example: str) -> None:
     assert check(parse(example)) == []
 
 
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
-def test_shipped_model_is_sound(path: Path) -> None:
+def test_shipped_model_is_valid(path: Path) -> None:
     assert check(parse(path.read_text(encoding="utf-8"), path.name)) == []
 
 
@@ -113,7 +113,7 @@ relation Kind(page: Page, category: Category)
         "(p: Page) over p.category == other or faculty == p.category or (shared == p.category) == p.good",
     ],
 )
-def test_sound_template(clauses: str) -> None:
+def test_valid_template(clauses: str) -> None:
     assert check(parse(f"{BASE}template t{clauses}")) == []
 
 
@@ -158,12 +158,12 @@ def test_sound_template(clauses: str) -> None:
         ("(p: Page) over p.level == p.length", ["E111"]),
     ],
 )
-def test_unsound_template(clauses: str, codes: list[str]) -> None:
+def test_invalid_template(clauses: str, codes: list[str]) -> None:
     text = BASE.replace("    price :", "    predict rank : Rank\n    price :") + "domain Rank = 0..4\n"
     assert [d.code for d in check(parse(f"{text}template t{clauses}"))] == codes
 
 
-def test_all_mistakes_are_reported_in_the_order_of_the_text() -> None:
+def test_all_errors_are_reported_in_the_order_of_the_text() -> None:
     text = BASE + (
         "template b(p: Page) where p.lenth > 1 and p.length == course and Lnk(p) over p.category per p.v by p.seen\n"
         "template a(p: Pge) over p.category\n"
@@ -171,7 +171,7 @@ def test_all_mistakes_are_reported_in_the_order_of_the_text() -> None:
     assert [d.code for d in check(parse(text))] == ["E101", "E111", "E102", "E129", "E130", "E120"]
 
 
-def test_names_may_come_before_their_declaration() -> None:
+def test_names_may_be_used_before_their_declaration() -> None:
     text = (
         "template t(a: P, b: P) where R(a, b) over a.x, b.x\n"
         "derive R(a: P, b: P) where S(a, b)\nderive S(a: P, b: P) where L(a, b)\n"
@@ -180,7 +180,7 @@ def test_names_may_come_before_their_declaration() -> None:
     assert check(parse(text)) == []
 
 
-def test_a_broken_declaration_brings_no_second_diagnostic() -> None:
+def test_syntax_error_has_no_consequential_errors() -> None:
     text = BASE.replace("relation Link(", "relation Link") + "template t(a: Page) where Link(a, b) over a.level"
     assert [d.code for d in diagnose(text, "m")] == ["E001"]
 
@@ -198,13 +198,13 @@ def test_a_broken_declaration_brings_no_second_diagnostic() -> None:
         ("template a(p: Page) over p.good\n  relaton R(a: Page)\ntemplate b(p: Page) where R(p) and S(p) over p.good", []),
     ],
 )  # fmt: skip
-def test_a_broken_declaration_excuses_only_what_it_would_have_declared(text: str, codes: list[str]) -> None:
+def test_syntax_error_suppresses_only_its_consequences(text: str, codes: list[str]) -> None:
     spec, problems = parse_with_errors(BASE + text)
     assert len(problems) == 1
     assert [d.code for d in check(spec, problems)] == codes
 
 
-def test_a_long_chain_of_derived_relations_is_checked_quickly() -> None:
+def test_long_chain_of_derived_relations_is_checked_quickly() -> None:
     chain = "".join(f"derive R{k}(a: Page, b: Page) where R{k + 1}(a, b)\n" for k in range(500))
     template = "template t(p: Page) over p.good"
     assert check(parse(f"{BASE}{chain}derive R500(a: Page, b: Page) where Link(a, b)\n{template}")) == []
@@ -232,7 +232,7 @@ phrases = st.recursive(
 
 @settings(max_examples=400, deadline=None)
 @given(phrases, phrases, phrases, phrases)
-def test_no_expression_brings_a_traceback(where: str, over: str, per: str, by: str) -> None:
+def test_random_expression_does_not_raise(where: str, over: str, per: str, by: str) -> None:
     text = f"template t(p: Page)\nwhere {where}\nover {over}\nper {per}\nby {by}"
     spec, problems = parse_with_errors(BASE + text)
     for diagnostic in [*problems, *check(spec, problems)]:
@@ -247,6 +247,6 @@ def test_require_valid_raises_all_errors_and_returns_warnings() -> None:
     assert [d.code for d in require_valid(parse(BASE + "template b(p: Page) over p.level fixed"))] == ["W202"]
 
 
-def test_a_model_of_ten_thousand_lines_is_checked_quickly() -> None:
+def test_model_of_ten_thousand_lines_is_checked_quickly() -> None:
     many = "".join(f"template t{k}(a: Page, b: Page)\n where Link(a, b)\n over a.level, b.level\n" for k in range(3000))
     assert check(parse(BASE + many)) == []

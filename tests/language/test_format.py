@@ -1,4 +1,4 @@
-"""Formatting changes white space and nothing else, and formatting twice is formatting once."""
+"""Tests of the formatter: it changes only white space and is idempotent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def comments(text: str) -> list[str]:
 
 
 def without_commas(text: str) -> list[str]:
-    """The tokens; a comma between attributes is optional, and goes."""
+    """Return the tokens without commas, because formatting removes the optional commas between attributes."""
     return [t for t in TOKEN.findall(text) if not t.isspace() and not t.startswith("#") and t != ","]
 
 
@@ -41,8 +41,8 @@ def check(text: str) -> str:
     return formatted
 
 
-def strewn(text: str, rng: random.Random) -> str:
-    """The text with other white space, and comments between its tokens."""
+def with_random_white_space(text: str, rng: random.Random) -> str:
+    """Return the text with random white space and comments between its tokens."""
     out = []
     for token in TOKEN.findall(text):
         if token.isspace():
@@ -65,18 +65,18 @@ def strewn(text: str, rng: random.Random) -> str:
         "entity E {\n    rule             : T\n    predict relation : T\n    predict other    : T\n}\n",
     ],
 )
-def test_a_rule_before_a_predicted_relation_is_kept(text: str) -> None:
+def test_rule_before_predicted_relation_is_preserved(text: str) -> None:
     formatted = check(text)
     assert len(parse_with_errors(formatted)[0].declarations) == (1 if text.startswith("entity") else 2)
 
 
 @settings(max_examples=200, deadline=None)
 @given(specs, st.integers(0, 99))
-def test_any_model_keeps_its_meaning_and_its_comments(spec, seed) -> None:
+def test_formatting_preserves_meaning_and_comments(spec, seed) -> None:
     text = render(spec)
     check(text)
-    changed = strewn(text, random.Random(seed))
-    if not parse_with_errors(changed)[1]:  # a declaration's word at the start of a line may cut it
+    changed = with_random_white_space(text, random.Random(seed))
+    if not parse_with_errors(changed)[1]:  # a keyword at the start of a line may split a declaration
         check(changed)
 
 
@@ -87,11 +87,11 @@ def test_shipped_models_are_formatted(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("seed", range(5))
-def test_shipped_models_strewn(path: Path, seed: int) -> None:
-    check(strewn(path.read_text(encoding="utf-8"), random.Random(seed)))
+def test_shipped_models_with_random_white_space(path: Path, seed: int) -> None:
+    check(with_random_white_space(path.read_text(encoding="utf-8"), random.Random(seed)))
 
 
-def test_the_layout() -> None:
+def test_layout_of_all_declarations() -> None:
     text = """# pages
 domain Category={course,faculty}# two
 domain Level = -3 ..  5
@@ -146,12 +146,12 @@ candidates long(a: Page, b: Page)
     assert all(len(line) <= MAX_LINE_WIDTH for line in check(text).splitlines())
 
 
-def test_a_text_that_does_not_parse_is_refused() -> None:
+def test_invalid_text_raises_model_error() -> None:
     with pytest.raises(ModelError):
         format_text("entity Page {\n")
 
 
-def test_nothing_and_comments_alone() -> None:
+def test_empty_text_and_comments_alone() -> None:
     assert format_text("") == ""
     assert format_text("\n\n# only this\n\n\n# and that") == "# only this\n\n# and that\n"
     assert parse(format_text("# head\n\nentity A")).entities[0].name == "A"

@@ -1,4 +1,4 @@
-"""Models of several files: what they include is read beside them, once, and never from outside their folder."""
+"""Tests of `include`: files are located relative to the including file, read once, and never outside the model's folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def codes(path: Path) -> list[str]:
     return [d.code for d in caught.value.diagnostics]
 
 
-def test_its_declarations_are_the_models(tmp_path: Path) -> None:
+def test_included_declarations_belong_to_the_model(tmp_path: Path) -> None:
     model = relcrf.load(write(tmp_path, common=COMMON, main=MAIN))
     assert model.spec.entity("Page") and model.spec.relation("Link")
     assert model.to_rcrf() == MAIN
@@ -37,7 +37,7 @@ def test_its_declarations_are_the_models(tmp_path: Path) -> None:
     assert {d.name for d in whole.spec.declarations} == {"Page", "Link", "t"}
 
 
-def test_a_run_folder_stands_alone(tmp_path: Path) -> None:
+def test_run_folder_does_not_need_included_files(tmp_path: Path) -> None:
     model = relcrf.load(write(tmp_path, common=COMMON, main=MAIN))
     page = pd.DataFrame({"id": [1, 2, 3], "spam": [True, True, None]})
     data = relcrf.Dataset({"page": page, "link": pd.DataFrame({"a": [1, 2], "b": [2, 3]})})
@@ -46,7 +46,7 @@ def test_a_run_folder_stands_alone(tmp_path: Path) -> None:
     assert len(relcrf.load_fit(tmp_path / "run").predict(data).table()) == 1
 
 
-def test_files_include_files_and_each_counts_once(tmp_path: Path) -> None:
+def test_nested_includes_are_read_once(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "a.rcrf").write_text('include "b.rcrf"\nrelation Link(a: Page, b: Page)\n')
     (tmp_path / "parts" / "b.rcrf").write_text(
@@ -58,7 +58,7 @@ def test_files_include_files_and_each_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["../secret.rcrf", "/etc/passwd", "link.rcrf"])
-def test_nothing_outside_the_folder_is_read(tmp_path: Path, path: str) -> None:
+def test_file_outside_the_folder_raises_e005(tmp_path: Path, path: str) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "secret.rcrf").write_text(COMMON)
@@ -69,7 +69,7 @@ def test_nothing_outside_the_folder_is_read(tmp_path: Path, path: str) -> None:
         relcrf.load(main)
 
 
-def test_mistakes_are_told_in_their_file(tmp_path: Path) -> None:
+def test_errors_are_located_in_the_included_file(tmp_path: Path) -> None:
     path = write(tmp_path, common=COMMON.replace("bool", "bol"), main=MAIN)
     with pytest.raises(ModelError) as caught:
         relcrf.load(path)
@@ -82,11 +82,11 @@ def test_mistakes_are_told_in_their_file(tmp_path: Path) -> None:
     assert codes(path) == ["E005"]
 
 
-def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+def test_invalid_file_name_raises_e005(tmp_path: Path) -> None:
     assert codes(write(tmp_path, main=MAIN.replace("common.rcrf", "a\\u0000b"))) == ["E005"]
 
 
-def test_a_pipe_and_a_link_to_itself_are_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_and_cyclic_link_do_not_block(tmp_path: Path) -> None:
     main = write(tmp_path, main=MAIN)
     with unread_pipe(tmp_path / "common.rcrf"):
         assert codes(main) == ["E005"]
@@ -97,17 +97,17 @@ def test_a_pipe_and_a_link_to_itself_are_not_waited_for(tmp_path: Path) -> None:
     assert [d.code for d in document.problems] == ["E005"] and document.included_paths == {tmp_path / "common.rcrf"}
 
 
-def test_a_missing_file_and_a_text_without_a_folder(tmp_path: Path) -> None:
+def test_missing_file_and_text_without_folder(tmp_path: Path) -> None:
     assert codes(write(tmp_path, comon=COMMON, main=MAIN)) == ["E005"]
     with pytest.raises(ModelError, match=r"did you mean 'comon\.rcrf'"):
         relcrf.load(tmp_path / "main.rcrf")
-    with pytest.raises(ModelError, match="no file"):
+    with pytest.raises(ModelError, match="not read from a file"):
         relcrf.parse(MAIN)
 
 
-def test_a_chain_of_very_many_files_ends(tmp_path):
+def test_long_chain_of_includes_raises_e005(tmp_path):
     for k in range(1500):
         (tmp_path / f"{k}.rcrf").write_text(f'include "{k + 1}.rcrf"\n')
     with pytest.raises(ModelError) as caught:
         relcrf.load(tmp_path / "0.rcrf")
-    assert {d.code for d in caught.value.diagnostics} == {"E005"} and "at most 200" in str(caught.value)
+    assert {d.code for d in caught.value.diagnostics} == {"E005"} and "more than 200 files" in str(caught.value)

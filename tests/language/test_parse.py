@@ -1,4 +1,4 @@
-"""Text to specification: what each form means, where it stands, and that no text brings a traceback."""
+"""Tests of the parser: the result of each syntactic form, its spans, and that no text raises an unexpected exception."""
 
 from __future__ import annotations
 
@@ -149,20 +149,20 @@ def test_expression(text: str, expression: Expression) -> None:
     assert span is not None and (span.line, span.column) == (2, 6 + text.startswith("("))
 
 
-def test_newlines_and_comments_are_white_space() -> None:
+def test_newlines_and_comments_are_ignored() -> None:
     text = (MODELS / "webkb.rcrf").read_text(encoding="utf-8")
     bare = " ".join(line.split("#")[0] for line in text.splitlines())
     tall = "\n".join(bare.split())
     assert parse(bare) == parse(text) == parse(tall) == parse(text.replace("\n", "\r\n")) == parse("\ufeff" + text)
 
 
-def test_spans_are_those_of_the_whole_text() -> None:
+def test_spans_refer_to_the_whole_text() -> None:
     text = "# first\ndomain D = open   entity E {\n    a : D\n}\n\ntemplate t(b: E) over b.a"
     spec = parse(text, "m.rcrf")
     domain, entity, template = spec.declarations
-    places = [domain.span, entity.span, entity.attributes[0].span, template.parameters[0].span, template.over[0].span]
-    assert [_text(text, span) for span in places] == ["D", "E", "a : D", "b: E", "b.a"]
-    assert {span.source.name for span in places if span} == {"m.rcrf"}
+    spans = [domain.span, entity.span, entity.attributes[0].span, template.parameters[0].span, template.over[0].span]
+    assert [_text(text, span) for span in spans] == ["D", "E", "a : D", "b: E", "b.a"]
+    assert {span.source.name for span in spans if span} == {"m.rcrf"}
 
 
 def _text(text: str, span: Span | None) -> str:
@@ -170,13 +170,13 @@ def _text(text: str, span: Span | None) -> str:
     return text.split("\n")[span.line - 1][span.column - 1 : span.end_column - 1]
 
 
-def test_mistakes_are_placed_where_the_declaration_begins_inside_a_line() -> None:
+def test_errors_of_declarations_within_a_line_are_located() -> None:
     text = "domain D = open entity E { a b }\nentity F domain G = {\n"
-    places = [d.location for d in parse_with_errors(text)[1]]
-    assert [(p.line, p.column) for p in places if isinstance(p, Span)] == [(1, 30), (2, 22)]
+    spans = [d.location for d in parse_with_errors(text)[1]]
+    assert [(p.line, p.column) for p in spans if isinstance(p, Span)] == [(1, 30), (2, 22)]
 
 
-def test_every_part_of_a_chain_has_its_own_span() -> None:
+def test_each_part_of_a_conjunction_has_its_span() -> None:
     text = "template t(a: E) over a.x and a.y and a.z"
     chain = parse(text).templates[0].over[0]
     assert isinstance(chain, Connective)
@@ -223,21 +223,21 @@ latent D a.x ( ) { } = == , : .. . - + " # 1 -2 3.5 => <=> é
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from([*WORDS.split(), "\n", "\0"]), max_size=40))
-def test_no_text_brings_a_traceback(words: list[str]) -> None:
+def test_random_text_does_not_raise(words: list[str]) -> None:
     spec, problems = parse_with_errors(" ".join(words))
     for diagnostic in [*problems, *check(spec, problems)]:
         assert diagnostic.render()
 
 
-def test_work_is_proportional_to_the_length_of_the_text() -> None:
+def test_parsing_takes_linear_time() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(MODELS.glob("*.rcrf"))) + "\n"
     parse(text)
-    few, many = calls(text * 5), calls(text * 20)
+    few, many = count_calls(text * 5), count_calls(text * 20)
     assert many < 4.2 * few
 
 
-def calls(text: str) -> int:
-    """Return the number of function calls, of Python and of C, that reading a text takes."""
+def count_calls(text: str) -> int:
+    """Return the number of Python and C function calls that parsing a text takes."""
     n_calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:

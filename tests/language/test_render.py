@@ -1,4 +1,4 @@
-"""What `render` prints reads back as the same specification, with no bracket too many."""
+"""Tests of the renderer: its text is parsed to an equal specification, and contains no redundant brackets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_round_trip(spec: s.ModelSpec) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(trees)
-def test_no_bracket_can_be_left_out(tree: e.Expression) -> None:
+def test_rendered_brackets_are_necessary(tree: e.Expression) -> None:
     text = render_expression(tree)
     pairs, opened, is_quoted = [], [], False
     for k, c in enumerate(text):
@@ -51,12 +51,12 @@ def _over(text: str) -> tuple[e.Expression, ...] | None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "models").glob("*.rcrf")), ids=lambda path: path.stem)
-def test_shipped_model(path: Path) -> None:
+def test_shipped_model_round_trip(path: Path) -> None:
     spec = parse(path.read_text(encoding="utf-8"))
     assert parse(render(spec)) == spec
 
 
-def test_canonical_text() -> None:
+def test_canonical_text_is_unchanged() -> None:
     text = (
         'domain D = { a, "b c", 1 }\n\nentity E {\n    predict x : D\n    w : bag of W\n}\n\n'
         "derive N(a: E, b: E) = nearest 5 by cosine(a.v, b.v)\n\n"

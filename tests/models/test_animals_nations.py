@@ -1,4 +1,4 @@
-"""The benchmark of animals and nations: what it hides, how it scores, and the readings of the real tables."""
+"""Tests of the benchmark `animals_nations`: its folds, scores and settings, and the plans of the real tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def benchmark():
         yield importlib.import_module("animals_nations")
 
 
-def test_every_known_cell_is_hidden_once(benchmark):
+def test_folds_partition_the_known_cells(benchmark):
     known = np.random.default_rng(0).random(1_000) < 0.9
     parts = np.array(benchmark.folds(known))
     assert (parts.sum(axis=0) == known).all()
@@ -34,8 +34,8 @@ def test_every_known_cell_is_hidden_once(benchmark):
     assert abs(int(inner.sum()) - int(parts[0].sum())) <= 1
 
 
-def test_scores_by_hand(benchmark):
-    """Sorted by probability: 0.9 true, 0.8 false, 0.7 true, 0.3 false, 0.2 true, 0.1 false."""
+def test_scores_of_a_small_example(benchmark):
+    """The predictions in order: 0.9 true, 0.8 false, 0.7 true, 0.3 false, 0.2 true, 0.1 false."""
     probabilities = np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]])
     found = benchmark.scores(probabilities, np.array([1, 1, 1]))
     assert found["auc"] == pytest.approx(100 * (1 / 1 + 2 / 3 + 3 / 5) / 3)
@@ -44,7 +44,7 @@ def test_scores_by_hand(benchmark):
 
 
 @needs_data
-def test_nations_have_no_missing_cells_where_they_are_false(benchmark):
+def test_nations_false_has_no_missing_cells(benchmark):
     unknown, false = (benchmark.TASKS[name].tables() for name in ("nations", "nations_false"))
     for name, missing in (("trait", 120), ("verb", 435)):
         assert unknown[name]["value"].isna().sum() == missing
@@ -53,7 +53,7 @@ def test_nations_have_no_missing_cells_where_they_are_false(benchmark):
 
 
 @needs_data
-def test_answers_are_all_pairs_of_verbs_there_and_back(benchmark):
+def test_reversed_candidates_are_all_pairs_of_verbs(benchmark):
     task = benchmark.TASKS["nations_reversed"]
     planned = {t.name: (t.weights, t.bindings) for t in task.model().plan(relcrf.Dataset(task.tables()))}
     assert planned["answers"] == (1_540, 1_540 * 14 * 13)
@@ -61,31 +61,31 @@ def test_answers_are_all_pairs_of_verbs_there_and_back(benchmark):
 
 
 @needs_data
-def test_a_choice_does_not_see_the_test(benchmark, monkeypatch):
-    """What is judged while settings are chosen is none of the fold, and the fold stays hidden meanwhile."""
-    task, seen = benchmark.TASKS["animals"], []
+def test_selection_does_not_use_the_test_fold(benchmark, monkeypatch):
+    """While settings are selected, the test fold is hidden and not used for evaluation."""
+    task, calls = benchmark.TASKS["animals"], []
     model = task.model()
     grounding = model.ground(relcrf.Dataset(task.tables()))
     original = benchmark.run
 
-    def watched(model, grounding, method, choice, hidden, judged):
-        seen.append((hidden, judged))
-        return original(model, grounding, method, choice, hidden, judged)
+    def watched(model, grounding, method, choice, hidden, evaluated):
+        calls.append((hidden, evaluated))
+        return original(model, grounding, method, choice, hidden, evaluated)
 
     monkeypatch.setattr(benchmark, "run", watched)
     method = benchmark.Method("local", grid={"tolerance": (1e-5, 1e-2)})
     figures = benchmark.measure(model, grounding, method, 0, choose=True)
     fold = benchmark.folds(grounding.states >= 0)[0]
-    *tried, (hidden, judged) = seen
-    assert len(tried) == 2
-    assert all((fold <= h).all() and not (fold & j).any() for h, j in tried)
+    *selection_calls, (hidden, evaluated) = calls
+    assert len(selection_calls) == 2
+    assert all((fold <= h).all() and not (fold & j).any() for h, j in selection_calls)
     assert (hidden == fold).all()
-    assert (judged == fold).all()
+    assert (evaluated == fold).all()
     assert figures["error"] == pytest.approx(29.0, abs=4.0)
 
 
 @needs_data
-def test_pairs_of_nations_are_keys(benchmark):
+def test_pairs_of_nations_are_weight_keys(benchmark):
     task = benchmark.TASKS["nations_alike"]
     planned = {t.name: (t.weights, t.bindings) for t in task.model().plan(relcrf.Dataset(task.tables()))}
     assert planned["alike"] == (91, 91 * 111)

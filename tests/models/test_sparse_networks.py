@@ -1,4 +1,4 @@
-"""Rows of a random network are drawn from the model that it says, by either way, and the model can be trained on them."""
+"""Tests of `datasets/sparse_networks.py`: both samplers have the distribution of the model, which can be trained on the rows."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ import sparse_networks
 
 
 def probabilities(network):
-    """Of all joint states, in the order of `itertools.product`, shape (2**n_states,), and those states."""
-    every = np.array(list(itertools.product((0.0, 1.0), repeat=len(network.bias))))
-    together = every[:, network.edges[:, 0]] * every[:, network.edges[:, 1]]
-    potential = np.exp(every @ network.bias + together @ network.weight)
-    return potential / potential.sum(), every
+    """Return the probabilities of all joint states, shape (2**n_states,), and the states in the order of `itertools.product`."""
+    states = np.array(list(itertools.product((0.0, 1.0), repeat=len(network.bias))))
+    products = states[:, network.edges[:, 0]] * states[:, network.edges[:, 1]]
+    potential = np.exp(states @ network.bias + products @ network.weight)
+    return potential / potential.sum(), states
 
 
 @pytest.mark.parametrize("draw", [sparse_networks.draw_gibbs, sparse_networks.draw_exact])
 @pytest.mark.parametrize("block", [None, 3])
-def test_rows_are_drawn_as_often_as_they_are_likely(draw, block):
+def test_sample_frequencies_match_the_distribution(draw, block):
     network = sparse_networks.make_network(7, np.random.default_rng(1), block)
     assert len(network.edges) >= 4
-    wanted, every = probabilities(network)
+    expected, states = probabilities(network)
     on = draw(network, 200_000, np.random.default_rng(2))
     assert on.shape == (200_000, 7)
     assert on.dtype == bool
-    found = np.bincount(on @ (1 << np.arange(6, -1, -1)), minlength=128) / len(on)
-    assert every @ (1 << np.arange(6, -1, -1)) == pytest.approx(np.arange(128))
-    assert found == pytest.approx(wanted, abs=0.005)
+    frequencies = np.bincount(on @ (1 << np.arange(6, -1, -1)), minlength=128) / len(on)
+    assert states @ (1 << np.arange(6, -1, -1)) == pytest.approx(np.arange(128))
+    assert frequencies == pytest.approx(expected, abs=0.005)
 
 
-def test_a_network_is_sparse_and_pulls_both_ways():
+def test_network_is_sparse_with_both_signs():
     network = sparse_networks.make_network(2_000, np.random.default_rng(0))
     assert len(network.edges) == 2_500
     assert (network.edges[:, 0] < network.edges[:, 1]).all()
@@ -47,31 +47,31 @@ def test_a_network_is_sparse_and_pulls_both_ways():
     assert ((np.abs(network.weight) >= 1) & (np.abs(network.weight) <= 2)).all()
 
 
-def test_blocks_are_apart_and_many_are_drawn_at_once(monkeypatch):
+def test_blocks_are_independent_and_sampled_in_chunks(monkeypatch):
     monkeypatch.setattr(sparse_networks, "CHUNK_CELLS", 100_000)
     network = sparse_networks.make_network(20_003, np.random.default_rng(0), block=10)
     assert (network.edges[:, 0] // 10 == network.edges[:, 1] // 10).all()
     assert len(network.edges) > 1.1 * 20_003
     on = sparse_networks.draw_exact(network, 300, np.random.default_rng(1))
     assert 0.05 < on.mean() < 0.4
-    together = (on[:, network.edges[:, 0]] & on[:, network.edges[:, 1]]).mean(axis=0)
-    alone = on.mean(axis=0)
-    covariance = together - alone[network.edges[:, 0]] * alone[network.edges[:, 1]]
+    joint = (on[:, network.edges[:, 0]] & on[:, network.edges[:, 1]]).mean(axis=0)
+    marginal = on.mean(axis=0)
+    covariance = joint - marginal[network.edges[:, 0]] * marginal[network.edges[:, 1]]
     assert covariance[network.weight > 0].mean() > 0.02
     assert covariance[network.weight < 0].mean() < 0
     rng = np.random.default_rng(2)
-    apart = rng.permutation(20_003)
-    chance = (on & on[:, apart]).mean(axis=0) - alone * alone[apart]
-    assert abs(chance.mean()) < 0.001
+    permutation = rng.permutation(20_003)
+    covariance_across_blocks = (on & on[:, permutation]).mean(axis=0) - marginal * marginal[permutation]
+    assert abs(covariance_across_blocks.mean()) < 0.001
 
 
-def test_what_hangs_together_is_not_drawn_exactly():
+def test_large_component_cannot_be_sampled_exactly():
     network = sparse_networks.make_network(100, np.random.default_rng(0))
     with pytest.raises(ValueError, match="no more than 12 can be drawn exactly"):
         sparse_networks.draw_exact(network, 10, np.random.default_rng(0))
 
 
-def test_the_model_is_trained_on_the_tables():
+def test_model_can_be_trained_on_the_tables():
     network = sparse_networks.make_network(12, np.random.default_rng(0))
     rng = np.random.default_rng(1)
     rows, test = (sparse_networks.draw_gibbs(network, n, rng) for n in (200, 50))

@@ -1,4 +1,4 @@
-"""Rows of answers to four questions, for networks of tables on a tree or on a ring."""
+"""Synthetic answers to four questions, and models with pair tables on a tree or a ring."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ RING = (("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"))
 
 
 def tables(pairs, rows=300, seed=0, without=()):
-    """Answers that go together, more so in the young.
+    """Return correlated answers, with a stronger correlation for rows of kind `young`.
 
     Args:
-        without: joint states of a and b that are not there.
+        without: joint states of a and b that do not occur.
     """
     rng = np.random.default_rng(seed)
     kind, common = rng.integers(2, size=rows), rng.integers(3, size=rows)

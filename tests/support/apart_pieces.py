@@ -1,4 +1,4 @@
-"""Pieces of work for processes of their own."""
+"""Functions that tests run in separate processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relcrf.execution.isolated import memory_usage
 
 
 def identity() -> tuple[int, str | None]:
-    """Who works, with how many threads."""
+    """Return the process ID and the number of threads."""
     return os.getpid(), os.environ.get("NUMBA_NUM_THREADS")
 
 
@@ -21,7 +21,7 @@ def sleep_for(seconds: float) -> int:
 
 
 def take_memory(n_bytes: int) -> tuple[int, int]:
-    """What there was before some bytes were taken, and the peak."""
+    """Return the memory in use before an allocation, and the peak after it."""
     before, _ = memory_usage()
     np.ones(n_bytes, dtype=np.int8)
     return before, memory_usage()[1]

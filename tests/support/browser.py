@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to over pipes: what a page measures in it. Nothing is loaded from a network."""
+"""A headless Chromium that is controlled over pipes, to measure pages without network access."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PROGRAM = next(
 
 
 PATIENCE = 600
-"""Seconds without a word, after which a browser is given up."""
+"""Timeout in seconds for a message of the browser."""
 
 
 class Browser:
-    """One page of a browser, by its DevTools protocol: messages of JSON with a zero byte behind each."""
+    """A page of a browser, controlled by the DevTools protocol: JSON messages, each followed by a zero byte."""
 
     def __init__(self, send, receive):
         self._send, self._receive, self._n, self._session, self._rest = send, receive, 0, None, b""
@@ -36,23 +36,23 @@ class Browser:
             message["sessionId"] = self._session
         self._send.write(json.dumps(message).encode() + b"\0")
         self._send.flush()
-        while (said := self._next()).get("id") != self._n:
+        while (reply := self._next()).get("id") != self._n:
             pass  # an event
-        return said["result"]
+        return reply["result"]
 
     def _next(self):
-        """The next message."""
-        said, zero, self._rest = self._rest.partition(b"\0")
+        """Return the next message."""
+        message, zero, self._rest = self._rest.partition(b"\0")
         while not zero:
             assert select.select([self._receive], [], [], PATIENCE)[0], "the browser does not answer"
             more = os.read(self._receive.fileno(), 1 << 16)
             assert more, "the browser has ended"
             head, zero, self._rest = more.partition(b"\0")
-            said += head
-        return json.loads(said)
+            message += head
+        return json.loads(message)
 
     def open(self, path, width, *, dark=False, height=900):
-        """Shows a file in a window of so many pixels."""
+        """Show a file in a window of the given size in pixels."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
@@ -64,20 +64,20 @@ class Browser:
             time.sleep(0.02)
 
     def ask(self, expression):
-        """The value of an expression of JavaScript, asked from outside the page."""
+        """Return the value of a JavaScript expression."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
     def picture(self, path, *, whole=True):
-        """Writes what is shown as PNG; the whole page, or what the window shows."""
+        """Write a screenshot of the whole page, or of the visible part, as PNG."""
         found = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(found["data"]))
 
 
 @contextmanager
 def browser(folder):
-    """A browser whose own files are in a folder."""
+    """Start a browser that stores its files in a folder."""
     to_read, send = os.pipe()
     receive, to_write = os.pipe()
     flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe")

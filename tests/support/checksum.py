@@ -1,13 +1,13 @@
-"""Rows of any order as two numbers, to compare engines on large results."""
+"""Order-independent checksums of rows, to compare engines on large results."""
 
 import numpy as np
 
 DIGITS = 9
-"""Significant digits of a real number that engines share: they add up in different orders."""
+"""Number of significant digits that are compared, because engines add in different orders."""
 
 
 def checksum(batches, outputs):
-    """Number of rows, and the sum and the exclusive or of a hash of 64 bits of each row."""
+    """Return the number of rows, and the sum and the exclusive or of their 64-bit hashes."""
     n, total, mixed = 0, 0, 0
     for batch in batches:
         assert list(batch) == [name for name, _, _ in outputs]
@@ -29,12 +29,12 @@ def _bits(column):
 
 
 def rounded(column):
-    """Numbers to so many significant digits."""
+    """Round numbers to `DIGITS` significant digits."""
     return np.array([float(f"{x:.{DIGITS}g}") for x in column])
 
 
 def hash_of(text):
-    """FNV-1a of a text's bytes; Python's own differs from run to run."""
+    """Return the FNV-1a hash of a text; Python's own hash differs between processes."""
     value = 0xCBF29CE484222325
     for byte in text.encode():
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -42,7 +42,7 @@ def hash_of(text):
 
 
 def _scrambled(x):
-    """Every bit of a number moves every other (the finish of SplitMix64)."""
+    """Mix the bits of a number (the finaliser of SplitMix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

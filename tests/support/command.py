@@ -1,4 +1,4 @@
-"""The `relcrf` command inside the test's process."""
+"""Functions that run the `relcrf` command in the process of the test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def relcrf_command(capsys, monkeypatch, *arguments):
-    """Runs the command; returns exit code, standard output and standard error."""
+    """Run the command; return its exit code, standard output and standard error."""
     from relcrf.cli.main import run
 
     monkeypatch.setattr(sys, "argv", ["relcrf", *map(str, arguments)])
@@ -21,7 +21,7 @@ def relcrf_command(capsys, monkeypatch, *arguments):
 
 
 def json_command(capsys, monkeypatch, *arguments):
-    """Runs the command with --json; returns exit code and the one object that it prints."""
+    """Run the command with --json; return its exit code and the object that it prints."""
     code, out, _ = relcrf_command(capsys, monkeypatch, *arguments, "--json")
     assert out.count("\n") == 1, out
     return code, json.loads(out)

@@ -1,4 +1,4 @@
-"""The command inside the test's process, a small web for it, and trainings that Ctrl-C interrupts."""
+"""Fixtures for tests of the command: functions that run it, a small web, and interrupted trainings."""
 
 from contextlib import contextmanager
 
@@ -32,8 +32,8 @@ def interrupted_training():
     def interrupted():
         step = checkpoints.CheckpointMonitor.step
 
-        def interrupt(self, stage, state, most):
-            step(self, stage, state, most)
+        def interrupt(self, stage, state, max_iterations):
+            step(self, stage, state, max_iterations)
             if stage == "weights" and state.iteration == 3:
                 raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""The processes of executors: which they are, and whether they are gone."""
+"""Functions that find the processes of Spark executors and wait for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def executor_pids() -> list[int]:
-    """The executors of Spark among the descendants of this process."""
+    """Return the process IDs of the Spark executors among the descendants of this process."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -26,14 +26,14 @@ def executor_pids() -> list[int]:
 
 
 def await_executors(number: int) -> list[int]:
-    """Return the executors of Spark as soon as there are so many; one that was killed is replaced after a while."""
+    """Wait until there are `number` Spark executors and return them; a killed executor is replaced after some time."""
     while len(found := executor_pids()) != number:
         time.sleep(0.05)
     return found
 
 
 def gone(pids: list[int], seconds: float = 600.0) -> bool:
-    """Whether the processes end within some seconds."""
+    """Return True if the processes end within a number of seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if not any(Path(f"/proc/{pid}").exists() and "Z" not in _state(pid) for pid in pids):

@@ -1,6 +1,6 @@
-"""The fast tier of the suite, which `make test-fast` runs: for each package of relcrf quick files that test it.
+"""The fast tests, which `make test-fast` runs: quick test files for each package of relcrf.
 
-Run as a script it prints their paths.
+As a script, this file prints their paths.
 """
 
 FAST = {

@@ -1,4 +1,4 @@
-"""Gated propagation by its definition: dictionaries of messages, factor by factor, and gates feature by feature."""
+"""A reference implementation of gated belief propagation: messages in dictionaries, loops over factors and gate features."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relcrf.graph.weights import WeightLayout
 
 
 def random_gating(rng, graph):
-    """Gates on all groups over two places; some by features of their own."""
+    """Return gates on all groups of pair factors, some with separate features."""
     groups, blocks = {}, []
     for number, group in enumerate(graph.groups):
         if len(group.scope) != 2:
@@ -28,7 +28,7 @@ def random_gating(rng, graph):
 
 
 def log_odds(graph, gating, number, factor, roles, states, asked, gates):
-    """Of one factor's gate."""
+    """Return the log odds of the gate of a factor."""
     group, gate = graph.groups[number], gating.groups[number]
     matrix = gating.layout.matrix(gates, gate.block).ravel()
     if gate.features is not None:
@@ -51,7 +51,7 @@ def log_odds(graph, gating, number, factor, roles, states, asked, gates):
 
 
 def gated_factors(graph, gating, roles, states, asked, weights, gates):
-    """All factors with free variables: the free ones, a log table over them, and the gate's log odds (None: no gate)."""
+    """Return all factors with free variables: these variables, a log table over them, and the log odds of the gate or None."""
     for number, group in enumerate(graph.groups):
         matrix = graph.layout.matrix(weights, group.block)
         x = dense_features(group.features)
@@ -75,7 +75,7 @@ def gated_factors(graph, gating, roles, states, asked, weights, gates):
 
 
 def propagated(graph, roles, factors, iterations):
-    """Beliefs of the free variables; factors are free variables and log tables."""
+    """Return the beliefs of the free variables; factors are tuples of free variables and log tables."""
     nodes = {v: np.zeros(graph.cardinality[v]) for v in np.flatnonzero(roles == Role.FREE)}
     pairs = []
     for free, table in factors:

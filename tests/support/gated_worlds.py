@@ -1,4 +1,4 @@
-"""Small worlds for gates: what each holds is known, and so is which links a learner may do without."""
+"""Small synthetic datasets for gated models, with known dependencies and known unnecessary links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ predict relation has(x: Thing, t: Trait)
 template prior(x: Thing, t: Trait) over has(x, t) per t
 template link(x: Thing, s: Trait, t: Trait) where s < t over has(x, s), has(x, t) per s, t
 """
-"""Traits of things: any two of one thing have a link."""
+"""Traits of entities, with a factor for every pair of traits of an entity."""
 
 SWITCHED = """
 domain State = { off, low, high }
@@ -25,7 +25,7 @@ template prior(x: Thing) over x.lamp
 template chance(x: Thing) over x.switch
 template wire(x: Thing) over x.switch, x.lamp
 """
-"""A switch says what its lamp does, unless it is off; then nothing does."""
+"""Switches and lamps: a lamp depends on its switch only if the switch is on."""
 
 WEATHER = """
 entity Thing {
@@ -38,7 +38,7 @@ template rain(x: Thing) over x.rain
 template seen(x: Thing) over x.street by x.hint
 template link(x: Thing) over x.rain, x.street
 """
-"""The street tells of the rain where `wet` is true, and is another's elsewhere; a hint tells of the street."""
+"""Rain and streets: the street depends on the rain only if `wet` is true; a hint is evidence about the street."""
 
 CITATIONS = """
 domain Topic = { a, b, c }
@@ -61,13 +61,13 @@ predict relation has(x: Thing, t: Trait)
 template prior(x: Thing, t: Trait) over has(x, t) per t
 template typical(x: Thing, t: Trait) over x.kind, has(x, t) per t
 """
-"""Of two kinds, which nobody names; each trait tells of the kind."""
+"""Entities of two latent kinds on which all traits depend."""
 
 
 def rows(n=300, traits=8, twins=2, seed=0):
-    """Traits t0 and t1, t2 and t3, up to as many twins, are the same but for a tenth; all others are alone.
+    """Return traits in which t0 and t1, t2 and t3, ... (`twins` pairs) differ in a tenth of the rows; the others are independent.
 
-    A trait holds for 3 things of 10.
+    A trait is true with probability 0.3.
     """
     rng = np.random.default_rng(seed)
     columns = rng.random((n, traits)) < 0.3
@@ -81,7 +81,7 @@ def rows(n=300, traits=8, twins=2, seed=0):
 
 
 def of_two_kinds(n=200, traits=8, seed=0):
-    """A kind has all traits and the other none, but for a fifth."""
+    """Return entities of two kinds, with all traits or none, except for 20 % noise."""
     rng = np.random.default_rng(seed)
     has = (rng.random((n, 1)) < 0.5) ^ (rng.random((n, traits)) < 0.2)
     x, t = np.indices(has.shape).reshape(2, -1)
@@ -92,7 +92,7 @@ def of_two_kinds(n=200, traits=8, seed=0):
 
 
 def switched(n=600, seed=0):
-    """Half of the switches are off."""
+    """Return switches, half of which are off."""
     rng = np.random.default_rng(seed)
     switch = rng.choice(3, size=n, p=(0.5, 0.25, 0.25))
     lamp = np.where((switch > 0) & (rng.random(n) < 0.9), switch, rng.integers(0, 3, size=n))
@@ -109,10 +109,10 @@ def weather(n=600, seed=0):
 
 
 def citations(n=60, seed=0, unknown=0.0, islands=1, words=12, first=0):
-    """Papers that cite papers of their topic as a rule, inside of their island; the words of a topic are its own for a half.
+    """Return papers that mostly cite papers of their topic and island; half of the words are specific to the topic.
 
     Args:
-        unknown: share of papers without a topic.
+        unknown: fraction of papers without a topic.
         first: number of the first word.
     """
     rng = np.random.default_rng(seed)
@@ -135,7 +135,7 @@ def citations(n=60, seed=0, unknown=0.0, islands=1, words=12, first=0):
 
 
 def write(tables, folder):
-    """CSV files of some tables; a bag as a table of its own."""
+    """Write tables as CSV files, with bags as separate tables."""
     folder.mkdir()
     for name, table in tables.items():
         bags = {column: cells for column, cells in table.items() if isinstance(cells[0], list)}

@@ -1,4 +1,4 @@
-"""How many random examples a test tries: the same ones in every run, and `RELCRF_EXAMPLES` times as many where that is set."""
+"""Hypothesis settings: deterministic examples, multiplied by `RELCRF_EXAMPLES` if that is set."""
 
 import os
 
@@ -8,7 +8,7 @@ TIMES = int(os.environ.get("RELCRF_EXAMPLES", "1"))
 
 
 def generated(examples: int) -> settings:
-    """Settings of a test whose examples are slow; `examples` of them fit a run of all tests."""
+    """Return the settings of a test with slow examples; `examples` is their number in a normal run."""
     return settings(
         max_examples=examples * TIMES,
         deadline=None,

@@ -1,4 +1,4 @@
-"""Random small factor graphs, made by hand: no tables, no language."""
+"""Small random factor graphs, built without tables and models."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def random_features(rng, n):
 
 
 def dense_features(features):
-    """X as a dense matrix, entry by entry."""
+    """Return the features as a dense matrix, computed entry by entry."""
     out = np.zeros((features.n_rows, features.n_features))
     for n in range(features.n_rows):
         for feature, value in features.row(n):
@@ -37,9 +37,9 @@ def dense_features(features):
 
 
 def random_graph(rng, n_variables=6, forest=False, max_arity=3):
-    """Variables of 2 or 3 states; templates of arity 1 to `max_arity` with random features and patterns.
+    """Return a graph of variables with 2 or 3 states, and groups of arity 1 to `max_arity` with random features and patterns.
 
-    With `forest`, the pair factors join each variable to an earlier one at most once (parallel factors allowed).
+    With `forest`, pair factors connect each variable to at most one earlier variable (parallel factors are allowed).
     """
     half = n_variables // 2
     cardinality = np.array([2] * half + [3] * (n_variables - half), dtype=np.int32)
@@ -74,7 +74,7 @@ def random_graph(rng, n_variables=6, forest=False, max_arity=3):
 
 
 def joint_score(graph, weights, states):
-    """The definition, factor by factor: sum of log potentials at a joint state of all variables."""
+    """Return the sum of log potentials in a joint state of all variables, computed factor by factor."""
     total = 0.0
     for group in graph.groups:
         matrix = graph.layout.matrix(weights, group.block)

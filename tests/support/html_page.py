@@ -1,4 +1,4 @@
-"""What an HTML page holds, and whether it is well formed and needs nothing from outside."""
+"""A parser of HTML pages, which checks that a page is well formed and loads nothing from outside."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ACTIVE = {
     "video",
     "use",
 }
-"""Elements that load or run something; SVG's `use` may, unless it is of the page itself."""
+"""Elements that load or run something; `use` of SVG does not if it refers to the page itself."""
 
 
 class Page(HTMLParser):
-    """The elements of a page, and its text by the element that it stands in."""
+    """The elements of a page, and its text by enclosing element."""
 
     def __init__(self, text):
         super().__init__()
@@ -56,7 +56,7 @@ class Page(HTMLParser):
         return sum(name == tag for name, _ in self.elements)
 
     def require_closed(self):
-        """Fails where the page could run something or load anything."""
+        """Assert that the page can neither run nor load anything."""
         for tag, attributes in self.elements:
             inside = (attributes.get("xlink:href") or attributes.get("href") or "").startswith("#")
             assert tag not in ACTIVE or (tag == "use" and inside), tag

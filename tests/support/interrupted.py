@@ -1,4 +1,4 @@
-"""Trainings that are ended and gone on with."""
+"""Trainings that are stopped and resumed."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ class Stopped(Exception):
 
 
 class Stopping(checkpoints.CheckpointMonitor):
-    """Ends a training after an iteration of a stage.
+    """A monitor that stops a training after an iteration of a stage.
 
     Args:
         stop: the stage and the iteration.
@@ -30,10 +30,10 @@ class Stopping(checkpoints.CheckpointMonitor):
 
 
 def assert_goes_on(model, grounding, backend, settings, stops, folder):
-    """A training that is ended at each of some places and gone on with gives what one that was not ended does.
+    """Assert that a training that is stopped and resumed has the same result as an uninterrupted one, for each stop.
 
     Returns:
-        that one.
+        The result of the uninterrupted training.
     """
     whole = api.fit(model, grounding, backend, **settings)
     for stop in stops:

@@ -1,4 +1,4 @@
-"""Shards of a logistic regression, and work on them that a worker can import."""
+"""Shards of a logistic regression, and tasks on them that a worker can import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ N_WEIGHTS = 30
 
 
 def make_shards(folder: Path, n_shards: int) -> list[Path]:
-    """Shards of 50 to 250 rows, whose features are of very different sizes: sums in another order have other bits."""
+    """Write shards of 50 to 250 rows with features of very different scales, so that the order of summation affects the bits."""
     random = np.random.default_rng(7)
     truth = random.normal(size=N_WEIGHTS)
     shards = []
@@ -39,11 +39,11 @@ def load(shard: Path) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class LogisticLoss:
-    """Negative log-likelihood with a penalty on each shard; einsum, since the bits of BLAS depend on its threads.
+    """The negative log-likelihood with a penalty on each shard; uses einsum, because the bits of BLAS depend on its threads.
 
     Args:
-        pause: Seconds that each shard takes at least; a file `started` in it marks the beginning.
-        victim: Process that the seventh shard kills.
+        pause: minimum number of seconds per shard; a file `started` marks the beginning.
+        victim: process that the seventh shard kills.
     """
 
     pause: float = 0.0
@@ -64,7 +64,7 @@ class LogisticLoss:
 
 
 def process(shard: Path) -> tuple[str, int]:
-    """Who works on which shard."""
+    """Return the name of the shard and the process ID of its worker."""
     return shard.name, os.getpid()
 
 
@@ -79,7 +79,7 @@ def fail(shard: Path) -> int:
 
 
 def refuse(shard: Path) -> int:
-    """A mistake of the user's that a worker finds."""
+    """Raise a user error in a worker."""
     if shard.name == "shard-3":
         raise DataError(Diagnostic("E336", "damaged", location=DataLocation(shard.name, 5), hint="copy it again"))
     return 1

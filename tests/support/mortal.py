@@ -1,8 +1,8 @@
 """A process that forks one child per command, so that a hundred commands can be killed without a hundred imports.
 
 It reads one JSON object per line, `{"argv": [...], "calls": limit or null, "file_bytes": limit or null, "warm": ...}`, and
-answers with a line: the exit code as `Popen.returncode` has it, and the number of calls. It runs on one core, since a fork
-has no other threads. A child ends at a counted call, not after a time, so that the load of the machine changes nothing.
+answers with one line: the exit code in the convention of `Popen.returncode`, and the number of calls. It runs on one core,
+because a fork does not copy other threads. A child is killed at a counted call and not after a time, independent of the load.
 """
 
 import gc
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 class Mortals:
-    """The client of that process."""
+    """The client of the forking process."""
 
     def __init__(self):
         self.process = subprocess.Popen(
@@ -76,7 +76,7 @@ def _child(run, request):
 def _answer(run, request):
     if request["warm"]:
         return [_command(run, request["argv"]), 0]
-    # A fork that collects what is left of a warm run would wait for threads of DuckDB, which it does not have.
+    # Garbage of a warm run collected in the fork would wait for threads of DuckDB that do not exist there.
     gc.collect()
     gc.freeze()
     read, write = os.pipe()

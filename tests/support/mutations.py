@@ -1,6 +1,6 @@
-"""Single slips in models: tokens dropped or doubled, names misspelt, wrong arity, wrong type, clauses swapped.
+"""Single errors in models: removed or duplicated tokens, misspelt names, wrong arities and types, swapped clauses.
 
-Each tells the lines in which a diagnostic is at its right place.
+Each error has the lines on which its diagnostic is expected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ CLAUSE = re.compile(r"^    (?:where|over|per|by)\b.*$", re.MULTILINE)
 
 
 class Slip(NamedTuple):
-    """A model with one slip. `lines`: of the token itself, and of its neighbours where it is gone."""
+    """A model with one error.
+
+    Args:
+        what: the changed text.
+        text: the changed model.
+        lines: the lines of the changed token, and of its neighbours if it was removed.
+    """
 
     what: str
     text: str
@@ -37,35 +43,35 @@ def _replaced(text: str, token: re.Match[str], by: str) -> str:
 def dropped(text: str) -> Iterator[Slip]:
     all_tokens = tokens(text)
     for k, token in enumerate(all_tokens):
-        # What is missing is noticed at the token after it, or at the end of the one before.
-        beside = all_tokens[max(0, k - 1) : k + 2]
-        lines = frozenset(line_of(text, m.start()) for m in beside)
+        # A missing token is detected at the next token, or at the end of the previous one.
+        neighbours = all_tokens[max(0, k - 1) : k + 2]
+        lines = frozenset(line_of(text, m.start()) for m in neighbours)
         yield Slip(f"drop {token.group()!r}", _replaced(text, token, ""), lines)
 
 
 def doubled(text: str) -> Iterator[Slip]:
     all_tokens = tokens(text)
     for k, token in enumerate(all_tokens):
-        beside = all_tokens[k : k + 2]
-        lines = frozenset(line_of(text, m.start()) for m in beside)
+        neighbours = all_tokens[k : k + 2]
+        lines = frozenset(line_of(text, m.start()) for m in neighbours)
         yield Slip(f"double {token.group()!r}", _replaced(text, token, f"{token.group()} {token.group()}"), lines)
 
 
 def misspelt(text: str) -> Iterator[Slip]:
-    """One letter left out of each word, after its first."""
+    """Yield models with one letter removed from a word, not its first."""
     for token in tokens(text):
         word = token.group()
         if len(word) < 3 or not word[0].isalpha():
             continue
         wrong = word[0] + word[2:]
-        # A misspelt declaration is a mistake where the name is used: the checker cannot know which of both is meant.
+        # A misspelt declaration is reported where its name is used, because the checker cannot decide which is right.
         uses = (m for m in tokens(text) if m.group() == word)
         lines = frozenset(line_of(text, m.start()) for m in uses)
         yield Slip(f"{word!r} as {wrong!r}", _replaced(text, token, wrong), lines)
 
 
 def wrong_arity(text: str) -> Iterator[Slip]:
-    """An argument more or less, in each use of a relation or function."""
+    """Yield models with an additional or missing argument of a relation or function."""
     declared = set(re.findall(r"(?:relation|derive|template|candidates)\s+(\w+)\(", text))
     for found in re.finditer(r"(\w+)\(([^()]*)\)", text):
         head = text[: found.start()].rsplit("\n", 1)[-1]
@@ -82,7 +88,7 @@ def wrong_arity(text: str) -> Iterator[Slip]:
 
 
 def wrong_type(text: str) -> Iterator[Slip]:
-    """Each type of an attribute, argument or binder replaced by a text or by what is none."""
+    """Yield models with the type of an attribute, parameter or binder replaced by `string` or by an unknown type."""
     for found in re.finditer(r"(?<=: )(bag of \w+|\w+|\d\.\.\d)(?=[ ,)\n}])", text):
         head = text[: found.start()].rsplit("\n", 1)[-1]
         if "#" in head or head.lstrip().startswith("rule"):
@@ -90,7 +96,7 @@ def wrong_type(text: str) -> Iterator[Slip]:
         declared = re.findall(r"(\w+)\s*:\s*$", head)
         name = declared[-1] if declared else ""
         owner = line_of(text, found.start())
-        # A wrong type is seen where it is declared or where the name is used.
+        # A wrong type is reported at its declaration or where the name is used.
         uses = {line_of(text, m.start()) for m in tokens(text) if m.group() == name}
         for other in ("vector", "date"):
             wrong = text[: found.start()] + other + text[found.end() :]
@@ -98,14 +104,14 @@ def wrong_type(text: str) -> Iterator[Slip]:
 
 
 def swapped(text: str) -> Iterator[Slip]:
-    """Two neighbouring clauses that change places."""
+    """Yield models with two neighbouring clauses swapped."""
     clauses = list(CLAUSE.finditer(text))
-    for one, other in pairwise(clauses):
-        if text[one.end() : other.start()].strip():
+    for first, second in pairwise(clauses):
+        if text[first.end() : second.start()].strip():
             continue
-        lines = frozenset({line_of(text, one.start()), line_of(text, other.start())})
-        wrong = text[: one.start()] + other.group() + "\n" + one.group() + text[other.end() :]
-        yield Slip(f"swap {one.group().strip()!r}", wrong, lines)
+        lines = frozenset({line_of(text, first.start()), line_of(text, second.start())})
+        wrong = text[: first.start()] + second.group() + "\n" + first.group() + text[second.end() :]
+        yield Slip(f"swap {first.group().strip()!r}", wrong, lines)
 
 
 KINDS = (dropped, doubled, misspelt, wrong_arity, wrong_type, swapped)

@@ -1,4 +1,4 @@
-"""Small networks of every shape, for the conformance table: name -> (scopes, potentials) of a random generator."""
+"""Small networks of all shapes for the conformance tests: functions of a random generator that return scopes and potentials."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from relcrf.graph.scopes import Potentials, Scopes
 
 
 def network(rng, cardinality, scopes, scale=1.0, agreement=None):
-    """Random log potentials on the factors that `scopes` lists, each a tuple of nodes."""
+    """Return a network with random log potentials on the factors in `scopes`, which are tuples of nodes."""
     start = np.concatenate(([0], np.cumsum([len(s) for s in scopes], dtype=np.int64)))
     node = np.array([v for s in scopes for v in s], dtype=np.int32)
     agree = None if agreement is None else np.asarray(agreement, dtype=bool)
-    made = Scopes(np.asarray(cardinality, dtype=np.int32), start, node, agree)
-    tables = scale * rng.normal(size=int(made.table_start[-1]))
-    return made, Potentials(scale * rng.normal(size=int(made.state_start[-1])), tables)
+    network_scopes = Scopes(np.asarray(cardinality, dtype=np.int32), start, node, agree)
+    tables = scale * rng.normal(size=int(network_scopes.table_start[-1]))
+    return network_scopes, Potentials(scale * rng.normal(size=int(network_scopes.state_start[-1])), tables)
 
 
 def tree_edges(rng, n, share=1.0):
-    """Each node to an earlier one, in either order."""
+    """Return edges from each node to an earlier one, in random direction."""
     edges = [(int(rng.integers(v)), v) for v in range(1, n) if rng.random() < share]
     return [e if rng.random() < 0.5 else e[::-1] for e in edges]
 
@@ -33,7 +33,7 @@ def grid_edges(n_rows, n_columns):
 
 
 def hard(rng, made, share):
-    """Some cells are impossible; one joint state always stays possible."""
+    """Make cells of a network impossible, except for those of one joint state."""
     scopes, potentials = made
     states = np.array([rng.integers(k) for k in scopes.cardinality])
     nodes, factors = potentials.nodes.copy(), potentials.factors.copy()
@@ -52,7 +52,7 @@ def forest(rng, n=7, scale=1.0, cardinality=None, share=0.85):
 
 
 def agreements(rng, edges, n, k=3, scale=1.0):
-    """Some edges are one number, the others a table."""
+    """Return a network in which some edges are agreement potentials with one number, the others tables."""
     return network(rng, np.full(n, k), edges, scale, agreement=[i % 3 != 2 for i in range(len(edges))])
 
 
@@ -73,7 +73,7 @@ FORESTS = {
     "forest of agreements": lambda rng: agreements(rng, tree_edges(rng, 7), 7),
     "star that pulls both ways": lambda rng: pulling_star(rng),
 }
-"""Pairs without a cycle."""
+"""Networks of pair factors without a cycle."""
 
 LOOPS = {
     "one loop": lambda rng: network(rng, rng.integers(2, 4, size=5), [(v, (v + 1) % 5) for v in range(5)], 0.7),
@@ -83,7 +83,7 @@ LOOPS = {
     "all pairs": lambda rng: network(rng, np.full(5, 3), [(i, j) for i in range(5) for j in range(i)], 0.3),
     "parallel factors": lambda rng: network(rng, [2, 3, 2], [(0, 1), (1, 0), (1, 2), (0, 1)], 0.7),
 }
-"""Pairs with cycles."""
+"""Networks of pair factors with cycles."""
 
 CLIQUES = {
     "factors of any size": lambda rng: network(
@@ -97,11 +97,11 @@ CLIQUES = {
         rng, network(rng, np.full(6, 2), [(0, 1, 2), (1, 2, 3), (3, 4, 5)], 0.5), 0.3
     ),
 }
-"""Factors over three nodes or more."""
+"""Networks with factors over three nodes or more."""
 
 
 def pulling_star(rng):
-    """Twelve leaves of which each second one all but forces the other state on their centre: products run out of range."""
+    """Return a star whose leaves alternately force their centre into opposite states, so that products of messages overflow."""
     scopes, potentials = network(rng, np.full(13, 2), [(0, v) for v in range(1, 13)], 0.5)
     tables = potentials.factors.reshape(-1, 2, 2)
     tables[::2, 0] += 200.0

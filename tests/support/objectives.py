@@ -1,4 +1,4 @@
-"""Small problems of learning, and gradients by finite differences."""
+"""Small learning problems, and gradients by finite differences."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def finite_differences(objective, point, step=1e-5):
 
 
 def through_a_run_folder(state, folder):
-    """An optimiser's state, saved and read again."""
+    """Return the state of an optimiser after saving and loading it."""
     (folder / "checkpoint").mkdir()
     saved = CheckpointMonitor(folder, "the run")
     saved.step("weights", state, 100)

@@ -1,4 +1,4 @@
-"""Packages of others: modules with entry points, installed for one test."""
+"""Plugin packages: modules with entry points that are installed for one test."""
 
 import re
 import sys
@@ -13,19 +13,19 @@ DOCS = Path(relcrf.__file__).parent.parent / "docs"
 
 
 def blocks(page: str) -> dict[str, str]:
-    """The first block of each language on a page of docs/."""
+    """Return the first code block of each language on a page of docs/."""
     found = re.findall(r"^```(\w+)\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
     return dict(reversed(found))
 
 
 class Packages:
-    """Installs packages into a folder that Python finds, here and in processes that are started."""
+    """An installer of packages into a folder on the import path of this process and its child processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def install(self, name: str, group: str, entries: dict[str, str], code: str) -> None:
-        """A package of one module, whose entry points are `what = module:object`."""
+        """Install a package of one module with entry points of the form `name = module:object`."""
         for module in {value.partition(":")[0] for value in entries.values()}:
             (self.folder / f"{module}.py").write_text(code)
             sys.modules.pop(module, None)
@@ -36,7 +36,7 @@ class Packages:
         (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
     def install_page(self, page: str) -> dict[str, str]:
-        """The package that a page of docs/how-to/extending shows; gives the page's blocks."""
+        """Install the package on a page of docs/how-to/extending; return the code blocks of the page."""
         found = blocks(page)
         ((group, entries),) = tomllib.loads(found["toml"])["project"]["entry-points"].items()
         self.install(Path(page).stem, group, entries, found["python"])

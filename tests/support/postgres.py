@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests, from Debian's package; the fixture `postgres` skips where there is none.
+"""A PostgreSQL server for tests, from Debian's package; the fixture `postgres` skips tests if it is not installed.
 
 def test_something(postgres):
     url = postgres.new_database()
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 SECONDS = 600
-"""Limit of one command of the server, against hanging; it takes a few seconds."""
+"""Timeout of a command of the server; it usually takes a few seconds."""
 
 
 class PostgresServer:
@@ -27,8 +27,8 @@ class PostgresServer:
 
     Args:
         binaries: the folder of `initdb` and `pg_ctl`.
-        folder: what it may fill; it is removed by `stop`.
-        user: the account that runs it, where this process is root (PostgreSQL refuses root); else None.
+        folder: the data folder; `stop` removes it.
+        user: the account that runs the server if this process is root (PostgreSQL does not run as root), otherwise None.
     """
 
     def __init__(self, binaries: Path, folder: Path, user: str | None) -> None:
@@ -49,17 +49,17 @@ class PostgresServer:
         command = [str(self.binaries / program), *map(str, arguments)]
         if self.user is not None:
             command = ["runuser", "-u", self.user, "--", *command]
-        # The server inherits what it is given: a pipe would stay open as long as it runs.
+        # The server inherits file descriptors: a pipe would remain open as long as it runs.
         with (self.folder / "commands").open("a") as output:
             done = subprocess.run(command, cwd=self.folder, stdout=output, stderr=output, timeout=SECONDS)
         assert done.returncode == 0, (self.folder / "commands").read_text()
 
     def url(self, database: str = "postgres") -> str:
-        """`postgresql://...` of a database of this server."""
+        """Return the URL of a database of this server."""
         return f"postgresql://relcrf@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
-        """The URL of a new, empty database."""
+        """Create an empty database and return its URL."""
         psycopg = pytest.importorskip("psycopg")
         name = f"test{next(self._databases)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
@@ -72,7 +72,7 @@ class PostgresServer:
 
 
 def find_binaries() -> Path | None:
-    """Where `initdb` is: the newest of Debian's versions, or on the PATH."""
+    """Return the folder of `initdb`: that of the newest Debian version, or one on the PATH; None if there is none."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     found = versions[-1] if versions else shutil.which("initdb")
     return Path(found).resolve().parent if found else None
@@ -80,7 +80,7 @@ def find_binaries() -> Path | None:
 
 @pytest.fixture(scope="session")
 def postgres():
-    """A `PostgresServer` for the whole run."""
+    """Return a `PostgresServer` for the whole test run."""
     pytest.importorskip("psycopg")
     binaries = find_binaries()
     if binaries is None:

@@ -1,4 +1,4 @@
-"""Random models on random tiny tables, for Hypothesis."""
+"""Hypothesis strategies of random models and tiny random tables."""
 
 import numpy as np
 import pandas as pd
@@ -116,7 +116,7 @@ def maybe(values):
 
 @st.composite
 def tables(draw):
-    """Tables as the evaluator reads them: things by key, tuples, attributes of tuples, listed random tuples."""
+    """Return tables for the evaluator: entities by key, tuples, attributes of tuples, listed random tuples."""
     keys = draw(st.sampled_from([("a", "b", "c", "d"), (1, 2, 10, 9), ("p 1", "p'2", 'p"3', "é")]))
     keys = keys[: draw(st.integers(2, 4))]
     reals = (-1.5, 0.0, 0.25, 2.0)
@@ -170,7 +170,7 @@ def frames(things, pairs, ties, colours, listed):
 
 
 def naive_model(spec, things, pairs, ties, colours, listed):
-    """What plain loops make of a model on such tables."""
+    """Return the evaluator of a model on such tables."""
     words = {w for row in things["E"].values() for w in row["w"]} | {row["q"] for row in things["E"].values()}
     words |= {w for _, w in listed["U"]}
     domains = {
@@ -185,7 +185,7 @@ def naive_model(spec, things, pairs, ties, colours, listed):
 
 
 def some_tables():
-    """Tables without and with gaps, for the templates that random choice may miss."""
+    """Yield tables without and with missing values, for templates that random examples may miss."""
     rng = np.random.default_rng(0)
     for gaps in (0.0, 0.3):
 

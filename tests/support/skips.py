@@ -1,6 +1,6 @@
-"""A check that every skipped test is expected: active where RELCRF_EXPECTED_SKIPS names a list of reasons.
+"""A check that every skipped test is expected; active if RELCRF_EXPECTED_SKIPS names a file with a list of reasons.
 
-Each line of the list is a regular expression that matches a whole reason; lines that begin with `#` say why it is expected.
+Each line of the list is a regular expression that matches a whole reason; lines that start with `#` are comments.
 The skipped tests are printed by reason at the end of the run, which fails for a reason that is not in the list.
 """
 

@@ -1,6 +1,6 @@
-"""One Spark of two executors for the whole test run: the fixture `spark`.
+"""The fixture `spark`: a Spark session with two executors for the whole test run.
 
-A test that starts its own takes `spark_installed`.
+A test that starts its own session uses `spark_installed`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MASTER = "local-cluster[2,1,1024]"
 
 @pytest.fixture(scope="session")
 def spark_installed() -> None:
-    """Skips where pyspark or Java is missing."""
+    """Skip the test if pyspark or Java is missing."""
     try:
         require_spark()
     except UsageError as error:
@@ -31,9 +31,9 @@ def spark_installed() -> None:
 
 @pytest.fixture(scope="session")
 def spark(spark_installed: None) -> Iterator[SparkSession]:
-    """A session with two executors, each a process of its own with one core. Starts in 10 to 60 seconds."""
+    """Return a session with two executors, each a separate process with one core; takes 10 to 60 seconds to start."""
     handler = signal.getsignal(signal.SIGINT)
     session = spark_session(MASTER)
-    signal.signal(signal.SIGINT, handler)  # pyspark leaves its own, and later tests send Ctrl-C
+    signal.signal(signal.SIGINT, handler)  # pyspark replaces the handler, and later tests send Ctrl-C
     yield session
     session.stop()

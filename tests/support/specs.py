@@ -1,4 +1,4 @@
-"""Any specification that can be written down, sound or not, for Hypothesis."""
+"""Hypothesis strategies of arbitrary specifications, valid or not."""
 
 from __future__ import annotations
 

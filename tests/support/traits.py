@@ -1,4 +1,4 @@
-"""A small world whose candidates are of every form: literals of relations and attributes, with and without conditions."""
+"""A small dataset and model with candidates of all forms: literals of relations and attributes, with and without conditions."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ candidates cross(n: Nation, t: Trait, m: Nation, v: Verb) where Near(m, n) over 
 
 
 def traits_world(seed=0, nations=14, missing=0.1):
-    """Tables whose traits come in pairs and whose verbs follow the traits of their subject."""
+    """Return tables with correlated pairs of traits, and verbs that depend on the traits of their subject."""
     rng = np.random.default_rng(seed)
     names = [f"n{k:02}" for k in range(nations)]
     base = rng.random(nations) < 0.5

@@ -1,4 +1,4 @@
-"""Named pipes among files: who opens one to read waits for a writer that never comes."""
+"""Named pipes without a writer, on which readers block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from threading import Thread
 
 @contextmanager
 def unread_pipe(path: Path) -> Iterator[None]:
-    """A pipe that nobody may open inside. Who does reads nothing, so that the test fails and does not wait for ever."""
+    """Create a pipe that must not be opened; a reader gets end of file, so that the test fails instead of blocking forever."""
     os.mkfifo(path)
     opened = []
 
@@ -27,6 +27,6 @@ def unread_pipe(path: Path) -> Iterator[None]:
         assert not opened
     finally:
         if not opened:
-            os.close(os.open(path, os.O_RDONLY))  # lets the thread go
+            os.close(os.open(path, os.O_RDONLY))  # releases the thread
         thread.join()
         path.unlink()

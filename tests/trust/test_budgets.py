@@ -1,4 +1,4 @@
-"""Limits of time and size: what is over them is refused or ended, and nothing is lost."""
+"""Tests of time and size limits: work beyond them is rejected or ended, and partial results are stored."""
 
 import multiprocessing
 import re
@@ -24,12 +24,12 @@ ENDLESS = ("--set", "max_iterations=1000000", "--set", "tolerance=0")
 
 
 @pytest.mark.parametrize("time", ["soon", "-1", "0", "1d", "1e3", ""])
-def test_times_that_are_none(relcrf_, web, time):
+def test_invalid_time_limit_raises_e434(relcrf_, web, time):
     code, _, err = relcrf_("ground", MODEL, "--data", web, f"--time-limit={time}")
     assert (code, err.count("error["), "E434" in err) == (2, 1, True)
 
 
-def test_a_training_whose_time_is_over_goes_on(relcrf_, web, tmp_path, monkeypatch):
+def test_training_resumes_after_the_time_limit(relcrf_, web, tmp_path, monkeypatch):
     from relcrf.backends import checkpoints
     from relcrf.cli.time_limit import TimeLimitReached, _reached_limits
 
@@ -37,8 +37,8 @@ def test_a_training_whose_time_is_over_goes_on(relcrf_, web, tmp_path, monkeypat
     assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "whole")[0] == 0
     step = checkpoints.CheckpointMonitor.step
 
-    def late(self, stage, state, most):
-        step(self, stage, state, most)
+    def late(self, stage, state, max_iterations):
+        step(self, stage, state, max_iterations)
         if stage == "weights" and state.iteration == 3:
             _reached_limits.append("1s")
             raise TimeLimitReached
@@ -51,13 +51,13 @@ def test_a_training_whose_time_is_over_goes_on(relcrf_, web, tmp_path, monkeypat
     assert (tmp_path / "run" / "weights.npy").read_bytes() == (tmp_path / "whole" / "weights.npy").read_bytes()
 
 
-def test_the_clock_ends_a_training_that_would_not(relcrf_, web, tmp_path):
+def test_time_limit_ends_endless_training(relcrf_, web, tmp_path):
     relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "compiled")
     for limit in ("0.05", "2s"):
         code, _, err = relcrf_(
             "train", MODEL, "--data", web, "--out", tmp_path / "run", "--force", *ENDLESS, "--time-limit", limit
         )
-        if code == 0:  # the value's rounding ends even this search
+        if code == 0:  # rounding of the objective may end even this search
             assert (tmp_path / "run" / "run.json").exists()
         else:
             assert (code, err.count("error["), "E436" in err, "Traceback" in err) == (4, 1, True, False), err
@@ -65,7 +65,7 @@ def test_the_clock_ends_a_training_that_would_not(relcrf_, web, tmp_path):
 
 @pytest.fixture
 def late(monkeypatch):
-    """Makes the time be over when the local backend learns for the second time."""
+    """Raise the alarm of the time limit when the local backend learns for the second time."""
     fit, calls = LocalBackend.fit, []
 
     def late(self, problem, monitor):
@@ -77,7 +77,7 @@ def late(monkeypatch):
     monkeypatch.setattr(LocalBackend, "fit", late)
 
 
-def test_a_cross_validation_whose_time_is_over_keeps_its_rounds(relcrf_, web, tmp_path, late):
+def test_cross_validation_keeps_folds_after_the_time_limit(relcrf_, web, tmp_path, late):
     ask = (
         "cv",
         MODEL,
@@ -99,18 +99,18 @@ def test_a_cross_validation_whose_time_is_over_keeps_its_rounds(relcrf_, web, tm
     assert code == 0 and "1 folds were loaded from" in err
 
 
-def test_an_evaluation_whose_time_is_over(relcrf_, web, late):
+def test_evaluation_ends_at_the_time_limit(relcrf_, web, late):
     ask = ("evaluate", MODEL, "--data", web, "--split", "folds=2", "--backend", "local")
     code, out, err = relcrf_(*ask, "--time-limit", "1h")
     assert (code, out, err.count("error["), "E436" in err) == (4, "", 1, True)
     assert relcrf_(*ask, "--time-limit", "1h")[0] == 0
 
 
-def test_prices_that_were_done_are_given(relcrf_json, web, monkeypatch):
+def test_pareto_prints_finished_costs_at_the_time_limit(relcrf_json, web, monkeypatch):
     point = pareto._evaluate_fold
 
     def late(system, *rest):
-        if system.price:
+        if system.message_cost:
             signal.raise_signal(signal.SIGALRM)
         return point(system, *rest)
 
@@ -131,14 +131,14 @@ def test_prices_that_were_done_are_given(relcrf_json, web, monkeypatch):
     assert (code, found["interrupted"], len(found["points"])) == (4, True, 1)
 
 
-def test_a_comparison_whose_time_is_over_leaves_no_process(relcrf_, web):
+def test_comparison_ends_its_processes_at_the_time_limit(relcrf_, web):
     ask = ("compare", MODEL, "--data", web, "--backends", "local,ess", "--split", "hide=0.3")
     code, out, err = relcrf_(*ask, "--time-limit", "0.6s")
     assert (code, out, err.count("error["), "E436" in err) == (4, "", 1, True)
     assert not multiprocessing.active_children()
 
 
-def test_an_inference_whose_time_is_over_gives_what_there_is(relcrf_, tmp_path, monkeypatch):
+def test_inference_writes_current_result_at_the_time_limit(relcrf_, tmp_path, monkeypatch):
     iterate = belief_propagation.iterate
 
     def late(step, *settings):
@@ -170,14 +170,14 @@ from relcrf.cli.time_limit import TimeLimitReached, limited, time_limit_error
 
 class Removed:
     def __del__(self):
-        time.sleep(0.3)  # the alarm comes here, where nothing can be raised
+        time.sleep(0.3)  # the alarm is raised here, where exceptions are dropped
 
 
 def compare(one, other):
     global calls
     calls += 1
     if calls == 1:
-        signal.raise_signal(signal.SIGINT)  # ctypes drops what a callback raises, and a training would go on
+        signal.raise_signal(signal.SIGINT)  # ctypes drops exceptions of callbacks, so a training would continue
     return 0
 
 
@@ -204,13 +204,13 @@ except KeyboardInterrupt:
 """
 
 
-def test_what_python_drops_comes_again():
-    """In a process of its own: pytest looks at what is dropped, too."""
+def test_dropped_signals_are_resent():
+    """This test runs in a separate process, because pytest also handles dropped exceptions."""
     done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=1200)
     assert (done.stdout, done.stderr) == ("the clock True None\nCtrl-C True\n", "")
 
 
-def test_too_many_factors(relcrf_, relcrf_json, web, tmp_path):
+def test_too_many_factors_raise_e433(relcrf_, relcrf_json, web, tmp_path):
     _, found = relcrf_json("ground", MODEL, "--data", web)
     total = sum(template["factors"] for template in found["templates"].values())
     for command in (("ground", MODEL, "--data", web), ("train", MODEL, "--data", web, "--out", tmp_path / "run")):
@@ -222,7 +222,7 @@ def test_too_many_factors(relcrf_, relcrf_json, web, tmp_path):
         assert relcrf_(*command, "--max-factors", total)[0] == 0
 
 
-def test_what_would_be_killed_is_refused(relcrf_, web, tmp_path, monkeypatch):
+def test_insufficient_memory_raises_e435(relcrf_, web, tmp_path, monkeypatch):
     from relcrf.execution import memory
 
     monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
@@ -236,7 +236,7 @@ def test_what_would_be_killed_is_refused(relcrf_, web, tmp_path, monkeypatch):
     assert (code, err.count("error["), "E435" in err) == (2, 1, True)
 
 
-def test_candidates_take_memory_where_a_backend_chooses_from_them(monkeypatch):
+def test_memory_estimate_includes_candidates(monkeypatch):
     from relcrf.execution import memory
 
     model = relcrf.parse(TEXT)
@@ -252,7 +252,7 @@ def test_candidates_take_memory_where_a_backend_chooses_from_them(monkeypatch):
     relcrf.api.fit(model, grounding, "pseudo", max_iterations=2)
 
 
-def test_the_least_of_what_is_known_is_free(tmp_path, monkeypatch):
+def test_available_memory_is_the_minimum_of_limits(tmp_path, monkeypatch):
     from relcrf.execution import memory
 
     files, limits = {}, {"most": memory.psutil.RLIM_INFINITY}
@@ -282,7 +282,7 @@ def test_the_least_of_what_is_known_is_free(tmp_path, monkeypatch):
     assert memory.available_bytes() == 2 << 10
 
 
-def test_plan_tells_what_learning_takes(relcrf_, web):
+def test_plan_prints_the_memory_of_learning(relcrf_, web):
     code, out, _ = relcrf_("plan", MODEL, "--data", web)
     assert code == 0 and re.search(
         r"learning from the whole graph needs about [\d.]+ \wi?B of memory; [\d.]+ \wiB are available", out

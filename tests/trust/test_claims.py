@@ -1,4 +1,4 @@
-"""What stands beside a run, in it, or under the names that it is written through is nobody's but its owner's."""
+"""Tests of run folders: files of the user in and next to them are preserved, and concurrent trainings do not interfere."""
 
 import os
 from zipfile import ZipFile
@@ -17,7 +17,7 @@ MODEL = resource_path("models", "webkb.rcrf")
 
 @pytest.fixture
 def train(relcrf_, web, tmp_path):
-    """Trains into a folder; gives exit code and what was said."""
+    """Return a function that trains into a folder and returns the exit code and standard error."""
 
     def run(out="run", *more, data=web):
         code, _, err = relcrf_("train", MODEL, "--data", data, "--out", tmp_path / out, *more)
@@ -27,14 +27,14 @@ def train(relcrf_, web, tmp_path):
     return run
 
 
-def bytes_of(folder):
+def read_files(folder):
     return {
         path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("timings.json", "manifest.json")
     }
 
 
-def test_links_that_were_laid_out_are_not_followed(tmp_path):
-    """A name that could be foreseen would write to whatever somebody has linked it to."""
+def test_existing_links_are_not_followed(tmp_path):
+    """With predictable temporary names, a link could redirect the output to another file."""
     (tmp_path / "mine").write_text("mine")
     for name in (".out.txt.writing", "out.txt"):
         (tmp_path / name).symlink_to(tmp_path / "mine")
@@ -44,7 +44,7 @@ def test_links_that_were_laid_out_are_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_files_have_the_mode_that_the_umask_says(tmp_path, mask):
+def test_file_mode_follows_the_umask(tmp_path, mask):
     before = os.umask(mask)
     try:
         write_text(tmp_path / "out", "x")
@@ -53,7 +53,7 @@ def test_files_have_the_mode_that_the_umask_says(tmp_path, mask):
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o666 & ~mask
 
 
-def test_neighbours_are_left_alone(train, tmp_path):
+def test_neighbouring_folders_are_not_changed(train, tmp_path):
     for name in ("run.replaced", "run.partial.removed", "run.removed"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("precious")
@@ -66,7 +66,7 @@ def test_neighbours_are_left_alone(train, tmp_path):
     assert (code, "E331" in err, "no unfinished run" in err) == (2, True, True)
 
 
-def test_what_is_read_or_strange_does_not_go_with_a_run(train, web, tmp_path):
+def test_force_does_not_delete_foreign_files(train, web, tmp_path):
     assert train()[0] == 0
     for name in ("page.csv", "link.csv", "page_words.csv"):
         write_text(tmp_path / "run" / name, (web / name).read_text())
@@ -78,7 +78,7 @@ def test_what_is_read_or_strange_does_not_go_with_a_run(train, web, tmp_path):
     assert (code, "E331" in err, "inside the run folder" in err) == (2, True, True)
 
 
-def test_two_trainings_at_one_place(train, tmp_path):
+def test_concurrent_training_raises_e407(train, tmp_path):
     with run_folder.claim_folder(tmp_path / "run", resume=False, force=False) as partial:
         (partial / "checkpoint" / "identity").write_text("of the first")
         for more in ((), ("--force",), ("--resume",)):
@@ -89,12 +89,12 @@ def test_two_trainings_at_one_place(train, tmp_path):
     assert train("run", "--force")[0] == 0
 
 
-def test_a_run_that_came_meanwhile_is_not_replaced(train, tmp_path, monkeypatch):
+def test_run_created_during_training_is_not_replaced(train, tmp_path, monkeypatch):
     require = run_folder.require_writable
     train("other")
 
     def late(folder, **how):
-        if "read" not in how:  # the second look, after grounding
+        if "read" not in how:  # the second check, after grounding
             (tmp_path / "other").rename(tmp_path / "run")
         require(folder, **how)
 
@@ -103,18 +103,18 @@ def test_a_run_that_came_meanwhile_is_not_replaced(train, tmp_path, monkeypatch)
     assert (code, "E330" in err) == (2, True)
 
 
-def test_a_link_stays_where_it_is(train, tmp_path):
+def test_link_to_a_run_folder_is_preserved(train, tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "there" / "run")
     assert train("link")[0] == 0
-    first = bytes_of(tmp_path / "there" / "run")
+    first = read_files(tmp_path / "there" / "run")
     for _ in range(2):
         assert train("link", "--force")[0] == 0
-    assert (tmp_path / "link").is_symlink() and bytes_of(tmp_path / "there" / "run") == first
+    assert (tmp_path / "link").is_symlink() and read_files(tmp_path / "there" / "run") == first
     assert [path.name for path in (tmp_path / "there").iterdir()] == ["run"]
 
 
-def test_what_fails_last_does_not_cost_the_training(train, tmp_path, monkeypatch):
+def test_failure_after_learning_keeps_the_weights(train, tmp_path, monkeypatch):
     steps = []
     step = checkpoints.CheckpointMonitor.step
     monkeypatch.setattr(checkpoints.CheckpointMonitor, "step", lambda *given: (steps.append(given[1]), step(*given)))
@@ -131,11 +131,11 @@ def test_what_fails_last_does_not_cost_the_training(train, tmp_path, monkeypatch
     steps.clear()
     assert train("run", "--resume")[0] == 0
     assert not steps, "nothing is learned again"
-    assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
+    assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
-def test_what_refuses_to_go_on_leaves_the_state(train, tmp_path, monkeypatch, interrupted_training):
+def test_failed_resume_keeps_the_checkpoint(train, tmp_path, monkeypatch, interrupted_training):
     with interrupted_training():
         assert train("whole")[0] == train()[0] == 130
     monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
@@ -143,21 +143,21 @@ def test_what_refuses_to_go_on_leaves_the_state(train, tmp_path, monkeypatch, in
     assert (code, "E435" in err) == (2, True)
     monkeypatch.undo()
     assert train("run", "--resume")[0] == train("whole", "--force")[0] == 0
-    assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
+    assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
 
 
-def test_what_is_killed_between_the_last_two_steps_goes_on(train, tmp_path):
-    """The state is away and the run not yet in its place: everything is learned again."""
+def test_training_killed_before_the_final_rename_can_be_resumed(train, tmp_path):
+    """The checkpoint is deleted and the run not yet renamed: everything is learned again."""
     assert train("whole")[0] == 0 and train()[0] == 0
     left = tmp_path / ".run.partial.ab12cd_9.removed"
     (tmp_path / "run").rename(tmp_path / "run.partial")
     (left / "checkpoint").mkdir(parents=True)
     assert train("run", "--resume")[0] == 0
-    assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole") and not left.exists()
+    assert read_files(tmp_path / "run") == read_files(tmp_path / "whole") and not left.exists()
 
 
 @pytest.mark.parametrize("at", [2, 5, 9])
-def test_ctrl_c_inside_of_a_step(train, tmp_path, monkeypatch, at):
+def test_training_interrupted_within_a_step_can_be_resumed(train, tmp_path, monkeypatch, at):
     assert train("whole")[0] == 0
     count, calls = np.count_nonzero, []
 
@@ -171,10 +171,10 @@ def test_ctrl_c_inside_of_a_step(train, tmp_path, monkeypatch, at):
     assert train()[0] == 130
     monkeypatch.undo()
     assert train("run", "--resume")[0] == 0
-    assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
+    assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
 
 
-def spoil_array(folder):
+def corrupt_array(folder):
     """Change one byte of an array."""
     path = folder / "weights.npz"
     content = bytearray(path.read_bytes())
@@ -184,23 +184,23 @@ def spoil_array(folder):
     path.write_bytes(content)
 
 
-def spoil_facts(folder):
-    """Take away the iteration."""
+def remove_iteration(folder):
+    """Remove the iteration."""
     path = folder / "weights.npz"
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files if name != "iteration"}
     np.savez(path, **arrays)
 
 
-def spoil_end(folder):
+def truncate_file(folder):
     path = folder / "weights.npz"
     path.write_bytes(path.read_bytes()[:-100])
 
 
 @pytest.mark.parametrize(
-    "spoil", [spoil_array, spoil_facts, spoil_end, lambda f: (f / "identity").write_bytes(b"\xff\xfe")]
+    "spoil", [corrupt_array, remove_iteration, truncate_file, lambda f: (f / "identity").write_bytes(b"\xff\xfe")]
 )
-def test_a_damaged_checkpoint_is_not_gone_on_from(train, tmp_path, interrupted_training, spoil):
+def test_damaged_checkpoint_cannot_be_resumed(train, tmp_path, interrupted_training, spoil):
     with interrupted_training():
         assert train()[0] == 130
     spoil(tmp_path / "run.partial" / "checkpoint")
@@ -209,14 +209,14 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(train, tmp_path, interrupted_t
     assert train("run", "--force")[0] == 0
 
 
-def test_a_folder_goes_under_a_drawn_name(tmp_path):
+def test_folder_is_removed_under_a_random_name(tmp_path):
     for name in ("one", "one.removed"):
         (tmp_path / name).mkdir()
     remove_folder(tmp_path / "one")
     assert [path.name for path in tmp_path.iterdir()] == ["one.removed"]
 
 
-def test_runs_of_python_are_refused_alike(train, web, tmp_path):
+def test_save_from_python_raises_e407_as_well(train, web, tmp_path):
     import relcrf
 
     fit = relcrf.load(MODEL).fit(relcrf.Dataset(web), max_iterations=2)

@@ -1,4 +1,4 @@
-"""A full disk is one clear error, and what was whole before stays whole."""
+"""Tests of full disks: there is one clear error, and complete files remain complete."""
 
 import errno
 import os
@@ -22,25 +22,25 @@ MODEL = resource_path("models", "webkb.rcrf")
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of one megabyte."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    """Provide a file system of one megabyte."""
+    mount_point = tmp_path / "disk"
+    mount_point.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount_point)], capture_output=True)
     if mounted.returncode:
         pytest.skip("file systems cannot be mounted here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    yield mount_point
+    subprocess.run(["umount", str(mount_point)], check=True)
 
 
-def fill(place, left):
-    """Leaves so many bytes."""
-    free = os.statvfs(place)
-    with (place / "ballast").open("wb") as file:
+def fill(folder, left):
+    """Fill a file system except for `left` bytes."""
+    free = os.statvfs(folder)
+    with (folder / "ballast").open("wb") as file:
         file.write(b"x" * (free.f_bavail * free.f_bsize - left))
 
 
 @pytest.mark.parametrize("left", [0, 4 << 10, 16 << 10])
-def test_training(relcrf_, tmp_path, small_disk, left):
+def test_training_on_a_full_disk_keeps_the_old_run(relcrf_, tmp_path, small_disk, left):
     data = small_web(tmp_path / "web")
     train = ("train", MODEL, "--data", data, "--out", small_disk / "run")
     assert relcrf_(*train)[0] == 0
@@ -50,11 +50,11 @@ def test_training(relcrf_, tmp_path, small_disk, left):
     assert (code, err.count("error["), "no space left" in err, "Traceback" in err) == (2, 1, True, False), err
     assert {path.name: path.read_bytes() for path in (small_disk / "run").iterdir()} == before
     (small_disk / "ballast").unlink()
-    again = "--resume" if (small_disk / "run.partial").exists() else "--force"
-    assert relcrf_(*train, "--force", again)[0] == 0
+    option = "--resume" if (small_disk / "run.partial").exists() else "--force"
+    assert relcrf_(*train, "--force", option)[0] == 0
 
 
-def test_predicting(relcrf_, tmp_path, small_disk):
+def test_prediction_on_a_full_disk_keeps_the_old_file(relcrf_, tmp_path, small_disk):
     data = small_web(tmp_path / "web")
     assert relcrf_("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
     for ending in ("csv", "parquet", "jsonl", "arrow"):
@@ -70,19 +70,19 @@ def test_predicting(relcrf_, tmp_path, small_disk):
 
 
 @pytest.mark.parametrize("memory", ["40MB", "60MB"])
-def test_temporary_files(tmp_path, small_disk, memory):
-    """DuckDB's: its log of what is to be written, what is larger than the memory that it was given."""
+def test_full_temporary_folder_raises_one_error(tmp_path, small_disk, memory):
+    """DuckDB's temporary files: its write-ahead log, and data beyond the memory limit."""
     make_web(tmp_path, pages=6000)
     command = [sys.executable, "-m", "relcrf", "ground", MODEL, "--data", tmp_path, "--memory", memory]
     environment = {**os.environ, "TMPDIR": str(small_disk)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600)
-    said = done.stderr
-    assert (done.returncode, said.count("error["), "space" in said, "Traceback" in said) == (2, 1, True, False), said
+    err = done.stderr
+    assert (done.returncode, err.count("error["), "space" in err, "Traceback" in err) == (2, 1, True, False), err
     assert list(small_disk.iterdir()) == []
 
 
-def test_columns(small_disk):
-    """Those of a ground graph that is larger than memory."""
+def test_full_disk_raises_enospc_for_columns(small_disk):
+    """The columns of a ground graph beyond the memory limit are files."""
     column = Storage(small_disk, 0).column(np.float64)
     with pytest.raises(OSError) as caught:
         for _ in range(100):

@@ -1,4 +1,4 @@
-"""Commands that are killed at random calls: they leave the old result or the new one, and resuming ends in the same bytes."""
+"""Tests of commands killed at random calls: they leave the old or the new result, and resuming results in identical bytes."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from relcrf import api
 from relcrf.resources import resource_path
 
 KILLS = int(os.environ.get("RELCRF_KILLS", "100"))
-"""Over all tests of this file."""
+"""Approximate number of kills over all tests of this file."""
 MODEL = resource_path("models", "webkb.rcrf")
 
 
@@ -24,20 +24,20 @@ def mortals():
     found.close()
 
 
-def content(folder):
-    """The bytes of each file of a run but the timings; None where there is no run."""
+def read_run_files(folder):
+    """Return the bytes of each file of a run except the timings; None if there is no run."""
     if not folder.exists():
         return None
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "timings.json"}
 
 
-def limits(n_calls, number, seed):
-    """Return numbers of calls after which to kill a command: uniform over its calls, and a little beyond its end."""
+def draw_call_limits(n_calls, number, seed):
+    """Return numbers of calls after which a command is killed, uniform over its calls and slightly beyond its end."""
     return np.random.default_rng(seed).integers(1, 1 + n_calls * 21 // 20, number).tolist()
 
 
 @pytest.mark.parametrize("backend", ["ess", "gated"])
-def test_killed_trainings_go_on_to_the_same_bytes(mortals, tmp_path, backend):
+def test_killed_training_resumes_to_identical_files(mortals, tmp_path, backend):
     data = small_web(tmp_path / "web", pages=24)
     train = ("train", MODEL, "--data", data, "--backend", backend, "--set", "max_iterations=30")
     runs, n_calls = [], 0
@@ -46,15 +46,15 @@ def test_killed_trainings_go_on_to_the_same_bytes(mortals, tmp_path, backend):
     for name, l2 in (("old", 1), ("new", 2)):
         code, n_calls = mortals.run(*train, "--set", f"l2={l2}", "--out", tmp_path / name)
         assert code == 0
-        runs.append(content(tmp_path / name))
+        runs.append(read_run_files(tmp_path / name))
     out = tmp_path / "run"
     shutil.copytree(tmp_path / "old", out)
     kills = 0
     resume = ()
-    for limit in limits(n_calls, KILLS * 2 // 5, 1):
+    for limit in draw_call_limits(n_calls, KILLS * 2 // 5, 1):
         code, _ = mortals.run(*train, "--set", "l2=2", "--out", out, "--force", *resume, calls=limit)
         assert code in (0, -9)
-        found = content(out)
+        found = read_run_files(out)
         assert found in runs, "neither the old run nor the new one"
         assert api.load_fit(out).learned.backend == backend
         kills += code == -9
@@ -64,11 +64,11 @@ def test_killed_trainings_go_on_to_the_same_bytes(mortals, tmp_path, backend):
             shutil.copytree(tmp_path / "old", out)
     assert kills > KILLS // 5
     assert mortals.run(*train, "--set", "l2=2", "--out", out, "--force", *resume)[0] == 0
-    assert content(out) == runs[1]
+    assert read_run_files(out) == runs[1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old", "run", "web"]
 
 
-def test_of_killed_predictions_the_file_is_the_old_or_the_new_one(mortals, tmp_path):
+def test_killed_prediction_leaves_old_or_new_file(mortals, tmp_path):
     data, out = small_web(tmp_path / "web", pages=24), tmp_path / "found.csv"
     assert mortals.run("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
     predict = ("predict", tmp_path / "run", "--data", data, "--out", out)
@@ -76,7 +76,7 @@ def test_of_killed_predictions_the_file_is_the_old_or_the_new_one(mortals, tmp_p
     code, n_calls = mortals.run(*predict)
     assert code == 0
     new = out.read_bytes()
-    for limit in limits(n_calls, KILLS // 10, 2):
+    for limit in draw_call_limits(n_calls, KILLS // 10, 2):
         out.write_bytes(b"old")
         mortals.run(*predict, calls=limit)
         assert out.read_bytes() in (b"old", new)
@@ -86,14 +86,14 @@ def test_of_killed_predictions_the_file_is_the_old_or_the_new_one(mortals, tmp_p
         assert out.read_bytes() == b"old"
 
 
-def test_killed_groundings_are_made_again(mortals, tmp_path):
+def test_killed_grounding_is_repeated(mortals, tmp_path):
     data, keep = small_web(tmp_path / "web", pages=24), tmp_path / "kept"
     ground = ("ground", MODEL, "--data", data, "--cache", keep)
     code, n_calls = mortals.run(*ground)
     assert code == 0
     whole = {path.relative_to(keep): path.read_bytes() for path in keep.rglob("*") if path.is_file()}
     shutil.rmtree(keep)
-    for limit in limits(n_calls, KILLS // 10, 3):
+    for limit in draw_call_limits(n_calls, KILLS // 10, 3):
         mortals.run(*ground, calls=limit)
     for size in {len(content) - 1 for content in whole.values() if content}:
         mortals.run(*ground, file_bytes=size)

@@ -1,4 +1,4 @@
-"""relcrf reproduce: the same bytes from shuffled rows and any number of threads; what is not the same is named."""
+"""Tests of `relcrf reproduce`: identical bytes for shuffled rows and any number of threads, and reports of differences."""
 
 import json
 import os
@@ -23,7 +23,7 @@ MODEL = resource_path("models", "webkb.rcrf")
 
 @pytest.fixture(scope="module")
 def shuffled(web, tmp_path_factory):
-    """The same tables with their rows in another order."""
+    """Return the same tables with shuffled rows."""
     folder = tmp_path_factory.mktemp("shuffled")
     for path in web.iterdir():
         pd.read_csv(path, dtype=str).sample(frac=1.0, random_state=1).to_csv(folder / path.name, index=False)
@@ -31,7 +31,7 @@ def shuffled(web, tmp_path_factory):
 
 
 @pytest.mark.parametrize("backend", ["local", "ess", "dense", "pseudo", "gated", "chow-liu"])
-def test_the_order_of_rows_does_not_matter(relcrf_, web, shuffled, tmp_path, backend):
+def test_row_order_does_not_affect_the_result(relcrf_, web, shuffled, tmp_path, backend):
     options = ("--backend", backend, "--split", "hide=0.2,seed=3", "--holdout", "hidden", "--set", "max_iterations=20")
     assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", *options)[0] == 0
     code, out, err = relcrf_("reproduce", tmp_path / "run", "--data", shuffled)
@@ -39,7 +39,7 @@ def test_the_order_of_rows_does_not_matter(relcrf_, web, shuffled, tmp_path, bac
     assert "files are identical" in out
 
 
-def test_calibrated_and_selected_ones(relcrf_, relcrf_json, web, tmp_path):
+def test_calibrated_and_selected_runs_are_reproduced(relcrf_, relcrf_json, web, tmp_path):
     options = ("--calibrate", "3", "--select", "l2=0.5,2", "--workers", "1")
     assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", *options)[0] == 0
     code, found = relcrf_json("reproduce", tmp_path / "run", "--data", web)
@@ -70,8 +70,8 @@ model.fit(relcrf.Dataset(data), backend=sys.argv[1], max_iterations=15).save(sys
 
 
 @pytest.mark.parametrize("backend", ["ess", "pseudo"])
-def test_the_number_of_threads_does_not_matter(tmp_path, backend):
-    """With more weights than linear algebra leaves to one thread."""
+def test_number_of_threads_does_not_affect_the_result(tmp_path, backend):
+    """The model has enough weights for multithreaded linear algebra."""
     found = []
     for threads in ("1", "4"):
         names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -82,7 +82,7 @@ def test_the_number_of_threads_does_not_matter(tmp_path, backend):
     assert found[0] == found[1]
 
 
-def test_other_data_and_other_bytes(relcrf_, relcrf_json, web, tmp_path):
+def test_changed_data_and_changed_files_are_reported(relcrf_, relcrf_json, web, tmp_path):
     data, run = tmp_path / "web", tmp_path / "run"
     shutil.copytree(web, data)
     assert relcrf_("train", MODEL, "--data", data, "--out", run)[0] == 0
@@ -91,7 +91,7 @@ def test_other_data_and_other_bytes(relcrf_, relcrf_json, web, tmp_path):
     code, _, err = relcrf_("reproduce", run, "--data", data)
     assert (code, err.count("error["), "E431" in err, "link changed" in err) == (3, 1, True, True)
 
-    # A run that was made otherwise, with hashes of its own: the machine, say, adds up in another order.
+    # A run with other weights and matching hashes, as if another machine added in another order.
     weights = np.load(run / "weights.npy")
     weights[3] += 1e-9
     np.save(run / "weights.npy", weights)
@@ -107,7 +107,7 @@ def test_other_data_and_other_bytes(relcrf_, relcrf_json, web, tmp_path):
     assert code == 3 and "1.00e-09" in out and "numpy: version 1.0 in the run" in err and err.count("error[") == 1
 
 
-def test_a_split_by_a_column_whose_name_looks_like_a_setting(relcrf_, web, tmp_path):
+def test_split_column_with_an_equals_sign(relcrf_, web, tmp_path):
     data, run = tmp_path / "web", tmp_path / "run"
     shutil.copytree(web, data)
     pages = pd.read_csv(data / "page.csv", dtype=str).rename(columns={"school": "a=b"})
@@ -120,8 +120,8 @@ def test_a_split_by_a_column_whose_name_looks_like_a_setting(relcrf_, web, tmp_p
     assert code == 0, err
 
 
-def test_values_of_another_name(relcrf_, web, tmp_path):
-    """The graph has the same numbers, and they stand for something else."""
+def test_renamed_values_are_reported(relcrf_, web, tmp_path):
+    """The ground graph has equal arrays, but its codes have other values."""
     data, run = tmp_path / "web", tmp_path / "run"
     shutil.copytree(web, data)
     assert relcrf_("train", MODEL, "--data", data, "--out", run)[0] == 0
@@ -144,7 +144,7 @@ candidates pairs(t: T, v: W, w: W) where v < w and t.n > 0 over has(t, v) and ha
 """
 
 
-def test_what_numbers_stand_for_is_part_of_what_was_learned_from():
+def test_fingerprint_includes_keys_and_values():
     rows = [{"id": f"t{k}", "c": "ab"[k % 2], "k": f"k{k % 3}", "n": 1 + k % 2} for k in range(6)]
     has = [{"t": f"t{k}", "w": f"w{k % 3}"} for k in range(6)]
 
@@ -166,7 +166,7 @@ def test_what_numbers_stand_for_is_part_of_what_was_learned_from():
     assert len({identity(), *changed}) == 5
 
 
-def test_runs_of_python_tell_nothing(relcrf_, web, tmp_path):
+def test_run_saved_from_python_raises_e430(relcrf_, web, tmp_path):
     import relcrf
 
     relcrf.load(MODEL).fit(relcrf.Dataset(web), max_iterations=2).save(tmp_path / "run")
@@ -174,7 +174,7 @@ def test_runs_of_python_tell_nothing(relcrf_, web, tmp_path):
     assert (code, "E430" in err) == (2, True)
 
 
-def test_a_changed_file_is_noticed(relcrf_, tmp_path):
+def test_changed_file_raises_e336(relcrf_, tmp_path):
     data = small_web(tmp_path / "web")
     assert relcrf_("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
     weights = bytearray((tmp_path / "run" / "weights.npy").read_bytes())
@@ -185,8 +185,8 @@ def test_a_changed_file_is_noticed(relcrf_, tmp_path):
 
 
 @pytest.fixture
-def of_a_stranger(relcrf_, web, tmp_path):
-    """Makes a run whose manifest says something else of how it was asked for."""
+def make_foreign_run(relcrf_, web, tmp_path):
+    """Return a function that makes a run whose manifest has other options."""
 
     def make(**said):
         run = tmp_path / "stranger"
@@ -200,7 +200,7 @@ def of_a_stranger(relcrf_, web, tmp_path):
     return make
 
 
-def test_a_run_folder_names_no_cluster_to_connect_to(relcrf_, web, of_a_stranger, monkeypatch):
+def test_master_of_a_run_folder_is_not_trusted(relcrf_, web, make_foreign_run, monkeypatch):
     masters = []
 
     def connect(master, **_):
@@ -211,22 +211,22 @@ def test_a_run_folder_names_no_cluster_to_connect_to(relcrf_, web, of_a_stranger
     for module in ("relcrf.grounding.engines.choice", "relcrf.training"):
         monkeypatch.setattr(f"{module}.spark_session", connect)
     for master in ("spark://203.0.113.7:7077", "k8s://https://203.0.113.7", "localhost:7077", "local[99999999]", ""):
-        run = of_a_stranger(master=master)
+        run = make_foreign_run(master=master)
         code, out, err = relcrf_("reproduce", run, "--data", web)
         assert (code, out, err.count("error["), "E424" in err, "--spark-master" in err) == (2, "", 1, True, True)
     assert not masters
-    relcrf_("reproduce", of_a_stranger(master="spark://203.0.113.7:7077"), "--data", web, "--spark-master", "")
+    relcrf_("reproduce", make_foreign_run(master="spark://203.0.113.7:7077"), "--data", web, "--spark-master", "")
     assert masters.pop() == ""
     for ask, used in ((("--spark-master", "spark://mine:7077"), "spark://mine:7077"), ((), "local[2]")):
-        run = of_a_stranger(master="local[2]")
+        run = make_foreign_run(master="local[2]")
         code, _, err = relcrf_("reproduce", run, "--data", web, *ask)
         assert (code, "E361" in err, masters.pop()) == (2, True, used)
 
 
-def test_a_run_folder_asks_for_no_more_processes_than_there_are_cores(relcrf_, web, of_a_stranger, monkeypatch):
+def test_workers_of_a_run_folder_are_limited_to_the_cores(relcrf_, web, make_foreign_run, monkeypatch):
     asked = []
     monkeypatch.setattr("relcrf.training.PoolExecutor", lambda workers: asked.append(workers) or SerialExecutor())
-    run = of_a_stranger(workers=10**9, memory="nonsense")
+    run = make_foreign_run(workers=10**9, memory="nonsense")
     code, _, err = relcrf_("reproduce", run, "--data", web, "--memory", "500MB")
     assert code == 0, err
     code, _, err = relcrf_("reproduce", run, "--data", web, "--memory", "500MB", "--workers", "3")
@@ -236,7 +236,7 @@ def test_a_run_folder_asks_for_no_more_processes_than_there_are_cores(relcrf_, w
     assert (code, err.count("error["), "nonsense" in err) == (2, 1, True)
 
 
-def test_what_the_model_does_not_read_may_change(relcrf_, relcrf_json, web, tmp_path):
+def test_unused_columns_may_change(relcrf_, relcrf_json, web, tmp_path):
     run, data = tmp_path / "run", tmp_path / "web"
     shutil.copytree(web, data)
     assert relcrf_("train", MODEL, "--data", data, "--out", run, "--set", "max_iterations=2")[0] == 0

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from command import relcrf_command
-from promise import url_problem
+from promise import require_printable
 
 EVIL = (
     "'; DROP TABLE main.rows1; --",
@@ -112,8 +112,8 @@ def command(workspace, capsys, monkeypatch):
     def run(*arguments, code=0):
         status, out, err = relcrf_command(capsys, monkeypatch, *arguments)
         assert status == code, (arguments, err)
-        url_problem(out)
-        url_problem(err)
+        require_printable(out)
+        require_printable(err)
         assert SECRET not in out.replace("secret.txt", "") and "Traceback" not in err
         assert (workspace / "secret.txt").read_text() == SECRET and not list(workspace.rglob("canary*"))
         return out

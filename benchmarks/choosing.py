@@ -1,10 +1,10 @@
-"""Choosing a backend: each beside the others on WebKB, Cora and nations, as `relcrf compare` judges them.
+"""Comparison of all backends on WebKB, Cora and nations with `relcrf compare`.
 
     RELCRF_DATA=... python benchmarks/choosing.py
 
-Default settings, but for the penalty of candidates on nations. Prints the table of docs/explanation/backends.md: log-loss, accuracy, seconds
-of the processor to learn, all rounds together; `*` has the least log-loss. On nations only backends that look at candidates stand
-beside `local`, since all others would be `local` under another name.
+Settings are the defaults, except for the penalty of candidates on nations. It prints the table of docs/explanation/backends.md:
+log loss, accuracy and CPU seconds of learning, summed over folds; `*` marks the lowest log loss. On nations only backends that
+support candidates are compared with `local`, since all others would be equal to `local`.
 """
 
 from __future__ import annotations

@@ -157,9 +157,7 @@ def show(title: str, columns: Sequence[str], outcomes: Mapping[str, Sequence[Out
     for name, found in outcomes.items():
         errors = [o.error for o in found]
         percents = (f"{100 * value:.1f}" for value in (*errors, np.mean(errors), np.std(errors)))
-        means = (
-            float(np.mean([getattr(o, key) for o in found])) for key in ("log_likelihood", "learn", "infer")
-        )
+        means = (float(np.mean([getattr(o, key) for o in found])) for key in ("log_likelihood", "learn", "infer"))
         table.add_row(
             name,
             *percents,

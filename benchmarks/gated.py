@@ -74,7 +74,9 @@ def drawn(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[FieldRow
     path = None if folder is None else folder / f"field_{seed}_{n}_{n_test}.npz"
     if path is not None and path.exists():
         found = np.load(path, allow_pickle=False)
-        training, test = (FieldRows(found[f"{part}_values"], found[f"{part}_statuses"]) for part in ("training", "test"))
+        training, test = (
+            FieldRows(found[f"{part}_values"], found[f"{part}_statuses"]) for part in ("training", "test")
+        )
         return training, test, dict(zip(("bayes", "bayes_error", "constant"), found["reference"].tolist(), strict=True))
     rng = np.random.default_rng(seed)
     field = random_fields.make_field(rng)
@@ -146,7 +148,8 @@ LINKS: dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], dict[str, dict[
                 "gates": "none", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "bp_iterations": 1,
             },
             "static": {
-                "gates": "static", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "bp_iterations": 1, "message_cost": 0.04,
+                "gates": "static", "loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "bp_iterations": 1,
+                "message_cost": 0.04,
             },
             "gated": {"loss": "cross-entropy", "l2": 3.0, "validation_fraction": 0.05, "bp_iterations": 1, "message_cost": 0.04},
         },

@@ -79,9 +79,7 @@ def by_sql(folder: Path, memory: str) -> dict[str, Any]:
 
     run(f"CREATE TABLE p AS SELECT (row_number() OVER (ORDER BY id) - 1)::INTEGER AS vid, id FROM {page}")
     words = f"SELECT DISTINCT word FROM {word}"
-    run(
-        f"CREATE TABLE w AS SELECT (row_number() OVER (ORDER BY word) - 1)::INTEGER AS code, word FROM ({words})"
-    )
+    run(f"CREATE TABLE w AS SELECT (row_number() OVER (ORDER BY word) - 1)::INTEGER AS code, word FROM ({words})")
     run(
         f"CREATE TABLE l AS SELECT DISTINCT s.vid AS a, t.vid AS b FROM {link} AS l "
         "JOIN p AS s ON s.id = l.source JOIN p AS t ON t.id = l.target"

@@ -112,7 +112,11 @@ def measure_methods(readings: sensors.Readings, n: int, seed: int, in_blocks: bo
         ways: list[dict[str, Any]] = [{"inference": method} for method in methods] or [{}]
         return [api.joint_log_likelihood(fit, asked, **way) / len(test) for way in ways]
 
-    hold = {"held_out": np.repeat(sensors.validation_rows(readings, training, seed), len(readings.targets))} if in_blocks else {}
+    hold = (
+        {"held_out": np.repeat(sensors.validation_rows(readings, training, seed), len(readings.targets))}
+        if in_blocks
+        else {}
+    )
     ess = selected_ess(grounding, L2["ess"], hold)
     fixed = {"l2": select(grounding, "chow-liu", {"l2": L2["chow-liu"]}, **hold)[0]["l2"]}
     dense = {"l2": selected_dense(grounding, hold), "objective": "pseudo"}

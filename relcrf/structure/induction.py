@@ -107,8 +107,12 @@ class ContrastiveInduction(AbstractActivation):
         """
         errors, truth_values = model.errors_and_signals(point)
         sides = [side for space in model.spaces for side in space.sides]
-        error_threshold, signal_threshold = (None, None) if self.exhaustive else (self.error_threshold, self.signal_threshold)
-        signals = (truth_values[side.variable] - key_means(side, truth_values[side.variable])[side.key] for side in sides)
+        error_threshold, signal_threshold = (
+            (None, None) if self.exhaustive else (self.error_threshold, self.signal_threshold)
+        )
+        signals = (
+            truth_values[side.variable] - key_means(side, truth_values[side.variable])[side.key] for side in sides
+        )
         return {
             "errors": Histogram.from_chunks((errors[side.variable] for side in sides), BIN_EDGES, error_threshold),
             "signals": Histogram.from_chunks(signals, BIN_EDGES, signal_threshold),

@@ -409,7 +409,7 @@ ALONE = "lsp"
 
 WORDS = """
 check plan ground train predict evaluate cv infer report moments graph explain weights diff fmt new explain-error completion
-reproduce demo warmup compare pareto --message-costs --compare-gates --against --backends --jobs --timeout --limit --plot p.png --splits
+reproduce demo warmup compare pareto --message-costs --compare-gates --against --backends --jobs --timeout --limit --plot p.png
 m.rcrf data run x.uai x.evid --data --json --out out.csv --split folds=2 hide=0.5 --holdout --set l2=1 max_iterations=2 --backend
 ess local dense --budget 10 --memory 100MB --select l2=1,2 --cache kept --task MAR PR MPE --method bp --show one Thing/t1 --top 3
 --sort z --key * --min-support --depth 2 --folds --seed --strict --check bash zsh fish E101 --help

@@ -28,11 +28,11 @@ def find_factors(scope: Sequence[np.ndarray], slot: int, variable: int) -> np.nd
     if isinstance(scope, RepeatedScope):
         offsets = scope.offsets[slot]
         target_offsets = variable - scope.starts[slot] - scope.strides[slot] * scope.rows.astype(np.int64)
-        found = [
+        row_factors = [
             row * len(offsets) + np.flatnonzero(offsets == target_offsets[row])
             for row in np.flatnonzero(np.isin(target_offsets, offsets))
         ]
-        return np.concatenate([EMPTY, *found])
+        return np.concatenate([EMPTY, *row_factors])
     column = scope[slot]
     if slot == 0:  # factors are sorted by it
         first, stop = (int(np.searchsorted(column, np.int32(variable), side)) for side in ("left", "right"))

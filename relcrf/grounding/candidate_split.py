@@ -109,30 +109,30 @@ def split_candidates(template: Template, scope: NameScope) -> CandidateSplit:
     relations = dict.fromkeys(combinations(range(len(keys_of_literals)), 2), KeyRelation.ANY)
     key_type_name, literal_conditions = "", []
     for condition in e.conjuncts(template.where):
-        literal_indices = [k for k, own in enumerate(key_names) if e.names_in(condition) & own]
+        literal_indices = [k for k, literal_names in enumerate(key_names) if e.names_in(condition) & literal_names]
         if len(literal_indices) < 2:
             literal_conditions.append((condition, literal_indices))
             continue
-        one, other = literal_indices[:2]
-        relation = _match_key_relation(condition, key_names[one], key_names[other])
-        n_keys = len(keys_of_literals[one]) + len(keys_of_literals[other])
+        first, second = literal_indices[:2]
+        relation = _match_key_relation(condition, key_names[first], key_names[second])
+        n_keys = len(keys_of_literals[first]) + len(keys_of_literals[second])
         if relation == KeyRelation.ANY or len(literal_indices) > 2 or n_keys > 2:
             text = render_expression(condition)
             reason = f"'{text}' is not a supported condition between keys of {_count_phrase(literals)}"
             raise problem(reason, "compare the keys with < or !=, if each literal has a single key")
-        relations[one, other] = relation
-        key_type_name = next(p.type_name for p in template.parameters if p.name in key_names[one])
+        relations[first, second] = relation
+        key_type_name = next(p.type_name for p in template.parameters if p.name in key_names[first])
     if all(relations.get(pair) == KeyRelation.ASCENDING for pair in ((0, 1), (1, 2))):
         relations[0, 2] = KeyRelation.ASCENDING
     literal_templates = []
     for k, literal in enumerate(literals):
         others = set().union(*key_names[:k], *key_names[k + 1 :])
-        own = tuple(p for p in template.parameters if p.name not in others)
+        parameters = tuple(p for p in template.parameters if p.name not in others)
         where = e.optional_conjunction([condition for condition, indices in literal_conditions if indices in ([], [k])])
-        sample = tuple(e.Name(p.name) for p in own if p.name not in key_names[k])
+        sample = tuple(e.Name(p.name) for p in parameters if p.name not in key_names[k])
         name = f"{template.name}.{k + 1}"
         literal_templates.append(
-            Template(name, own, (literal,), where, (*keys_of_literals[k], *sample), span=template.span)
+            Template(name, parameters, (literal,), where, (*keys_of_literals[k], *sample), span=template.span)
         )
     n_own_keys = tuple(map(len, keys_of_literals))
     templates = tuple(literal_templates)

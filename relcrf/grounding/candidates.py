@@ -121,7 +121,9 @@ def ground_candidates(
     splits = [split_candidates(t, NameScope(context.spec, t.parameters, t.where)) for t in templates]
     parents = [find_parents(split, splits) if len(split.literal_templates) == MAX_LITERALS else [] for split in splits]
     spaces = [_ground_space(bound, split, variables, budget) for split in splits]
-    return tuple(_attach_parents(space, found, spaces) for space, found in zip(spaces, parents, strict=True))
+    return tuple(
+        _attach_parents(space, parent_slots, spaces) for space, parent_slots in zip(spaces, parents, strict=True)
+    )
 
 
 def _attach_parents(

@@ -21,8 +21,8 @@ from relcrf.model.types import Bag, DomainType
 def template_dependencies(spec: ModelSpec, templates: Iterable[Template]) -> set[str]:
     """Return the names of all declarations that some templates depend on; bags are named `Entity.attribute`."""
     templates = list(templates)
-    sorts = {parameter.type_name for template in templates for parameter in template.parameters}
-    return sorts | _expression_dependencies(
+    type_names = {parameter.type_name for template in templates for parameter in template.parameters}
+    return type_names | _expression_dependencies(
         spec, [part for template in templates for part in _template_expressions(template)]
     )
 
@@ -44,31 +44,31 @@ def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression])
 
     An attribute counts as one of every entity that has an attribute of this name, so that no dependency is missed.
     """
-    found: set[str] = set()
-    waiting = list(expressions)
-    while waiting:
-        for node in walk(waiting.pop()):
+    names: set[str] = set()
+    pending = list(expressions)
+    while pending:
+        for node in walk(pending.pop()):
             if isinstance(node, Attribute):
                 owners = [(e.name, spec.attribute(e.name, node.attribute)) for e in spec.entities]
-                found.update(
+                names.update(
                     *(_attribute_dependencies(owner, declared) for owner, declared in owners if declared is not None)
                 )
-            elif isinstance(node, Atom) and node.relation not in found:
-                found.add(node.relation)
+            elif isinstance(node, Atom) and node.relation not in names:
+                names.add(node.relation)
                 relation = spec.relation(node.relation)
                 assert relation is not None
-                found.update(parameter.type_name for parameter in relation.parameters)
+                names.update(parameter.type_name for parameter in relation.parameters)
                 if isinstance(relation, Relation):
-                    found.update(
+                    names.update(
                         *(_attribute_dependencies(relation.name, declared) for declared in relation.attributes)
                     )
                 elif isinstance(relation, RandomRelation):
-                    found.update({relation.type.domain} if isinstance(relation.type, DomainType) else ())
-                    waiting += [] if relation.where is None else [relation.where]
+                    names.update({relation.type.domain} if isinstance(relation.type, DomainType) else ())
+                    pending += [] if relation.where is None else [relation.where]
                 elif isinstance(relation, DerivedRelation):
                     definition = relation.definition
-                    waiting.append(definition.measure if isinstance(definition, NearestNeighbours) else definition)
-    return found
+                    pending.append(definition.measure if isinstance(definition, NearestNeighbours) else definition)
+    return names
 
 
 def _attribute_dependencies(owner: str, attribute: AttributeDeclaration) -> set[str]:

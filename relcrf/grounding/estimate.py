@@ -257,9 +257,10 @@ def _count_tree_rows(degrees: DegreeCache, tree: _JoinTree) -> int:
 
         def count_rows(alias: str, key: p.Column | None) -> np.ndarray:
             child_rows: dict[p.Column, np.ndarray] = {}
-            for child, ((own, parent),) in tree.children(alias):
-                vector = count_rows(child, own)
-                child_rows[parent] = multiply_vectors(child_rows[parent], vector) if parent in child_rows else vector
+            for child, ((child_key, parent_key),) in tree.children(alias):
+                vector = count_rows(child, child_key)
+                known = child_rows.get(parent_key)
+                child_rows[parent_key] = vector if known is None else multiply_vectors(known, vector)
             return degrees.count_subtree_rows(tree.scans[alias], key, child_rows, tree.conditions[alias])
 
         n_rows = float(count_rows(next(iter(tree.scans)), None)[0])
@@ -274,8 +275,11 @@ def _tree_count_sql(tree: _JoinTree) -> str:
         """Return SQL that counts the rows of a subtree by the columns that its root shares with its parent."""
         joins, product = "", "1::HUGEINT"
         for child, pairs in tree.children(alias):
-            on = " AND ".join(f"{child}.{quoted(mine.name)} = {alias}.{quoted(parent.name)}" for mine, parent in pairs)
-            joins += f" JOIN ({subtree_sql(child, [mine for mine, _ in pairs])}) AS {child} ON {on}"
+            on = " AND ".join(
+                f"{child}.{quoted(child_key.name)} = {alias}.{quoted(parent_key.name)}"
+                for child_key, parent_key in pairs
+            )
+            joins += f" JOIN ({subtree_sql(child, [child_key for child_key, _ in pairs])}) AS {child} ON {on}"
             product += f" * {child}.n_rows"
         columns = [f"{alias}.{quoted(c.name)}" for c in keys]
         selected = ", ".join([*columns, f"sum({product}) AS n_rows"])

@@ -50,8 +50,8 @@ def pattern_names(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> tu
         message = f"the table of template '{lowered.template.name}' has more than a million states"
         raise UsageError(Diagnostic("E321", message, hint="use a formula in 'over' instead, such as a.x == b.x"))
     if lowered.template.symmetric:
-        (known, _) = values
-        return tuple(f"{a}, {b}" for k, a in enumerate(known) for b in known[k:])
+        (state_names, _) = values
+        return tuple(f"{a}, {b}" for k, a in enumerate(state_names) for b in state_names[k:])
     return tuple(", ".join(states) for states in product(*values))
 
 

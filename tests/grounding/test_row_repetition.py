@@ -166,15 +166,17 @@ def compare(monkeypatch, texts, data):
     found, plain = log_potentials(repeated, weights), log_potentials(expanded, weights)
     assert found == plain
     # The reference has scopes by name and a factor for each binding; the engine sums those over one variable.
-    naive = naive_factors(spec, *data)
+    reference = naive_factors(spec, *data)
     for template in spec.templates:
-        told = list(naive.factors(template))
-        is_unary = all(len(scope) == 1 for scope, _, _, _ in told)
+        reference_factors = list(reference.factors(template))
+        is_unary = all(len(scope) == 1 for scope, _, _, _ in reference_factors)
         names = Counter(
             tuple(repeated.variable_name(v) for v in scope)
             for scope, _ in found.get(template.name, Counter()).elements()
         )
-        expected = Counter(tuple(f"{owner}({', '.join(a)})" for owner, a, _ in scope) for scope, _, _, _ in told)
+        expected = Counter(
+            tuple(f"{owner}({', '.join(a)})" for owner, a, _ in scope) for scope, _, _, _ in reference_factors
+        )
         assert set(names) == set(expected)
         assert is_unary or names == expected
     for one in plan_templates(bound):

@@ -32,12 +32,12 @@ def grounded(text, tables):
     return model, model.ground(relcrf.Dataset(tables))
 
 
-def chosen(grounding, share=0.5, seed=100):
+def random_mask(grounding, share=0.5, seed=100):
     """Return a random mask of the variables, shape (n_variables,), bool; its seeds differ from those of the worlds."""
     return np.random.default_rng(seed).random(len(grounding.states)) < share
 
 
-def block(grounding, attribute):
+def attribute_mask(grounding, attribute):
     """Return a mask of the variables of an attribute, shape (n_variables,), bool."""
     (found,) = (one for one in grounding.blocks if attribute in (one.name, one.attribute))
     out = np.zeros(len(grounding.states), dtype=bool)
@@ -45,7 +45,7 @@ def block(grounding, attribute):
     return out
 
 
-def asked(fit, tables, hidden=chosen, attribute=None):
+def score_hidden(fit, tables, hidden=random_mask, attribute=None):
     """Return the score of the hidden variables of other tables, and the number of messages per hidden variable."""
     grounding = fit.ground(relcrf.Dataset(tables))
     found = api.predict(fit, grounding, hidden=hidden(grounding))
@@ -67,11 +67,11 @@ def rows():
 @pytest.mark.parametrize("gates", ["static", "evidence"])
 def test_links_that_do_not_matter_close(rows, gates):
     model, grounding = rows
-    given = chosen(grounding, seed=105)
+    given = random_mask(grounding, seed=105)
     ungated = api.fit(model, grounding, "gated", observed=given, gates="none")
     gated = api.fit(model, grounding, "gated", observed=given, gates=gates, message_cost=0.002)
     other = worlds.rows(2000, seed=1)
-    (without, every), (score, sent) = asked(ungated, other), asked(gated, other)
+    (without, every), (score, sent) = score_hidden(ungated, other), score_hidden(gated, other)
     assert score.accuracy > without.accuracy - 0.01
     assert every == 21.0 and sent < every / 8
     new = gated.ground(relcrf.Dataset(other))
@@ -82,7 +82,7 @@ def test_links_that_do_not_matter_close(rows, gates):
 
 def test_higher_message_cost_sends_fewer_messages(rows):
     model, grounding = rows
-    given = chosen(grounding, seed=105)
+    given = random_mask(grounding, seed=105)
     fits = [api.fit(model, grounding, "gated", observed=given, message_cost=price) for price in (0.0, 0.002, 0.5)]
     sent = [fit.summary["messages_per_query"] for fit in fits]
     assert sent[0] > 2 * sent[1] > 0 and sent[2] == 0.0
@@ -92,11 +92,11 @@ def test_higher_message_cost_sends_fewer_messages(rows):
 def test_the_state_of_a_neighbour_opens_a_link():
     """Links whose evidence end is uninformative are closed, which gates without evidence cannot learn."""
     model, grounding = grounded(worlds.SWITCHED, worlds.switched())
-    settings = {"observed": block(grounding, "switch"), "validation_fraction": 0.0, "evidence_l2": 0.1}
+    settings = {"observed": attribute_mask(grounding, "switch"), "validation_fraction": 0.0, "evidence_l2": 0.1}
     other, found = worlds.switched(seed=1), {}
     for gates, price in (("evidence", 0.02), ("static", 0.02), ("static", 0.2)):
         fit = api.fit(model, grounding, "gated", gates=gates, message_cost=price, **settings)
-        found[gates, price] = asked(fit, other, lambda g: ~block(g, "switch"), "Thing.lamp")
+        found[gates, price] = score_hidden(fit, other, lambda g: ~attribute_mask(g, "switch"), "Thing.lamp")
     (score, sent), (all_score, all_sent), (none_score, none_sent) = found.values()
     assert all_sent == 3.0 and none_sent == 0.0 and 1.3 < sent < 1.7, "half of the switches are off"
     assert score.log_likelihood == pytest.approx(all_score.log_likelihood, abs=0.01)
@@ -111,7 +111,7 @@ def test_gate_features_open_gates():
         fit = api.fit(
             model, grounding, "gated", gates=gates, message_cost=0.005, validation_fraction=0.0, evidence_l2=0.1
         )
-        found[gates, by] = asked(fit, other, lambda g: np.ones(len(g.states), dtype=bool), "Thing.rain")
+        found[gates, by] = score_hidden(fit, other, lambda g: np.ones(len(g.states), dtype=bool), "Thing.rain")
     (score, sent), *others = found.values()
     for plain, more in others:
         assert score.log_likelihood > plain.log_likelihood + 0.1 and 0.4 * more < sent < 0.6 * more
@@ -119,7 +119,7 @@ def test_gate_features_open_gates():
 
 def test_optimisers_end_near_each_other(rows):
     model, grounding = rows
-    given = chosen(grounding, seed=105)
+    given = random_mask(grounding, seed=105)
     settings = {"gates": "none", "validation_fraction": 0.0, "max_iterations": 200, "observed": given}
     loss = {
         name: api.fit(model, grounding, "gated", optimiser=name, **settings).summary["loss"]
@@ -134,37 +134,37 @@ def test_optimisers_end_near_each_other(rows):
 )
 def test_gates_are_learned_by_each_optimiser(rows, settings):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", observed=chosen(grounding, seed=105), message_cost=0.002, **settings)
-    score, sent = asked(fit, worlds.rows(seed=1))
+    fit = api.fit(model, grounding, "gated", observed=random_mask(grounding, seed=105), message_cost=0.002, **settings)
+    score, sent = score_hidden(fit, worlds.rows(seed=1))
     assert score.accuracy > 0.68 and sent < 6.0
 
 
 def test_each_loss_is_the_smallest_where_it_is_learned(rows):
     model, grounding = rows
-    problem = api.training_problem(grounding, evidence=chosen(grounding, seed=105))
+    problem = api.training_problem(grounding, evidence=random_mask(grounding, seed=105))
     kinds = ("squared", "cross-entropy", "f")
     settings = {"gates": "none", "validation_fraction": 0.0, "l2": 0.0, "optimiser": "lbfgs", "max_iterations": 200}
     fits = [
-        api.fit(model, grounding, "gated", observed=chosen(grounding, seed=105), loss=loss, **settings)
+        api.fit(model, grounding, "gated", observed=random_mask(grounding, seed=105), loss=loss, **settings)
         for loss in kinds
     ]
     for loss, own in zip(kinds, fits, strict=True):
-        judged = []
+        losses = []
         for fit in fits:
             system = relcrf.backends.registry.make_backend("gated", gates="none", loss=loss)
             risk = system.joint_likelihood(problem, fit.learned.vectors).risk(problem)
             point = np.concatenate((fit.learned.vectors["weights"], fit.learned.vectors["gates"]))
-            judged.append(risk.evaluate(risk.infer_with_hard_gates(point, 0.3))[0])
-        assert own.summary["loss"] == min(judged), loss
+            losses.append(risk.evaluate(risk.infer_with_hard_gates(point, 0.3))[0])
+        assert own.summary["loss"] == min(losses), loss
 
 
 @pytest.mark.parametrize("settings", [{"l1": 8.0, "optimiser": "lbfgs"}, {"group_l1": 6.0}], ids=["l1", "groups"])
 def test_penalties_leave_pairs_out(rows, settings):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", observed=chosen(grounding, seed=105), gates="none", **settings)
+    fit = api.fit(model, grounding, "gated", observed=random_mask(grounding, seed=105), gates="none", **settings)
     tables = grounding.graph.layout.matrix(fit.learned.vectors["weights"], 1)
     assert (tables != 0.0).any(axis=1).sum() == 2, "two pairs of twins"
-    score, sent = asked(fit, worlds.rows(seed=1))
+    score, sent = score_hidden(fit, worlds.rows(seed=1))
     assert sent < 3.0 and score.accuracy > 0.68
 
 
@@ -183,8 +183,8 @@ def test_penalties_leave_fixed_weights_alone():
 )
 def test_a_latent_attribute_is_learned(settings):
     model, grounding = grounded(worlds.HIDDEN_CAUSE, worlds.of_two_kinds())
-    hidden = chosen(grounding, 0.2) & (grounding.states >= 0)
-    given = chosen(grounding, 0.5, seed=101)
+    hidden = random_mask(grounding, 0.2) & (grounding.states >= 0)
+    given = random_mask(grounding, 0.5, seed=101)
     fits = [
         api.fit(model, grounding, "local", hidden=hidden),
         api.fit(model, grounding, "gated", hidden=hidden, observed=given, **settings),
@@ -195,7 +195,7 @@ def test_a_latent_attribute_is_learned(settings):
 
 def test_observed_variables_are_evidence_without_loss(rows):
     model, grounding = rows
-    given = chosen(grounding, seed=105)
+    given = random_mask(grounding, seed=105)
     fit = api.fit(model, grounding, "gated", observed=given, gates="none", validation_fraction=0.0, max_iterations=5)
     assert fit.summary["scored"] == (~given).sum()
     # Each query variable has 7 links; a link sends one message to the query end in each of 3 iterations.
@@ -229,11 +229,11 @@ def test_all_draws_hold_out_the_same_labels(text, tables):
 
 def test_unlabelled_variables_are_hidden_or_left_out(rows):
     model, grounding = rows
-    hidden = chosen(grounding)
+    hidden = random_mask(grounding)
     other = replace(grounding, states=np.where(hidden, 1 - grounding.states, grounding.states))
 
     settings = {"hidden": hidden, "gates": "none", "validation_fraction": 0.0, "max_iterations": 20}
-    left, joined, blind = (
+    left, joined, without_values = (
         api.fit(model, ground, "gated", unlabelled=unlabelled, **settings)
         for ground, unlabelled in ((grounding, "ignore"), (grounding, "infer"), (other, "infer"))
     )
@@ -241,7 +241,7 @@ def test_unlabelled_variables_are_hidden_or_left_out(rows):
     # All pairs of traits of entities with a labelled trait.
     things = (~hidden).reshape(300, 8).any(axis=1).sum()
     assert joined.summary["gated_factors"] == things * 28 > 3 * left.summary["gated_factors"]
-    np.testing.assert_array_equal(joined.learned.vectors["weights"], blind.learned.vectors["weights"])
+    np.testing.assert_array_equal(joined.learned.vectors["weights"], without_values.learned.vectors["weights"])
 
 
 def test_gates_distinguish_queries_from_hidden_variables(rows):
@@ -253,7 +253,7 @@ def test_gates_distinguish_queries_from_hidden_variables(rows):
     for place, name in enumerate(np.tile(info.features, len(info.keys.values))):
         gates[place] = -50.0 if "hidden" in name else 0.0
     every = np.ones(len(grounding.states), dtype=bool)
-    few = chosen(grounding, 0.3)
+    few = random_mask(grounding, 0.3)
     all_asked, some_asked = (api.predict(fit, grounding, hidden=every, queried=mask) for mask in (None, few))
     assert len(all_asked.inferred.edges) == 300 * 28
     assert few[some_asked.inferred.edges].all() and 0 < len(some_asked.inferred.edges) < 300 * 28 / 5
@@ -270,7 +270,7 @@ def test_citations_help(islands):
     local = api.fit(model, grounding, "local")
     other = worlds.citations(200, islands=islands, seed=1)
     new = fit.ground(relcrf.Dataset(other))
-    found, alone = (api.predict(one, new, hidden=chosen(new)).score() for one in (fit, local))
+    found, alone = (api.predict(one, new, hidden=random_mask(new)).score() for one in (fit, local))
     assert found.accuracy > alone.accuracy + 0.05 and found.log_likelihood > alone.log_likelihood + 0.1
     assert fit.summary["held_out_loss"] < 0.1
 
@@ -318,16 +318,16 @@ def papers(words, seed=0):
 def test_gates_ignore_new_words_of_bags():
     model, grounding = grounded(BAGS, papers(["tied", "loose"]))
     settings = {
-        "observed": block(grounding, "other"),
+        "observed": attribute_mask(grounding, "other"),
         "evidence_l2": 0.1,
         "validation_fraction": 0.0,
         "message_cost": 0.01,
     }
     fit = api.fit(model, grounding, "gated", **settings)
-    score, sent = asked(fit, papers(["tied", "loose"], seed=1), lambda g: block(g, "one"), "Paper.one")
+    score, sent = score_hidden(fit, papers(["tied", "loose"], seed=1), lambda g: attribute_mask(g, "one"), "Paper.one")
     assert 1.2 < sent < 1.8 and score.accuracy > 0.7
     for words in (["tied", "new"], ["new", "loose"]):
-        again, _ = asked(fit, papers(words, seed=1), lambda g: block(g, "one"), "Paper.one")
+        again, _ = score_hidden(fit, papers(words, seed=1), lambda g: attribute_mask(g, "one"), "Paper.one")
         assert np.isfinite(again.log_likelihood)
 
 
@@ -353,7 +353,7 @@ def test_unseen_keys_have_the_gates_that_all_keys_share(rows, tmp_path):
     again = api.load_fit(tmp_path / "run")
     tables = worlds.rows(50, 12, seed=2)
     one, two = (f.ground(relcrf.Dataset(tables)) for f in (fit, again))
-    hidden = chosen(one)
+    hidden = random_mask(one)
     first, second = (api.predict(f, g, hidden=hidden) for f, g in ((fit, one), (again, two)))
     np.testing.assert_array_equal(first.probabilities(), second.probabilities())
     assert first.unseen_keys == {"prior": 4, "link": 66 - 28}

@@ -23,7 +23,7 @@ def pages(labels, x=None, links=()):
     return relcrf.Dataset({"p": page, "l": {"p": [a for a, _ in links], "q": [b for _, b in links]}})
 
 
-def asked(model, train, test, backend):
+def query_probabilities(model, train, test, backend):
     """Return the probabilities of all queries, or None if the backend raises a diagnostic."""
     try:
         fit = relcrf.parse(model).fit(train, backend)
@@ -60,7 +60,9 @@ CASES = {
 def test_small_and_extreme_tables(backend, case):
     train, test, x, links = CASES[case]
     fitting = [pair for pair in links if int(pair[0][1:]) < len(train) and int(pair[1][1:]) < len(train)]
-    found = asked(LINKED, pages(train, x, fitting), pages(test, x, fitting if len(test) == len(train) else ()), backend)
+    found = query_probabilities(
+        LINKED, pages(train, x, fitting), pages(test, x, fitting if len(test) == len(train) else ()), backend
+    )
     check(found, test.count(None))
     if backend == "ess" and case in ("one row", "all rows alike"):
         assert found is not None and (found[:, 0] > 0.5).all()
@@ -72,14 +74,14 @@ def test_empty_tables_raise_in_training_and_predict_nothing(backend):
     with pytest.raises(relcrf.RelcrfError) as caught:
         relcrf.parse(LINKED).fit(empty, backend)
     assert caught.value.diagnostics[0].code in ("E225", "E221", "E213") or backend in UNARY_ONLY
-    check(asked(LINKED, pages(TRAIN, links=LINKS), empty, backend), 0)
+    check(query_probabilities(LINKED, pages(TRAIN, links=LINKS), empty, backend), 0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_single_state_is_certain(backend):
     model = "domain K = { only }\nentity P { predict k : K }\ntemplate prior(p: P) over p.k\n"
     train = relcrf.Dataset({"p": {"id": [1, 2], "k": ["only", None]}})
-    found = asked(model, train, train, backend)
+    found = query_probabilities(model, train, train, backend)
     assert found is None or found.tolist() == [[1.0]]
 
 
@@ -90,7 +92,7 @@ def test_weights_of_1e4_and_contradictory_hard_rules(backend):
     sure = "entity P { predict good : bool }\ntemplate t(p: P) over p.good init 1e4 fixed\ntemplate prior(p: P) over p.good\n"
     fight = "entity P { predict good : bool }\nrule hard: P(p) => p.good\nrule hard: P(p) => not p.good\n"
     for model in (sure, fight):
-        found = asked(model, data, data, backend)
+        found = query_probabilities(model, data, data, backend)
         check(found, 1)
 
 

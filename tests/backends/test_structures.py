@@ -87,7 +87,7 @@ def test_joint_of_one_hidden_label_is_its_marginal(web, backend):
         )
 
 
-def enumerated(graph, weights, states, asked):
+def enumerate_log_probability(graph, weights, states, asked):
     """Return log P(states of the query nodes | those of all others), if the graph contains all nodes."""
     potentials = graph.potentials(weights)
     every = [range(k) if free else (int(s),) for k, s, free in zip(graph.cardinality, states, asked, strict=True)]
@@ -115,7 +115,7 @@ def test_joint_log_likelihood_by_enumeration(sensors, settings):
         problem = Problem(grounding.graph, np.where(few, roles, Role.ABSENT).astype(np.int8), grounding.states)
         graph = system.joint_likelihood(problem, vectors).graph(problem)
     asked = hidden[graph.variables]
-    wanted = enumerated(graph, vectors["weights"], grounding.states[graph.variables], asked)
+    wanted = enumerate_log_probability(graph, vectors["weights"], grounding.states[graph.variables], asked)
     assert api.joint_log_likelihood(fit, grounding, hidden=hidden) == pytest.approx(wanted, abs=1e-8)
     # The marginals belong to the same distribution: for a single query they agree.
     found = api.predict(fit, grounding, hidden=hidden)
@@ -131,8 +131,8 @@ def test_the_fixed_tree_is_that_of_networkx_in_every_row(sensors):
     for s, t in itertools.combinations(range(6), 2):
         joint = np.zeros((3, 3))
         np.add.at(joint, (table[:, s], table[:, t]), 1 / len(table))
-        apart = np.outer(joint.sum(axis=1), joint.sum(axis=0))
-        graph.add_edge(s, t, weight=(joint[joint > 0] * np.log(joint[joint > 0] / apart[joint > 0])).sum())
+        independent = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+        graph.add_edge(s, t, weight=(joint[joint > 0] * np.log(joint[joint > 0] / independent[joint > 0])).sum())
     wanted = {tuple(sorted(e)) for e in nx.maximum_spanning_tree(graph).edges}
     found = edges_by_row(api.predict(fit, grounding, hidden=np.ones(len(grounding.states), dtype=bool)), grounding)
     assert len(found) == 120
@@ -195,7 +195,9 @@ def test_averaged_structures(sensors):
     assert len({tuple(map(tuple, graph.edges)) for graph in graphs}) == 3
     joints, marginals = [], []
     for graph in graphs:
-        joints.append(enumerated(graph, vectors["weights"], grounding.states[:6], np.ones(6, dtype=bool)))
+        joints.append(
+            enumerate_log_probability(graph, vectors["weights"], grounding.states[:6], np.ones(6, dtype=bool))
+        )
         every = np.array(list(itertools.product(range(3), repeat=6)), dtype=np.int32)
         potentials = graph.potentials(vectors["weights"])
         p = np.exp(np.array([graph.scopes.score(potentials, s) for s in every]))

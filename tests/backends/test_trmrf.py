@@ -164,12 +164,12 @@ def test_unlabelled_variables_ignore_table_values(plain):
     hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.2
     other = replace(grounding, states=np.where(hidden, 1 - grounding.states, grounding.states))
     settings = {"objective": "cd", "update": "parallel", "l1": 10.0, "l2": 5.0}
-    left, joined, blind = (
+    left, joined, without_values = (
         api.fit(model, ground, "trmrf", hidden=hidden, unlabelled=unlabelled, **settings)
         for ground, unlabelled in ((grounding, "ignore"), (grounding, "infer"), (other, "infer"))
     )
     assert joined.summary["hidden"] == hidden.sum() and left.summary["hidden"] == 0
-    np.testing.assert_array_equal(joined.learned.vectors["weights"], blind.learned.vectors["weights"])
+    np.testing.assert_array_equal(joined.learned.vectors["weights"], without_values.learned.vectors["weights"])
     assert keys(joined) >= {("t00", "t01"), ("t02", "t03"), ("t04", "t05")}
     none = api.fit(model, grounding, "local", hidden=hidden)
     scores = [api.predict(fit, grounding, hidden=hidden).score().log_likelihood for fit in (none, left, joined)]

@@ -46,15 +46,15 @@ def test_a_line_of_the_table(worlds, tmp_path, capsys, monkeypatch, options, fou
     command = ("train", tmp_path / "model.rcrf", "--data", data, "--out", run, *shlex.split(options), *TIGHT)
     code, _, err = relcrf_command(capsys, monkeypatch, *command)
     assert code == 0, err
-    _, apart = exact(api.load_fit(run).learned.vectors["weights"])
+    _, gradient = exact(api.load_fit(run).learned.vectors["weights"])
     is_exact = found == "yes" or (found == "on trees" and shape == "tree")
     if is_exact:
-        assert np.abs(apart / 300).max() < 1e-6
+        assert np.abs(gradient / 300).max() < 1e-6
         code, moments = json_command(capsys, monkeypatch, "moments", run, "--top", 1)
         (worst,) = moments["worst"]
         assert code == 0 and abs(worst["expected"] - worst["empirical"]) / 300 < 1e-6
     elif found in ("no", "on trees"):
-        assert np.abs(apart / 300).max() > 1e-5
+        assert np.abs(gradient / 300).max() > 1e-5
 
 
 def test_the_commands_of_the_page(worlds, tmp_path, capsys, monkeypatch):

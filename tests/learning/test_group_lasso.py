@@ -62,8 +62,8 @@ def test_stopping_rule_is_the_optimality_conditions():
         w, g, strength = state.point[begin:end], gradient[begin:end], groups.strength[group]
         pulled = g + strength * w / max(np.linalg.norm(w), 1e-300)
         # At 0 any vector of that length is a subgradient.
-        apart = np.linalg.norm(pulled) - (0.0 if w.any() else min(strength, np.linalg.norm(g)))
-        assert apart / np.sqrt(end - begin) <= state.gradient_norm + 1e-12
+        violation = np.linalg.norm(pulled) - (0.0 if w.any() else min(strength, np.linalg.norm(g)))
+        assert violation / np.sqrt(end - begin) <= state.gradient_norm + 1e-12
     assert state.gradient_norm <= 2e-3
 
 

@@ -115,8 +115,8 @@ def test_moments_command(run, tmp_path, capsys, monkeypatch):
     with (tmp_path / "m.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == found["moments"] == len(api.load_fit(run).weights())
-    apart = sorted((abs(float(row["standard_errors"])) for row in rows), reverse=True)
-    assert [abs(row["standard_errors"]) for row in found["worst"]] == pytest.approx(apart[:3])
+    standard_errors = sorted((abs(float(row["standard_errors"])) for row in rows), reverse=True)
+    assert [abs(row["standard_errors"]) for row in found["worst"]] == pytest.approx(standard_errors[:3])
     worst = found["worst"][0]
     (same,) = [r for r in rows if all(r[n] == worst[n] for n in ("template", "key", "feature", "pattern"))]
     assert float(same["empirical"]) == worst["empirical"] and float(same["expected"]) == pytest.approx(

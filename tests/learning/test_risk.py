@@ -29,14 +29,14 @@ def world(seed):
     wanted[0] = True
     gates = random_gating(rng, graph)
     problem = Problem(graph, roles, states, lazy_gates=LazyGates(lambda: gates), queries=wanted)
-    asked = wanted & (roles == Role.FREE)
+    scored = wanted & (roles == Role.FREE)
     point = rng.normal(size=graph.layout.size + problem.gates.layout.size)
     settings = RiskSettings("squared", 0.1 * rng.random(), int(rng.integers(1, 4)), 0.4)
-    return problem, asked, point, settings
+    return problem, scored, point, settings
 
 
-def loss_of(kind, beliefs, problem, asked):
-    nodes = np.flatnonzero(asked)
+def loss_of(kind, beliefs, problem, scored):
+    nodes = np.flatnonzero(scored)
     if kind == "squared":
         return np.mean([0.5 * ((beliefs[v] - np.eye(len(beliefs[v]))[problem.states[v]]) ** 2).sum() for v in nodes])
     if kind == "cross-entropy":
@@ -56,8 +56,8 @@ def loss_of(kind, beliefs, problem, asked):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("seed", range(12))
 def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
-    problem, asked, point, settings = world(seed)
-    risk = partial(build_risk(problem, asked, replace(settings, loss=loss), "gated"), steepness=1.5)
+    problem, scored, point, settings = world(seed)
+    risk = partial(build_risk(problem, scored, replace(settings, loss=loss), "gated"), steepness=1.5)
     size = problem.graph.layout.size
     factors, messages = [], 0.0
     known = gated_factors(
@@ -71,7 +71,7 @@ def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
         factors.append((free, expit(z) * counted * table))
         messages += settings.iterations * len(free) * counted
     beliefs = propagated(problem.graph, problem.roles, factors, settings.iterations)
-    expected = loss_of(loss, beliefs, problem, asked) + settings.message_cost * messages / asked.sum()
+    expected = loss_of(loss, beliefs, problem, scored) + settings.message_cost * messages / scored.sum()
     value, gradient = risk(point)
     assert value == pytest.approx(expected, rel=1e-9)
     np.testing.assert_allclose(gradient, finite_differences(risk, point), rtol=1e-5, atol=1e-8)
@@ -79,8 +79,8 @@ def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_hard_gates_leave_factors_out(seed):
-    problem, asked, point, settings = world(seed)
-    risk = build_risk(problem, asked, settings, "gated")
+    problem, scored, point, settings = world(seed)
+    risk = build_risk(problem, scored, settings, "gated")
     size = problem.graph.layout.size
     factors, messages = [], 0
     known = gated_factors(
@@ -99,14 +99,14 @@ def test_hard_gates_leave_factors_out(seed):
         np.testing.assert_allclose(found.beliefs, flat, atol=1e-9)
         assert found.n_messages == messages
     for loss in LOSSES:
-        value, each = build_risk(problem, asked, replace(settings, loss=loss), "gated").evaluate(found)
-        assert value == pytest.approx(loss_of(loss, beliefs, problem, asked), rel=1e-9)
-        assert each == pytest.approx(messages / asked.sum())
+        value, each = build_risk(problem, scored, replace(settings, loss=loss), "gated").evaluate(found)
+        assert value == pytest.approx(loss_of(loss, beliefs, problem, scored), rel=1e-9)
+        assert each == pytest.approx(messages / scored.sum())
 
 
 def test_without_gates_all_are_open():
-    problem, asked, point, settings = world(3)
-    risk = build_risk(problem, asked, replace(settings, has_gates=False, message_cost=0.0), "gated")
+    problem, scored, point, settings = world(3)
+    risk = build_risk(problem, scored, replace(settings, has_gates=False, message_cost=0.0), "gated")
     value, gradient = risk(point)
     assert (gradient[problem.graph.layout.size :] == 0.0).all()
     assert risk.evaluate(risk.infer_with_hard_gates(point, 0.3))[0] == pytest.approx(value, rel=1e-9)

@@ -26,8 +26,10 @@ def quadratics(seed, n=300, scales=1.0):
     centres = rng.normal(size=6) + 0.3 * rng.normal(size=(n, 6))
 
     def evaluate(w, batch):
-        apart = w - centres[batch]
-        return float(0.5 * np.einsum("ni,ij,nj->n", apart, hessian, apart).mean()), hessian @ apart.mean(axis=0)
+        distance = w - centres[batch]
+        return float(0.5 * np.einsum("ni,ij,nj->n", distance, hessian, distance).mean()), hessian @ distance.mean(
+            axis=0
+        )
 
     return evaluate, hessian, centres.mean(axis=0)
 
@@ -196,11 +198,11 @@ def test_meta_descent_is_the_recursion_with_the_exact_hessian():
 
 def test_gains_increase_a_rate_that_is_too_small():
     evaluate, _, centre = quadratics(6, scales=0.1)
-    apart = {}
+    distance = {}
     for meta_rate in (0.0, 0.5):
         method = MetaDescent(300, 30, learning_rate=0.01, cosine_decay=False, meta_rate=meta_rate, max_iterations=20)
-        apart[meta_rate] = np.abs(minimum(method, evaluate, np.full(6, 3.0)).point - centre).max()
-    assert apart[0.5] < 0.1 * apart[0.0]
+        distance[meta_rate] = np.abs(minimum(method, evaluate, np.full(6, 3.0)).point - centre).max()
+    assert distance[0.5] < 0.1 * distance[0.0]
 
 
 def test_cosine_decay():

@@ -215,7 +215,7 @@ def test_workers_end_with_the_driver(number, shards, tmp_path):
 
 def test_examples_of_docs_run(tmp_path):
     example, task, script = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
-    (tmp_path / "models").symlink_to(DOCS.parents[1] / "models")
+    (tmp_path / "models").symlink_to(DOCS.parents[2] / "models")
     small_web(tmp_path / "web")
     (tmp_path / "example.py").write_text(example)
     done = subprocess.run([sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600)

@@ -68,7 +68,7 @@ def test_every_task_against_enumeration(infer_json, tmp_path, name, method):
     states[1:3] = Enumeration(scopes).map_states(potentials).states[1:3]
     known = np.flatnonzero(states >= 0)
     evid.write_text(f"1\n{len(known)} {' '.join(f'{v} {states[v]}' for v in known)}\n")
-    clamped = potentials.given(scopes, states)
+    clamped = potentials.clamp(scopes, states)
     exact, best = Enumeration(scopes).marginals(clamped), Enumeration(scopes).map_states(clamped)
     command = (model, "--evidence", evid, "--method", method)
     for task in ("PR", "MAR"):

@@ -46,8 +46,8 @@ def test_json_output_and_plot(relcrf_json, fields, tmp_path):
     assert set(found) == {"backend", "split", "held_out", "interrupted", "points", "plot"}
     assert (found["backend"], found["held_out"], found["interrupted"]) == ("gated", ["1"], False)
     assert [(one["gates"], one["cost"]) for one in found["points"]] == [
-        *(("evidence", price) for price in (0.0, 1e-3, 1e-2)),
-        *(("static", price) for price in (0.0, 1e-3, 1e-2)),
+        *(("evidence", cost) for cost in (0.0, 1e-3, 1e-2)),
+        *(("static", cost) for cost in (0.0, 1e-3, 1e-2)),
         ("none", 0.0),
     ]
     figures = {
@@ -157,7 +157,7 @@ def test_ctrl_c_outputs_partial_result(relcrf_, relcrf_json, fields, tmp_path, m
     point, stop = pareto._evaluate_fold, [0.01]
 
     def interrupt(system, *rest):
-        if system.price in stop:
+        if system.message_cost in stop:
             raise KeyboardInterrupt
         return point(system, *rest)
 

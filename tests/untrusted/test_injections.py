@@ -163,8 +163,8 @@ def test_commands_with_several_trainings(command, trained, workspace):
     """Check tables and pictures that name labels, folds and backends, and `reproduce`, which names tables and files."""
     command("cv", "m.rcrf", "--data", "data", "--folds", "2", "--backend", "local")
     command("compare", "m.rcrf", "--data", "data", "--folds", "2", "--backends", "local", "--plot", "compared.svg")
-    prices = ("--message-costs", "0,0.1", "--set", "max_iterations=2")
-    command("pareto", "m.rcrf", "--data", "data", "--split", "hide=0.4", *prices, "--plot", "front.png")
+    costs = ("--message-costs", "0,0.1", "--set", "max_iterations=2")
+    command("pareto", "m.rcrf", "--data", "data", "--split", "hide=0.4", *costs, "--plot", "front.png")
     command("moments", trained)
     command("reproduce", trained, "--data", "data")
     assert "<script" not in (workspace / "compared.svg").read_text(encoding="utf-8")

@@ -78,7 +78,7 @@ def late(monkeypatch):
 
 
 def test_cross_validation_keeps_folds_after_the_time_limit(relcrf_, web, tmp_path, late):
-    ask = (
+    command = (
         "cv",
         MODEL,
         "--data",
@@ -88,22 +88,22 @@ def test_cross_validation_keeps_folds_after_the_time_limit(relcrf_, web, tmp_pat
         "--folds",
         "3",
         "--out",
-        tmp_path / "rounds",
+        tmp_path / "folds",
         "--time-limit",
         "1h",
     )
-    code, out, err = relcrf_(*ask)
+    code, out, err = relcrf_(*command)
     assert (code, out, err.count("error[")) == (4, "", 1)
     assert "E436" in err and "the same command" in err
-    code, _, err = relcrf_(*ask)
+    code, _, err = relcrf_(*command)
     assert code == 0 and "1 folds were loaded from" in err
 
 
 def test_evaluation_ends_at_the_time_limit(relcrf_, web, late):
-    ask = ("evaluate", MODEL, "--data", web, "--split", "folds=2", "--backend", "local")
-    code, out, err = relcrf_(*ask, "--time-limit", "1h")
+    command = ("evaluate", MODEL, "--data", web, "--split", "folds=2", "--backend", "local")
+    code, out, err = relcrf_(*command, "--time-limit", "1h")
     assert (code, out, err.count("error["), "E436" in err) == (4, "", 1, True)
-    assert relcrf_(*ask, "--time-limit", "1h")[0] == 0
+    assert relcrf_(*command, "--time-limit", "1h")[0] == 0
 
 
 def test_pareto_prints_finished_costs_at_the_time_limit(relcrf_json, web, monkeypatch):
@@ -115,7 +115,7 @@ def test_pareto_prints_finished_costs_at_the_time_limit(relcrf_json, web, monkey
         return point(system, *rest)
 
     monkeypatch.setattr(pareto, "_evaluate_fold", late)
-    ask = (
+    command = (
         "pareto",
         MODEL,
         "--data",
@@ -127,13 +127,13 @@ def test_pareto_prints_finished_costs_at_the_time_limit(relcrf_json, web, monkey
         "--set",
         "max_iterations=3",
     )
-    code, found = relcrf_json(*ask, "--time-limit", "1h")
+    code, found = relcrf_json(*command, "--time-limit", "1h")
     assert (code, found["interrupted"], len(found["points"])) == (4, True, 1)
 
 
 def test_comparison_ends_its_processes_at_the_time_limit(relcrf_, web):
-    ask = ("compare", MODEL, "--data", web, "--backends", "local,ess", "--split", "hide=0.3")
-    code, out, err = relcrf_(*ask, "--time-limit", "0.6s")
+    command = ("compare", MODEL, "--data", web, "--backends", "local,ess", "--split", "hide=0.3")
+    code, out, err = relcrf_(*command, "--time-limit", "0.6s")
     assert (code, out, err.count("error["), "E436" in err) == (4, "", 1, True)
     assert not multiprocessing.active_children()
 
@@ -144,7 +144,8 @@ def test_inference_writes_current_result_at_the_time_limit(relcrf_, tmp_path, mo
     def late(step, *settings):
         calls = count()
         return iterate(
-            lambda rounds: signal.raise_signal(signal.SIGALRM) if next(calls) == 5 else step(rounds), *settings
+            lambda n_iterations: signal.raise_signal(signal.SIGALRM) if next(calls) == 5 else step(n_iterations),
+            *settings,
         )
 
     monkeypatch.setattr(belief_propagation, "iterate", late)
@@ -156,8 +157,8 @@ def test_inference_writes_current_result_at_the_time_limit(relcrf_, tmp_path, mo
     head = f"MARKOV\n{nodes.size}\n{'2 ' * nodes.size}\n{len(pairs)}\n"
     (tmp_path / "grid.uai").write_text(head + scopes + tables)
     endless = ("--method", "bp", "--set", "max_iterations=100000000", "--set", "tolerance=0")
-    ask = ("infer", tmp_path / "grid.uai", "--task", "MAR", *endless, "--out", tmp_path / "grid.MAR")
-    code, _, err = relcrf_(*ask, "--time-limit", "1h")
+    command = ("infer", tmp_path / "grid.uai", "--task", "MAR", *endless, "--out", tmp_path / "grid.MAR")
+    code, _, err = relcrf_(*command, "--time-limit", "1h")
     assert (code, err.count("error["), "E436" in err, "the result is incomplete" in err) == (4, 1, True, True), err
     assert (tmp_path / "grid.MAR").read_text().startswith("MAR\n3600 2 ")
 
@@ -242,11 +243,11 @@ def test_memory_estimate_includes_candidates(monkeypatch):
     model = relcrf.parse(TEXT)
     grounding = model.ground(relcrf.Dataset(traits_world()))
     cells = sum(space.pairs.nbytes for space in grounding.candidates)
-    there = (
+    required = (
         memory.SCRATCH_FACTOR * (grounding.graph.nbytes + cells)
         + 8 * memory.LEARNING_VECTORS * grounding.graph.layout.size
     )
-    monkeypatch.setattr(memory, "available_bytes", lambda: there - 1)
+    monkeypatch.setattr(memory, "available_bytes", lambda: required - 1)
     with pytest.raises(UsageError, match="E435"):
         relcrf.api.fit(model, grounding, "trmrf")
     relcrf.api.fit(model, grounding, "pseudo", max_iterations=2)

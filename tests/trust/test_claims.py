@@ -74,7 +74,7 @@ def test_force_does_not_delete_foreign_files(train, web, tmp_path):
         code, err = train("run", "--force", **more)
         assert (code, "E331" in err) == (2, True)
     assert "page.csv" in err and (tmp_path / "run" / "page.csv").exists()
-    code, err = train("new", "--cache", tmp_path / "new" / "kept")
+    code, err = train("new", "--cache", tmp_path / "new" / "cache")
     assert (code, "E331" in err, "inside the run folder" in err) == (2, True, True)
 
 

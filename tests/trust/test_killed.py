@@ -87,15 +87,15 @@ def test_killed_prediction_leaves_old_or_new_file(mortals, tmp_path):
 
 
 def test_killed_grounding_is_repeated(mortals, tmp_path):
-    data, keep = small_web(tmp_path / "web", pages=24), tmp_path / "kept"
-    ground = ("ground", MODEL, "--data", data, "--cache", keep)
+    data, cache = small_web(tmp_path / "web", pages=24), tmp_path / "cache"
+    ground = ("ground", MODEL, "--data", data, "--cache", cache)
     code, n_calls = mortals.run(*ground)
     assert code == 0
-    whole = {path.relative_to(keep): path.read_bytes() for path in keep.rglob("*") if path.is_file()}
-    shutil.rmtree(keep)
+    whole = {path.relative_to(cache): path.read_bytes() for path in cache.rglob("*") if path.is_file()}
+    shutil.rmtree(cache)
     for limit in draw_call_limits(n_calls, KILLS // 10, 3):
         mortals.run(*ground, calls=limit)
     for size in {len(content) - 1 for content in whole.values() if content}:
         mortals.run(*ground, file_bytes=size)
     assert mortals.run(*ground)[0] == 0
-    assert {path.relative_to(keep): path.read_bytes() for path in keep.rglob("*") if path.is_file()} == whole
+    assert {path.relative_to(cache): path.read_bytes() for path in cache.rglob("*") if path.is_file()} == whole

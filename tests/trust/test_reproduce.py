@@ -217,21 +217,21 @@ def test_master_of_a_run_folder_is_not_trusted(relcrf_, web, make_foreign_run, m
     assert not masters
     relcrf_("reproduce", make_foreign_run(master="spark://203.0.113.7:7077"), "--data", web, "--spark-master", "")
     assert masters.pop() == ""
-    for ask, used in ((("--spark-master", "spark://mine:7077"), "spark://mine:7077"), ((), "local[2]")):
+    for options, used in ((("--spark-master", "spark://mine:7077"), "spark://mine:7077"), ((), "local[2]")):
         run = make_foreign_run(master="local[2]")
-        code, _, err = relcrf_("reproduce", run, "--data", web, *ask)
+        code, _, err = relcrf_("reproduce", run, "--data", web, *options)
         assert (code, "E361" in err, masters.pop()) == (2, True, used)
 
 
 def test_workers_of_a_run_folder_are_limited_to_the_cores(relcrf_, web, make_foreign_run, monkeypatch):
-    asked = []
-    monkeypatch.setattr("relcrf.training.PoolExecutor", lambda workers: asked.append(workers) or SerialExecutor())
+    n_workers = []
+    monkeypatch.setattr("relcrf.training.PoolExecutor", lambda workers: n_workers.append(workers) or SerialExecutor())
     run = make_foreign_run(workers=10**9, memory="nonsense")
     code, _, err = relcrf_("reproduce", run, "--data", web, "--memory", "500MB")
     assert code == 0, err
     code, _, err = relcrf_("reproduce", run, "--data", web, "--memory", "500MB", "--workers", "3")
     assert code == 0, err
-    assert asked == [os.cpu_count(), 3]
+    assert n_workers == [os.cpu_count(), 3]
     code, _, err = relcrf_("reproduce", run, "--data", web)
     assert (code, err.count("error["), "nonsense" in err) == (2, 1, True)
 

@@ -23,7 +23,7 @@ class WorkerProcess:
     A script that uses it must start its work below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
 
     Args:
-        needed: Classes whose modules the process imports before it is ready.
+        classes: Classes whose modules the process imports before it is ready.
 
     Attributes:
         pid: A future of the process identifier, which is done when the process is ready.

@@ -80,7 +80,7 @@ def test_backend_that_rejects_the_model_has_a_result():
     grounding = relcrf.parse(THREES).ground(relcrf.Dataset({"e": e, "r": r}))
     found = compare(grounding, ["ess", "pseudo"], "random", jobs=2)
     assert found.results["ess"].error.code == "E302"
-    assert found.results["ess"].status.startswith("E302: backend 'ess' takes factors over at most two")
+    assert found.results["ess"].status.startswith("E302: backend 'ess' supports factors over at most two")
     assert found.results["pseudo"].status == "converged" and found.predictions.best_system("E.d") == "pseudo"
     assert set(found.predictions.systems) == {"majority", "pseudo"}
     whole = found.resources_as_dict()["backends"]["ess"]

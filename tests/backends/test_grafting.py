@@ -98,7 +98,7 @@ def test_time_limit_ends_training_with_a_note(tmp_path, capsys, monkeypatch):
         capsys, monkeypatch, "train", *arguments, "--set", "max_seconds=1e-9", "--out", str(folder / "run")
     )
     assert status == 0 and "out of time" in out
-    assert "a larger --set max_seconds= allows more" in " ".join((out + err).split())
+    assert "raise the limit with --set max_seconds=3600" in " ".join((out + err).split())
     assert not json.loads((folder / "run" / "run.json").read_text())["converged"]
 
 

@@ -83,7 +83,7 @@ def domain_table(domain: str) -> str:
     return f"dom.{domain}"
 
 
-def sort_table(spec: ModelSpec, type_name: str) -> tuple[str, str, str]:
+def type_table(spec: ModelSpec, type_name: str) -> tuple[str, str, str]:
     """Return the table of an entity type or domain, and its columns of codes and of texts."""
     is_entity = spec.entity(type_name) is not None
     return (entity_table(type_name), "vid", "key") if is_entity else (domain_table(type_name), "code", "value")

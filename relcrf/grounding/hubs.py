@@ -6,7 +6,7 @@ import math
 from functools import reduce
 
 from relcrf.data.dataset import quoted
-from relcrf.data.names import ARGUMENT_COLUMN, attribute_column, sort_table
+from relcrf.data.names import ARGUMENT_COLUMN, attribute_column, type_table
 from relcrf.grounding.degrees import DegreeCache, multiply_vectors
 from relcrf.grounding.plan import Plan, equivalence_classes, scans_affecting_count
 from relcrf.model.spec import ModelSpec
@@ -38,7 +38,7 @@ def describe_worst_hub(degrees: DegreeCache, plan: Plan) -> str:
     description, type_name = _describe_column(bound.spec, tables[column.alias], column.name)
     value: object = code
     if type_name is not None:
-        table, code_column, text_column = sort_table(bound.spec, type_name)
+        table, code_column, text_column = type_table(bound.spec, type_name)
         query = f"SELECT CAST({text_column} AS VARCHAR) FROM {quoted(table)} WHERE {code_column} = ?"
         ((value,),) = bound.connection.execute(query, [code]).fetchall()
     return f"{description} '{value}', {' x '.join(f'{count:,}' for count in counts)} rows"

@@ -12,7 +12,7 @@ from relcrf.data.names import (
     domain_table,
     plugin_function_name,
     relation_table,
-    sort_table,
+    type_table,
 )
 from relcrf.grounding import plan as p
 from relcrf.grounding.rewrite import simplify_plan
@@ -316,7 +316,7 @@ class _PlanBuilder:
         """Scan the entity or domain table of a name, once; return the alias."""
         if name in self.lookup_aliases:
             return self.lookup_aliases[name]
-        table, key_column, _ = sort_table(self.context.spec, self.scope.type_names[name])
+        table, key_column, _ = type_table(self.context.spec, self.scope.type_names[name])
         alias = self._scan(table, is_lookup=self._bound_column(name) is not None)
         self.lookup_aliases[name] = alias
         self._bind(name, p.Column(alias, key_column))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from relcrf.data.bound_model import BoundModel
-from relcrf.data.names import sort_table
+from relcrf.data.names import type_table
 from relcrf.grounding.lower import LoweredTemplate, LoweringContext
 from relcrf.grounding.plan import (
     Call,
@@ -108,7 +108,7 @@ def _rewrite_for_one_row(
             if k == row_arguments[alias]:
                 strides.append(radix)
             else:
-                table, key_column, _ = sort_table(bound.spec, parameter.type_name)
+                table, key_column, _ = type_table(bound.spec, parameter.type_name)
                 item = Column(f"{alias}_{k}", key_column)
                 scans.append(Scan(table, item.alias))
                 replacements[Column(alias, f"a{k}")] = item

@@ -9,7 +9,7 @@ import numpy as np
 
 from relcrf.data.bound_model import BoundModel
 from relcrf.data.dataset import quoted
-from relcrf.data.names import entity_table, relation_table, sort_table
+from relcrf.data.names import entity_table, relation_table, type_table
 from relcrf.data.store import is_utf8
 from relcrf.errors import Diagnostic, UsageError, suggestion
 from relcrf.grounding.variables import VariableBlock
@@ -119,7 +119,7 @@ def _nearest_arguments(bound: BoundModel, block: VariableBlock, arguments: Seque
     nearest = []
     for type_name, text in zip(block.argument_types, arguments, strict=True):
         if _look_up_code(bound, type_name, text) is None:
-            table, _, column = sort_table(bound.spec, type_name)
+            table, _, column = type_table(bound.spec, type_name)
             values_query = f"SELECT CAST({column} AS VARCHAR) AS known FROM {quoted(table)}"
             query = f"SELECT known FROM ({values_query}) ORDER BY damerau_levenshtein(known, ?), known LIMIT 1"
             text = next((str(key) for (key,) in bound.connection.execute(query, [text]).fetchall()), text)

@@ -142,9 +142,9 @@ class Predictor:
         if attribute is None and len(attributes) == 1:
             matches = attributes
         if len(matches) != 1:
-            message = f"no predicted attribute '{attribute}'"
+            message = f"unknown predicted attribute '{attribute}'"
             if attribute is None:
-                message = "the model predicts several attributes, and none is selected"
+                message = "several attributes are predicted"
             hint = suggestion(attribute or "", attributes) or f"choose one of {listing(attributes)}"
             raise UsageError(Diagnostic("E310", message, hint=hint))
         return matches[0]

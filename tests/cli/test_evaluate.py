@@ -20,7 +20,7 @@ def test_table_output(relcrf_, web):
     assert code == 0, err
     assert "48 labels held out in 3 folds" in out and "ess - local" in out and "macro f1" in out
     assert "pr auc" not in out, "PR AUC is for two states only"
-    assert "with training labels" in out and "labelled neighbour" in out
+    assert "with training labels" in out and "have a training label as neighbour" in out
     assert "connected labels are not independent" in err
 
 

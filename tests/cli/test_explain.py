@@ -118,7 +118,7 @@ def test_weights_table_and_notes(run, web, relcrf_):
     code, out, err = relcrf_("weights", run, "--data", web, "--split", "school", "--holdout", "s1")
     assert code == 0
     assert "standard error" in out
-    assert "from the observed information, exact" in err
+    assert "from the exact observed information" in err
     assert "not the training data" in err
 
 

@@ -110,7 +110,7 @@ def test_command_reports_selection(web, tmp_path, capsys, monkeypatch):
     code, out, err = relcrf_command(
         capsys, monkeypatch, *common, "--select-by", "accuracy", "--out", tmp_path / "other"
     )
-    assert code == 0 and "judged by" in out and "chosen: l2=" in out + err
+    assert code == 0 and "scored on" in out and "selected: l2=" in out + err
     code, _, err = relcrf_command(capsys, monkeypatch, *common, "--select", "l2=x", "--out", tmp_path / "third")
     assert code == 2 and "E305" in err
     code, _, err = relcrf_command(capsys, monkeypatch, *common, "--select-by", "luck", "--out", tmp_path / "third")

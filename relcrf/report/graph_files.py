@@ -13,7 +13,7 @@ ENDING = ".graphml"
 
 
 def require_writable(path: Path) -> None:
-    """Validate the name of a GraphML file, see `require_ending`, and create its folder."""
+    """Validate the name of a GraphML file, see `require_suffix`, and create its folder."""
     require_suffix(path, (ENDING,), f"graph{ENDING}")
     path.parent.mkdir(parents=True, exist_ok=True)
 

@@ -23,7 +23,7 @@ def test_report_is_written_to_file(relcrf_, relcrf_json, run, web, tmp_path):
     code, found = relcrf_json("report", run, "--out", tmp_path / "deep" / "web.html")
     assert (code, found["report"]) == (0, str(tmp_path / "deep" / "web.html"))
     assert (tmp_path / "deep" / "web.html").read_text() == page
-    assert found["bytes"] == len(page.encode()) and "weights: value over seconds" in found["plots"]
+    assert found["bytes"] == len(page.encode()) and "weights: objective over seconds" in found["plots"]
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["web.html"]
     # A run folder with a report is still a valid run.
     assert relcrf_("predict", run, "--data", web, "--out", tmp_path / "p.csv")[0] == 0
@@ -40,14 +40,14 @@ def test_report_with_data(relcrf_, relcrf_json, web, tmp_path):
     assert (
         0 <= accuracy["low"] <= accuracy["value"] <= accuracy["high"] <= 1 and accuracy["attribute"] == "Page.category"
     )
-    assert [text for text in found["warnings"] if "too few for small differences" in text]
+    assert [text for text in found["warnings"] if "Too few labels are held out" in text]
     scored = relcrf_json("evaluate", tmp_path / "run", "--data", web, *held)[1]["attributes"]["Page.category"]
     assert scored["accuracy"] == pytest.approx(accuracy["value"])
     code, out, err = relcrf_("report", tmp_path / "run", "--data", web, *held)
     assert (
         code == 0
         and "plots)" in out
-        and "note: Few labels are held out, too few for small differences: Page.category" in err
+        and "note: Too few labels are held out to detect small differences: Page.category" in err
     )
 
 

@@ -97,7 +97,7 @@ def test_changed_data_and_changed_files_are_reported(relcrf_, relcrf_json, web, 
     np.save(run / "weights.npy", weights)
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["files"] |= file_hashes(run, ["weights.npy"])
-    manifest["made_of"]["versions"]["numpy"] = "1.0"
+    manifest["provenance"]["versions"]["numpy"] = "1.0"
     (run / "manifest.json").write_text(json.dumps(manifest))
     code, found = relcrf_json("reproduce", run, "--data", web)
     (error,) = found["errors"]
@@ -193,7 +193,7 @@ def make_foreign_run(relcrf_, web, tmp_path):
         if not run.exists():
             assert relcrf_("train", MODEL, "--data", web, "--out", run, "--set", "max_iterations=3")[0] == 0
         manifest = json.loads((run / "manifest.json").read_text())
-        manifest["made_of"]["protocol"] |= said
+        manifest["provenance"]["protocol"] |= said
         (run / "manifest.json").write_text(json.dumps(manifest))
         return run
 
@@ -211,14 +211,14 @@ def test_master_of_a_run_folder_is_not_trusted(relcrf_, web, make_foreign_run, m
     for module in ("relcrf.grounding.engines.choice", "relcrf.training"):
         monkeypatch.setattr(f"{module}.spark_session", connect)
     for master in ("spark://203.0.113.7:7077", "k8s://https://203.0.113.7", "localhost:7077", "local[99999999]", ""):
-        run = make_foreign_run(master=master)
+        run = make_foreign_run(spark_master=master)
         code, out, err = relcrf_("reproduce", run, "--data", web)
         assert (code, out, err.count("error["), "E424" in err, "--spark-master" in err) == (2, "", 1, True, True)
     assert not masters
-    relcrf_("reproduce", make_foreign_run(master="spark://203.0.113.7:7077"), "--data", web, "--spark-master", "")
+    relcrf_("reproduce", make_foreign_run(spark_master="spark://203.0.113.7:7077"), "--data", web, "--spark-master", "")
     assert masters.pop() == ""
     for options, used in ((("--spark-master", "spark://mine:7077"), "spark://mine:7077"), ((), "local[2]")):
-        run = make_foreign_run(master="local[2]")
+        run = make_foreign_run(spark_master="local[2]")
         code, _, err = relcrf_("reproduce", run, "--data", web, *options)
         assert (code, "E361" in err, masters.pop()) == (2, True, used)
 

@@ -166,7 +166,7 @@ def test_inference_writes_current_result_at_the_time_limit(relcrf_, tmp_path, mo
 DROPPED = """
 import ctypes, signal, time
 from relcrf.cli.dropped_signals import resend_dropped_signals
-from relcrf.cli.time_limit import TimeLimitReached, limited, time_limit_error
+from relcrf.cli.time_limit import TimeLimitReached, limit_time, time_limit_error
 
 
 class Removed:
@@ -190,7 +190,7 @@ def wait():
 
 calls = 0
 try:
-    with limited("0.1s"):
+    with limit_time("0.1s"):
         Removed()
         wait()
 except TimeLimitReached:

@@ -98,7 +98,7 @@ def test_nothing_to_learn_from(model, tmp_path):
     page = folder / "page.csv"
     page.write_text("\n".join(",".join([line.split(",")[0], "", "s"]) if k else line
                               for k, line in enumerate(page.read_text().splitlines())))  # fmt: skip
-    with pytest.raises(relcrf.DataError, match=r"no value of Page\.category is known"):
+    with pytest.raises(relcrf.DataError, match=r"no value of Page\.category is labelled"):
         model.fit(relcrf.Dataset(folder))
 
 
@@ -111,7 +111,7 @@ def test_three_unknowns_in_a_factor_are_refused(tmp_path):
         "e": pd.DataFrame({"id": [1, 2, 3], "d": ["x", "y", "x"]}),
         "r": pd.DataFrame({"a": [1], "b": [2], "c": [3]}),
     }
-    with pytest.raises(relcrf.UsageError, match="template 'three' has more"):
+    with pytest.raises(relcrf.UsageError, match="template 'three' joins more"):
         model.fit(relcrf.Dataset(tables))
 
 

@@ -33,7 +33,7 @@ def test_the_backend_of_the_docs(packages, tmp_path, monkeypatch, capsys):
     for name in ("models", "datasets"):
         shutil.copytree(DOCS.parent / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    for line in packages.install_page("extending/backend.md")["console"].splitlines():
+    for line in packages.install_page("how-to/extending/backend.md")["console"].splitlines():
         words = shlex.split(line.removeprefix("$ "))
         if words[0] == "python":
             subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True)
@@ -54,7 +54,7 @@ def test_the_backend_of_the_docs(packages, tmp_path, monkeypatch, capsys):
 
 
 def test_the_reader_of_the_docs(packages, tmp_path, monkeypatch, capsys):
-    example = packages.install_page("extending/reader.md")["py"]
+    example = packages.install_page("how-to/extending/reader.md")["py"]
     monkeypatch.chdir(tmp_path)
     data = run(example, tmp_path)["data"]
     table = data.find_table("link")
@@ -65,7 +65,7 @@ def test_the_reader_of_the_docs(packages, tmp_path, monkeypatch, capsys):
 
 
 def test_the_function_of_the_docs(packages, tmp_path, capsys):
-    found = run(packages.install_page("extending/function.md")["py"], tmp_path)
+    found = run(packages.install_page("how-to/extending/function.md")["py"], tmp_path)
     model, data, towns, fit = (found[name] for name in ("model", "data", "towns", "fit"))
     grounding = model.ground(data)
     feature = grounding.templates[0].features[1]

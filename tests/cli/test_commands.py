@@ -434,12 +434,12 @@ def test_resumed_training_gives_same_result(relcrf_, web, tmp_path, interrupted_
     code, _, err = relcrf_("predict", broken, "--data", web)
     assert (code, "interrupted" in err) == (3, True)
     code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume", "--set", "l2=2")
-    assert (code, "of another model, other settings" in err, "E333" in err) == (2, True, True)
+    assert (code, "to another model, other settings" in err, "E333" in err) == (2, True, True)
     identity = tmp_path / "broken.partial" / "checkpoint" / "identity"
     mine = identity.read_text()
     identity.write_text(f"0 {mine.split()[1]}")
     code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume")
-    assert (code, "is of another version of relcrf" in err, "E333" in err) == (2, True, True)
+    assert (code, "belongs to another version of relcrf" in err, "E333" in err) == (2, True, True)
     identity.write_text(mine)
     assert relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume")[0] == 0
     for name in ("weights.npy", "structure.npy", "log.jsonl", "run.json"):

@@ -63,7 +63,7 @@ def test_neighbouring_folders_are_not_changed(train, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"run", "run.replaced", "run.partial.removed", "run.removed"}
     (tmp_path / "other.partial").mkdir()
     code, err = train("other", "--force")
-    assert (code, "E331" in err, "no unfinished run" in err) == (2, True, True)
+    assert (code, "E331" in err, "name of an unfinished run" in err) == (2, True, True)
 
 
 def test_force_does_not_delete_foreign_files(train, web, tmp_path):

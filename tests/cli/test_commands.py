@@ -29,6 +29,16 @@ def test_every_command_has_help_with_an_example(relcrf_, command):
     assert f"Example: relcrf {command}" in out
 
 
+def test_help_is_grouped_and_short(relcrf_, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = relcrf_("--help")
+    panels = ("Start", "Data and model", "Train and predict", "Evaluate", "Understand", "Tools")
+    positions = [out.index(f"─ {panel} ─") for panel in panels]
+    assert code == 0 and positions == sorted(positions)
+    code, out, _ = relcrf_("train", "--help")
+    assert code == 0 and len(out.splitlines()) <= 60 and "…" not in out
+
+
 def test_check(relcrf_, relcrf_json, web):
     code, out, _ = relcrf_("check", MODEL, "--data", web)
     assert code == 0

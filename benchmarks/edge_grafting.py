@@ -260,7 +260,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
     parser.add_argument("--l1", type=float, default=0.0, help="0 is twice what chance gives")
-    parser.add_argument("--most", type=float, default=600.0, help="seconds of a method, after which it is stopped")
+    parser.add_argument("--timeout", type=float, default=600.0, help="maximum seconds per method")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", nargs="*", choices=REAL, default=[], help="real data, besides")
     parser.add_argument(
@@ -268,8 +268,8 @@ def main() -> None:
     )
     parser.add_argument("--plot", type=Path, help="a picture's file")
     chosen = parser.parse_args()
-    whole = (chosen.sizes, chosen.rows, chosen.most)
-    sizes, rows, most = sized(chosen, whole, ([40], 3_000, min(chosen.most, 4.0)), ([10], 100, 0.1))
+    whole = (chosen.sizes, chosen.rows, chosen.timeout)
+    sizes, rows, most = sized(chosen, whole, ([40], 3_000, min(chosen.timeout, 4.0)), ([10], 100, 0.1))
     makers: dict[str, Callable[[], World]] = {
         f"{n} nodes": partial(network, n, rows, 2_000, chosen.seed, chosen.cache, chosen.l1) for n in sizes
     }

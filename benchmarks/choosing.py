@@ -2,7 +2,7 @@
 
     RELCRF_DATA=... python benchmarks/choosing.py
 
-Settings are the defaults, except for the penalty of candidates on nations. It prints the table of docs/explanation/backends.md:
+Settings are the defaults, except for the penalty of candidates on nations. It prints the table of docs/benchmarks/backends.md:
 log loss, accuracy and CPU seconds of learning, summed over folds; `*` marks the lowest log loss. On nations only backends that
 support candidates are compared with `local`, since all others would be equal to `local`.
 """

@@ -43,17 +43,30 @@ CHILDREN = {
     "how-to/extending/README": ("A backend <backend>", "A reader <reader>", "A function <function>"),
     "reference/language": ("grammar",),
     "reference/api/README": tuple(_CLASSES),
-    "explanation/backends": ("ESS-CRF <ess>", "TR-MRF <trmrf>", "Gated MRF <gated>", "grafting", "classical"),
+    "explanation/backends": ("ESS-CRF <ess>", "TR-MRF <trmrf>", "Gated models <gated>", "grafting", "classical"),
     "explanation/inference/README": (
         "Junction trees <junction_tree>",
         "Belief propagation <belief_propagation>",
         "mean_field",
         "gibbs",
         "Most probable states <map>",
-        "Competition files <uai>",
+        "UAI format <uai>",
     ),
     "explanation/internals": ("redesign", "References <../reference/literature>"),
-    "benchmarks/README": ("ess_relational", "ess_sensors", "trmrf", "pseudo_likelihood"),
+    "benchmarks/README": (
+        "backends",
+        "ess_relational",
+        "ess_sensors",
+        "ess_extensions",
+        "trmrf_backend",
+        "trmrf",
+        "grafting",
+        "gated",
+        "classical",
+        "pseudo_likelihood",
+        "inference",
+        "grounding",
+    ),
 }
 """Pages below another page in the navigation. The pages are plain Markdown, so their lists of children are here."""
 

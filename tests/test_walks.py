@@ -1,4 +1,4 @@
-"""The walks of docs/explanation/internals.md: every function that they name is called, in that order."""
+"""Tests that the functions in the walks of docs/explanation/internals.md are called in the listed order."""
 
 import re
 import sys
@@ -11,25 +11,25 @@ import relcrf
 
 ROOT = Path(relcrf.__file__).parent
 PAGE = (ROOT.parent / "docs" / "explanation" / "internals.md").read_text()
-STATION = re.compile(r"^\d+\. `(\S+)` `(\S+)`", re.MULTILINE)
+STEP = re.compile(r"^\d+\. `(\S+)` `(\S+)`", re.MULTILINE)
 
 
-def stations(title):
-    """Return file and qualified name of each function of a walk."""
+def steps(title):
+    """Return the file and the qualified name of each function of a walk."""
     (walk,) = re.findall(rf"### {title}\n(.*?)(?=\n##)", PAGE, re.DOTALL)
-    return STATION.findall(walk)
+    return STEP.findall(walk)
 
 
 def calls(work):
-    """Return file and qualified name of each function of relcrf that a call reaches, in the order of their first calls."""
+    """Return the file and the qualified name of each relcrf function that is called, in the order of the first calls."""
     found = {}
 
-    def note(frame, event, argument):
+    def record(frame, event, argument):
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(str(ROOT)):
             found.setdefault((str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname))
 
-    sys.setprofile(note)
+    sys.setprofile(record)
     try:
         work()
     finally:
@@ -53,17 +53,17 @@ def test_a_cell_becomes_a_probability(web, model, tmp_path):
     def work():
         fit.predict(relcrf.Dataset(web)).table().write(tmp_path / "predictions.csv")
 
-    assert_in_order(stations("A cell of a table to a probability"), calls(work))
+    assert_in_order(steps("A cell of a table to a probability"), calls(work))
 
 
 def test_a_template_becomes_a_named_weight(web, model):
     def work():
         relcrf.load(model).fit(relcrf.Dataset(web), "ess", max_iterations=2).weights()
 
-    assert_in_order(stations("A template to a named weight"), calls(work))
+    assert_in_order(steps("A template to a named weight"), calls(work))
 
 
 def assert_in_order(walk, called):
     assert len(walk) > 5
-    assert [station for station in walk if station not in called] == []
+    assert [step for step in walk if step not in called] == []
     assert sorted(walk, key=called.index) == walk

@@ -20,7 +20,7 @@ from relcrf.files import atomic_file, write_text
 from relcrf.learning.lbfgs import AnyState, OptimiserState
 from relcrf.structure.search import SearchState
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of the checkpoint files; checkpoints of other versions are rejected."""
 
 SAVE_INTERVAL = 5.0

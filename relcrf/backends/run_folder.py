@@ -45,7 +45,7 @@ from relcrf.language.render import model_text
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of the folder's layout; a reader rejects other versions."""
 
 MANIFEST = "manifest.json"

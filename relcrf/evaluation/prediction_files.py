@@ -25,7 +25,7 @@ from relcrf.language.render import render
 
 METADATA_FILE = "fold.json"
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 SUM_TOLERANCE = 1e-6
 """Maximum deviation from 1 of the sum of a variable's probabilities, which are read from text."""

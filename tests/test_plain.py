@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from relcrf.backends.provenance import Provenance, TableContent, TrainingProtocol
+from relcrf.backends.provenance import Provenance, TableDigest, TrainingProtocol
 from relcrf.graph.weights import WeightBlock
 from relcrf.json_values import from_json_value
 
@@ -14,7 +14,7 @@ BLOCK = {"name": "a", "n_features": 2, "n_patterns": 3}
 
 def test_data_classes_inside_data_classes_come_back():
     protocol = TrainingProtocol(split="folds=3", holdout=("1", "2"), spark_master=None)
-    known = Provenance("id", protocol, {"page": TableContent(3, "x")}, {"relcrf": "0.2"})
+    known = Provenance("id", protocol, {"page": TableDigest(3, "x")}, {"relcrf": "0.2"})
     assert from_json_value(Provenance, json.loads(json.dumps(asdict(known)))) == known
 
 

@@ -27,8 +27,10 @@ def shard_if_large(
     """Split a problem into shards for the duration of the context; yield None if it is small and there is no executor.
 
     Args:
-        store: The store of the dataset, with its memory limit and the folder for the shards; None to never split.
-        n_vectors: The number of weight vectors that the work needs.
+        store: The store of the dataset, which has a memory limit and creates the folder for the shards; None disables
+            splitting.
+        executor: Executor for the shards; with an executor, small problems are split, too.
+        n_vectors: Number of weight vectors that are in memory at the same time; see `execution/memory.py`.
 
     Raises:
         UsageError: The problem needs more memory than is available.

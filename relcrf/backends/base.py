@@ -40,20 +40,21 @@ class Problem:
     """A ground graph and the role of each variable in it.
 
     Args:
-        roles: A `Role` for each variable, shape (n_variables,), int8. In training, the free variables are the targets
-            and `states` holds their labels, -1 for latent variables; in prediction, they are the queries.
-        states: Shape (n_variables,), int32; -1 if unknown.
-        candidates: Spaces of factors that may be added to the graph.
-        lazy_gates: The gates on the factors; None for gates that depend on statuses.
-        queries: Free variables that are query variables, shape (n_variables,), bool; None selects those with a label.
-            Only gates distinguish them from the other free variables.
+        roles: A `Role` for each variable, shape (n_variables,), int8. In training, the free variables are the targets,
+            and `states` contains their labels. In prediction, the free variables are those of unknown state.
+        states: State of each variable, shape (n_variables,), int32; -1 if unknown, as for latent variables.
+        candidates: Candidate spaces, from which factors may be added to the graph.
+        lazy_gates: The gates on the factors; None for gates that depend only on the statuses of the factor's variables
+            (see `graph/gates.py`).
+        queries: Mask of the query variables among the free variables, shape (n_variables,), bool; None selects those
+            with a label. Only gates distinguish query variables from other free variables.
     """
 
     graph: FactorGraph
     roles: np.ndarray
     states: np.ndarray
     is_sharded: ClassVar[bool] = False
-    """Whether the components are stored in shards, so that no process has the whole graph."""
+    """Whether the components are stored in shards, so that no worker loads the whole graph."""
     candidates: tuple[PairOrTripleSpace, ...] = field(default=(), kw_only=True)
     lazy_gates: LazyGates | None = field(default=None, kw_only=True)
     queries: np.ndarray | None = field(default=None, kw_only=True)
@@ -81,8 +82,8 @@ class Problem:
     def initial_weights(self, seed: int) -> np.ndarray:
         """Return the weights at which learning starts, shape (layout.size,).
 
-        Weights of templates over latent variables start at small random values: the states of a latent variable are
-        equivalent at first, and would stay so from equal weights.
+        Weights of templates over latent variables start at small random values: with equal weights, the states
+        of a latent variable are interchangeable, and learning would keep them so.
         """
         point = self.graph.layout.initial()
         latent = self.latent
@@ -108,7 +109,7 @@ class Problem:
         """Return the graph of the free variables.
 
         Raises:
-            UsageError: If a factor joins more than two of them.
+            UsageError: If a factor has more than two free variables.
         """
         graph = reduce_graph(self.graph, self.roles, self.states)
         for terms in graph.clique_terms:
@@ -126,8 +127,8 @@ class Problem:
         """Return the sum of a function over the shards of the problem; a problem in memory is a single shard.
 
         Args:
-            function: A picklable function, as shards may be in other processes; it returns a number, an array or a
-                tuple of them.
+            function: A function of a shard that returns a number, an array or a tuple of them; picklable, because other
+                processes may call it.
         """
         return function(self)
 
@@ -147,7 +148,7 @@ class Problem:
         return TotalLikelihood(self, spec)
 
     def share_vector(self, vector: np.ndarray) -> SharedVector:
-        """Return a vector in the form that likelihood specifications of the problem can refer to."""
+        """Return a vector as a field for likelihood specifications of this problem."""
         return SharedVector.from_values(vector)
 
 
@@ -157,6 +158,7 @@ class SharedVector:
 
     Args:
         digest: Digest of the content; vectors with the same digest are equal.
+        path, values: The file of the vector, or the vector itself; the other one is None.
     """
 
     digest: str
@@ -187,10 +189,10 @@ class AbstractLikelihoodSpec(ABC):
 
     @abstractmethod
     def likelihood(self, problem: Problem) -> AbstractLikelihood:
-        """Return the negative log-likelihood of a problem or of a shard of one."""
+        """Return the negative log-likelihood of a problem or of one of its shards."""
 
     def conditional_graph(self, problem: Problem) -> ReducedGraph | None:
-        """Return the graph of a pseudo-likelihood's conditionals, or None for a likelihood.
+        """Return the graph of the conditional distributions of a pseudo-likelihood, or None if this is a likelihood.
 
         The graph has a node for each variable given its neighbours' labels, and no edges.
         """
@@ -243,10 +245,10 @@ def _label_moments(
 
 
 class Monitor:
-    """A monitor of a backend's training; this one reports and stores nothing.
+    """A monitor of a backend's training run; this base class neither reports nor stores anything.
 
-    A stage is one optimisation, named by the backend. `restore` returns the state that an interrupted run had reached,
-    an instance of `state_class`, or None.
+    A stage is one optimisation, named by the backend. `restore` returns the last stored state of a stage of an
+    interrupted run, as an instance of `state_class`, or None if no state is stored.
     """
 
     @property
@@ -270,8 +272,8 @@ class FitResult:
             layout includes the chosen candidates. `gates` has the layout of `Problem.gates`.
         stages: The name and the last optimiser state of each optimisation.
         summary: Summary figures, in the order of display.
-        chosen_candidates: See `Problem.with_candidates`.
-        histograms: By the name of a figure, its histograms by name.
+        chosen_candidates: The chosen candidates of each space, in the form that `Problem.with_candidates` accepts.
+        histograms: For each quantity, such as `errors`, a histogram for each phase of training, by name.
         moments: Moments at the weights, without the effect of the penalties; None if the backend has none.
     """
 
@@ -284,7 +286,7 @@ class FitResult:
 
     @property
     def converged(self) -> bool:
-        """Return True if every stage has ended by its own criterion, which may be the end of a schedule."""
+        """Return True if every stage has met its own stopping criterion, which may be the end of a schedule."""
         return all(state.status in ("converged", "stopped early", "schedule ended") for _, state in self.stages)
 
 
@@ -293,11 +295,11 @@ class InferenceResult:
     """The result of inference for the free variables of a problem.
 
     Args:
-        variables: Ascending, shape (n,).
+        variables: The free variables, ascending, shape (n,).
         state_start: Start of each variable's states in `marginals`, shape (n + 1,).
         marginals: Flat tables of probabilities.
         edges: Pairs of variables that were treated as dependent, shape (m, 2).
-        map_states: A most probable joint state, shape (n_nodes,).
+        map_states: A most probable joint state, shape (n,).
         n_messages: The number of messages sent, if the backend counts them.
     """
 
@@ -315,7 +317,7 @@ class InferenceResult:
         return modes(self.marginals, self.state_start)
 
     def select_variables(self, selected: np.ndarray) -> InferenceResult:
-        """Return the result for some of the variables, shape (n,), bool, with all edges."""
+        """Return the result for the variables in a mask of shape (n,), bool; all edges are retained."""
         sizes = np.diff(self.state_start)
         return replace(
             self,
@@ -349,7 +351,7 @@ def run_inference(task: InferenceTask) -> InferenceResult:
 def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
     """Return the marginals of the average of several distributions.
 
-    For several distributions there is no log partition, and `map_states` holds the mode of each variable.
+    If there are several, the log partition is NaN, and `map_states` contains the mode of each variable.
     """
     if len(results) == 1:
         return results[0]
@@ -368,11 +370,11 @@ class AbstractBackend(ABC):
 
     name: ClassVar[str]
     unused_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """For a training stage, the settings that do not affect it."""
+    """Settings that do not affect a training stage, by the name of the stage."""
     uses_candidates: ClassVar[bool] = False
-    """Whether it chooses among candidates."""
+    """Whether the backend chooses among candidates."""
     uses_gates: ClassVar[bool] = False
-    """Whether it reads the gates of a problem, so that its checkpoints depend on them."""
+    """Whether the backend reads the gates of a problem; checkpoints then depend on the gates, too."""
 
     @property
     def unshardable_reason(self) -> str:
@@ -416,7 +418,7 @@ class AbstractBackend(ABC):
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
         """Return the likelihood that the weights maximise, without the `l2` penalty.
 
-        It is None unless this likelihood is exact or a pseudo-likelihood.
+        The result is None if this likelihood is approximate and is not a pseudo-likelihood.
         """
         return None
 
@@ -437,7 +439,7 @@ class AbstractBackend(ABC):
         raise UsageError(Diagnostic("E305", message, hint=hint))
 
     def _require_positive(self, *settings: str) -> None:
-        """Raise UsageError if one of the settings is 0; negative values are rejected elsewhere."""
+        """Raise UsageError if one of the settings is 0; `convert_settings` rejects negative values."""
         for setting in settings:
             if not getattr(self, setting):
                 self._reject_setting(setting, "use a number above 0")
@@ -471,19 +473,20 @@ def maximise_likelihood(
     """
     layout = objective.problem.graph.layout
     strength = layout.l2(l2)
-    # The square root of the curvature: on a graph of 100,000 web pages it halves the iterations (341 to 173), while the
-    # full curvature nearly doubles them on 20,000 pages: frequent words are correlated, which a diagonal cannot represent.
+    # Scale by the square root of the curvature: on a graph of 100,000 web pages it halves the iterations (341 to 173).
+    # The curvature itself nearly doubles them on 20,000 pages, because frequent words are correlated, which a diagonal
+    # cannot represent.
     diagonal = np.sqrt(objective.curvature() + strength)
     optimiser = replace(
         optimiser,
         inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)),
-        # Near the minimum, the error of the value is quadratic in the gradient, so a small tolerance needs a smaller one.
+        # Near the minimum, the error of the value is quadratic in the gradient, so its tolerance must be smaller.
         value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
     )
     evaluate = add_l2_penalty(objective, strength, layout.learnable_mask())
     state = monitor.restore(stage, OptimiserState) or optimiser.start(evaluate, start())
 
-    def observe(state: OptimiserState) -> None:  # ignore what the monitor returns
+    def observe(state: OptimiserState) -> None:  # discards the return value of `step`
         monitor.step(stage, state, optimiser.max_iterations)
 
     return optimiser.minimise(evaluate, state, observe)
@@ -494,8 +497,8 @@ class AbstractLikelihoodBackend(AbstractBackend):
     """A backend that learns by penalised maximum likelihood or pseudo-likelihood with L-BFGS.
 
     Args:
-        l2: Strength of the penalty `l2 / 2 * w^2` on the sum of log-likelihoods, for templates that do not set their
-            own.
+        l2: Strength of the penalty `l2 / 2 * w^2`, for templates that do not set their own; it is relative to the sum
+            of the log-likelihoods, not to their mean.
         max_iterations: Maximum number of L-BFGS iterations in each optimisation.
         tolerance: L-BFGS converges when the gradient has decreased to this fraction of its initial norm.
     """

@@ -1,4 +1,4 @@
-"""Checkpoints, from which an interrupted training resumes with bitwise identical results."""
+"""Checkpoints, from which an interrupted training run resumes with bitwise identical results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMAT_VERSION = 3
 """Version of the checkpoint files; checkpoints of other versions are rejected."""
 
 SAVE_INTERVAL = 5.0
-"""Seconds between checkpoints."""
+"""Seconds between checkpoints, which limits the work that an interruption loses."""
 
 WallCpuSeconds = tuple[float, float]
 """Elapsed wall-clock time and CPU time of this process."""
@@ -32,7 +32,7 @@ WallCpuSeconds = tuple[float, float]
 
 @dataclass(frozen=True)
 class _Progress:
-    """A stage with its state, None before the first one, and the history up to that state."""
+    """The current stage with its latest state (None before the first step), and the history up to this state."""
 
     state: tuple[str, OptimiserState] | None
     log: list[dict[str, Any]]
@@ -42,16 +42,16 @@ class _Progress:
 class CheckpointMonitor(Monitor):
     """A monitor that saves the optimiser's state every few seconds and restores it.
 
-    `log` is the optimiser's log so far, and `seconds` the time of each of its entries since the start of its stage; an
-    interruption is not counted.
+    `log` is the optimiser's log so far, and `seconds` the time of each of its entries since the start of its stage; the
+    duration of an interruption is not counted.
 
     Args:
         folder: The partial run folder.
-        identity: The `fingerprint` of the training.
+        identity: The `fingerprint` of the training run.
         on_step: The `step` of another monitor, for progress reports.
 
     Raises:
-        UsageError: If the folder's checkpoint belongs to another training.
+        UsageError: If the folder's checkpoint belongs to another training run.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ def parse_seconds(pairs: Sequence[Sequence[float]]) -> list[WallCpuSeconds]:
 
 @dataclass(frozen=True)
 class Timings:
-    """The duration of a training.
+    """The duration of a training run.
 
     Args:
         phases: Seconds of each phase, by name.
-        step_seconds: For each entry of the log, see `CheckpointMonitor`; empty if no monitor recorded them.
+        step_seconds: The time of each entry of the log (see `CheckpointMonitor`); empty if no monitor recorded it.
     """
 
     phases: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""A tree that is the same for all evidence, from mutual information in the training labels; the baseline of ESS-CRF."""
+"""Chow-Liu trees: one structure for all evidence, by mutual information of labels; the baseline of ESS-CRF."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from relcrf.structure.edge_kinds import count_joint_states, edge_kind_values, ki
 
 
 def label_information(problem: Problem, backend: str) -> np.ndarray:
-    """Return the mutual information of each edge kind in the training labels, per weight, shape (layout.size,).
+    """Return the mutual information of each edge kind in the training labels, in the form of `kind_information`.
 
     Raises:
-        UsageError: If some labels are latent.
+        UsageError: If the problem has latent variables.
     """
     if problem.latent.any():
         message = f"backend '{backend}' counts states of pairs, but the states of latent attributes are not observed"
-        raise UsageError(Diagnostic("E307", message, hint="use --backend ess without pooling"))
+        raise UsageError(Diagnostic("E307", message, hint="use --backend ess with --set pooling=0"))
     layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))
     counts = problem.map_reduce(partial(_joint_counts, backend=backend, k=k))
     return kind_information(counts, layout, k, {group.block: group.features.n_blocks for group in problem.graph.groups})
@@ -38,7 +38,11 @@ def _joint_counts(problem: Problem, backend: str, k: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TreeLikelihoodSpec(AbstractForestSpec):
-    """The maximum spanning forest by mutual information, which is stored for each weight's feature."""
+    """A specification of the likelihood on the maximum spanning forest by mutual information.
+
+    Args:
+        information: The result of `label_information` in training.
+    """
 
     backend: str
     information: SharedVector
@@ -53,8 +57,8 @@ class TreeLikelihoodSpec(AbstractForestSpec):
 class ChowLiuBackend(AbstractLikelihoodBackend):
     """A forest by mutual information in the training labels, with exact maximum likelihood of the model's features.
 
-    The mutual information is that of each template's and key's pairs. In propositional models, all rows have the same
-    tree.
+    The mutual information of an edge is computed from all pairs with the same template and key. In propositional
+    models, all rows therefore have the same tree.
 
     For the settings see `AbstractLikelihoodBackend`.
     """

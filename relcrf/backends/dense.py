@@ -21,7 +21,7 @@ from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBac
 
 @dataclass(frozen=True)
 class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
-    """Maximum likelihood with all edges, where an inference method computes the log partition; or pseudo-likelihood.
+    """Maximum likelihood with all edges and the log partition of an inference method, or pseudo-likelihood.
 
     With loopy belief propagation this is the Bethe likelihood of relational Markov networks (Taskar, Abbeel & Koller
     2002).

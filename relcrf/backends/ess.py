@@ -30,12 +30,12 @@ from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikeliho
 from relcrf.learning.margin import MarginLoss
 from relcrf.learning.mixture import MixtureLikelihood
 from relcrf.structure.conditional_chow_liu import EdgeSelector, edge_information
-from relcrf.structure.edge_kinds import count_kinds
+from relcrf.structure.edge_kinds import count_factors_by_kind
 
 
 @dataclass(frozen=True)
 class PairLikelihoodSpec(AbstractLikelihoodSpec):
-    """The likelihood of each pair of variables that share a factor, as a model of its own."""
+    """A specification of the likelihood in which each pair of variables that share a factor is a separate model."""
 
     backend: str
 
@@ -50,9 +50,10 @@ class PairLikelihoodSpec(AbstractLikelihoodSpec):
 
 @dataclass(frozen=True)
 class StructureLikelihoodSpec(AbstractLikelihoodSpec):
-    """The likelihood on the edges that the rule selects under structure weights.
+    """A specification of the likelihood on the edges that a rule selects under structure weights.
 
     Args:
+        structure: The structure weights.
         fractions, label_information: See `EdgeSelector.select`.
         observed_in_tree: Whether labelled neighbours are included in the structure.
         sharpness: Sharpness of the margin loss; 0 selects the likelihood.
@@ -69,7 +70,7 @@ class StructureLikelihoodSpec(AbstractLikelihoodSpec):
     trees: int = 1
 
     def graphs(self, problem: Problem) -> list[ReducedGraph]:
-        """Return the graph of the active edges of each structure, in which `observed_in_tree` includes labelled nodes."""
+        """Return the graph of the active edges of each structure, including labelled nodes if `observed_in_tree`."""
         graph = (problem.unclamp() if self.observed_in_tree else problem).reduced_graph(self.backend)
         information = edge_information(graph, self.structure.load())
         fractions, labels = (None if v is None else v.load() for v in (self.fractions, self.label_information))
@@ -91,26 +92,27 @@ class StructureLikelihoodSpec(AbstractLikelihoodSpec):
 
 
 def _kind_counts(problem: Problem, spec: PairLikelihoodSpec | StructureLikelihoodSpec) -> np.ndarray:
-    return count_kinds(spec.graph(problem))
+    return count_factors_by_kind(spec.graph(problem))
 
 
 @dataclass(frozen=True)
 class EssBackend(AbstractLikelihoodBackend):
     """Evidence-specific structures by conditional mutual information, with exact learning of the weights on them.
 
-    Training has three steps: structure weights u from pairs, a structure by conditional mutual information under u, and
-    exact learning of the weights w on it. In prediction, u determines the structure for the new evidence.
+    Training has three steps: learn structure weights u from pairs of variables, select edges by conditional mutual
+    information under u, and learn the weights w exactly on these edges. In prediction, u determines the edges for the
+    new evidence.
 
     Args:
         seed: Seed of the initial weights if the model has latent attributes.
         objective: Objective of the weights: `likelihood`, or `margin`, the structured hinge loss.
         sharpness: Sharpness of the smoothed margin loss; larger values are closer to the hinge.
-        treewidth: Treewidth of the structure; 1 is a spanning forest, and edges of wider structures are chosen
-            greedily.
+        treewidth: Maximum treewidth of the structure; 1 selects a spanning forest, larger values select edges greedily.
         min_information: Minimum conditional mutual information of an edge, in nats.
-        min_fraction: Minimum fraction of the training candidates of an edge's kind that were selected.
-        pooling: Weight, from 0 to 1, of the mutual information of the training labels relative to the conditional one;
-            1 is the fixed tree of Chow & Liu.
+        min_fraction: An edge is excluded if training selected less than this fraction of the edges of its kind, that
+            is, of the same template and key.
+        pooling: Weight, from 0 to 1, of the mutual information of the training labels; the conditional mutual
+            information has the remaining weight. 1 gives the fixed tree of Chow & Liu.
         trees: Number of structures whose predictions are averaged, in inference only; each structure discounts the
             edges of the previous ones.
         observed_edges: `fold` absorbs the factor of a labelled neighbour into the unknown variable, so that it needs no

@@ -20,7 +20,7 @@ from relcrf.inference.result import AbstractInference
 from relcrf.learning.likelihood import AbstractJointLikelihood, ForestLikelihood, InferredLikelihood
 
 MAX_CLIQUE_BYTES = 1 << 32
-"""Maximum memory of the clique tables in bytes."""
+"""Maximum memory of the clique tables in bytes; 2**32 bytes are 4 GiB."""
 
 
 def exact_likelihood(

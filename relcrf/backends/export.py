@@ -42,9 +42,10 @@ def require_exportable(spec: ModelSpec) -> None:
 def render_learned_model(learned: LearnedModel) -> str:
     """Return the text of the model with each chosen candidate as a template in place of the declaration of candidates.
 
-    Their weights become initial weights. Comments give the gain and the support of a candidate (see
-    `structure/gains.py`) if the backend reports them, and for a table its strength, the norm of its weights. Weights of
-    the other templates are in the run folder only. See `require_exportable` for the supported models.
+    The weights of the candidates become initial weights of the templates. Comments give the gain and the support of a
+    candidate (see `structure/gains.py`) if the backend reports them and, if it has several weights, its strength, which
+    is the norm of its weights. The weights of the other templates are not exported. See `require_exportable` for the
+    supported models.
     """
     spec = learned.spec.flatten()
     taken = {node.name for node in spec.templates}

@@ -34,10 +34,11 @@ class TrainingStage:
     """A stage of training.
 
     Args:
-        steepness: Steepness of the gates' thresholds.
+        steepness: Steepness of the gates' soft thresholds; see `learning/risk.py`.
         uses_evidence: Whether gates depend on the evidence.
-        early_stopping: Whether held-out variables decide when the stage ends; they cannot before gates have closed.
-        refit: Keep the pair weights that are 0, and learn the others without L1.
+        early_stopping: Whether the risk of held-out variables may end the stage; False if its gates are closing for the
+            first time.
+        refit: Whether the weights of keys that are 0 stay 0, while the others are learned without L1 and group L1.
     """
 
     name: str
@@ -63,13 +64,13 @@ overfit.
 """
 
 REFIT_STAGE = TrainingStage("refit", 2.0, True, True, refit=True)
-"""The last stage if L1 is used: it learns the weights that are not 0 without L1."""
+"""The last stage if L1 or group L1 is used; it learns the nonzero weights without these penalties."""
 
 INITIAL_GATE_LOG_ODDS = 2.0
-"""Log odds at which all gates start; 2 means open with probability 0.88."""
+"""Initial log odds of all gates; 2 means open with probability 0.88, at which gates still have a gradient."""
 
 PRETRAINING_BP_ITERATIONS = 50
-"""Maximum number of belief propagation iterations in the likelihood of the pretraining."""
+"""Maximum number of belief propagation iterations per evaluation of the likelihood in pretraining."""
 
 STOCHASTIC_OPTIMISERS: dict[str, type[AbstractStochasticMethod]] = {"adam": Adam, "smd": MetaDescent}
 DEFAULT_LEARNING_RATES = {"adam": 0.03, "smd": 0.1}
@@ -77,16 +78,16 @@ DEFAULT_LEARNING_RATES = {"adam": 0.03, "smd": 0.1}
 
 @dataclass(frozen=True)
 class GatedBackend(AbstractBackend):
-    """A model with gates on pair factors; gates and weights minimise the loss after a few iterations of propagation.
+    """A model with gates on pair factors; gates and weights minimise the loss after some belief propagation.
 
     Training first maximises the likelihood of the weights for a few iterations with all gates open; then it minimises
-    the risk over weights and gates, with soft gate thresholds that become steeper. Penalties apply to the sum over
-    variables and evidence draws.
+    the risk (the mean loss plus the cost of messages) over weights and gates, with soft gate thresholds that become
+    steeper. Penalties are relative to the sum of the losses over variables and evidence draws, not to their mean.
 
     Args:
         loss: Loss of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, which is 1 minus the F
             measure.
-        message_cost: Cost of a message relative to the mean loss; messages are counted per query variable.
+        message_cost: Cost that is added to the mean loss for each message per query variable.
         gates: `evidence`: gates depend on the evidence; `static`: one gate per key for all evidence; `none`: all gates
             are open.
         bp_iterations: Number of iterations of belief propagation.
@@ -101,14 +102,14 @@ class GatedBackend(AbstractBackend):
         evidence_l2: L2 penalty on the evidence weights of gates.
         evidence_fraction: Fraction of the labels that are treated as evidence in training, as they will be in
             prediction.
-        evidence_draws: Number of random draws of these labels.
+        evidence_draws: Number of random draws of the labels that are treated as evidence.
         unlabelled: `ignore` leaves variables without a label out of training; `infer` treats them as hidden.
-        pretraining_iterations: Number of likelihood iterations.
+        pretraining_iterations: Maximum number of iterations in which the likelihood is maximised first.
         optimiser: `adam` or `smd` (stochastic meta-descent), both on batches of whole components; or `lbfgs`, which
             finds worse optima with gates: the weights that all gates share move first, and the gates open or close all
             at once.
         batch_size: Number of components per batch.
-        learning_rate: Learning rate of the first step of a stochastic optimiser; 0 selects its default.
+        learning_rate: Learning rate of the first step of a stochastic optimiser; 0 selects the optimiser's default.
         max_iterations: Maximum number of iterations of each stage; for stochastic optimisers, of passes.
         tolerance: A stage converges when the gradient has decreased to this fraction of its initial norm.
         validation_fraction: Fraction of the training data that is held out for early stopping: components, or variables
@@ -167,7 +168,7 @@ class GatedBackend(AbstractBackend):
                 likelihood pretraining; shared gate weights are reduced to their initial value if they are larger.
         """
         self._require_unsharded(problem)
-        # Before unlabelled variables join: their states are not interchangeable as those of latent attributes are.
+        # Before unlabelled variables become free: unlike states of latent attributes, theirs are not interchangeable.
         start = problem.initial_weights(self.seed)
         if self.unlabelled == "infer":
             problem = problem.with_unlabelled()
@@ -175,7 +176,7 @@ class GatedBackend(AbstractBackend):
         batch = 0 if self.optimiser == "lbfgs" else self.batch_size
         examples = ExampleSplitter(self._risk_settings, self.name, self.validation_fraction, batch)
         held_out, whole = examples.select_held_out(problem, rng)
-        # Held-out whole components are in no batch, so their labels may be evidence, too.
+        # If whole components are held out, they are in no batch, so their labels may be evidence, too.
         eligible = np.ones_like(held_out) if whole else ~held_out
         problems = [
             self._draw_evidence(problem, eligible, rng)

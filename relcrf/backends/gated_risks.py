@@ -18,17 +18,17 @@ from relcrf.learning.likelihood import AbstractLikelihood
 from relcrf.learning.risk import Risk, RiskSettings
 
 MIN_WHOLE_COMPONENTS = 20
-"""Minimum number of components for holding out whole components."""
+"""Minimum number of components to hold out whole components; with fewer, single variables are held out."""
 
 MIN_HELD_OUT_LABELS = 10
-"""Minimum number of held-out labels; with fewer, which are not informative, none are held out."""
+"""Minimum number of held-out labels; fewer would not be informative, so that none are held out."""
 
 
 def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, backend: str) -> Risk:
     """Return the risk of the scored variables.
 
-    A free variable has the status `asked` if it is in `problem.queries`, or by default if it has a label; otherwise
-    `hidden`.
+    A free variable has the status `QUERY` (see `graph/gates.py`) if it is in `problem.queries`, or by default if it has
+    a label; otherwise, its status is `HIDDEN`.
 
     Args:
         scored: Free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
@@ -45,7 +45,7 @@ class ExampleSplitter:
     """A splitter of a problem's labelled variables into training batches and held-out variables.
 
     Args:
-        held_out_fraction: Fraction of the components, or of the variables if there are few components.
+        held_out_fraction: Fraction of the components to hold out, or of the variables if there are few components.
         batch_size: Number of components per batch; 0 for a single batch.
     """
 
@@ -55,7 +55,7 @@ class ExampleSplitter:
     batch_size: int
 
     def select_held_out(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
-        """Return the held-out variables, shape (n_variables,), bool, and whether they are whole components."""
+        """Return the held-out variables, shape (n_variables,), bool, and True if they form whole components."""
         component = label_components(problem.graph, problem.roles)
         labelled_components = distinct(component[_labelled_mask(problem)])
         whole = len(labelled_components) >= MIN_WHOLE_COMPONENTS
@@ -69,10 +69,11 @@ class ExampleSplitter:
     def split_risks(
         self, problems: Sequence[Problem], held_out: np.ndarray, whole: bool, rng: np.random.Generator
     ) -> tuple[list[Risk], Risk | None]:
-        """Return the batches of all problems, and the held-out risk of the first problem, or None.
+        """Return the risks of the batches of all problems, and that of the held-out variables, None if there are none.
 
         Args:
-            problems: One or more versions of a problem that treat different labels as evidence.
+            problems: One or more versions of a problem that treat different labels as evidence; the first one is used
+                for the held-out variables.
             held_out, whole: See `select_held_out`.
 
         Raises:
@@ -134,14 +135,14 @@ def _labelled_mask(problem: Problem) -> np.ndarray:
 
 
 def _restrict(problem: Problem, kept: np.ndarray) -> Problem:
-    """Return the problem with only the kept free variables and all evidence, which belongs to no component."""
+    """Return the problem with only the `kept` free variables, and with all evidence."""
     roles = np.where(kept | (problem.roles == Role.CLAMPED), problem.roles, Role.ABSENT).astype(np.int8)
     return replace(problem, roles=roles)
 
 
 @dataclass(frozen=True)
 class GatedBeliefsSpec(AbstractLikelihoodSpec):
-    """The product of the beliefs of the free variables, as a distribution.
+    """A specification of the distribution that is the product of the beliefs of the free variables.
 
     Args:
         gates: Weights of the gates.

@@ -1,7 +1,7 @@
 """Edge grafting: structure and tables of a graph are learned together by adding edges from the model's candidates.
 
-Source: Chaabene & Huang: edge grafting with on-demand statistics, best choice with a search history and a reservoir,
-first hit.
+Source: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018):
+edge grafting with on-demand statistics, best choice with a search history and a reservoir, first hit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from relcrf.structure.scores import null_gradient
 from relcrf.structure.search import PenaltyStrengths, StructureSearch, group_lasso_factory
 
 CHANCE_L1_FACTOR = 2.0
-"""Default l1 as a multiple of the chance gradient, which tables of 5 x 5 and pairs of literals then rarely exceed."""
+"""Default l1 as a multiple of `null_gradient`.
+
+With 2, edges between independent ends rarely pass the test, for tables of 5 x 5 as well as for pairs of literals.
+"""
 
 ACTIVATION_RULES = ("best-choice", "edges", "first-hit", "features")
 
@@ -38,17 +41,17 @@ class GraftingBackend(AbstractWholeGraphBackend):
     all edges by their exact gradients; it ends when none passes. An edge whose weights are all 0 is removed.
 
     Args:
-        activation: Rule for adding edges. `edges`: the best of all. `best-choice`: the best of a sample that a priority
-            queue provides. `first-hit`: the first that passes. `features`: the best single weights of all, with L1
-            instead of group L1.
-        alpha: For `best-choice`: from 0, all above the mean of the reservoir, to 1, only the best.
+        activation: Rule for adding edges. `edges`: the best of all edges. `best-choice`: the best of a sample that a
+            priority queue provides. `first-hit`: the first that passes. `features`: the best single weights of all
+            edges, with L1 instead of group L1.
+        alpha: For `best-choice`: 0 adds all edges of the reservoir with gradients above the mean, 1 only the best edge.
         reservoir_size: Maximum number of edges added per round; for `features`, of weights.
-        tests_per_round: Number of edges tested per round of `best-choice`, and its maximum for `first-hit`.
-        hub_fraction: Fraction of its possible edges above which a node is a hub, whose candidates are tested first; 0
-            disables hubs.
+        tests_per_round: Number of edges tested per round of `best-choice`; the maximum number for `first-hit`.
+        hub_fraction: A node with more than this fraction of its possible edges is a hub, whose candidates are tested
+            first; 0 disables hubs.
         score: Test statistic of an edge: `gradient` is exact; `counts` measures the dependence of the two ends' labels.
-        l1: Strength for candidates that do not set their own; an edge of d weights adds `l1 sqrt(d) |weights|` to the
-            sum over variables. 0 selects twice the gradient that independent ends have by chance.
+        l1: Penalty strength for candidates that do not set their own; an edge of d weights adds `l1 sqrt(d) |weights|`
+            to the loss, a sum over variables. 0 selects twice the gradient that independent ends have by chance.
         l2: Penalty `l2 / 2 |weights|^2` on all weights whose template does not set its own.
         max_seconds: Time limit in seconds, after which learning stops with the current model; 0 disables it.
         iterations_per_round: Number of optimiser iterations per round.

@@ -19,7 +19,7 @@ class InferenceTask:
 
     Args:
         graph: The graph of the free variables, with the active factors.
-        weights: Shape (layout.size,).
+        weights: The weights of the graph, shape (layout.size,).
         method: Constructs the inference method for the scopes of the graph or of a part of it.
         observed_states: States of observed nodes, shape (n_nodes,), -1 for all others; None if no node is observed.
         is_mean_field: Whether the method is mean field, in which a node receives expected log potentials from its

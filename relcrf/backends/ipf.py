@@ -23,12 +23,16 @@ from relcrf.learning.proportional_fitting import (
 
 @dataclass(frozen=True)
 class IpfBackend(AbstractWholeGraphBackend):
-    """Unpenalised maximum likelihood for tables that the evidence only selects; see `learning/proportional_fitting.py`.
+    """Unpenalised maximum likelihood for tables of weights that the evidence selects but does not scale.
+
+    The method is described in `learning/proportional_fitting.py`.
+
 
     Args:
         l2: Must be 0; proportional fitting has no penalty.
         max_iterations: Maximum number of passes over all tables.
-        tolerance: Converged when the largest difference of counts has decreased to this fraction of its initial value.
+        tolerance: The fit converges when the largest difference between observed and expected counts has decreased to
+            this fraction of its initial value.
         update: `each` updates one table after another; `all` updates all tables at once, as in generalised iterative
             scaling.
         smoothing: Fraction of the samples that is replaced by samples of the initial model, in which all states are

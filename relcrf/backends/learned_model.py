@@ -21,7 +21,7 @@ from relcrf.model.spec import ModelSpec, OpenDomain
 
 @dataclass(frozen=True)
 class WeightSchema:
-    """A weight layout with the templates, keys and features that its positions stand for."""
+    """A weight layout with the templates, keys and features to which its weights belong."""
 
     layout: WeightLayout
     templates: tuple[TemplateInfo, ...]
@@ -39,9 +39,9 @@ class LearnedModel:
     Args:
         backend, settings: Name of the backend and its settings.
         vectors: Named weight vectors of shape (layout.size,), except `gates`, which has the layout of the gates.
-        templates: The templates, keys and features that the positions of the weights stand for.
+        templates: The templates, keys and features to which the weights belong, in the order of the blocks of `layout`.
         vocabulary: The values of the open domains, in the order of their codes.
-        summary: Figures about the training.
+        summary: Summary figures of the training run; see `FitResult`.
         log: For each iteration of each stage: stage, iteration, value, gradient norm, and the number of nonzero
             weights.
         converged: Whether every optimisation has converged.
@@ -66,7 +66,7 @@ class LearnedModel:
     seconds: float = field(default=0.0, compare=False)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:
-        """Return the backend with the training settings, some of them replaced."""
+        """Return the backend with the settings of training, of which the given ones are replaced."""
         return make_backend(self.backend, **{**self.settings, **settings})
 
     def extend_grounding(self, grounding: Grounding) -> Grounding:
@@ -162,7 +162,7 @@ def _transfer_weights(
 
 
 def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features with the same meaning in both, as indices in the old matrix and in the new one."""
+    """Return the indices of corresponding features in the old and in the new weight matrix."""
     old_width, new_width = len(old.features), len(new.features)
     if old.features != (new.features[:old_width] if new.is_extensible else new.features):
         message = f"template '{new.name}' has {new_width} features here but had {old_width} in training"
@@ -172,7 +172,7 @@ def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray
         return offsets, offsets
     n = len(old.keys.values)
     if old_width == new_width and old.keys.domain is not None and new.keys.values[:n] == old.keys.values:
-        # The vocabulary of training keeps its codes, so this is the usual case.
+        # Values seen in training keep their codes, so this is the usual case.
         all_features = np.arange(n * old_width)
         return all_features, all_features
     new_index = {value: k for k, value in enumerate(new.keys.values)}

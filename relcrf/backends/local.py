@@ -1,4 +1,4 @@
-"""Independent variables: factors over several unknown variables are left out. The baseline of all relational models."""
+"""Independent variables: factors over several variables are left out. The baseline of all relational models."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LocalBackend(AbstractLikelihoodBackend):
 
 @dataclass(frozen=True)
 class UnaryLikelihoodSpec(AbstractForestSpec):
-    """The likelihood of each variable under its unary factors."""
+    """A specification of the likelihood of each variable under its unary factors."""
 
     backend: str
 

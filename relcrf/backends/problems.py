@@ -18,7 +18,12 @@ def training_problem(
     *,
     with_candidates: bool = False,
 ) -> Problem:
-    """Return a problem with labelled and latent variables free, `evidence` clamped, and all others absent.
+    """Return a problem in which labelled and latent variables are free, evidence is clamped, and all others are absent.
+
+    Args:
+        hidden: Variables whose labels are ignored, shape (n_variables,), bool.
+        evidence: Variables whose labels are evidence instead of targets, shape (n_variables,), bool.
+        with_candidates: Include the candidate spaces of the model.
 
     Raises:
         DataError: If no variable is labelled.
@@ -40,7 +45,7 @@ def training_problem(
 def query_problem(
     learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, queries: np.ndarray | None = None
 ) -> tuple[Grounding, dict[str, np.ndarray], Problem]:
-    """Return the graph with the chosen candidates, its weights, and a problem with the unknown variables as queries.
+    """Return the graph with the chosen candidates, its weights, and a problem in which the unknown variables are free.
 
     Args:
         hidden, queries: See `relcrf.api.predict`.

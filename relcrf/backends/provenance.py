@@ -34,13 +34,13 @@ READ_CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class TrainingProtocol:
-    """The held-out labels, resource limits and workers of a training.
+    """The held-out labels, resource limits and workers of a training run.
 
     Args:
-        split, holdout: How labels were held out, in the form of the command line; None if training used all labels.
+        split, holdout: Values of the options `--split` and `--holdout`; None and empty if training used all labels.
         calibrate: Number of folds for temperature calibration; 0 disables it.
         workers, memory, budget: Options of `relcrf train`.
-        spark_master: URL of the Spark master, if Spark ran the training.
+        spark_master: URL of the Spark master, if training ran on Spark.
     """
 
     split: str | None = None
@@ -53,7 +53,7 @@ class TrainingProtocol:
 
 
 @dataclass(frozen=True)
-class TableContent:
+class TableDigest:
     """The number of rows of a table and their order-independent hash, comparable within one version of DuckDB."""
 
     rows: int
@@ -65,22 +65,22 @@ class Provenance:
     """The inputs of a run.
 
     Args:
-        fingerprint: The `fingerprint` of the training.
-        tables: The tables that the model reads.
+        fingerprint: The `fingerprint` of the training run.
+        tables: Digests of the tables that the model reads, by name.
         versions: Versions of relcrf, Python, numerical packages and plugins, and the machine type.
     """
 
     fingerprint: str
     protocol: TrainingProtocol
-    tables: Mapping[str, TableContent]
+    tables: Mapping[str, TableDigest]
     versions: Mapping[str, str]
 
     @classmethod
     def collect(cls, fingerprint: str, protocol: TrainingProtocol, bound: BoundModel) -> Provenance:
-        """Return the provenance of a run of this process."""
-        return cls(fingerprint, protocol, table_contents(bound), versions())
+        """Return the provenance of a training run in the current process."""
+        return cls(fingerprint, protocol, table_digests(bound), versions())
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the provenance in a form that JSON can represent."""
         return asdict(self)
 
@@ -92,12 +92,12 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **packages, "machine": machine}
 
 
-def table_contents(bound: BoundModel) -> dict[str, TableContent]:
-    """Return the content of each table that was read, by the table's name."""
+def table_digests(bound: BoundModel) -> dict[str, TableDigest]:
+    """Return the digests of the tables that the model reads, by name."""
     locations = set().union(*bound.sources.values())
     tables = [table for table in bound.dataset.tables.values() if table.location in locations]
     hashes = {table.name: hash_rows(bound.dataset, table).split("-", 1) for table in tables}
-    return {name: TableContent(int(rows), content) for name, (rows, content) in hashes.items()}
+    return {name: TableDigest(int(rows), content) for name, (rows, content) in hashes.items()}
 
 
 def file_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
@@ -112,8 +112,8 @@ def file_hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
     return hashes
 
 
-def _label_dictionaries(grounding: Grounding, *, with_candidates: bool) -> Iterator[object]:
-    """Yield the names of states, keys and features; keys that are a domain's values are included with the domain."""
+def _iter_graph_names(grounding: Grounding, *, with_candidates: bool) -> Iterator[object]:
+    """Yield the names of states, keys and features; keys that are values of a domain are not repeated."""
     yield sorted(grounding.domains.items())
     for info in grounding.templates:
         yield info.features, None if info.keys is None or info.keys.domain is not None else info.keys.values
@@ -125,7 +125,7 @@ def _label_dictionaries(grounding: Grounding, *, with_candidates: bool) -> Itera
 def fingerprint(
     model_text: str, backend: str, settings: Mapping[str, Any], problem: Problem, grounding: Grounding
 ) -> str:
-    """Return a hash that identifies the model, the settings and the data of a training, and so its checkpoints.
+    """Return a hash of the model, the settings and the data of a training run, which also identifies its checkpoints.
 
     Args:
         grounding: The grounding of the problem, which names the states, keys and features of the graph.
@@ -133,7 +133,7 @@ def fingerprint(
     digest = hashlib.sha256()
     layout = [asdict(block) for block in problem.graph.layout.blocks]
     digest.update(json.dumps([model_text, backend, dict(settings), layout], sort_keys=True).encode())
-    for values in _label_dictionaries(grounding, with_candidates=bool(problem.candidates)):
+    for values in _iter_graph_names(grounding, with_candidates=bool(problem.candidates)):
         digest.update(json.dumps(values).encode())
     for side in (side for space in problem.candidates for side in space.sides):
         for array in side.kernel_cells:

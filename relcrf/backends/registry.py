@@ -1,4 +1,4 @@
-"""Registry of backends by name; built-in and external backends use the same entry points, `relcrf.backends`."""
+"""Registry of backends by name; built-in and external backends are entry points of the group `relcrf.backends`."""
 
 from __future__ import annotations
 

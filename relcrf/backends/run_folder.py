@@ -1,6 +1,6 @@
-"""Run folders: the files that training writes, and from which an interrupted training resumes.
+"""Run folders: the files that training writes, and from which an interrupted training run resumes.
 
-A run folder contains `run.json` (backend, settings, figures, the shape of the weights), `model.rcrf`,
+A run folder contains `run.json` (backend, settings, summary, the layout of the weights), `model.rcrf`,
 `dictionaries.json` (the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl`
 (the optimiser's log), `moments.npy` and `histograms.json` if the backend provides them, `timings.json`, and
 `manifest.json`: the hash of each other file, and the provenance of the run. All files except the timings are bitwise
@@ -52,7 +52,7 @@ MANIFEST = "manifest.json"
 
 
 def _resolve(folder: Path) -> Path:
-    """Return the real path of a run folder: the target of a link, and the name of the folder `.`."""
+    """Return the absolute path of a run folder, with links and `.` resolved."""
     return Path(os.path.realpath(folder))
 
 
@@ -63,7 +63,7 @@ def partial_folder(folder: Path) -> Path:
 
 
 def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterable[Path] = ()) -> None:
-    """Reject a path where a run cannot or must not be written, before any work is done, without changing anything.
+    """Reject a path to which a run cannot or must not be written; nothing is changed.
 
     Args:
         inputs: Files and folders that must not be replaced together with the run folder.
@@ -117,7 +117,7 @@ def claim_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
     """Yield the partial folder of a run that starts or resumes, locked against other processes.
 
     Raises:
-        UsageError: For the reasons of `require_writable`, if they have arisen since.
+        UsageError: If `require_writable` rejects the folder, which may have changed since an earlier check.
     """
     require_writable(folder, resume=resume, force=force)
     partial = partial_folder(folder)
@@ -128,10 +128,10 @@ def claim_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
 
 @contextmanager
 def _lock_partial(partial: Path) -> Iterator[None]:
-    """Hold the lock file next to a partial folder, which is removed when the context ends.
+    """Hold the lock file next to a partial folder, and remove the file when the context ends.
 
     Raises:
-        UsageError: If another process holds it.
+        UsageError: If another process holds the lock.
     """
     try:
         with file_lock(partial.with_name(f".{partial.name}.lock"), timeout=0.0):
@@ -161,8 +161,8 @@ def save(
 
     Args:
         timings, step_seconds: See `Timings`.
-        provenance: None if the run cannot be reproduced, because it was started from Python with arguments that the
-            command line does not have.
+        provenance: Inputs of the run; None if it cannot be reproduced, because it was started from Python with
+            arguments that the command line does not have.
     """
     partial = partial_folder(folder)
     (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
@@ -174,15 +174,15 @@ def save(
         "summary": dict(learned.summary),
         "converged": learned.converged,
         "vectors": sorted(learned.vectors),
-        **_schema_to_plain(WeightSchema(learned.layout, learned.templates)),
+        **_schema_to_json(WeightSchema(learned.layout, learned.templates)),
     }
     dictionaries: dict[str, Any] = {
         "domains": dict(learned.vocabulary),
-        "keys": dict(zip((t.name for t in learned.templates), _keys_to_plain(learned.templates), strict=True)),
+        "keys": dict(zip((t.name for t in learned.templates), _keys_to_json(learned.templates), strict=True)),
     }
     if learned.gates is not None:
-        run["gates"] = _schema_to_plain(learned.gates)
-        dictionaries["gate_keys"] = _keys_to_plain(learned.gates.templates)
+        run["gates"] = _schema_to_json(learned.gates)
+        dictionaries["gate_keys"] = _keys_to_json(learned.gates.templates)
     write_text(partial / "model.rcrf", model_text(learned.spec))
     write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     for name, vector in learned.vectors.items():
@@ -192,7 +192,7 @@ def save(
         moments = learned.moments
         write_array(partial / "moments.npy", np.stack((moments.empirical, moments.expected, moments.variance)))
     if learned.histograms:
-        write_text(partial / "histograms.json", json.dumps(_histograms_to_plain(learned.histograms)))
+        write_text(partial / "histograms.json", json.dumps(_histograms_to_json(learned.histograms)))
     seconds = {k: round(v, 3) for k, v in timings.items()}
     rounded_steps = [[round(v, 4) for v in step] for step in step_seconds]
     write_text(partial / "timings.json", json.dumps({**seconds, "steps": rounded_steps}))
@@ -201,7 +201,7 @@ def save(
     manifest = {
         "format": FORMAT_VERSION,
         "files": file_hashes(partial, names),
-        "provenance": provenance and provenance.as_plain(),
+        "provenance": provenance and provenance.as_dict(),
     }
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
     # Only after everything is written: a failure before this point must not lose the checkpoint.
@@ -214,8 +214,9 @@ def load(folder: Path) -> LearnedModel:
     """Read a run folder.
 
     Raises:
-        DataError: If it is not a run folder, unfinished, of another format version, or damaged.
-        ModelError: If its model is invalid.
+        DataError: If the folder is not a run folder, is damaged or has another format version, or the run is
+            unfinished.
+        ModelError: If the model of the run is invalid.
     """
     if not (folder / "run.json").is_file():
         hint = "use a folder that 'relcrf train' wrote"
@@ -284,7 +285,7 @@ def _require_unchanged(folder: Path) -> None:
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of each file except the timings, as it was written; empty if there is no manifest.
+    """Return the hashes in the manifest, of all files except the timings; empty if there is no manifest.
 
     Raises:
         DataError: If the manifest is damaged.
@@ -318,7 +319,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _checked_path(folder: Path, name: str) -> Iterator[Path]:
-    """Yield the path of a file of a run folder, and report errors in the context as damage of that file.
+    """Yield the path of a file of a run folder, and report read errors in the context as damage to this file.
 
     Raises:
         DataError: If the file is damaged, or `contained_path` rejects it.
@@ -331,7 +332,7 @@ def _checked_path(folder: Path, name: str) -> Iterator[Path]:
 
 
 def contained_path(folder: Path, name: str) -> Path:
-    """Return the path of a file of a run folder, which may be missing; the folder may come from an untrusted source.
+    """Return the path of a file, possibly missing, of a run folder, which may come from an untrusted source.
 
     Raises:
         DataError: If the path leads out of the folder or to a broken link, or is a pipe or a device, on which a reader
@@ -372,7 +373,7 @@ def _parse_log_entry(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_timings(folder: Path) -> Timings:
-    """Return the duration of the training of a run folder.
+    """Return the duration of the training run of a run folder.
 
     Raises:
         DataError: If the file is damaged.
@@ -393,9 +394,9 @@ def _read_moments(path: Path, size: int) -> Moments | None:
     return Moments(*rows)
 
 
-def _histograms_to_plain(figures: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
+def _histograms_to_json(figures: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
     return {
-        figure: {name: histogram.as_plain() for name, histogram in histograms.items()}
+        figure: {name: histogram.as_dict() for name, histogram in histograms.items()}
         for figure, histograms in figures.items()
     }
 
@@ -405,24 +406,24 @@ def _read_histograms(path: Path) -> dict[str, dict[str, Histogram]]:
     if not path.exists():
         return {}
     return {
-        figure: {name: Histogram.from_plain(plain) for name, plain in histograms.items()}
+        figure: {name: Histogram.from_dict(plain) for name, plain in histograms.items()}
         for figure, histograms in json.loads(path.read_text(encoding="utf-8")).items()
     }
 
 
-def _schema_to_plain(schema: WeightSchema) -> dict[str, Any]:
+def _schema_to_json(schema: WeightSchema) -> dict[str, Any]:
     return {
         "blocks": [asdict(block) for block in schema.layout.blocks],
-        "templates": [template.as_plain() for template in schema.templates],
+        "templates": [template.as_dict() for template in schema.templates],
     }
 
 
-def _keys_to_plain(templates: Sequence[TemplateInfo]) -> list[dict[str, Any] | None]:
-    return [None if template.keys is None else template.keys.as_plain() for template in templates]
+def _keys_to_json(templates: Sequence[TemplateInfo]) -> list[dict[str, Any] | None]:
+    return [None if template.keys is None else template.keys.as_dict() for template in templates]
 
 
 def _parse_schema(plain: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None]) -> WeightSchema:
-    """Return a schema from its plain form and the plain keys of each template.
+    """Return a schema from its JSON form and the JSON form of each template's keys.
 
     Raises:
         ValueError: If the sizes of templates and weight blocks differ.

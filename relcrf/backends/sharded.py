@@ -35,7 +35,7 @@ class ShardedProblem(Problem):
 
     Args:
         shards: Folders of the shards.
-        folder: Their parent folder, which every worker can read and write.
+        folder: The parent folder of the shards, which every worker can read and write.
         max_loaded: Maximum number of shards that a worker keeps loaded.
     """
 

@@ -13,7 +13,7 @@ class StageRunner:
     """A runner of consecutive training stages, each of which starts at the result of the previous one.
 
     Args:
-        point, chosen: Start of the first stage.
+        point, chosen: Weights and candidates at the start of the first stage.
         max_iterations: Maximum number of iterations of each stage.
     """
 

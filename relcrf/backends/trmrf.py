@@ -30,7 +30,7 @@ MAX_WEIGHTS = 1 << 24
 """Maximum number of weights for `structure=full`; with the optimiser's memory they take about 4 GiB."""
 
 MAX_LITERAL_CELLS = 1 << 27
-"""Maximum number of cells of a table for `structure=grafting`; each of its four tables takes up to a gigabyte."""
+"""Maximum cells of a samples-by-keys table for `structure=grafting`; each of the four tables takes up to a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class TrMrfBackend(AbstractWholeGraphBackend):
             attributes.
         cd_steps: For `cd`: number of mean-field updates of each variable, starting at the labels.
         update: For `cd`: `blocks` updates the variables of one candidate key after another; `parallel` updates all
-            variables at once, which is faster, but strongly coupled variables then swap their states, which no gradient
-            reflects, so weights may grow without bound.
+            variables at once, which is faster, but strongly coupled variables then swap their states; the gradient does
+            not reflect this, so weights may grow without bound.
         unlabelled: Treatment of unlabelled variables of predicted attributes. `ignore` leaves them out of training.
             `infer` treats them as latent for `cd`; for `pseudo`, it imputes their probabilities under the learned model
             given all labels, uses them as neighbours only, and repeats training `imputation_rounds` times.
-        structure: Search for candidates. `cfi`: contrastive feature induction, from the samples with large errors and
-            large signals. `grafting`: by the gradients of all candidates. `full`: all candidates are in the model from
-            the start.
-        l1: L1 penalty on candidates, for declarations that do not set their own; it applies to the sum over variables.
-        l2: L2 penalty on all weights, for templates that do not set their own; it applies to the sum over variables.
+        structure: Method of choosing candidates. `cfi`: contrastive feature induction, from the samples with large
+            errors and large signals of literals (see `structure/induction.py`). `grafting`: by the gradients of all
+            candidates. `full`: all candidates are in the model from the start.
+        l1: L1 penalty on candidates, for declarations that do not set their own; the loss is a sum over variables.
+        l2: L2 penalty on all weights, for templates that do not set their own; the loss is a sum over variables.
         error_threshold: For `cfi`: errors of at most this magnitude are ignored.
         signal_threshold: For `cfi`: signals of at most this magnitude are ignored.
         candidates_per_round: Maximum number of candidates added per round.
@@ -103,7 +103,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
 
     def fit(self, problem: Problem, monitor: Monitor) -> FitResult:
         self._require_learnable(problem)
-        # Before unlabelled variables join: their states are not interchangeable as those of latent attributes are.
+        # Before unlabelled variables become free: unlike states of latent attributes, theirs are not interchangeable.
         start = problem.initial_weights(self.seed)
         if self.objective == "cd" and self.unlabelled == "infer":
             problem = problem.with_unlabelled()
@@ -182,7 +182,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         induced: ContrastiveInduction,
         stages: StageRunner,
     ) -> tuple[StructureSearch, SearchState]:
-        """Learn structure and weights in one stage, or in two with early stopping, whose names end with `suffix`."""
+        """Learn structure and weights in one stage, or two with early stopping; `suffix` ends their names."""
         trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.validation_fraction
         search = StructureSearch(
             model.trained_on(trained),

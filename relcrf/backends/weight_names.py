@@ -17,7 +17,7 @@ def weight_table(learned: LearnedModel, positions: np.ndarray | None = None) -> 
     """Return some weights, one per row, with the columns `NAME_COLUMNS` and `weight`.
 
     Args:
-        positions: Offsets in the layout, shape (n,); None for all.
+        positions: Offsets of the weights in the layout, shape (n,); None selects all weights.
     """
     positions = np.arange(learned.layout.size) if positions is None else positions
     columns = {name: np.empty(len(positions), dtype=object) for name in NAME_COLUMNS}

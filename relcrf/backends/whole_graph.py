@@ -36,12 +36,12 @@ PARTITION_METHODS = tuple(name for name in MARGINAL_METHODS if name != "gibbs")
 
 @dataclass(frozen=True)
 class WholeGraphSpec(AbstractLikelihoodSpec):
-    """The likelihood on the graph of the free variables with all its factors.
+    """A specification of the likelihood on the graph of the free variables with all its factors.
 
     Args:
-        backend: Name of the backend for messages.
+        backend: Name of the backend, for error messages.
         inference: Name of the inference method.
-        settings: Settings of the method by name; settings that it does not have are ignored.
+        settings: Settings by name; those that the method does not have are ignored.
     """
 
     backend: str

@@ -17,7 +17,7 @@ from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.checkpoints import CheckpointMonitor
 from relcrf.backends.learned_model import LearnedModel
-from relcrf.backends.provenance import Provenance, TrainingProtocol, table_contents, versions
+from relcrf.backends.provenance import Provenance, TrainingProtocol, table_digests, versions
 from relcrf.cli.help_panels import RESOURCES
 from relcrf.cli.options import DataOption, JsonOption, RunArgument
 from relcrf.cli.output import ProgressMonitor, print_json, print_line, print_note, print_table, show_progress
@@ -144,7 +144,7 @@ def _rerun_training(
     dataset = Dataset(data, memory=protocol.memory)
     request = TrainingRequest(model.spec, original.backend, original.settings, dataset, protocol)
     training = request.ground(display.report_grounding)
-    provenance = replace(stored, fingerprint=training.identity, tables=table_contents(training.grounding.bound))
+    provenance = replace(stored, fingerprint=training.identity, tables=table_digests(training.grounding.bound))
     changed = [name for name, was, now in _pair_by_name(stored.tables, provenance.tables) if was != now]
     if training.identity != stored.fingerprint:
         tables = f": {listing(changed)} changed" if changed else ""

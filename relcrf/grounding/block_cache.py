@@ -167,7 +167,7 @@ def _write_block(block: GroundBlock, folder: Path) -> None:
     columns, keys = ColumnWriter(folder), block.info.keys
     description = {
         "weights": asdict(block.weights),
-        "info": {**block.info.as_plain(), "keys": None if keys is None else keys.as_plain()},
+        "info": {**block.info.as_dict(), "keys": None if keys is None else keys.as_dict()},
         "groups": [columns.describe_group(group) for group in block.groups],
         "group_names": block.group_names,
         "bindings": dict(block.bindings),

@@ -53,7 +53,7 @@ class TemplateInfo:
     bindings: int
     is_extensible: bool = field(default=False, compare=False)
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return all fields except the keys as plain data for JSON."""
         names = {"name": self.name, "features": self.features, "patterns": self.patterns}
         return {**names, "bindings": self.bindings}

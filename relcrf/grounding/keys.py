@@ -32,7 +32,7 @@ class KeyDictionary:
     domain: str | None
     values: tuple[tuple[str, ...], ...]
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the keys as plain data for JSON."""
         return {"domain": self.domain, "values": self.values}
 

@@ -1,4 +1,9 @@
-"""Active candidates of a model: their contribution to the scores of literals, and the gradient of their weights."""
+"""Active candidates of a model: their contribution to the scores of literals, and the gradient of their weights.
+
+A literal is a condition on the state of one variable, and a candidate is a conjunction of two or three literals. A
+candidate is active if it is in the model. The score of a literal is the sum of the weights of the active candidates
+that become true with the literal, that is, whose other literals are true.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +18,18 @@ from relcrf.kernels import active_pairs
 from relcrf.learning.literals import Literals
 
 MAX_LITERAL_VARIANCE = 0.25
-"""The largest possible variance of a literal."""
+"""The largest possible variance of a literal, whose value is 0 or 1."""
 
 
 @dataclass(frozen=True)
 class ActiveSpace:
-    """The active candidates of one space, as pairs of literals, or of a composite of two literals and a third literal.
+    """The active candidates of one space: pairs of literals, or pairs of a composite literal and a third literal.
 
-    A candidate acts on a literal if its other literals are true. A score added to a composite is added to each of its
-    two literals if the other one is true.
+    A composite literal is a conjunction of two literals. Its score is added to the score of each of the two literals if
+    the other one is true.
 
     Args:
-        composites: Composites of triples, numbered after all literals. None for a space of pairs.
+        composites: Composite literals of a space of triples, numbered after all literals; None for a space of pairs.
         first, second: The two sides; their `variable` is the number of a literal or of a composite.
         n_samples: The number of samples.
         first_keys, second_keys: Keys of each candidate on the two sides, shape (n,).
@@ -39,7 +44,7 @@ class ActiveSpace:
 
     @classmethod
     def from_pairs(cls, space: PairOrTripleSpace, n_literals: int, pairs: np.ndarray) -> ActiveSpace:
-        """Return the given candidates of a space, as pairs of numbers of shape (n, 2)."""
+        """Return the candidates of a space that the integers `pairs`, shape (n, 2), identify (see `AbstractSpace`)."""
         if isinstance(space, TripleSpace):
             composites, pairs = space.composites(pairs, n_literals)
             sides = composites.side, space.third
@@ -90,7 +95,7 @@ class ActiveSpace:
 
         Args:
             changes: Change of each literal, shape (n_literals,).
-            means: Mean of each literal before and after the change, same shape.
+            means: Mean of the values of each literal before and after the change, same shape.
         """
         # a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
         composites = self.composites
@@ -107,7 +112,7 @@ class ActiveSpace:
 
         It is an upper bound if no literal is in two samples of its key.
         """
-        # A literal affects the score where the others are true, with a variance of at most a quarter.
+        # In each sample in which the other literals are true, the variance of the literal is at most a quarter.
         return MAX_LITERAL_VARIANCE * self.gradient(np.ones(len(truth_values)), truth_values)
 
 
@@ -125,7 +130,7 @@ class ActiveCandidates:
 
     @classmethod
     def from_set(cls, literals: Literals, chosen: CandidateSet) -> ActiveCandidates:
-        """Return the given candidates of the literals' spaces."""
+        """Return the chosen candidates as active candidates of all spaces of the literals."""
         indices = [chosen.indices_in_space(number) for number in range(len(literals.spaces))]
         spaces = [
             (chosen_here, ActiveSpace.from_pairs(space, literals.size, chosen.pairs(chosen_here)))
@@ -161,10 +166,10 @@ class ActiveCandidates:
 
 @dataclass(frozen=True)
 class SideInteractions:
-    """The active candidates of a space, viewed from one side: the keys there, and the side and keys of the others.
+    """The active candidates of a space, viewed from one side: the key of each candidate there and on the other side.
 
     Args:
-        keys: Key of each active candidate on that side, shape (n,).
+        keys: Key of each active candidate on this side, shape (n,).
         other_side: The other side; for triples, the composites of the two other sides, numbered after all literals.
         partner_keys: Key of each active candidate on the other side.
     """
@@ -197,7 +202,7 @@ class SideInteractions:
         truth_values: np.ndarray,
         scores: np.ndarray,
     ) -> None:
-        """Add the weights of the selected candidates to the scores of `own_side`; see `ActiveSpace.add_scores`.
+        """Add the weights of the selected candidates to the literals of `own_side`; see `ActiveSpace.add_scores`.
 
         Args:
             selected: Candidates to include, shape (n,), bool.

@@ -1,4 +1,4 @@
-"""The interface of objectives whose models grow by candidates."""
+"""The interface of objectives of models to which candidates are added."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from relcrf.learning.likelihood import hessian_diagonal_bound
 
 @dataclass(frozen=True, eq=False)
 class AbstractCandidateObjective(ABC):
-    """A function of the weights of the base model, followed by the weights of each chosen candidate.
+    """A loss as a function of the weights of the base model, followed by the weights of each chosen candidate.
 
     Args:
         base: The graph of all factors that are not candidates.
-        states: Labels of its nodes, shape (n_nodes,); -1 for unlabelled nodes.
-        spaces: The spaces of candidates; the objective defines the numbering of the variables of their sides.
+        states: Labels of the nodes of `base`, shape (n_nodes,); -1 for unlabelled nodes.
+        spaces: The spaces of candidates; each objective defines how the variables of the sides are numbered.
         chosen: The candidates that are in the model.
-        trained: Nodes whose labels are in the training loss, shape (n_nodes,), bool; the others act as neighbours only.
+        trained: Nodes whose labels are in the training loss, shape (n_nodes,), bool; the others are only neighbours.
     """
 
     exact_gradient: ClassVar[bool] = True
@@ -77,14 +77,15 @@ class AbstractCandidateObjective(ABC):
 def label_residual(
     base: ReducedGraph, scores: np.ndarray, states: np.ndarray, trained: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Return the negative log-probability of the labels, and the probability of each state minus 1 at the label.
+    """Return the negative log probability of the labels, and the residual (probability minus label) of each state.
 
-    Both cover the trained nodes only; the residuals, the second result, are 0 for other nodes.
+    The label is 1 for the observed state of a node and 0 for its other states. Both results cover the trained nodes
+    only; the residuals of other nodes are 0.
 
     Args:
         scores: Log potentials of the nodes' states, flat; overwritten with the residuals.
         states: Labels of the nodes, shape (n_nodes,).
-        trained: Trained nodes, shape (n_nodes,), bool.
+        trained: Nodes whose labels are in the loss, shape (n_nodes,), bool.
     """
     at_label = base.state_start[:-1] + states
     label_scores, log_partition = scores[at_label], np.empty(base.n_nodes)

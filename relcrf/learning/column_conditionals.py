@@ -1,4 +1,4 @@
-"""Conditionals of nodes that form a table of samples by columns; faster than `edge_conditionals.CellConditionals`."""
+"""Conditional distributions of nodes that form a table of samples by columns; faster than `CellConditionals`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPARISON_CHUNK = 1 << 16
 """Number of nodes whose tables are compared per pass."""
 
 SOFTMAX_COST = 4
-"""Cost of a column's probabilities per sample, relative to the cost of an edge."""
+"""Cost of a column's softmax per sample relative to the cost of an edge; threads receive equal costs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class ColumnPotentials:
         return np.asarray(self.graph.cardinality[self.node])
 
     def _state_offsets(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return which entries of rows of a width, one row per column, are states, and their offsets in flat tables."""
+        """Return a mask of the states among the entries of an array (n_columns, width), and their offsets in flat tables."""
         offset = self.graph.state_start[self.node][:, None] + np.arange(width)
         is_state = np.arange(width) < self.n_states[:, None]
         return is_state, offset[is_state]
@@ -108,7 +108,7 @@ class ColumnPotentials:
 
 @dataclass(frozen=True, eq=False)
 class EdgeRows:
-    """Edge tables stored as the rows that a state of one end selects, first for the one end and then for the other.
+    """Edge tables stored twice: as rows that a state of the second end selects, and as rows that the first end selects.
 
     Args:
         edges: All edges that have tables.
@@ -155,7 +155,7 @@ class EdgeRows:
         return out
 
     def tables(self, rows: np.ndarray) -> np.ndarray:
-        """Apply the adjoint of `rows`."""
+        """Return the flat tables whose entries are the sums of both copies in flat rows; the adjoint of `rows`."""
         return np.asarray(rows[self._row_offsets].sum(axis=0))
 
     def incidence(self, n_columns: int) -> ColumnEdges:
@@ -180,7 +180,7 @@ class ColumnConditionals(AbstractConditionals):
     If the nodes of a column share their potentials, the tables of individual nodes are never in memory.
 
     Args:
-        base: Each node with its factors at its neighbours' labels (`blanket_graph`), without the edges.
+        base: Each node with its factors given the labels of its neighbours (`blanket_graph`), without the edges.
         columns: The nodes arranged as a table.
         shared: The potentials of the columns; None if nodes of a column differ.
         states: The labels, shape (n_nodes,).
@@ -202,7 +202,7 @@ class ColumnConditionals(AbstractConditionals):
         states = np.where(is_node, self.states.astype(np.int8)[node], np.int8(-1))
         labels = states if self.trained.all() else np.where(is_node & self.trained[node], states, np.int8(-1))
         starts = self.base.state_start
-        if self.shared is not None:  # then only nodes of the same sample are neighbours
+        if self.shared is not None:  # if shared, a node depends only on nodes of the same sample
             has_label = (labels >= 0).any(axis=0)
             if not has_label.all():
                 states, labels = states[:, has_label], labels[:, has_label]

@@ -1,8 +1,8 @@
 """Mean-field contrastive divergence for models with features chosen from spaces of candidates.
 
 Starting from q0, the labels, a few mean-field updates lead to qk, a product of single-variable distributions that is
-closer to the model's distribution; learning counteracts the change. In q0, unlabelled variables have their clamped mean
-field.
+closer to the model's distribution; learning counteracts the change. In q0, unlabelled variables have the distributions of
+the mean field given the labels.
 
 Source: Welling & Hinton, A new learning algorithm for mean field Boltzmann machines (2002); Lao & Zhu, Contrastive
 Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014), equations 3 and 8 to 13.
@@ -37,9 +37,9 @@ CLAMPED_TOLERANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class ContrastiveDivergence(AbstractLiteralObjective):
-    """The contrastive divergence `KL(q0 || p) - KL(qk || p)`, with `<f>_qk - <f>_q0` in place of its gradient.
+    """The contrastive divergence `KL(q0 || p) - KL(qk || p)`, with `<f>_qk - <f>_q0` of each feature f as gradient.
 
-    That expression treats q0 and qk as constants. They depend on the weights, so it is not the derivative of the value,
+    This gradient treats q0 and qk as constants. They depend on the weights, so it is not the derivative of the value,
     and a line search must not rely on it. If no two labels interact, one update gives the negative log
     pseudo-likelihood and its gradient.
 
@@ -269,10 +269,10 @@ def _edge_cell_states(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairOrTripleSpace]) -> np.ndarray:
-    """Return blocks for `ContrastiveDivergence.build`: nodes with the same candidate key and no edge between them.
+    """Return the block of each node: nodes of a block have the same candidate key and no edge between them.
 
-    Most candidates join different keys, so a sweep over these blocks moves from variable to variable as sequential mean
-    field does.
+    Most candidates join different keys, so updating block by block is similar to sequential mean field, which updates
+    one variable at a time.
 
     Returns:
         Shape (n_nodes,), int64.

@@ -17,7 +17,7 @@ class EarlyStoppingState(OptimiserState):
     Args:
         best: The smallest loss of held-out labels; NaN before the first evaluation.
         best_point: The point of that loss, shape (n,).
-        stalled: Number of iterations since then.
+        stalled: Number of iterations since the best point.
     """
 
     best: float
@@ -42,7 +42,7 @@ AnyStoppingState = TypeVar("AnyStoppingState", bound=EarlyStoppingState)
 
 
 def update_early_stopping(state: AnyStoppingState, loss: float, patience: int) -> AnyStoppingState:
-    """Return the state updated with its loss of held-out labels; a state that ends is moved to the best point.
+    """Return the state updated with its loss of held-out labels; if training ends, the state is moved to the best point.
 
     Args:
         patience: Number of iterations without improvement after which the status is `stopped early`.

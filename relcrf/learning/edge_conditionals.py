@@ -1,4 +1,7 @@
-"""Conditionals of nodes with tables on edges, for any graph: nodes may have any number of cells and any features."""
+"""Conditional distributions of nodes with tables on edges, for any graph.
+
+A node may be in any number of cells of the candidate spaces (see `CandidateSide`) and have any features.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,7 @@ def joined_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
 
 
 class AbstractConditionals(ABC):
-    """The negative sum of the log conditionals of nodes, each given the labels of all others, with tables on edges.
+    """The negative sum of the log conditionals of nodes, each given all other labels, in a model with edge tables.
 
     Args:
         trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
@@ -99,13 +102,13 @@ class AbstractConditionals(ABC):
     def value_and_gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return the value, and its gradients in the base weights and in the flat tables of the edges."""
+        """Return the value, and its gradients with respect to the base weights and to the flat tables of the edges."""
 
     @abstractmethod
     def gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray, candidates: EdgeTables
     ) -> np.ndarray:
-        """Return the gradient in the flat tables of the candidate edges; inactive edges have tables of 0."""
+        """Return the gradient with respect to the flat tables of `candidates`, which are 0 if not among `edges`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +116,7 @@ class CellConditionals(AbstractConditionals):
     """Conditionals for any graph, with the table of each node in memory.
 
     Args:
-        base: Each node with its factors at its neighbours' labels (`blanket_graph`), without the edges.
+        base: Each node with its factors given the labels of its neighbours (`blanket_graph`), without the edges.
         states: The labels, shape (n_nodes,), int16.
         trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
     """
@@ -143,7 +146,7 @@ class CellConditionals(AbstractConditionals):
         return self._collect_tables(candidates, self._residual(weights, edges, tables)[1])
 
     def _residual(self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the value, and flat tables of each state's probability minus 1 at the label; 0 if not trained on."""
+        """Return the value and the flat residuals; see `label_residual`."""
         scores = self.base.node_log_potentials(weights)
         for pairs, cells, shape in edges.kernel_arguments():
             space_tables = freeze(tables[cells].reshape(shape), np.float64)

@@ -1,7 +1,8 @@
-"""Pseudo-likelihood of a model with edges chosen from spaces of candidate tables, without expanding the spaces.
+"""Pseudo-likelihood of a model with edges chosen from spaces of candidate tables, which are never enumerated.
 
-Source: Besag, Statistical analysis of non-lattice data (1975); as the objective of edge grafting, Chaabene & Huang.
-Each variable is a softmax regression on its neighbours' labels, and both ends of an edge share the edge's table.
+Source: Besag, Statistical analysis of non-lattice data (1975); as the objective of edge grafting, Chaabene & Huang,
+Best-choice edge grafting for efficient structure learning of Markov random fields (2018). Each variable is a softmax
+regression on its neighbours' labels, and both ends of an edge share the edge's table.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
     A point contains the weights of the base, followed by those of each chosen edge, one for each pattern of its space.
 
     Args:
-        base: Each variable with its factors at its neighbours' labels (`blanket_graph`), without candidates.
+        base: Each variable with its factors given the labels of its neighbours (`blanket_graph`), without candidates.
         spaces: The spaces of candidate edges; their sides have nodes as variables.
         conditionals: The conditionals of the nodes.
         counts: The joint state counts of each space's edges.
@@ -75,11 +76,11 @@ class EdgeLikelihood(AbstractCandidateObjective):
         return value, np.concatenate((base, self.edges.gradient(table_gradient)))
 
     def edge_gradients(self, point: np.ndarray, space_index: int, pairs: np.ndarray) -> np.ndarray:
-        """Return the gradient of edges that are not chosen, at a point of the chosen ones.
+        """Return the gradients of edges that are not chosen, at the weights of the base and of the chosen edges.
 
         Args:
-            space_index: The index of their space.
-            pairs: Their keys, shape (n, 2).
+            space_index: The index of the space of the edges.
+            pairs: The keys of the edges, shape (n, 2).
 
         Returns:
             Shape (n, n_weights).
@@ -93,8 +94,8 @@ class EdgeLikelihood(AbstractCandidateObjective):
         """Count the samples of each joint state of the given edges in which both ends are trained on.
 
         Args:
-            space_index: The index of their space.
-            pairs: Their keys, shape (n, 2).
+            space_index: The index of the space of the edges.
+            pairs: The keys of the edges, shape (n, 2).
 
         Returns:
             Row-major counts of the joint states, shape (n, n_joint_states), int64.
@@ -105,8 +106,8 @@ class EdgeLikelihood(AbstractCandidateObjective):
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
         """Return an upper estimate of the Hessian's diagonal for the candidates' weights, shape (n_weights,).
 
-        It is a bound if no variable is in two cells: given the label of the other end, the variance of a pattern is at
-        most a quarter of its squared range.
+        It is an upper bound if no variable is in two cells: given the label of the other end, the variance of a pattern
+        is at most a quarter of its squared range.
         """
         start = self.weight_start(candidates)
         out = np.empty(int(start[-1]))

@@ -1,9 +1,9 @@
-"""Proximal quasi-Newton for a smooth function plus group norms, which sets whole groups of weights exactly to 0.
+"""A proximal quasi-Newton method for a smooth function plus group norms; it sets whole groups of weights to exactly 0.
 
 Sources: Lee, Sun & Saunders, Proximal Newton-type methods for minimizing composite functions (2014): each step
 minimises the quadratic model of the smooth part plus the exact penalty; Nocedal & Wright, Numerical Optimization
 (2006), 7.2: the limited-memory Hessian estimate in compact form; Beck & Teboulle (2009) with the restarts of O'Donoghue
-& Candes (2015) for the minimum of that model, which needs no evaluation of the function.
+& Candes (2015): the minimisation of the model, without evaluations of the function.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from relcrf.learning.lbfgs import (
 )
 
 INNER_TOLERANCE = 0.1
-"""Fraction of the current violations that may remain at the minimum of a step's model."""
+"""Fraction of the current violations that may remain at the approximate minimum of a step's quadratic model."""
 
 INNER_ITERATIONS = 200
-"""Maximum number of iterations of the search for that minimum."""
+"""Maximum number of iterations to minimise the quadratic model of a step."""
 
 MAX_EVALUATIONS = 20
 """Maximum number of evaluations of one line search."""
@@ -42,7 +42,7 @@ class WeightGroups:
 
     Args:
         start: Start of each group, and the end, shape (n_groups + 1,), int64; no group is empty.
-        strength: Non-negative, shape (n_groups,); infinite if the weights stay 0.
+        strength: Penalty strength of each group, non-negative, shape (n_groups,); infinite if its weights must stay 0.
     """
 
     start: np.ndarray
@@ -111,9 +111,10 @@ class GroupLasso(AbstractQuasiNewton):
     `scale`.
 
     Args:
-        tolerance: Converged when no group violates its condition by more than this fraction of `scale`.
-        max_iterations: Then the status is `not converged`; the status is `stalled` if no lower point is found before
-            convergence.
+        tolerance: The run converges when no group violates its optimality condition by more than this fraction of
+            `scale`.
+        max_iterations: Maximum number of iterations, after which the status is `not converged`. The status is `stalled`
+            if no lower point is found before convergence.
         scale: The scale of `tolerance`, for example the strength of a group of one weight.
         diagonal: An estimate of the Hessian's diagonal, positive, shape (n,).
     """
@@ -151,7 +152,7 @@ class GroupLasso(AbstractQuasiNewton):
         return self.groups.expand(self.groups.sums(self.diagonal) / self.groups.sizes)
 
     def _minimise_model(self, model: _QuadraticModel, state: OptimiserState) -> np.ndarray:
-        """Minimise the model of the function at a state to `INNER_TOLERANCE` by accelerated proximal descent."""
+        """Minimise the quadratic model at a state to `INNER_TOLERANCE` by accelerated proximal descent."""
         rates = 1.0 / (model.bound * self._metric)
         group_rates = rates[self.groups.start[:-1]]
         tolerance = INNER_TOLERANCE * state.gradient_norm
@@ -199,9 +200,10 @@ class _QuadraticModel:
     """A limited-memory Hessian estimate B in the compact form `B = scale * metric - factors middle factors'`.
 
     Args:
-        metric: Shape (n,).
-        factors: Shape (n, 2m).
+        metric: The metric, a diagonal, shape (n,).
+        factors: Shape (n, 2m), where m is the number of difference pairs.
         middle: Shape (2m, 2m).
+        scale: Multiplier of the metric.
         bound: An upper bound on the largest eigenvalue of B in the metric.
     """
 

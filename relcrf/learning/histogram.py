@@ -47,8 +47,8 @@ class Histogram:
         return cls(edges, counts, threshold, n_beyond)
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Histogram:
-        """Return the histogram from the form that `as_plain` returns.
+    def from_dict(cls, plain: Mapping[str, Any]) -> Histogram:
+        """Return the histogram from the form that `as_dict` returns.
 
         Raises:
             ValueError, TypeError, KeyError: If `plain` has another form.
@@ -57,7 +57,7 @@ class Histogram:
         threshold = plain["threshold"]
         return cls(edges, counts, None if threshold is None else float(threshold), int(plain["n_beyond"]))
 
-    def as_plain(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the histogram as numbers and lists that JSON can represent."""
         return {**asdict(self), "edges": self.edges.tolist(), "counts": self.counts.tolist()}
 

@@ -37,7 +37,7 @@ class OptimiserState:
     """The complete state of an optimiser between two iterations; learners that need more derive a subclass.
 
     Args:
-        point, gradient: Shape (n,).
+        point, gradient: The current weights, and the gradient there, shape (n,).
         value: The objective at the point.
         gradient_norm: Maximum absolute component of the quantity that is 0 at the minimum: the gradient, or with L1 the
             pseudo-gradient.
@@ -107,8 +107,8 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
     """An iterative minimiser with serialisable states, for one form of objective.
 
     Args:
-        tolerance: Converged when the largest gradient component is below this fraction of the initial one.
-        max_iterations: Then the status is `not converged`.
+        tolerance: The run converges when the largest gradient component is below this fraction of the initial one.
+        max_iterations: Maximum number of iterations, after which the status is `not converged`.
     """
 
     tolerance: float
@@ -135,8 +135,8 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
         """Iterate until the status is no longer `running`.
 
         Args:
-            observe: Receives the state after each iteration. It may return the state to continue with, which may have
-                different fields of a subclass, or a status of its own, such as `stopped early`, that ends the run.
+            observe: Receives the state after each iteration. It may return another state to continue with, for example
+                one with additional fields, or one whose status, such as `stopped early`, ends the run.
         """
         while state.status == "running":
             state = self.step(objective, state)
@@ -144,7 +144,7 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
         return state
 
     def update_status(self, state: AnyState) -> AnyState:
-        """Return the state with a status that gives the reason for the end, if the run ends."""
+        """Return the state; if the run ends, its status is the reason."""
         if not np.isfinite([state.value, state.gradient_norm]).all():
             return replace(state, status="diverged")
         if state.gradient_norm <= self.tolerance * max(state.initial_gradient_norm, 1e-12):
@@ -213,8 +213,8 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
 
     Args:
         tolerance, max_iterations: See `AbstractMinimiser`.
-        value_tolerance: Converged when an iteration reduces the value by less than this fraction of it. 0 disables this
-            rule; the gradient can then still decrease where rounding hides the decrease of the value.
+        value_tolerance: The run converges when an iteration reduces the value by less than this fraction. 0 disables
+            this rule, so that the gradient can still decrease after rounding hides the decrease of the value.
         memory: Number of difference pairs to store.
     """
 
@@ -223,7 +223,7 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
     max_iterations: int = 200
     memory: int = 10
     exhausted_status: ClassVar[str] = "converged"
-    """Status if a search without memory finds no lower point: the minimum to the precision of the arithmetic."""
+    """Status if a search without memory finds no lower point; `converged` if that is the minimum up to rounding."""
 
     @abstractmethod
     def search(self, objective: Objective, state: OptimiserState) -> LineSearchResult | None:
@@ -264,7 +264,7 @@ class AbstractLineSearch(AbstractQuasiNewton):
 
     Args:
         inverse_diagonal: An estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. Only
-            its proportions matter, not its scale: they let weights of rare and of frequent features converge at the
+            its proportions matter, not its scale. With it, weights of rare and of frequent features converge at the
             same rate.
     """
 

@@ -47,7 +47,7 @@ def clamping_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
 
 
 class AbstractLikelihood(ABC):
-    """A loss that is a sum over the components of a graph, such as a negative log-likelihood, by the weights.
+    """A loss as a function of the weights that is a sum over components of a graph, such as a negative log-likelihood.
 
     Args:
         states: The observed states, shape (n_nodes,); -1 for latent nodes.
@@ -63,6 +63,8 @@ class AbstractLikelihood(ABC):
 
 class AbstractJointLikelihood(AbstractLikelihood):
     """The loss `log Z(e, w) - score(x, e, w)` of all nodes jointly, or a sum of such losses over small models.
+
+    x are the states, e is the evidence and w are the weights.
 
     Args:
         evidence: Nodes whose states are conditioned on and not predicted, shape (n_nodes,), bool; None if there are
@@ -139,9 +141,9 @@ class ForestLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _first_edge(self) -> np.ndarray:
-        """Return the index of the edge above each position, shape (n + 1,).
+        """Return the index of the edge from each position to its parent, shape (n + 1,).
 
-        It is the number of edges above the previous positions, and valid only if there is an edge above the position.
+        It is the number of earlier positions with a parent, and valid only if the position has a parent.
         """
         return offsets(self.plan.edge >= 0)
 
@@ -251,7 +253,7 @@ class InferredLikelihood(AbstractJointLikelihood):
 
 @dataclass(frozen=True)
 class PairLikelihood(AbstractJointLikelihood):
-    """The negative sum over edges of `log P(x_i, x_j | e)`; each pair is a separate model with both ends' features.
+    """The negative sum over edges of `log P(x_i, x_j | e)`; each pair is a separate model with features of both ends.
 
     A node without edges is included once, as a separate model. All pairs of all templates share the weights.
 

@@ -1,4 +1,4 @@
-"""Pseudo-likelihood of a model with conjunctions of literals chosen from spaces of candidates that are not expanded.
+"""Pseudo-likelihood of a model with conjunctions of literals, chosen from candidate spaces that are never enumerated.
 
 If all labels are observed, one step of mean-field contrastive divergence is pseudo-likelihood: the update of each
 variable from its neighbours' labels is its local conditional (Lao & Zhu 2014, equations 8 to 11; Besag 1975).
@@ -31,10 +31,12 @@ class NodeTables:
 
 @dataclass(frozen=True, eq=False)
 class AbstractLiteralObjective(AbstractCandidateObjective):
-    """An objective whose candidates are conjunctions of literals, with a number for each literal.
+    """An objective whose candidates are conjunctions of literals.
+
+    Gradients of candidates are computed from two numbers per literal, its error and its signal (`errors_and_signals`).
 
     Args:
-        literals: The literals of the spaces.
+        literals: The literals of the spaces, which define their numbering.
         observed: Flat node tables with 1.0 at the labels; uniform for unlabelled nodes.
         truth_values: Truth value in the data of each literal of each variable, 0.0 or 1.0, shape (literals.size,).
     """
@@ -45,7 +47,7 @@ class AbstractLiteralObjective(AbstractCandidateObjective):
 
     @cached_property
     def active(self) -> ActiveCandidates:
-        """Return the chosen candidates with their action on literals."""
+        """Return the chosen candidates as `ActiveCandidates`, which compute scores of literals and gradients."""
         return ActiveCandidates.from_set(self.literals, self.chosen)
 
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
@@ -59,7 +61,9 @@ class AbstractLiteralObjective(AbstractCandidateObjective):
     def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return error and signal of each literal; a candidate's gradient is a sum of products of the two.
 
-        The error of a literal is its probability minus its truth value, or 0 if the label is not trained on.
+        The error of a literal is its probability minus its truth value, or 0 if the label is not trained on. Its signal
+        is the value by which other literals' errors are multiplied: the truth value, or in contrastive divergence the
+        mean of the expectations before and after the updates.
         """
 
     def composite_errors(
@@ -74,8 +78,8 @@ class LiteralLikelihood(AbstractLiteralObjective):
     """The negative log pseudo-likelihood of labels.
 
     Args:
-        base: Each variable with its factors at its neighbours' labels (`blanket_graph`), without candidates.
-        truth_values: For unlabelled variables, expectations; these variables act as neighbours of candidates only.
+        base: Each variable with its factors given the labels of its neighbours (`blanket_graph`), without candidates.
+        truth_values: Truth values of literals, or expectations for unlabelled variables, which are only neighbours.
     """
 
     @classmethod
@@ -113,10 +117,7 @@ class LiteralLikelihood(AbstractLiteralObjective):
         return self.literals.expectations(self.residual(point)[1]), self.truth_values
 
     def residual(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the value, and flat tables of each state's conditional probability minus 1 at the label.
-
-        Both cover the nodes that are trained on; the tables of other nodes are 0.
-        """
+        """Return the value and the flat residuals of the conditional distributions; see `label_residual`."""
         tables = self.base.node_log_potentials(point[: self.n_base])
         scores = np.zeros(self.literals.size)
         self.active.add_scores(point[self.n_base :], self.truth_values, scores)

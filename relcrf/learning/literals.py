@@ -17,13 +17,15 @@ from relcrf.kernels.threads import freeze
 class Literals:
     """Every literal of some spaces, for every node and for some external variables, which are numbered after the nodes.
 
-    The number of a literal of a variable is `literal * n_variables + variable`.
+    A literal is a condition on the state of a variable; it is the same for all variables of a side. External variables
+    have no node in the graph. Literal k of a variable has the number `k * n_variables + variable`.
 
     Args:
         truth_tables: Truth value of each literal in each state.
         state_start: Start of the nodes' states in flat tables, shape (n_nodes + 1,).
         nodes: For each literal, the nodes that occur in its cells, ascending.
-        external: For each literal, the external variables that occur in its cells, as ascending indices among these.
+        external: For each literal, the external variables that occur in its cells, as ascending indices among the
+            external variables.
         n_variables: The number of nodes and external variables.
         spaces: The spaces; the `variable` of their sides is the number of a literal.
     """
@@ -79,7 +81,7 @@ class Literals:
     def expectations(self, tables: np.ndarray) -> np.ndarray:
         """Return the expectation of each literal under flat node tables; 0 for external variables. Shape (size,).
 
-        The tables may contain other values than probabilities.
+        The tables may contain values other than probabilities, for example residuals.
         """
         out, tables = np.zeros((len(self.truth_tables), self.n_variables)), freeze(tables, np.float64)
         for row, nodes, truth in zip(out, self.nodes, self.truth_tables, strict=True):

@@ -20,11 +20,10 @@ class MarginLoss(AbstractLikelihood):
     """The loss `1/b log sum_x' exp(b (score(x') + cost(x', x))) - score(x)` with sharpness b and Hamming cost.
 
     It is convex and smooth, so that L-BFGS applies. It is at least the hinge `max_x' (score(x') + cost(x', x)) -
-    score(x)` and exceeds it by at most the entropy of the sum over b: log(k) / b for a node of k states. It is exact if
-    the likelihood is.
+    score(x)` and exceeds it by at most log(k) / b for each node of k states. It is exact if the likelihood is.
 
     Args:
-        joint: The likelihood of the same states, all observed, whose method sums over x'.
+        joint: The likelihood of the same states, all observed; its inference method computes the sum over x'.
     """
 
     joint: AbstractJointLikelihood

@@ -12,7 +12,7 @@ from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikeliho
 
 @dataclass(frozen=True, eq=False)
 class MixtureLikelihood(AbstractLikelihood):
-    """The loss `-log 1/n sum_t P_t(x | e, w)`, where all distributions have the same weights.
+    """The loss `-log 1/n sum_t P_t(x | e, w)`, where the n distributions P_t have the same weights.
 
     Args:
         components: The likelihoods of the distributions, at least one.

@@ -41,7 +41,7 @@ class Moments:
 
 
 def label_moments(likelihood: AbstractJointLikelihood, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return empirical moments and their variances, each of shape (layout.size,); latent states count as expected."""
+    """Return empirical moments and their variances, each of shape (layout.size,); latent states have expected counts."""
     if (likelihood.states >= 0).all():
         squares = square_features(likelihood.graph).state_counts(likelihood.states)
         return likelihood.observed_counts, squares

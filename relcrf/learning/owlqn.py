@@ -3,9 +3,9 @@
 Source: Andrew & Gao, Scalable training of L1-regularized log-linear models (ICML 2007): pseudo-gradient, orthant,
 projected line search. There are two deviations: the inverse Hessian's estimate is restricted to the weights that are
 free to move, and the direction need not agree with the pseudo-gradient's signs, because the projection alone preserves
-the orthant. Restricted to those signs, as in the paper, it took 1,415 iterations instead of 139 on correlated features
-(5,000 rows, 2,000 weights). Features of very different scales need the `inverse_diagonal`: 83 iterations with it, 629
-without it (the paper's version 118).
+the orthant. With directions restricted to these signs, as in the paper, the method took 1,415 iterations instead of 139
+on correlated features (5,000 rows, 2,000 weights). Features of very different scales need the `inverse_diagonal`: 83
+iterations with it, 629 without it (the paper's version 118).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Owlqn(AbstractLineSearch):
             value, gradient = objective(point)
             step = point - state.point
             slope = float(steepest @ step)
-            # A step that the projection shortens much may be an ascent step; a shorter one loses less.
+            # If the projection changes a step much, it may be an ascent step; shorter steps are changed less.
             if slope < 0.0 and np.isfinite(value):
                 if value <= state.value + SUFFICIENT_DECREASE * slope:
                     return point, value, gradient, evaluation

@@ -18,10 +18,11 @@ class Penalties:
     s is `SMOOTHING_NORM`.
 
     Args:
-        l2: Shape (n,).
+        l2: L2 strength of each weight, shape (n,).
         learned: Weights that may change, shape (n,), bool.
         groups: Groups of weights, one per row of each array; disjoint.
-        l1: Strength for the weights in groups; not included in the value.
+        l1: L1 strength of the weights in groups; the optimiser applies it, so that the value does not include it.
+        group_l1: Group L1 strength of the groups.
         scale: Multiplier of all penalties.
     """
 

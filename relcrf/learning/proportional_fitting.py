@@ -1,17 +1,17 @@
 """Iterative proportional fitting: multiply each table by the ratio of observed to expected counts.
 
-A table is the weights of one feature of a template (of one key), one number for each outcome of a factor. Its counts
-are those of all factors that share it, so that the step is
+A table consists of the weights of one feature of a template (for one key), one for each outcome p of a factor. Its
+counts are sums over all factors that share it, so that the step is
 
     weight[p] += 1 / F * log(observed[p] / expected[p])
 
 where F is the largest number of factors of the table in one component of the graph. F = 1, with one factor of each
 table in an independent sample, gives the classical step, which in a network without evidence matches the table's
-moments at once. If factors of a component share the table, or several tables change simultaneously, it is the step of
-generalised iterative scaling, and the negative log-likelihood never increases: by the inequality of weighted means
-`prod r_c^(1/F) <= 1 + sum (r_c - 1) / F` in each component, and `log y <= y - 1`, it decreases by at least `sum
-observed log(observed / expected) / F`. That bound is conservative: step factors grow up to 1 while the value decreases,
-and return to 1 / F when it does not.
+moments in one step. If factors of a component share the table, or several tables change simultaneously, it is the step
+of generalised iterative scaling, and the negative log-likelihood never increases: by the inequality of weighted means
+`prod r_c^(1/F) <= 1 + sum (r_c - 1) / F` in each component, and `log y <= y - 1`, it decreases by at least
+`sum observed log(observed / expected) / F`. That bound is conservative: step factors grow up to 1 while the value
+decreases, and return to 1 / F when it does not.
 
 Sources: Deming & Stephan (1940); Darroch & Ratcliff (1972); the growing steps are those of Salakhutdinov & Roweis
 (2003).
@@ -38,7 +38,7 @@ from relcrf.learning.lbfgs import (
 )
 
 STEP_GROWTH = 1.5
-"""Factor by which steps grow while the value decreases."""
+"""Multiplier of the step factors after each step that decreases the value."""
 
 
 def has_disjoint_patterns(group: FactorGroup) -> bool:
@@ -144,7 +144,7 @@ class ProportionalFitting(AbstractMinimiser[Objective]):
 
     Args:
         target: The counts to match, one per weight; arbitrary for weights that do not change.
-        tolerance, max_iterations: See `AbstractMinimiser`. It also counts as converged if the counts differ only by
+        tolerance, max_iterations: See `AbstractMinimiser`. The run also converges when the counts differ only by
             rounding.
     """
 

@@ -18,17 +18,17 @@ from relcrf.learning.owlqn import pseudo_gradient
 class ProximalAdaGrad(AbstractGrowingMinimiser):
     """A solver for `f'(w) + l1 sign(w) = 0`, in the sense of the L1 subdifferential, that never uses the value of f.
 
-    The rate of a weight decreases with the accumulated squares of its pseudo-gradients. Near a minimum these become
-    small and the rates stay constant, so the end is approached as by plain proximal descent with momentum.
+    The rate of a weight decreases with the accumulated squares of its pseudo-gradients. Near a minimum, the
+    pseudo-gradients are small and the rates almost constant, as in plain proximal descent with momentum.
 
-    The `steps` of its states are the sums of these squares and the last step.
+    The `steps` of its states are the accumulated squares and the last step.
 
     Args:
         tolerance, max_iterations: See `AbstractMinimiser`; the gradient is the pseudo-gradient.
         rate: The length of a weight's first step.
         momentum: Fraction of the last step that is repeated. On logistic regression with 40 features, 0.9 took 40 to
             100 iterations and no momentum 100 to 800.
-        l1: Non-negative strengths, shape (n,); 0 for a weight that is not penalised or not learned.
+        l1: Non-negative L1 strengths, shape (n,); 0 for a weight that is not penalised or not learned.
     """
 
     tolerance: float = 1e-5

@@ -38,7 +38,7 @@ LOSSES = ("squared", "cross-entropy", "f")
 
 
 class GateActivations(NamedTuple):
-    """Exponent and counted fraction of messages of each gated factor, and their derivatives by the log odds."""
+    """The exponent and the counted fraction of messages of each gated factor, with derivatives in the log odds."""
 
     exponent: np.ndarray
     message_fraction: np.ndarray
@@ -65,12 +65,13 @@ class RiskSettings:
     """The settings of a risk.
 
     Args:
-        loss: `squared`: half the sum over states of (belief - 1 at the true state)^2. `cross-entropy`. `f`: 1 minus the
-            F measure of the beliefs, of state 1 for binary variables, otherwise the mean over states; each batch has
-            its own F measure.
-        message_cost: Cost of a message.
-        iterations: Iterations of belief propagation.
-        threshold: Threshold of a gate's probability in training.
+        loss: `squared`: half the sum over states of (belief - truth)^2, where truth is 1 for the true state and 0 for
+            the others. `cross-entropy`: minus the log belief of the true state. `f`: 1 minus the F measure of the
+            beliefs of state 1 for binary variables, otherwise the mean over all states, computed for each batch
+            separately.
+        message_cost: Cost that is added to the mean loss for each message per query variable.
+        iterations: Number of iterations of belief propagation.
+        threshold: Probability threshold of the gates in training.
         has_gates: Whether factors have gates; otherwise all are open.
         real: Floating-point type of the arithmetic where supported.
     """
@@ -85,13 +86,15 @@ class RiskSettings:
 
 @dataclass(frozen=True, eq=False)
 class Risk:
-    """The risk of some examples, as a function of the weights of factors and then of gates.
+    """The risk of some examples, as a function of the weights of factors, followed by those of gates.
+
+    Folded factors have one free variable, pairs have two; see `GatedGraph`.
 
     Args:
         gates: The features of the folded factors' gates, followed by those of the pairs' gates.
         states: The true state of each node, shape (n_nodes,).
         scored: Nodes whose beliefs have a loss, shape (n_nodes,), bool.
-        n_queries: Number of query variables by which the message count is divided; some may have no loss here.
+        n_queries: Number of query variables, by which the message count is divided; not all of them need be scored.
     """
 
     graph: GatedGraph
@@ -217,7 +220,7 @@ class Risk:
 
         Args:
             point: Weights of factors and of gates.
-            threshold: Threshold of the gate's probability.
+            threshold: Threshold of the probability of a gate.
             skip_closed: Remove these factors; otherwise they send uniform messages, which is faster for a single run.
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph

@@ -18,7 +18,7 @@ from relcrf.learning.lbfgs import AbstractMinimiser, AnyState, Objective, Optimi
 BatchObjective = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
 """A function of a point of shape (n,) and of the indices of a batch that returns value and gradient.
 
-Both are means over the batch, to which a full penalty may be added.
+Both are means over the batch; a penalty, if any, is added to each batch in full.
 """
 
 OptimiserMemory = tuple[np.ndarray, ...]
@@ -32,18 +32,18 @@ DIFFERENCE_STEP = float(np.cbrt(np.finfo(float).eps))
 class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
     """A minimiser that passes over all examples in batches; one pass is one iteration.
 
-    Each pass uses its own shuffle, determined by `seed` and the number of the pass. In its states, `value` and
-    `gradient` are means over the pass, with each batch evaluated at the point where it was processed; `steps` is the
-    method's memory.
+    Each pass shuffles the examples, by a generator seeded with `seed` and the number of the pass. In its states,
+    `value` and `gradient` are means over the pass, with each batch evaluated at the point where it was processed;
+    `steps` is the method's memory.
 
     Args:
-        n_examples: At least 1.
+        n_examples: Number of examples, at least 1.
         batch_size: Maximum size of a batch, at least 1; the batches of a pass have nearly equal sizes.
         learning_rate: Learning rate of the first step.
         cosine_decay: Reduce the learning rate to 0 at the end of the last pass along a cosine.
-        tolerance: Converged when the largest component of a pass's mean gradient is below this fraction of the initial
-            one.
-        max_iterations: Maximum number of passes; then the status is `not converged`.
+        tolerance: The run converges when the largest component of a pass's mean gradient is below this fraction of the
+            initial one.
+        max_iterations: Maximum number of passes, after which the status is `not converged`.
 
     Raises:
         ValueError: If a number is too small.
@@ -113,7 +113,7 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
         """Run one pass.
 
         If a value, a gradient or a weight is not finite, the status is `diverged`: point and memory are those before
-        the pass, value and norm are the ones encountered.
+        the pass, value and norm are those of the failing batch, or the value is NaN.
         """
         point, memory, evaluations = state.point, state.steps, state.evaluations
         value, gradient = 0.0, np.zeros(len(point))
@@ -179,21 +179,23 @@ class Adam(AbstractStochasticMethod):
 class MetaDescent(AbstractStochasticMethod):
     """Stochastic meta-descent: gradient steps with a gain per weight that is itself learned by gradient descent.
 
-    `gain *= max(1/2, 1 - meta_rate g v)`, `w -= gain g`, `v = memory v - gain (g + memory H v)`, where v is the
-    derivative of w by the logarithm of its gain. Its memory holds gains and v. The gains start at `learning_rate` and
-    are also scaled by its decay. Unlike Adam's, both rates depend on the objective's scale.
+    `gain *= max(1/2, 1 - meta_rate g v)`, `w -= gain g`, `v = decay v - gain (g + decay H v)`, where g and H are the
+    gradient and the Hessian of a batch, decay is `memory_decay`, and v is the derivative of the weight w with respect
+    to the logarithm of its gain. The memory consists of gains and v. The gains start at `learning_rate` and are also
+    scaled by its cosine decay. Unlike in Adam, the best `learning_rate` and `meta_rate` depend on the scale of the
+    objective.
 
     Each batch but the first needs two more gradients, see `hessian_vector_product`. One deviation: a gain at most
     doubles per step, because v is noisy if the batch is small or H is not positive definite.
 
     Args:
         meta_rate: Learning rate of the gains.
-        memory: Fraction of v that is retained, at most 1.
+        memory_decay: Fraction of v that is retained at each step, at most 1.
     """
 
     learning_rate: float = 0.1
     meta_rate: float = 0.1
-    memory: float = 0.99
+    memory_decay: float = 0.99
 
     def initial_memory(self, point: np.ndarray) -> OptimiserMemory:
         return np.full(len(point), self.learning_rate), np.zeros(len(point))
@@ -208,7 +210,7 @@ class MetaDescent(AbstractStochasticMethod):
         curvature = hessian_vector_product(objective, point, v) if n_gradients else v
         return (
             point - current_gain * gradient,
-            (gain, self.memory * v - current_gain * (gradient + self.memory * curvature)),
+            (gain, self.memory_decay * v - current_gain * (gradient + self.memory_decay * curvature)),
             n_gradients,
         )
 

@@ -1,6 +1,10 @@
 """Activation rules: selection of the candidates that are added to a model next, among all or among a tested subset.
 
-Source: Chaabene & Huang: edge grafting, best choice with a reservoir, first hit; Perkins, Lacker & Theiler, Grafting (2003).
+A rule tests candidates by their ratios; see `CandidateScorer`.
+
+Sources: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018):
+edge grafting, best choice with a reservoir, first hit; Perkins, Lacker & Theiler, Grafting: fast, incremental feature
+selection by gradient descent in function space (2003).
 """
 
 from __future__ import annotations
@@ -24,10 +28,10 @@ class ActivationResult:
         candidates: The added candidates.
         gradient: Gradient of their weights, concatenated by candidate, shape (n_weights,).
         queue: The queue without them.
-        is_exhausted: True if nothing is added, and no test can succeed before the weights change.
+        is_exhausted: True if no candidate is added and no other test can succeed before the weights change.
         n_tests: Number of tested candidates.
-        active_weights: Mask of the active weights of the model's candidates, then of the added ones, bool; None activates all
-            weights of the added candidates.
+        active_weights: Mask of the active weights of the candidates in the model, followed by those of the added ones,
+            bool; None activates all weights of the added candidates.
     """
 
     candidates: CandidateSet
@@ -39,7 +43,7 @@ class ActivationResult:
 
 
 class AbstractActivation(ABC):
-    """An activation rule."""
+    """A rule that selects the candidates that are added to a model next."""
 
     @abstractmethod
     def choose(self, scorer: CandidateScorer, queue: EdgeQueue) -> ActivationResult:
@@ -70,7 +74,9 @@ class TopEdges(AbstractActivation):
 
 @dataclass(frozen=True)
 class TopWeights(AbstractActivation):
-    """Grafting of single weights: activate the inactive weights with the largest gradients; an edge is added with its first one.
+    """Grafting of single weights: activate the inactive weights with the largest gradients.
+
+    An edge is added to the model when the first of its weights is activated.
 
     The ratio of a weight is `|gradient| / l1`. The penalty must treat each weight as a separate group.
 
@@ -134,14 +140,14 @@ def _select_best(
 class BestChoice(AbstractActivation):
     """Best choice: test the first edges of the queue and add the best of those that pass.
 
-    The best passing edges form the reservoir. Those with a ratio of at least `(1 - alpha) mean + alpha max` over the reservoir
-    are added; the others of the reservoir are tested again in the next round. Edges that fail or do not fit into the reservoir
-    are moved to the history, which is queued again when the queue is empty. (If all passing edges were tested again at once,
-    they would soon fill every round: with 600 nodes, many more pairs are dependent than are edges, and the remaining pairs
-    would never be tested.)
+    The best passing edges form the reservoir. Those with a ratio of at least `(1 - alpha) mean + alpha max` over the
+    reservoir are added; the others of the reservoir are tested again in the next round. Edges that fail or do not fit
+    into the reservoir are moved to the history, which is queued again when the queue is empty. (If all passing edges
+    were tested again in the next round, they would soon fill every round: with 600 nodes, many more pairs are dependent
+    than are joined by an edge, and the remaining pairs would never be tested.)
 
     Args:
-        alpha: 0 adds edges above the mean, 1 only the best.
+        alpha: 0 adds the edges with ratios of at least the mean, 1 only the best edge.
         reservoir_size: Maximum number of edges in the reservoir.
         tests_per_round: Number of edges to test per round.
     """
@@ -176,7 +182,7 @@ class FirstHit(AbstractActivation):
 
     Args:
         max_tests: Maximum number of edges to test before the weights change again.
-        batch_size: Initial number of edges to test at a time; edges after the first that passes stay in the queue.
+        batch_size: Initial number of edges to test at a time; edges after the first passing one stay in the queue.
     """
 
     max_tests: int

@@ -18,7 +18,7 @@ from relcrf.structure.spanning_forest import maximum_spanning_forest
 from relcrf.structure.thin_graph import thin_graph
 
 REUSE_DISCOUNT = 0.5
-"""Factor on the information of an edge for each earlier structure that contains it; 0.8 and 0 were not better."""
+"""Factor on the information of an edge for each earlier structure that contains it; 0.8 and 0 gave no better results."""
 
 
 def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.ndarray:
@@ -37,15 +37,15 @@ def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.n
 
 @dataclass(frozen=True)
 class EdgeSelector:
-    """Selection of edges by their information.
+    """A rule that selects edges by their conditional mutual information.
 
     Args:
-        treewidth: Maximum treewidth. 1 selects a maximum spanning forest; larger values greedily select edges that fit into
-            cliques of `treewidth + 1` nodes.
+        treewidth: Maximum treewidth. 1 selects a maximum spanning forest; larger values greedily select edges that fit
+            into cliques of `treewidth + 1` nodes.
         min_information: Minimum information of an edge, in nats.
-        min_fraction: Minimum fraction of an edge kind's training candidates that were selected.
-        pooling: Weight of the information that all edges of a kind share: 0 uses the conditional information only, 1 only the
-            mutual information of the training labels, which is the fixed tree of Chow & Liu.
+        min_fraction: An edge is excluded if training selected less than this fraction of the edges of its kind.
+        pooling: Weight of the mutual information of the training labels, which is the same for all edges of a kind. 0
+            uses only the conditional information; 1 gives the fixed tree of Chow & Liu.
     """
 
     treewidth: int = 1
@@ -68,10 +68,10 @@ class EdgeSelector:
 
         Args:
             information: Conditional mutual information of each edge in nats, shape (n_edges,).
-            fractions: Fraction of each edge kind's training candidates that were selected, stored for each weight of the kind,
+            fractions: Fraction of the edges of each kind that training selected, stored for each weight of the kind,
                 shape (layout.size,); None if `min_fraction` is not used.
-            label_information: Mutual information of the training labels of each edge kind in nats, stored likewise; None if
-                `pooling` is not used.
+            label_information: Mutual information of the training labels for each edge kind in nats, in the same form;
+                None if `pooling` is not used.
         """
         if label_information is not None:
             pooled = edge_kind_values(graph, label_information)

@@ -1,6 +1,7 @@
-"""Edge kinds: the combinations of a factor's template and key. A value of a kind is stored once for each of its weights.
+"""Edge kinds: the combinations of a factor's template and key. Values of a kind are repeated for each of its weights.
 
-Values in the layout of the weights can be transferred to other data together with the weights, even if keys are renumbered.
+Values in the layout of the weights can be transferred to other data together with the weights, even if keys are
+renumbered.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from relcrf.graph.reduction import ReducedGraph, TableTerms
 from relcrf.graph.weights import WeightLayout
 
 TERMS_PER_CHUNK = 1 << 22
-"""Number of terms that are processed at a time."""
+"""Number of terms that are processed at a time, to limit the memory of temporary arrays."""
 
 
 def edge_kind_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
@@ -31,7 +32,7 @@ def edge_kind_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
     return out
 
 
-def count_kinds(graph: ReducedGraph) -> np.ndarray:
+def count_factors_by_kind(graph: ReducedGraph) -> np.ndarray:
     """Return the number of edge factors of each kind, stored for each weight of the kind, shape (layout.size,)."""
     layout = graph.graph.layout
     out = np.zeros(layout.size)
@@ -66,7 +67,9 @@ def count_joint_states(graph: ReducedGraph, states: np.ndarray, k: int) -> np.nd
 
 
 def kind_information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[int, int]) -> np.ndarray:
-    """Return the mutual information of the states of each kind's pairs in nats, for each of its weights, shape (layout.size,).
+    """Return the mutual information of the states of each kind's pairs in nats, shape (layout.size,).
+
+    The value of a kind is repeated for each of its weights.
 
     Source: Chow & Liu (1968).
 
@@ -74,7 +77,7 @@ def kind_information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: d
         counts: See `count_joint_states`.
         layout: Layout of the weights.
         k: Maximum cardinality.
-        n_keys: Number of kinds by block.
+        n_keys: Number of keys, and so of kinds, by the index of the weight block.
     """
     tables = counts.reshape(-1, k, k)
     total = tables.sum(axis=(1, 2), keepdims=True)

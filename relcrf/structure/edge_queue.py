@@ -1,6 +1,7 @@
 """A priority queue of candidate edges to be tested, and the history of edges that failed a test.
 
-Source: Chaabene & Huang, edge grafting with a priority queue of candidates and a search history.
+Source: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018): a
+priority queue of candidates and a search history.
 """
 
 from __future__ import annotations
@@ -15,24 +16,30 @@ from relcrf.structure.pair_index import PairIndex
 UNTESTED_PRIORITY, HUB_PRIORITY = 0.0, -1.0
 """Priorities of untested edges and of edges at hubs; lower values are tested first.
 
-The priority of a tested edge is its violation, plus `HUB_PRIORITY` if it is at a hub.
+The priority of a tested edge is its violation, 1 minus its ratio (see `CandidateScorer`), plus `HUB_PRIORITY` if it is
+at a hub.
 """
 
 MAX_HISTORY = 1 << 22
-"""Maximum size of the history, 64 MiB; edges closest to passing are retained. A final test of all pairs covers the others."""
+"""Maximum number of pairs in the history, which take 64 MiB.
+
+The pairs closest to passing are retained; the others are tested again only in the final test of all pairs.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeQueue:
     """A priority queue over all pairs of some spaces; memory is used only for pairs that differ from the initial order.
 
-    Untested pairs are queued in the order of a permutation, from `cursor` on, and are not stored. All other queued pairs are
-    stored in `waiting`. Methods that depend on the numbers and the order of the pairs have the parameter `pair_index`.
+    Untested pairs are queued in the order of a permutation, from `cursor` on, and are not stored. All other queued
+    pairs are stored in `waiting`. The *ends* of a pair and the order of the pairs are those of a `PairIndex`. Methods
+    that depend on the numbers and the order of the pairs have the parameter `pair_index`.
 
     Args:
         cursor: Position in the permutation.
         waiting, priority: Pairs that precede the rest of the permutation, and their priorities, ascending, shape (n,).
-        failed, violation: The history in any order, and the distance of each pair from passing; negative if it passed.
+        failed, violation: The history in any order, and the violation of each pair, 1 minus its ratio; negative if it
+            passed.
         hubs: Ends whose untested pairs are stored in `waiting`.
     """
 
@@ -77,7 +84,7 @@ class EdgeQueue:
         return pairs, priority, replace(self, cursor=cursor, waiting=self.waiting[n:], priority=self.priority[n:])
 
     def with_waiting(self, pairs: np.ndarray, priority: np.ndarray) -> EdgeQueue:
-        """Return the queue with additional pairs; of equal priorities, pairs that were queued earlier come first."""
+        """Return the queue with additional pairs; among pairs of equal priority, those queued earlier come first."""
         all_pairs, priorities = np.concatenate((self.waiting, pairs)), np.concatenate((self.priority, priority))
         order = np.argsort(priorities, kind="stable")
         return replace(self, waiting=all_pairs[order], priority=priorities[order])
@@ -121,7 +128,7 @@ class EdgeQueue:
 
 
 def _touches_ends(pair_index: PairIndex, pairs: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return a mask of the pairs that have one of some ends, bool."""
+    """Return a mask of the pairs with at least one end in `ends`, bool."""
     if not len(ends):
         return np.zeros(len(pairs), dtype=bool)
     return np.asarray(np.isin(pair_index.ends(pairs), ends).any(axis=1))

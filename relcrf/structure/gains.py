@@ -1,4 +1,4 @@
-"""Gains of the selected candidates: the loss of label log likelihood without each candidate, and its support."""
+"""Gains of the selected candidates, the decrease of the log pseudo-likelihood without each; and their supports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def candidate_gains(model: LiteralLikelihood, point: np.ndarray) -> CandidateGai
         others = [reduce(np.multiply, truth_values[:k] + truth_values[k + 1 :]) for k in range(len(sides))]
         score = np.concatenate(others) * np.tile(point[model.n_base + indices][index], len(sides))
         literal, candidate = np.concatenate(literals), np.tile(index, len(sides))
-        # A variable without a label only acts as a neighbour, not as a target.
+        # Unlabelled variables are only neighbours, not targets.
         target = literal % model.literals.n_variables < model.literals.n_nodes
         change, changed_candidate = _likelihood_changes(
             model, probability, candidate[target], literal[target], score[target]
@@ -49,7 +49,7 @@ def candidate_gains(model: LiteralLikelihood, point: np.ndarray) -> CandidateGai
 def _likelihood_changes(
     model: LiteralLikelihood, probability: np.ndarray, candidate: np.ndarray, literal: np.ndarray, score: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the change of a label's log likelihood due to a candidate for each affected node, and the candidate.
+    """Return the change of log likelihood for each pair of a candidate and an affected node, and the candidate.
 
     Args:
         probability: Flat node marginals with all candidates.

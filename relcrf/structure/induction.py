@@ -1,4 +1,8 @@
-"""Contrastive feature induction: selection of the candidates with the largest gradients from errors and signals of literals.
+"""Contrastive feature induction: selection of candidates by gradients from the errors and signals of literals.
+
+The error of a literal is its probability minus its truth value. Its signal is its truth value; for pairs, the mean
+truth value over the samples of its key is subtracted. A literal has a value for each cell, that is, for each sample in
+which its key occurs (see `CandidateSide`).
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
 equations 13 and 14; Grafting: Perkins, Lacker & Theiler (2003).
@@ -22,26 +26,27 @@ from relcrf.structure.edge_queue import EdgeQueue
 from relcrf.structure.scores import CandidateScorer
 
 BIN_EDGES = np.round(np.linspace(-1.0, 1.0, 101), 2)
-"""Bin edges of histograms; errors and signals are differences of probabilities."""
+"""Bin edges of histograms; errors and signals are differences of probabilities, so that they are between -1 and 1."""
 
 
 @dataclass(frozen=True)
 class ContrastiveInduction(AbstractActivation):
     """Contrastive feature induction: add the candidates with the largest gradients above their l1.
 
-    The error of a literal is its probability minus its truth value. Its signal is its truth value minus the mean truth value over
-    the samples of its key. The gradient of a pair is `sum over samples of signal_A error_B + error_A signal_B` if the errors of
-    each key sum to 0, which is the case when the weights of single literals have converged without a penalty. The sum is
-    therefore restricted to samples with a large error of one literal and a large signal of the other.
+    The gradient of a pair of literals A and B is `sum over samples of signal_A error_B + error_A signal_B` if the
+    errors of each key sum to 0, which is the case when the weights of single literals have converged without a penalty.
+    The largest terms are those of samples with a large error of one literal and a large signal of the other, so only
+    these are summed.
 
-    A pair in the model is a composite literal, which a third literal can extend (equation 14). The gradient of a triple is
-    `sum over samples of error_AB x_C + x_AB error_C`, with uncentred truth values as signals, for two reasons: the errors of a
-    composite sum to the gradient of its pair, which is not 0 under a penalty; and a conjunction is rarely true, so that the
-    uncentred values have fewer large entries. With thresholds of 0 this is exact at any weights.
+    A pair in the model is a composite literal, which a third literal can extend (equation 14). The gradient of a triple
+    is `sum over samples of error_AB x_C + x_AB error_C`, where x are truth values. They are not centred, for two
+    reasons: the errors of a composite sum to the gradient of its pair, which is not 0 under a penalty; and a
+    conjunction is rarely true, so that the uncentred values have fewer large entries. With thresholds of 0 this is
+    exact at any weights.
 
     Args:
         max_added: Maximum number of candidates to add at a time.
-        error_threshold, signal_threshold: Smaller errors and signals are ignored. With both at 0, gradients are exact.
+        error_threshold, signal_threshold: Errors and signals of at most this magnitude are ignored; 0 ignores none.
         exhaustive: If True, compute all gradients by dense products; thresholds are not used.
     """
 
@@ -69,7 +74,7 @@ class ContrastiveInduction(AbstractActivation):
         truth_values: np.ndarray,
         min_gradients: Sequence[float],
     ) -> tuple[CandidateSet, np.ndarray]:
-        """Return the candidates with the largest absolute gradients that are not in the model, and the estimated gradients.
+        """Return the candidates outside the model with the largest absolute gradients, and the estimated gradients.
 
         Args:
             errors, truth_values: See `AbstractLiteralObjective.errors_and_signals`.
@@ -100,7 +105,7 @@ class ContrastiveInduction(AbstractActivation):
         return CandidateSet(rows[:, order]), gradient[order]
 
     def histograms(self, model: AbstractLiteralObjective, point: np.ndarray) -> dict[str, Histogram]:
-        """Return histograms of the errors and signals of all cells of a model's spaces, with counts beyond the thresholds.
+        """Return histograms of the errors and signals of all literals, with the counts beyond the thresholds.
 
         Args:
             point: Weights, shape (n_base + n_chosen,).
@@ -151,10 +156,11 @@ class ContrastiveInduction(AbstractActivation):
         min_gradient: float,
         n: int,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the best triples that extend a pair by any of the three literals, as `_best_pairs` does.
+        """Return the best triples that extend a pair by any of the three literals, in the form of `_best_pairs`.
 
         Args:
-            parent_pairs: For each of the three literals, the pairs of keys of the other two that form composites, shape (n, 2).
+            parent_pairs: For each of the three literals, the pairs of keys of the other two that form composites, shape
+                (n, 2).
         """
         thresholds = (0.0, 0.0) if self.exhaustive else (self.error_threshold, self.signal_threshold)
         found, gradients = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
@@ -205,7 +211,7 @@ def _deduplicate(pairs: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _dense_matrix(side: CandidateSide, values: np.ndarray, n_samples: int) -> np.ndarray:
-    """Return values of a side's cells as a dense matrix, shape (n_samples, n_keys)."""
+    """Return the values of the cells of a side as a dense matrix, shape (n_samples, n_keys)."""
     out = np.zeros((n_samples, side.n_keys))
     out[side.sample, side.key] = values
     return out

@@ -20,8 +20,8 @@ FEISTEL_ROUNDS = 4
 class PairIndex:
     """A numbering of the pairs of keys of several spaces, and of their keys, which are called *ends*.
 
-    Pairs and ends are numbered space by space. If the relation of a space implies that its sides have the same keys, a key is a
-    single end; otherwise each side has separate ends.
+    Pairs and ends are numbered space by space. If the relation of a space implies that its sides have the same keys, a
+    key is a single end; otherwise each side has separate ends.
 
     Args:
         spaces: Pair spaces.
@@ -60,7 +60,7 @@ class PairIndex:
         return int(self._end_start[-1, 0])
 
     def decode(self, numbers: np.ndarray) -> CandidateSet:
-        """Return the candidates with some numbers, shape (n,)."""
+        """Return the candidates with the given numbers, shape (n,)."""
         space = np.searchsorted(self.start, numbers, side="right") - 1
         keys = np.empty((len(numbers), 2), dtype=np.int64)
         for number, each_space in enumerate(self.spaces):
@@ -115,7 +115,7 @@ class PairIndex:
 
 
 def _unrank_pairs(space: PairSpace, ranks: np.ndarray) -> np.ndarray:
-    """Return the pairs of keys with some ranks in a space, shape (n, 2)."""
+    """Return the pairs of keys with the given ranks in a space, shape (n, 2)."""
     if space.relation == KeyRelation.ASCENDING:
         # The pair (s, t), s < t, has rank t (t - 1) / 2 + s; rounding of the root can be off by one for large ranks.
         t = ((1.0 + np.sqrt(1.0 + 8.0 * ranks)) / 2.0).astype(np.int64)
@@ -158,11 +158,11 @@ class FeistelPermutation:
         return [int(key) | 1 for key in np.random.default_rng(self.seed).integers(1 << 62, size=FEISTEL_ROUNDS)]
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        """Return the numbers at some positions, shape (n,), int64."""
+        """Return the numbers at the given positions, shape (n,), int64."""
         return self._cycle_walk(positions, self._round_keys, forward=True)
 
     def inverse(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the positions of some numbers, shape (n,), int64."""
+        """Return the positions of the given numbers, shape (n,), int64."""
         return self._cycle_walk(numbers, self._round_keys[::-1], forward=False)
 
     def _cycle_walk(self, values: np.ndarray, keys: Sequence[int], *, forward: bool) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Scores of candidates: gradient tests of whether the objective would decrease if a candidate were added to a model.
 
-Source: Chaabene & Huang; Lee, Ganapathi & Koller, Efficient structure learning of Markov networks using L1-regularization (2006).
+Sources: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018);
+Lee, Ganapathi & Koller, Efficient structure learning of Markov networks using L1-regularization (2006).
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ NULL_SAMPLE_SIZE = 512
 class CandidateScorer:
     """Gradients of the objective with respect to candidates that are not in the model, at fixed weights.
 
-    The *ratio* of an edge is `|gradient| / (strength sqrt(size))`, where the gradient is that of its `size` weights. An edge with
-    a ratio above 1 passes the test: its addition decreases the penalised objective.
+    The *ratio* of an edge is `|gradient| / (l1 sqrt(size))`, where the gradient is that of its `size` weights. An edge
+    with a ratio above 1 passes the test: its addition decreases the penalised objective.
 
     Args:
         model: The objective with the candidates selected so far.
-        pair_index: Numbering of the candidates.
+        pair_index: Numbering of the candidates; methods identify edges by these numbers.
         point: Weights of the model.
         l1: Positive penalty strength of each space.
-        score_by_counts: If True, replace the gradient by twice the difference between the counts of joint states and their
-            expectations for independent ends. This is the gradient if no candidate is selected; it does not depend on the point.
+        score_by_counts: If True, replace the gradient by twice the difference between the counts of joint states and
+            their expectations for independent ends. This is the gradient if no candidate is selected; it does not
+            depend on the point.
         is_out_of_time: Returns True if the time limit for tests is exceeded.
         smooth_gradient: Gradient of the smooth part of the objective at the point.
         active_weights: Mask of the active weights of the selected candidates.
@@ -89,7 +91,7 @@ class CandidateScorer:
         return out
 
     def gradient(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the gradient of the weights of some edges, given by number and concatenated by edge, shape (n_weights,).
+        """Return the gradients of the edges with the numbers `pairs`, concatenated edge by edge, shape (n_weights,).
 
         Gradients of edges that passed a test are cached.
         """
@@ -106,10 +108,11 @@ class CandidateScorer:
         return np.concatenate([np.empty(0), *(gradients[k] for k in range(len(pairs)))])
 
     def weight_ratios(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ratio of each weight of some edges, `|gradient| / strength`.
+        """Return the ratio of each weight of some edges, `|gradient| / l1`.
 
         Returns:
-            The number of the edge and the index of the weight in it, shape (n_weights, 2); and the ratios, shape (n_weights,).
+            For each weight, the number of its edge and its index in it, shape (n_weights, 2); and the ratios, shape
+            (n_weights,).
         """
         candidates, rows, ratios = self.pair_index.decode(pairs), [], []
         for space, l1 in enumerate(self.l1):
@@ -138,11 +141,11 @@ def edge_joint_counts(model: EdgeLikelihood, space: int, pairs: np.ndarray) -> n
 
 
 def null_gradient(model: EdgeLikelihood, space: int, seed: int) -> float:
-    """Estimate the root mean square of gradient components of a space's edges under independence, in the model without edges.
+    """Estimate the root mean square gradient component of a space's edges under independence, in the model without edges.
 
-    The null hypothesis is that the labels of the two ends are independent with their observed frequencies p and q. The counts of
-    joint states then have the covariance `n (diag p - p p') x (diag q - q q')`, and the gradient is twice their deviation from
-    their expectations.
+    The null hypothesis is that the labels of the two ends are independent with their observed frequencies p and q. The
+    counts of joint states then have the covariance `n (diag p - p p') x (diag q - q q')`, and the gradient is twice
+    their deviation from their expectations.
     """
     edge_space = model.spaces[space]
     pair_index = PairIndex((edge_space,), seed)

@@ -1,8 +1,9 @@
-"""Structure search: candidates are added to a model a few at a time, under a penalty that keeps most of their weights at 0.
+"""Structure search: candidates are added to a model a few at a time; a penalty keeps most of their weights at 0.
 
-Source: Perkins, Lacker & Theiler, Grafting (2003); Lee, Ganapathi & Koller, Efficient structure learning of Markov networks using
-L1-regularization (2006); Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields
-(2014), section 3; Chaabene & Huang: edge grafting, best choice, first hit.
+Sources: Perkins, Lacker & Theiler, Grafting (2003); Lee, Ganapathi & Koller, Efficient structure learning of Markov
+networks using L1-regularization (2006); Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of
+Conditional Random Fields (2014), section 3; Chaabene & Huang, Best-choice edge grafting for efficient structure
+learning of Markov random fields (2018).
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from relcrf.structure.pair_index import PairIndex
 from relcrf.structure.scores import CandidateScorer
 
 DEFAULT_STOPPING_SCALE = 1e-3
-"""Scale of the group lasso's stopping rule without candidates; with candidates, their smallest l1 is used."""
+"""Scale of the group lasso's stopping rule without candidate spaces; with spaces, it is their smallest l1."""
 
 MinimiserFactory = Callable[[WeightGroups, np.ndarray], AbstractGrowingMinimiser]
-"""A function that creates an optimiser from weight groups, with penalties, and an estimate of the Hessian's diagonal."""
+"""A function that creates an optimiser from weight groups with penalties and a scale of each weight."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class PenaltyStrengths:
     Args:
         base_l1, base_l2: Strengths of each base weight, shape (n_base,).
         learnable: Mask of the base weights that learning may change, bool, shape (n_base,).
-        l1, l2: Strengths of the candidates by space.
+        l1, l2: Strengths of the candidates of each space.
     """
 
     base_l1: np.ndarray
@@ -101,9 +102,9 @@ class SearchState(EarlyStoppingState):
         active_weights: Mask of the active weights of the selected candidates, bool; the others stay 0.
         diagonal: Estimate of the Hessian's diagonal without penalties, shape of `point`.
         queue: Candidates to be tested.
-        is_exhausted: True if no candidate was left at the last activation.
+        is_exhausted: True if the last activation added no candidate and no further test could succeed.
         n_tests: Number of tested candidates.
-        seconds: Elapsed time.
+        seconds: Elapsed time, including previous stages.
     """
 
     chosen: CandidateSet
@@ -126,9 +127,9 @@ class SearchState(EarlyStoppingState):
 class StructureSearch:
     """A search that alternates between the activation of candidates and the optimisation of weights.
 
-    It minimises the objective `+ sum over groups of strength |weights| + l2 / 2 |weights|^2`, where the weights of a candidate
-    form a group of strength `l1 sqrt(size)`. The search has converged when the optimiser has converged for the active weights
-    and no other candidate passes the test at this minimum.
+    It minimises the objective `+ sum over groups of strength |weights| + l2 / 2 |weights|^2`, where the weights of a
+    candidate form a group of strength `l1 sqrt(size)`. The search has converged when the optimiser has converged for
+    the active weights and no other candidate passes the test at this minimum.
 
     Args:
         model: Objective without candidates.
@@ -137,9 +138,10 @@ class StructureSearch:
         activation: Activation rule; None adds no candidates.
         final_activation: Activation rule once the optimiser has converged; None uses `activation`.
         grouped: False makes each weight a separate group.
-        score_by_counts: If True, `activation` tests edges by counts, see `CandidateScorer`; `final_activation` uses gradients.
-        hub_fraction: Degree centrality, as a fraction of an end's possible edges, above which the candidates of the end are
-            tested first; None disables hubs.
+        score_by_counts: If True, `activation` tests edges by counts, see `CandidateScorer`; `final_activation` uses
+            gradients.
+        hub_fraction: An end (see `PairIndex`) with more than this fraction of its possible edges is a hub, whose
+            candidates are tested first; None disables hubs.
         iterations_per_round: Maximum number of optimiser iterations per round.
         max_seconds: Time limit, after which the search stops with its current state; None is unlimited.
         patience: Number of rounds without improvement on held-out labels, see `update_early_stopping`.
@@ -214,7 +216,8 @@ class StructureSearch:
         """Return the candidates with nonzero weights, in the form that `Problem.with_candidates` accepts.
 
         Returns:
-            The pairs of each space by name, ascending; and the indices in `point` of the base weights, followed by theirs.
+            The pairs of each space by name, ascending; and the indices in `point` of the base weights, followed by
+            those of the pairs' weights.
         """
         chosen, n_base = state.chosen, self.model.n_base
         nonzero, start = self.nonzero_mask(chosen, state.point), n_base + self.model.weight_start(chosen)
@@ -229,11 +232,11 @@ class StructureSearch:
         return pairs, np.concatenate(weight_indices)
 
     def _is_out_of_time(self, start_time: float) -> bool:
-        """Return True if the time limit is exceeded; `start_time` is the reading of the clock at the start of the search."""
+        """Return True if the time limit is exceeded; `start_time` is the time at which the search started."""
         return self.max_seconds is not None and self.clock() - start_time >= self.max_seconds
 
     def _run_round(self, state: SearchState, is_out_of_time: Callable[[], bool]) -> SearchState:
-        """Activate candidates unless none is left, and optimise the weights; at the minimum, test all candidates again."""
+        """Activate candidates unless none are left, and optimise the weights; at the minimum, test all candidates again."""
         if not state.is_exhausted and self.activation is not None:
             state = self._activate(state, self.activation, self.score_by_counts, is_out_of_time)
         optimiser, objective = self._build_problem(state.chosen, state.active_weights, state.diagonal)
@@ -291,7 +294,7 @@ class StructureSearch:
         return replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
 
     def _prioritise_hubs(self, queue: EdgeQueue, state: SearchState, added: CandidateSet) -> EdgeQueue:
-        """Return the queue with candidates at hubs moved ahead; degrees count edges with nonzero weights and added edges."""
+        """Return the queue with candidates at hubs moved ahead; nonzero edges and added edges count for the degrees."""
         assert self.hub_fraction is not None
         edges = state.chosen.select(self.nonzero_mask(state.chosen, state.point)).concat(added)
         ends = self.pair_index.ends(self.pair_index.encode(edges))

@@ -16,9 +16,9 @@ THRESHOLD_SAMPLE = 1 << 13
 def maximum_spanning_forest(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Return the edges of a spanning forest of maximum total weight, by Kruskal's algorithm.
 
-    Edges with weights of 0 or less are used like any other (SciPy's routine treats weight 0 as absent). Loops are ignored, and
-    of parallel edges the heaviest is used. Ties are broken by the lower index: the result equals that of a stable sort of all
-    edges and is deterministic.
+    Edges with weights of 0 or less are used like any other (SciPy's routine treats weight 0 as absent). Loops are
+    ignored, and of parallel edges the heaviest is used. Ties are broken by the lower index: the result equals that of a
+    stable sort of all edges and is deterministic.
 
     Args:
         n_nodes: Number of nodes.
@@ -42,7 +42,10 @@ def maximum_spanning_forest(n_nodes: int, edges: np.ndarray, weight: np.ndarray)
 
 
 def _thresholds(n_nodes: int, weight: np.ndarray) -> np.ndarray:
-    """Return descending weight thresholds; about n_nodes edges, or the minimum fraction, exceed the first, then twice as many."""
+    """Return descending weight thresholds.
+
+    About n_nodes edges, but at least the minimum fraction, exceed the first one, and twice as many exceed each next one.
+    """
     fraction = max(n_nodes / max(len(weight), 1), MIN_SORTED_FRACTION)
     if len(weight) <= THRESHOLD_SAMPLE or fraction >= 0.5:
         return np.empty(0)

@@ -85,7 +85,7 @@ def test_run_folder_stores_histograms(world, tmp_path):
     again = api.load_fit(tmp_path / "run").learned.histograms
     for figure, histograms in fit.learned.histograms.items():
         for name, found in histograms.items():
-            assert found.as_plain() == again[figure][name].as_plain()
+            assert found.as_dict() == again[figure][name].as_dict()
     fit = api.fit(model, grounding, "local")
     assert fit.learned.histograms == {}
     fit.save(tmp_path / "local")
@@ -111,6 +111,6 @@ def test_histogram_counts_all_chunks():
 )
 def test_invalid_histograms_raise_error(changes):
     plain = {"edges": [0, 0.5, 1], "counts": [1, 2], "threshold": 0.5, "n_beyond": 1}
-    assert Histogram.from_plain(plain).total == 3
+    assert Histogram.from_dict(plain).total == 3
     with pytest.raises(ValueError):
-        Histogram.from_plain({**plain, **changes})
+        Histogram.from_dict({**plain, **changes})

@@ -182,7 +182,9 @@ def test_hessian_vector_product_of_a_nonquadratic():
 
 def test_meta_descent_is_the_recursion_with_the_exact_hessian():
     evaluate, hessian, _ = quadratics(5, scales=0.3)
-    method = MetaDescent(300, 50, learning_rate=0.05, cosine_decay=False, meta_rate=0.4, memory=0.9, max_iterations=4)
+    method = MetaDescent(
+        300, 50, learning_rate=0.05, cosine_decay=False, meta_rate=0.4, memory_decay=0.9, max_iterations=4
+    )
     state = minimum(method, evaluate, np.full(6, 2.0))
     w, gain, v = np.full(6, 2.0), np.full(6, 0.05), np.zeros(6)
     for iteration in range(4):

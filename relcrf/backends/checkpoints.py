@@ -108,7 +108,7 @@ class CheckpointMonitor(Monitor):
             "weights": int(np.count_nonzero(state.point)),
             **({"chosen": len(state.chosen)} if isinstance(state, SearchState) else {}),
         }
-        # One assignment: Ctrl-C between several would save a state without its log entry.
+        # A single assignment: an interruption between several could save a state without its log entry.
         self.progress = _Progress(
             (stage, state), [*self.log, entry], [*self.seconds, _subtract(_current_seconds(), self.stage_start)]
         )

@@ -26,7 +26,7 @@ MAX_CLIQUE_BYTES = 1 << 32
 def exact_likelihood(
     graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None, *, treewidth: int = 1
 ) -> AbstractJointLikelihood:
-    """Return the exact likelihood of states of shape (n_nodes,) on a graph of the given treewidth.
+    """Return the exact likelihood of the states, shape (n_nodes,), of a graph of at most the given treewidth.
 
     The arguments are those of `ForestLikelihood.build` and `InferredLikelihood`.
 
@@ -56,7 +56,7 @@ class AbstractForestSpec(AbstractLikelihoodSpec):
 
 
 def exact_method(treewidth: int) -> Callable[[Scopes], AbstractInference]:
-    """Return a constructor of exact inference for graphs of the given treewidth."""
+    """Return a constructor of exact inference for graphs of at most the given treewidth."""
     return ForestInference if treewidth == 1 else _junction_tree
 
 

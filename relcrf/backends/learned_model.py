@@ -91,7 +91,7 @@ class LearnedModel:
         return extended
 
     def vectors_for(self, grounding: Grounding) -> dict[str, np.ndarray]:
-        """Return the weight vectors in the layout of another ground graph; weights of unseen keys are 0.
+        """Return the weight vectors in the layout of another ground graph; weights of keys unseen in training are 0.
 
         Raises:
             DataError: If a predicted attribute has values that did not occur in training.
@@ -116,7 +116,7 @@ class LearnedModel:
         return vectors
 
     def count_unseen_keys(self, grounding: Grounding) -> dict[str, int]:
-        """Return, for each template with keys, the number of keys of a ground graph without learned weights."""
+        """Return the number of keys of a ground graph that have no learned weights, for each template with such keys."""
         out = {}
         for old, new in zip(self.templates, grounding.templates, strict=True):
             if old.keys and new.keys:
@@ -148,7 +148,7 @@ def _transfer_weights(
     for source_block, block in blocks:
         old_template, new_template = old.templates[source_block], new.templates[block]
         if not new_template.bindings:
-            continue  # no binding here: features and patterns may be undetermined
+            continue  # no binding in these data: features and patterns may be undetermined
         if not old_template.bindings and old_template.features != new_template.features:
             continue  # no binding in training: its features were undetermined
         if old_template.patterns != new_template.patterns:

@@ -19,7 +19,7 @@ from relcrf.graph.reduction import ReducedGraph
 class LocalBackend(AbstractLikelihoodBackend):
     """Multinomial logistic regression on the unary templates, by exact maximum likelihood.
 
-    It ignores relations, including those to labelled neighbours. For the other settings see
+    Relations are ignored, including those to labelled neighbours. For the other settings see
     `AbstractLikelihoodBackend`.
 
     Args:

@@ -1,4 +1,4 @@
-"""Construction of training problems and query problems from ground graphs."""
+"""Construction of the problems of training and of prediction from ground graphs."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ def query_problem(
     """Return the graph with the chosen candidates, its weights, and a problem in which the unknown variables are free.
 
     Args:
-        hidden, queries: See `relcrf.api.predict`.
+        hidden: Variables whose labels are ignored, shape (n_variables,), bool.
+        queries: Mask of the query variables; see `relcrf.api.predict`.
 
     Raises:
         DataError: If a weight is NaN, so that predictions are undefined.
     """
     for name, vector in learned.vectors.items():
         if n_nan := int(np.isnan(vector).sum()):
-            message = f"{n_nan:,} of {len(vector):,} {name} are NaN: the optimiser diverged, or the file is damaged"
+            message = f"{n_nan:,} of {len(vector):,} values of '{name}' are NaN: the optimiser diverged, or the file is damaged"
             hint = (
                 "train again with a larger l2 or with smaller feature values; 'relcrf report' shows the optimiser's log"
             )

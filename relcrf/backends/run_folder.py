@@ -46,7 +46,7 @@ from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
 
 FORMAT_VERSION = 2
-"""Version of the folder's layout; a reader rejects other versions."""
+"""Version of the folder's layout; `load` rejects other versions."""
 
 MANIFEST = "manifest.json"
 
@@ -211,7 +211,7 @@ def save(
 
 
 def load(folder: Path) -> LearnedModel:
-    """Read a run folder.
+    """Return the learned model of a run folder.
 
     Raises:
         DataError: If the folder is not a run folder, is damaged or has another format version, or the run is
@@ -308,7 +308,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of a run folder; empty if there is none.
 
     Raises:
-        DataError: If it is damaged.
+        DataError: If the manifest is damaged.
     """
     with _checked_path(folder, MANIFEST) as path:
         if not path.exists():

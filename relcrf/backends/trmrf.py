@@ -233,7 +233,7 @@ def _require_pairs(spaces: tuple[PairOrTripleSpace, ...]) -> tuple[PairSpace, ..
     for space in spaces:
         if isinstance(space, TripleSpace):
             message = f"'structure=full' adds all candidates at once, but triples '{space.name}' are generated from chosen pairs"
-            raise UsageError(Diagnostic("E394", message, hint="use structure=cfi or structure=grafting"))
+            raise UsageError(Diagnostic("E394", message, hint="use --set structure=cfi or --set structure=grafting"))
     return tuple(space for space in spaces if isinstance(space, PairSpace))
 
 
@@ -252,7 +252,7 @@ def _require_capacity(spaces: tuple[PairOrTripleSpace, ...], structure: str) -> 
             limit, unit = MAX_LITERAL_CELLS, "cells in a table of samples by keys"
         if size > limit:
             message = f"'structure={structure}' would need {size:,} {unit} for '{space.name}'; the maximum is {limit:,}"
-            hint = "use structure=cfi, which needs neither, or narrow the 'where' of the candidates"
+            hint = "use --set structure=cfi, which needs less memory, or narrow the 'where' of the candidates"
             raise UsageError(Diagnostic("E395", message, hint=hint))
 
 

@@ -101,7 +101,7 @@ class AbstractWholeGraphBackend(AbstractBackend):
 
 @dataclass(frozen=True)
 class _CheckedInference(AbstractInference):
-    """An inference method that reports unsupported operations as user errors."""
+    """An inference method that raises `UsageError` if it does not support the graph or the operation."""
 
     scopes: Scopes
     method: AbstractInference

@@ -112,7 +112,7 @@ class ActiveSpace:
 
         It is an upper bound if no literal is in two samples of its key.
         """
-        # In each sample in which the other literals are true, the variance of the literal is at most a quarter.
+        # The weight multiplies a literal in each sample in which the other literals are true; its variance is at most 1/4.
         return MAX_LITERAL_VARIANCE * self.gradient(np.ones(len(truth_values)), truth_values)
 
 

@@ -46,7 +46,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
     Args:
         base: The graph of the free variables without candidates; its factors join at most two of them.
         regions: The regions of nodes that are updated simultaneously, in the order of their updates.
-        whole_region: All nodes as one region.
+        whole_region: A region of all nodes.
         steps: Number of updates of each node, at least 1.
     """
 
@@ -64,7 +64,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
         steps: int = 1,
         blocks: np.ndarray | None = None,
     ) -> ContrastiveDivergence:
-        """Return the objective with no chosen candidates, trained on all labels.
+        """Return the objective without chosen candidates, trained on all labels.
 
         Args:
             blocks: The block of each node, shape (n_nodes,), integers. Blocks are updated in ascending order, each from
@@ -208,7 +208,7 @@ class MeanFieldUpdater:
 
 @dataclass(frozen=True)
 class RegionSide:
-    """The cells of one side of a space that are in a region.
+    """The cells of one side of a space whose variables are in a region.
 
     Args:
         space_index, side_index: The index of the space, and of the side within it.

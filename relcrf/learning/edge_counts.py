@@ -13,7 +13,7 @@ from relcrf.kernels.threads import freeze, map_key_ranges
 from relcrf.learning.edge_conditionals import joined_cells
 
 MAX_WORDS_PER_CELL = 4
-"""Maximum number of 64-bit words per cell of a packed side; for sparser sides, merging the cells is faster."""
+"""Maximum number of 64-bit words per cell of a packed side; for sparser sides, merging lists of cells is faster."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,7 @@ class Histogram:
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[np.ndarray], edges: np.ndarray, threshold: float | None = None) -> Histogram:
-        """Count values given in chunks; values that rounding puts beyond the outer edges go to the outer bins."""
+        """Count the values of chunks; values that rounding puts beyond the outer edges are counted in the outer bins."""
         counts, n_beyond = np.zeros(len(edges) - 1, dtype=np.int64), 0
         for values in chunks:
             counts += np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]

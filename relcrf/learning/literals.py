@@ -21,7 +21,7 @@ class Literals:
     have no node in the graph. Literal k of a variable has the number `k * n_variables + variable`.
 
     Args:
-        truth_tables: Truth value of each literal in each state.
+        truth_tables: For each literal, its truth value in each state of a variable.
         state_start: Start of the nodes' states in flat tables, shape (n_nodes + 1,).
         nodes: For each literal, the nodes that occur in its cells, ascending.
         external: For each literal, the external variables that occur in its cells, as ascending indices among the

@@ -141,8 +141,8 @@ def group_runs(start, cost, limit):
     """Join consecutive runs to blocks that cost at most `limit` or consist of one run.
 
     Args:
-        start: start of each run, and the end of the last one, shape (n + 1,). cost: cumulative cost of all positions
-            before each.
+        start: start of each run, and the end of the last one, shape (n + 1,).
+        cost: total cost of the positions before each position.
 
     Returns:
         the start of each block, and the end of the last one.

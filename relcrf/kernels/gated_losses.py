@@ -19,8 +19,8 @@ class BeliefLoss(NamedTuple):
 
     Args:
         kind: `LINEAR`, `SQUARED_ERROR` or `CROSS_ENTROPY`.
-        observed, weight: shape (n_nodes,), int32 and float64; empty for a linear loss.
-        slope: shape (n_states,), float64; empty for other losses.
+        observed, weight: see `squared_error_loss`; shape (n_nodes,), int32 and float64; empty for a linear loss.
+        slope: see `linear_loss`; shape (n_states,), float64; empty for other losses.
     """
 
     kind: int
@@ -33,7 +33,7 @@ LOSS = types.NamedTuple([int64, read_only(int32[::1]), read_only(float64[::1]), 
 
 
 def linear_loss(slope: np.ndarray) -> BeliefLoss:
-    """Create the loss `sum of slope * beliefs`; a slope equal to the derivative of any other loss gives its gradient."""
+    """Create the loss `sum of slope * beliefs`; if `slope` is the derivative of another loss, both have the same gradient."""
     return BeliefLoss(LINEAR, freeze(np.empty(0), np.int32), freeze(np.empty(0), np.float64), freeze(slope, np.float64))
 
 

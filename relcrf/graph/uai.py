@@ -107,24 +107,24 @@ class _UaiNumbers:
             location = Span(Source(str(self.path), self.text), line, column, line, column + width)
         return DataError(Diagnostic(self.code, message, location, hint))
 
-    def require(self, at: int, n: int, what: str) -> None:
-        """Raise DataError if fewer than `n` numbers follow from `at` on."""
+    def require(self, at: int, n: int, subject: str) -> None:
+        """Raise DataError if there are fewer than `n` numbers from position `at` on; the message names the `subject`."""
         if at + n > len(self):
-            message = f"the file ends within {what}: expected {n:,} numbers, found {max(0, len(self) - at):,}"
+            message = f"the file ends within {subject}: expected {n:,} numbers, found {max(0, len(self) - at):,}"
             raise self.error(len(self), message, "check whether the file is truncated")
 
-    def read_integers(self, at: int, n: int, low: int, high: int, what: str, hint: str) -> np.ndarray:
-        """Return the `n` integers from `at` on, shape (n,), int64.
+    def read_integers(self, at: int, n: int, low: int, high: int, subject: str, hint: str) -> np.ndarray:
+        """Return the `n` integers from position `at` on, shape (n,), int64.
 
         Raises:
             DataError: If there are fewer numbers, or one of them is not an integer from `low` to `high`.
         """
-        self.require(at, n, what)
+        self.require(at, n, subject)
         values = self.values[at : at + n]
         invalid = ~((values >= low) & (values <= high) & (values == np.floor(values)))
         if invalid.any():
             k = at + int(invalid.argmax())
-            message = f"{what} must be an integer from {low} to {high}, not {self.format_number(k)}"
+            message = f"{subject} must be an integer from {low} to {high}, not {self.format_number(k)}"
             raise self.error(k, message, hint)
         return values.astype(np.int64)
 
@@ -147,10 +147,10 @@ def read_model(path: Path) -> UaiModel:
     (n_nodes,) = numbers.read_integers(
         0, 1, 0, MAX_COUNT, "the number of variables", "it follows the network type"
     ).tolist()
-    what = "the number of states of each variable"
-    cardinality = numbers.read_integers(1, n_nodes, 1, MAX_COUNT, what, "each variable has at least one state").astype(
-        np.int32
-    )
+    subject = "the number of states of each variable"
+    cardinality = numbers.read_integers(
+        1, n_nodes, 1, MAX_COUNT, subject, "each variable has at least one state"
+    ).astype(np.int32)
     if cardinality.sum(dtype=np.float64) > MAX_TOTAL_STATES:
         message = f"the variables have more than {MAX_TOTAL_STATES:,} states in total"
         raise numbers.error(1, message, "check the numbers of states")

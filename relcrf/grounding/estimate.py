@@ -28,7 +28,10 @@ DEFAULT_BUDGET = 100_000_000
 """Default maximum number of bindings per template: about a gigabyte of pair factors."""
 
 MAX_BUDGET_RATIO = 10
-"""Ratio of bound to budget above which a join is rejected without being run; below it, the ignored conditions may suffice."""
+"""Ratio of a size's upper bound to the budget above which a join is rejected without running it.
+
+At smaller ratios, the conditions that the bound ignores may bring the size within the budget.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def check_budget(degrees: DegreeCache, plan: p.Plan, budget: int, name: str, spa
         name: name of the template or relation, for the message.
 
     Raises:
-        BudgetError: if the plan exceeds the budget; names the template or relation, its worst hub and a remedy.
+        BudgetError: if the plan exceeds the budget; the message names the template or relation, its worst hub and a fix.
     """
     size = resolve_size(degrees.bound.connection, plan, estimate_size(degrees, plan), budget)
     if size.bindings > budget:

@@ -49,8 +49,8 @@ class GateGrounder:
 
     Args:
         variables: blocks of the graph's variables.
-        cache: cached blocks, to read from and to add to.
-        lowered_model: see `ground`.
+        cache: cache of ground blocks, which is read and extended.
+        lowered_model: see `ground.ground`.
     """
 
     bound: BoundModel

@@ -37,7 +37,7 @@ from relcrf.model.spec import ModelSpec
 from relcrf.text.html_table import html_table
 
 MAX_CACHED_NAMES = 10_000
-"""Maximum number of variables whose names are all looked up at once and cached; looking up a single name takes a query."""
+"""Maximum number of variables for which all names are read at once and cached; in larger graphs, each name takes a query."""
 
 
 @dataclass(frozen=True, repr=False)

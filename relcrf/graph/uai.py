@@ -145,7 +145,7 @@ def read_model(path: Path) -> UaiModel:
     """
     numbers = _UaiNumbers(path, MODEL_ERROR, has_header=True)
     (n_nodes,) = numbers.read_integers(
-        0, 1, 0, MAX_COUNT, "the number of variables", "it follows the network type"
+        0, 1, 0, MAX_COUNT, "the number of variables", "the number of variables follows the network type"
     ).tolist()
     subject = "the number of states of each variable"
     cardinality = numbers.read_integers(
@@ -155,7 +155,7 @@ def read_model(path: Path) -> UaiModel:
         message = f"the variables have more than {MAX_TOTAL_STATES:,} states in total"
         raise numbers.error(1, message, "check the numbers of states")
     at = 1 + n_nodes
-    hint = "it follows the numbers of states"
+    hint = "the number of factors follows the numbers of states"
     (n_factors,) = numbers.read_integers(at, 1, 0, MAX_COUNT, "the number of factors", hint).tolist()
     start, node, at = _read_scopes(numbers, at + 1, n_nodes, n_factors)
     tables, table_start = _read_tables(numbers, at, cardinality, start, node)
@@ -277,7 +277,7 @@ def read_evidence(path: Path, cardinality: np.ndarray) -> np.ndarray:
         k = at + 1 + 2 * n
         raise numbers.error(k, f"unexpected numbers after the {n:,} variables and their states", hint)
     pairs = numbers.read_integers(
-        at + 1, 2 * n, 0, MAX_COUNT, "a variable or a state", "both are counted from 0"
+        at + 1, 2 * n, 0, MAX_COUNT, "a variable or a state", "variables and states are counted from 0"
     ).reshape(-1, 2)
     for k, (variable, state) in enumerate(pairs.tolist()):
         position = at + 1 + 2 * k

@@ -52,7 +52,7 @@ class Grounding:
             group for each case of the evidence that leaves the formula undecided, possibly none.
         bindings: number of bindings of each template, by name.
         domains: values of every domain, in the order of the codes.
-        gate_grounder: grounds the gates when they are first read.
+        gate_grounder: grounder of the gates, which runs when they are first read.
     """
 
     spec: ModelSpec

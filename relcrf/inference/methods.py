@@ -52,7 +52,7 @@ def create_inference(
         UsageError: If the method or a setting is unknown, or a value has the wrong type.
     """
     if name not in METHODS:
-        hint = suggestion(name, METHODS) or f"methods: {listing(METHODS)}"
+        hint = suggestion(name, METHODS) or f"the methods are {listing(METHODS)}"
         raise UsageError(Diagnostic("E380", f"unknown inference method '{name}'", hint=hint))
     method = METHODS[name]
     values = {"scopes": scopes} | convert_settings(method, f"method '{name}'", settings, text_setting_names(method))

@@ -23,8 +23,9 @@ def _find_slot(a, b, n_nodes, pairs):
     """Find the slot of a pair of nodes in the hash table `pairs`, or the empty slot (0) where it would be inserted.
 
     Args:
-        a, b: int64. pairs: open-addressing table of keys, int64; its length is a power of two, and some slots are 0
-            (keys are at least 1).
+        a, b: the nodes, int64.
+        pairs: open-addressing table of keys, int64; its length is a power of two, and some slots are 0 (keys are at
+            least 1).
 
     Returns:
         The slot, and the key.
@@ -180,9 +181,9 @@ def eliminate(weight, component, is_included, first, second, limit, fill):
             heaviest clique of any order is at least as heavy as the heaviest one here.
 
     Returns:
-        order (n,); start (n + 1,) and member: the clique of each eliminated node, the node itself first; and
-        `too_heavy`, shape (n_nodes,): at the lowest node of a component, the position in `order` of the clique that
-        exceeds the limit, or -1.
+        `order`, the eliminated nodes in order, shape (n,); `start`, shape (n + 1,), and `member`, the clique of each
+        eliminated node in CSR form, the node itself first; and `too_heavy`, shape (n_nodes,), at the lowest node of a
+        component the position in `order` of the clique that exceeds the limit, or -1.
     """
     n_nodes = len(weight)
     head = np.empty(n_nodes, dtype=np.int64)
@@ -313,8 +314,9 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
         is_included: which of these cliques to use, shape (n,), bool; whole components.
 
     Returns:
-        clique_start (n_cliques + 1,) and clique_node; n_shared (n_cliques,); parent (n_cliques,), -1 at roots; and the
-        clique that owns each node, shape (n_nodes,), -1 if none.
+        The nodes of each clique in CSR form: start, shape (n_cliques + 1,), and nodes; the number of nodes shared with the
+        parent, and the parent, -1 at roots, shape (n_cliques,) each; and the clique that owns each node, shape (n_nodes,),
+        -1 if none.
     """
     n = len(order)
     position = np.empty(n_nodes, dtype=np.int64)

@@ -78,7 +78,7 @@ def advance_cell(factors, first, stop, slot, digit, cell):
         cell: index of the joint state in its table.
 
     Returns:
-        the next cell; -1 after the last one, when all digits are 0 again.
+        The next cell; -1 after the last one, when all digits are 0 again.
     """
     for q in range(stop - 1, first - 1, -1):
         if q == slot:

@@ -108,7 +108,8 @@ def subtract_maxima(start, values):
     """Subtract its largest value from each table.
 
     Args:
-        start: offsets of the tables in `values`, and the end of the last one. values: overwritten.
+        start: offsets of the tables in `values`, and the end of the last one.
+        values: the tables, flat; updated in place.
 
     Returns:
         The sum of the subtracted values; and whether the results fit the linear domain: no finite value is below

@@ -162,8 +162,8 @@ def sample_downward(factors, sets, factor_table, s, uniform, belief, pair, out, 
     """Draw set `s` after `filter_upward`, each node given its parent, into `states`.
 
     Args:
-        uniform: random numbers in [0, 1), one for each node of the set. out: scratch, as long as the largest
-            cardinality.
+        uniform: random numbers in [0, 1), one for each node of the set.
+        out: scratch, as long as the largest cardinality.
     """
     cardinality, state_start, member, parent = factors.cardinality, factors.state_start, sets.node, sets.parent
     for k in range(sets.start[s], sets.start[s + 1]):

@@ -278,7 +278,7 @@ def differentiate_blocks(lo, hi, network, scratch, loss, d_nodes, d_contrasts, o
         d_contrasts: the derivatives of table t are added from index 3 * t - origin on.
 
     Returns:
-        the total loss of the blocks' nodes.
+        The total loss of the blocks' nodes.
     """
     slots, nodes, contrasts, gate = network.slots, network.nodes, network.contrasts, network.gate
     n_iterations, n_slots = network.n_iterations, _max_length(slots.slot_start, lo, hi)

@@ -64,7 +64,7 @@ def evaluate_binary_loss(loss, node, start, odds):
     """Evaluate the loss of a binary node with state offset `start`; `odds` is log belief of state 1 minus that of state 0.
 
     Returns:
-        the loss, its derivative with respect to `odds`, and the smaller belief; all float64.
+        The loss, its derivative with respect to `odds`, and the smaller belief; all float64.
     """
     small = exp(-abs(odds))
     large = 1.0 / (1.0 + small)
@@ -88,11 +88,12 @@ def evaluate_loss(loss, node, start, beliefs, logs, slope):
     """Evaluate the loss of a node of any cardinality.
 
     Args:
-        start: offset of its states. beliefs, logs: its probabilities and their logs, shape (k,).
+        start: offset of the node's states.
+        beliefs, logs: the node's probabilities and their logs, shape (k,).
         slope: overwritten by the derivatives with respect to the unnormalised log beliefs, shape (k,).
 
     Returns:
-        the loss.
+        The loss.
     """
     k = len(beliefs)
     if loss.kind == LINEAR:

@@ -147,7 +147,7 @@ def _forward(network, block, offsets, own, totals, messages, cavity):
         totals, messages: overwritten; iteration t is stored in row t modulo the number of rows.
 
     Returns:
-        the row of the last iteration.
+        The row of the last iteration.
     """
     n_rows, gate = len(totals), network.gate
     totals[0] = own
@@ -257,7 +257,7 @@ def differentiate_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gat
         d_gate: the derivatives with respect to gates are added to it.
 
     Returns:
-        the total loss of the blocks' nodes.
+        The total loss of the blocks' nodes.
     """
     slots, state_start, n_iterations = network.slots, network.state_start, network.n_iterations
     scratch = np.empty((3, _max_cardinality(state_start)))

@@ -60,7 +60,7 @@ def root_trees(factors, candidates, inside):
         candidates: all nodes that may be in the set; each tree is rooted at its first node in this order.
 
     Returns:
-        node, parent, entry_start, slot, parent_slot: see `forest_sampling.NodeSets`.
+        The arrays node, parent, entry_start, slot and parent_slot of the set; see `forest_sampling.NodeSets`.
     """
     n = 0
     n_touches = 0

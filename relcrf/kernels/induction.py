@@ -114,7 +114,8 @@ def _add_products(first, a, second, after, total):
     """Add `first[z, a] * second[z, b]` to `total[b]` for all samples z of key a and keys b > after.
 
     Args:
-        first: matrix with a row per key. second: matrix with a row per sample.
+        first: matrix with a row per key.
+        second: matrix with a row per sample.
 
     Returns:
         The number of products.
@@ -255,8 +256,8 @@ def top_products(
             third and the fourth; shape (n_first, 4).
 
     Returns:
-        a, b, both int32, and h, by descending |h|, then a, then b. The result does not depend on the number of threads,
-        bit for bit.
+        The arrays a and b, int32, and h, by descending |h|, then a, then b. The result does not depend on the number of
+        threads, bit for bit.
 
     Raises:
         ValueError: if the shapes of the tables do not match, or `threshold` is negative.

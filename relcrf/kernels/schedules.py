@@ -37,7 +37,7 @@ def flood(net, tables, state, scratch, factors, product, n_impossible):
             their impossible states; laid out as the arrays of the state.
 
     Returns:
-        the largest change of a message; nan if a node or factor has no possible state.
+        The largest change of a message; nan if a node or factor has no possible state.
     """
     new = scratch[3]
     max_change = 0.0
@@ -59,7 +59,7 @@ def sweep(net, tables, state, scratch, backwards):
     """Visit the nodes in order, or in reverse, and update the messages of each node's factors to their other nodes.
 
     Returns:
-        the largest change of a message; nan if a node or factor has no possible state.
+        The largest change of a message; nan if a node or factor has no possible state.
     """
     new = scratch[3][0]
     n_nodes = len(net.factors.cardinality)
@@ -134,7 +134,7 @@ def send_by_residual(net, tables, state, scratch, pending, largest, tolerance, m
         max_messages: maximum number of messages to send; the kernel stops earlier if no change exceeds `tolerance`.
 
     Returns:
-        the largest pending change; nan if a node or factor has no possible state.
+        The largest pending change; nan if a node or factor has no possible state.
     """
     new = scratch[3][0]
     for _ in range(max_messages):

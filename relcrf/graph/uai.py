@@ -339,12 +339,20 @@ def _slices(start: np.ndarray) -> list[tuple[int, int]]:
 
 
 def format_partition(log_partition: float) -> str:
-    """Format the result of a PR task, in base 10. Args: log_partition: Log partition function in nats."""
+    """Format the result of a PR task: the log partition function, in base 10.
+
+    Args:
+        log_partition: Log partition function in nats.
+    """
     return f"PR\n{log_partition / math.log(10):.12g}\n"
 
 
 def format_marginals(cardinality: np.ndarray, nodes: np.ndarray) -> str:
-    """Format the result of a MAR task. Args: nodes: Flat node tables of probabilities."""
+    """Format the result of a MAR task: the marginals.
+
+    Args:
+        nodes: Flat node tables of probabilities.
+    """
     probabilities = [f"{p:.10g}" for p in nodes.tolist()]
     slices = _slices(offsets(cardinality))
     words = [f"{b - a} {' '.join(probabilities[a:b])}" for a, b in slices]
@@ -352,5 +360,9 @@ def format_marginals(cardinality: np.ndarray, nodes: np.ndarray) -> str:
 
 
 def format_states(states: np.ndarray) -> str:
-    """Format the result of an MPE task. Args: states: States of all nodes, shape (n_nodes,)."""
+    """Format the result of an MPE task: the most probable joint state.
+
+    Args:
+        states: States of all nodes, shape (n_nodes,).
+    """
     return "MPE\n" + " ".join(map(str, [len(states), *states.tolist()])) + "\n"

@@ -133,7 +133,7 @@ def _ground_gate(
 def _make_task(
     bound: BoundModel, context: LoweringContext, template: Template, gate: Gate, groups: Sequence[FactorGroup]
 ) -> GroundingTask:
-    """Return the task of grounding a template with its gate, on one row of a table if its groups repeat for these rows."""
+    """Return the task of grounding a template with its gate, on one row of a table if its groups repeat for every row."""
     lowered, repetition, scope = lower_template(template, context, gate), None, groups[0].scope
     if isinstance(scope, RepeatedScope):
         row_lowered, row_repetition = reduce_to_one_row(bound, context, lowered)

@@ -45,12 +45,12 @@ def adjacency_matrix(graph: FactorGraph) -> csr_array:
 
 
 def unconditional_components(graph: FactorGraph, spaces: Sequence[AbstractSpace] = ()) -> np.ndarray:
-    """Return the lowest variable of each variable's component if none is observed, shape (n_variables,), int32.
+    """Return the lowest variable of each variable's component if no variable is observed, shape (n_variables,), int32.
 
     See `label_components`.
 
     Args:
-        spaces: Candidate spaces; variables that one of their candidates could join are connected.
+        spaces: Candidate spaces; two variables that a candidate could join are connected.
     """
     # Factors over a single variable do not connect anything, repeated or not.
     connecting = replace(graph, groups=tuple(group for group in graph.groups if len(group.scope) > 1))

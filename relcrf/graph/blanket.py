@@ -1,6 +1,6 @@
 """Local conditionals: the distribution of each variable given its Markov blanket, for factors of any size.
 
-If all neighbours of a variable are set to their states, its conditional is that of a single node. All of these nodes
+If all neighbours of a variable are set to their states, its conditional is that of an isolated node. These nodes
 together form a reduced graph without edges, whose likelihood is the pseudo-likelihood (Besag 1975).
 """
 

@@ -1,4 +1,9 @@
-"""Spaces of candidate factors: pairs of literals with cells in the same sample, stored per literal and never expanded."""
+"""Spaces of candidate factors over two literals.
+
+Each literal has a *side*: a table with at most one *cell*, which contains a variable, per key and sample. A candidate is a
+pair of keys, one of each side. It has a factor in each sample in which both keys have a cell. Only the sides are stored; the
+pairs are never expanded.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ BYTES_PER_CELL = 24
 
 
 class KeyRelation(IntEnum):
-    """The constraint on pairs of keys of two sides."""
+    """The constraint on the two keys of a candidate."""
 
     ANY = 0
     ASCENDING = 1
@@ -140,7 +145,7 @@ class AbstractSpace(ABC):
 
     @abstractmethod
     def with_sides(self, sides: Sequence[CandidateSide]) -> Self:
-        """Return the same space with other cells of the same keys."""
+        """Return the space with its sides replaced by others with the same keys."""
 
     def restrict_to_variables(self, present: np.ndarray) -> Self:
         """Return the space without cells of absent variables; `present` has shape (n_variables,), bool."""
@@ -194,7 +199,7 @@ class PairSpace(AbstractSpace):
         ]
 
     def all_pairs(self) -> np.ndarray:
-        """Return all pairs of keys, ascending, shape (n_pairs, 2)."""
+        """Return all pairs of keys that satisfy the relation, ascending, shape (n_pairs, 2)."""
         first, second = np.indices((self.first.n_keys, self.second.n_keys)).reshape(2, -1)
         return np.asarray(np.stack((first, second), axis=1)[self.relation.allows(first, second)])
 

@@ -13,14 +13,14 @@ from relcrf.graph.reduction import Role
 from relcrf.kernels import components as kernel
 
 FACTORS_PER_CHUNK = 1 << 20
-"""Number of factors that are read at a time."""
+"""Number of factors that are read at a time, which bounds the memory for their variables."""
 
 
 def label_components(graph: FactorGraph, roles: np.ndarray) -> np.ndarray:
     """Return the lowest variable of each variable's component, shape (n_variables,), int32.
 
     A factor joins two free variables if its scope contains both and no absent variable. A variable that is not free forms a
-    component of its own. Factors are read in chunks. The free variables of one row of a `RepeatedScope` are treated as
+    separate component. Factors are read in chunks. The free variables of one row of a `RepeatedScope` are treated as
     one component, so that the scope is not expanded.
 
     Args:

@@ -2,7 +2,7 @@
 
 A group's scores are `X @ W` for its weights W of shape (n_features, n_patterns), and its gradient is `X.T @ R` for
 residuals R of shape (n_factors, n_patterns). There are five representations of X: all ones, dense columns, one block of
-columns per row (the language's `per`), sparse rows (a bag of words), and one of these repeated for every row of a table.
+columns per key (the language's `per`), sparse rows (a bag of words), and one of these repeated for every row of a table.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class AbstractFeatures(ABC):
         return tuple(value for value in vars(self).values() if isinstance(value, np.ndarray))
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the columns by name; columns of two sets of rows, concatenated, are the columns of their union."""
+        """Return the stored columns by name; to concatenate the rows of two matrices, concatenate their columns."""
         return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
     def from_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
-        """Return features of the same kind with other rows, from their columns."""
+        """Return a matrix of the same kind with the given columns."""
         return replace(self, **columns)  # type: ignore[type-var]
 
     @property
@@ -78,7 +78,7 @@ class AbstractFeatures(ABC):
         """Return the matrix with every entry squared."""
 
     def _values(self, rows: np.ndarray) -> np.ndarray:
-        """Return the values of some rows in their blocks of columns, shape (n, width); or (1, width) if all are equal."""
+        """Return the values of some rows in their column blocks, shape (n, width); or (1, width) if all rows are equal."""
         return np.ones((1, self.n_features))
 
     def entries(self, rows: np.ndarray) -> FeatureEntries:

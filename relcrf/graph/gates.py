@@ -6,8 +6,8 @@ of the evidence and the key c of the factor,
     logit = base + base[c] + f . (shared + deviation[c])
 
 The features f are those of the model's `gate ... by` declaration. Without one, f is an indicator of the pair of statuses of
-the two variables, where a status is the state of an evidence variable, query, or hidden. Templates without keys have only the
-shared part.
+the two variables. The status of an evidence variable is its state; the status of another variable is `query` or `hidden`.
+Templates without keys have only the shared part.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), section 4.2; the deviations
 per key are ours.
@@ -30,7 +30,7 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 QUERY, HIDDEN = 0, 1
-"""Statuses of variables that are not evidence, as offsets that are added to the variable's cardinality."""
+"""Statuses of variables that are not evidence, as offsets from the variable's cardinality; states are numbered below it."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class GateFeatures:
 
 @dataclass(frozen=True)
 class Gates:
-    """The gates of a graph.
+    """The gates of a graph's pairwise factors.
 
     Args:
         groups: Gates by index of the factor group, ascending; groups without gates have no entry.
@@ -210,16 +210,16 @@ class Gates:
         return self._weight_mask(graph, lambda index, width, n: index % width > 0)
 
     def key_weight_mask(self, graph: FactorGraph) -> np.ndarray:
-        """Return a mask of the weights of single keys, as opposed to shared weights, shape (layout.size,), bool."""
+        """Return a mask of the weights of individual keys, as opposed to shared weights, shape (layout.size,), bool."""
         return self._weight_mask(graph, lambda index, width, n: index < n - width)
 
-    def _weight_mask(self, graph: FactorGraph, which: Callable[[np.ndarray, int, int], np.ndarray]) -> np.ndarray:
-        """Return the results of `which` for each block; its arguments are weight indices, row width and number of weights."""
+    def _weight_mask(self, graph: FactorGraph, block_mask: Callable[[np.ndarray, int, int], np.ndarray]) -> np.ndarray:
+        """Return a mask of all weights; `block_mask` computes a block's mask from weight indices, row width and count."""
         out = np.zeros(self.layout.size, dtype=bool)
         for number, gates in self.groups.items():
             width = 1 + (n_status_pairs(graph.groups[number]) if gates.features is None else gates.features.n_features)
             start, stop = self.layout.starts[gates.block], self.layout.starts[gates.block + 1]
-            out[start:stop] = which(np.arange(stop - start), width, stop - start)
+            out[start:stop] = block_mask(np.arange(stop - start), width, stop - start)
         return out
 
 

@@ -30,7 +30,7 @@ CHUNK = 1 << 13
 """Number of terms that are expanded at a time; their tables fit into the cache of a core."""
 
 MAX_COPIED_ROW_BYTES = 64
-"""Maximum bytes per factor, one cache line, up to which features are copied into sweep order; larger ones are not copied."""
+"""Maximum bytes of a factor's features, one cache line, for which `reordered` copies them in the new order."""
 
 
 class Role(IntEnum):
@@ -39,7 +39,7 @@ class Role(IntEnum):
     FREE = 0
     CLAMPED = 1
     ABSENT = 2
-    """Excluded, together with every factor over it."""
+    """Excluded from the graph, together with every factor over the variable."""
 
 
 @dataclass(frozen=True)

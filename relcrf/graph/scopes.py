@@ -61,7 +61,7 @@ class Scopes:
 
     @cached_property
     def is_agreement(self) -> np.ndarray:
-        """Return `agreement`, or all False without agreements, shape (n_factors,)."""
+        """Return `agreement` or, if it is None, an array of False, shape (n_factors,)."""
         if self.agreement is None:
             return np.zeros(self.n_factors, dtype=np.bool_)
         return np.require(self.agreement, np.bool_, ("C", "W"))

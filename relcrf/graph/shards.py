@@ -144,7 +144,7 @@ def _iter_first_free(group: FactorGroup, free: np.ndarray) -> Iterator[tuple[lis
 def _distribute_group(
     group: FactorGroup, number: int, roles: np.ndarray, shard_of: np.ndarray, folders: Sequence[Path]
 ) -> list[FactorGroup | None]:
-    """Write a group's factors to the folders of their shards, with original variable indices; None for a shard without any."""
+    """Write a group's factors, with original variable indices, to the folders of their shards; None for shards without any."""
     writers = [_ShardGroupWriter(group, number, folder) for folder in folders]
     n_done = 0
     for scope, first in _iter_first_free(group, shard_of >= 0):

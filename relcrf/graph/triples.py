@@ -20,8 +20,8 @@ class CompositeLiterals:
     """Conjunctions of two literals; a composite literal is true in a sample if both of its literals are.
 
     Args:
-        side: One key per pair of literals, and one cell per sample in which both have a cell. Its `variable` enumerates the
-            cells, so that each cell has a variable number of its own.
+        side: One key per pair of literals, and one cell per sample in which both literals have a cell. Its `variable`
+            enumerates the cells, so that each cell has a separate variable number.
         side_cells: Cells in the sides of the two literals, two arrays of shape (n_cells,).
         first_variable, second_variable: Variables of the two literals, shape (n_cells,).
     """
@@ -96,8 +96,8 @@ class TripleSpace(AbstractSpace):
     of the first two literals, and the third.
 
     Args:
-        relations: Constraints on pairs of keys of the sides (0, 1), (0, 2) and (1, 2).
-        parents: A triple is a candidate if two of its literals are a chosen pair of one of these.
+        relations: Constraints on the keys of the sides 0 and 1, 0 and 2, and 1 and 2, by the pair of sides.
+        parents: A triple is a candidate if two of its keys form a chosen pair of one of these spaces.
     """
 
     name: str

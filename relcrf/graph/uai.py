@@ -107,24 +107,24 @@ class _UaiNumbers:
             location = Span(Source(str(self.path), self.text), line, column, line, column + width)
         return DataError(Diagnostic(self.code, message, location, hint))
 
-    def require(self, at: int, n: int, what: str) -> None:
-        """Raise DataError if fewer than `n` numbers follow from `at` on."""
+    def require(self, at: int, n: int, subject: str) -> None:
+        """Raise DataError if there are fewer than `n` numbers from position `at` on; the message names the `subject`."""
         if at + n > len(self):
-            message = f"the file ends within {what}: expected {n:,} numbers, found {max(0, len(self) - at):,}"
+            message = f"the file ends within {subject}: expected {n:,} numbers, found {max(0, len(self) - at):,}"
             raise self.error(len(self), message, "check whether the file is truncated")
 
-    def read_integers(self, at: int, n: int, low: int, high: int, what: str, hint: str) -> np.ndarray:
-        """Return the `n` integers from `at` on, shape (n,), int64.
+    def read_integers(self, at: int, n: int, low: int, high: int, subject: str, hint: str) -> np.ndarray:
+        """Return the `n` integers from position `at` on, shape (n,), int64.
 
         Raises:
             DataError: If there are fewer numbers, or one of them is not an integer from `low` to `high`.
         """
-        self.require(at, n, what)
+        self.require(at, n, subject)
         values = self.values[at : at + n]
         invalid = ~((values >= low) & (values <= high) & (values == np.floor(values)))
         if invalid.any():
             k = at + int(invalid.argmax())
-            message = f"{what} must be an integer from {low} to {high}, not {self.format_number(k)}"
+            message = f"{subject} must be an integer from {low} to {high}, not {self.format_number(k)}"
             raise self.error(k, message, hint)
         return values.astype(np.int64)
 
@@ -145,17 +145,17 @@ def read_model(path: Path) -> UaiModel:
     """
     numbers = _UaiNumbers(path, MODEL_ERROR, has_header=True)
     (n_nodes,) = numbers.read_integers(
-        0, 1, 0, MAX_COUNT, "the number of variables", "it follows the network type"
+        0, 1, 0, MAX_COUNT, "the number of variables", "the number of variables follows the network type"
     ).tolist()
-    what = "the number of states of each variable"
-    cardinality = numbers.read_integers(1, n_nodes, 1, MAX_COUNT, what, "each variable has at least one state").astype(
-        np.int32
-    )
+    subject = "the number of states of each variable"
+    cardinality = numbers.read_integers(
+        1, n_nodes, 1, MAX_COUNT, subject, "each variable has at least one state"
+    ).astype(np.int32)
     if cardinality.sum(dtype=np.float64) > MAX_TOTAL_STATES:
         message = f"the variables have more than {MAX_TOTAL_STATES:,} states in total"
         raise numbers.error(1, message, "check the numbers of states")
     at = 1 + n_nodes
-    hint = "it follows the numbers of states"
+    hint = "the number of factors follows the numbers of states"
     (n_factors,) = numbers.read_integers(at, 1, 0, MAX_COUNT, "the number of factors", hint).tolist()
     start, node, at = _read_scopes(numbers, at + 1, n_nodes, n_factors)
     tables, table_start = _read_tables(numbers, at, cardinality, start, node)
@@ -277,7 +277,7 @@ def read_evidence(path: Path, cardinality: np.ndarray) -> np.ndarray:
         k = at + 1 + 2 * n
         raise numbers.error(k, f"unexpected numbers after the {n:,} variables and their states", hint)
     pairs = numbers.read_integers(
-        at + 1, 2 * n, 0, MAX_COUNT, "a variable or a state", "both are counted from 0"
+        at + 1, 2 * n, 0, MAX_COUNT, "a variable or a state", "variables and states are counted from 0"
     ).reshape(-1, 2)
     for k, (variable, state) in enumerate(pairs.tolist()):
         position = at + 1 + 2 * k
@@ -339,12 +339,20 @@ def _slices(start: np.ndarray) -> list[tuple[int, int]]:
 
 
 def format_partition(log_partition: float) -> str:
-    """Format the result of a PR task, in base 10. Args: log_partition: Log partition function in nats."""
+    """Format the result of a PR task: the log partition function, in base 10.
+
+    Args:
+        log_partition: Log partition function in nats.
+    """
     return f"PR\n{log_partition / math.log(10):.12g}\n"
 
 
 def format_marginals(cardinality: np.ndarray, nodes: np.ndarray) -> str:
-    """Format the result of a MAR task. Args: nodes: Flat node tables of probabilities."""
+    """Format the result of a MAR task: the marginals.
+
+    Args:
+        nodes: Flat node tables of probabilities.
+    """
     probabilities = [f"{p:.10g}" for p in nodes.tolist()]
     slices = _slices(offsets(cardinality))
     words = [f"{b - a} {' '.join(probabilities[a:b])}" for a, b in slices]
@@ -352,5 +360,9 @@ def format_marginals(cardinality: np.ndarray, nodes: np.ndarray) -> str:
 
 
 def format_states(states: np.ndarray) -> str:
-    """Format the result of an MPE task. Args: states: States of all nodes, shape (n_nodes,)."""
+    """Format the result of an MPE task: the most probable joint state.
+
+    Args:
+        states: States of all nodes, shape (n_nodes,).
+    """
     return "MPE\n" + " ".join(map(str, [len(states), *states.tolist()])) + "\n"

@@ -1,9 +1,9 @@
 """Random access to the bindings of a factor group: the factors of a variable, and the contents of some bindings.
 
-A binding assigns an entity or value to each binder of a template. Over several variables, each binding has a separate factor.
-Over a single variable with keys, it is an entry of the sparse row of the variable's factor; without keys, all bindings of a
-variable are summed into one row and count as one. Nothing is expanded and only the necessary parts of columns are read, so
-that groups may be larger than memory.
+A binding assigns an entity or value to each binder of a template. If a template is over several variables, each binding has a
+separate factor. If it is over a single variable and has keys, a binding is an entry in the sparse feature row of the variable's
+factor; without keys, all bindings of a variable are summed into one row and count as one. A *slot* is a position in a scope.
+Repeated structure is not expanded and only the necessary parts of columns are read, so that groups may be larger than memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
 
 CHUNK_FACTORS = 1 << 20
-"""Number of factors that are searched at a time."""
+"""Number of factors that are searched at a time, which bounds the memory for their variables."""
 
 EMPTY = np.empty(0, dtype=np.int64)
 
@@ -34,7 +34,7 @@ def find_factors(scope: Sequence[np.ndarray], slot: int, variable: int) -> np.nd
         ]
         return np.concatenate([EMPTY, *row_factors])
     column = scope[slot]
-    if slot == 0:  # factors are sorted by it
+    if slot == 0:  # factors are sorted by the first variable
         first, stop = (int(np.searchsorted(column, np.int32(variable), side)) for side in ("left", "right"))
         return np.arange(first, stop)
     chunks = [
@@ -57,7 +57,7 @@ def count_bindings(features: AbstractFeatures, width: int) -> int:
     """Return the number of bindings.
 
     Args:
-        width: number of features per key, here and in the functions below.
+        width: number of features per key.
     """
     match features:
         case Sparse(_, column):

@@ -146,7 +146,9 @@ class BlockGrounder:
 
 
 class CaseBuilder(Generic[T]):
-    """The grounding of one template into builders: one for each case of the evidence that leaves the formula undecided.
+    """A grounder of one template that distributes its bindings to builders, one for each case.
+
+    A case is a combination of values of the formula's evidence that does not decide the formula, so that it needs factors.
 
     Args:
         coded_keys: the keys of `task.lowered`.
@@ -165,7 +167,7 @@ class CaseBuilder(Generic[T]):
         self._grounder, self._task, self._coded_keys = grounder, task, coded_keys
         self._name, self._make_builder = name, make_builder
         self._cases: dict[tuple[int, ...], tuple[T, np.ndarray | None] | None] = {}
-        """Builder and state patterns of each case; None if the formula is constant, which needs no factor."""
+        """Builder and state patterns by evidence values; None if these decide the formula, which then needs no factor."""
         self.n_bindings = 0
 
     def ground(self) -> Iterator[tuple[T, SortedBindings]]:
@@ -210,7 +212,7 @@ class CaseBuilder(Generic[T]):
 
 
 class _TemplateGrounder:
-    """The grounding of one template into factor groups."""
+    """A grounder of one template into factor groups, one for each case; see `CaseBuilder`."""
 
     def __init__(
         self, grounder: BlockGrounder, task: GroundingTask, coded_keys: CodedKeys, storage: Storage, name: str

@@ -24,10 +24,10 @@ class CandidateSplit:
     """A candidate declaration, split into literals.
 
     Args:
-        literal_templates: the two or three literals as templates, with the literal's keys and then the sample's names in `per`.
+        literal_templates: the literals as templates; their `per` lists the literal's keys, then the names of the sample.
         n_own_keys: number of keys of each literal.
         key_locations: for each key of `per`, the index of its literal and its index among the keys of that literal.
-        key_relations: for each pair of literals, which keys may be paired.
+        key_relations: constraint on the keys of each pair of literals.
         key_type_name: name of the type of the keys that `key_relations` compare.
         is_table: True if the literals are random terms and each of their joint states has a weight.
     """
@@ -86,25 +86,26 @@ def split_candidates(template: Template, scope: NameScope) -> CandidateSplit:
     if len(literals) < 2:
         raise problem("'over' is not a conjunction or a list of two terms")
     if is_table and len(literals) > 2:
-        raise problem(f"'over' lists {len(literals)} terms, a table has two")
+        raise problem(f"'over' lists {len(literals)} terms; the maximum is 2")
     if len(literals) > MAX_LITERALS:
-        raise problem(f"'over' joins {len(literals)} literals, the maximum is {MAX_LITERALS}")
+        raise problem(f"'over' joins {len(literals)} literals; the maximum is {MAX_LITERALS}")
     if template.by:
         raise problem("candidates cannot have features in 'by'")
     for literal in literals:
         if len(scope.random_terms(literal)) != 1 or evidence_parts(literal, scope):
             raise problem(f"'{render_expression(literal)}' does not consist of one random term without evidence")
+    operands = f"the {'two' if len(literals) == 2 else 'three'} {'terms' if is_table else 'literals'}"
     names_of_literals = [e.names_in(literal) for literal in literals]
     keys_of_literals: list[list[e.Expression]] = [[] for _ in literals]
     key_locations = []
     for key in template.per:
         owners = [k for k, names in enumerate(names_of_literals) if isinstance(key, e.Name) and key.name in names]
         if len(owners) != 1:
-            raise problem(f"the key '{render_expression(key)}' is not a name of one of {_count_phrase(literals)}")
+            raise problem(f"the key '{render_expression(key)}' is not a name in exactly one of {operands}")
         key_locations.append((owners[0], len(keys_of_literals[owners[0]])))
         keys_of_literals[owners[0]].append(key)
     if not all(keys_of_literals):
-        raise problem(f"one of {_count_phrase(literals)} has no key in 'per'")
+        raise problem(f"one of {operands} has no key in 'per'")
     key_names = [{key.name for key in literal_keys if isinstance(key, e.Name)} for literal_keys in keys_of_literals]
     relations = dict.fromkeys(combinations(range(len(keys_of_literals)), 2), KeyRelation.ANY)
     key_type_name, literal_conditions = "", []
@@ -118,7 +119,7 @@ def split_candidates(template: Template, scope: NameScope) -> CandidateSplit:
         n_keys = len(keys_of_literals[first]) + len(keys_of_literals[second])
         if relation == KeyRelation.ANY or len(literal_indices) > 2 or n_keys > 2:
             text = render_expression(condition)
-            reason = f"'{text}' is not a supported condition between keys of {_count_phrase(literals)}"
+            reason = f"'{text}' is not a supported condition between keys of {operands}"
             raise problem(reason, "compare the keys with < or !=, if each literal has a single key")
         relations[first, second] = relation
         key_type_name = next(p.type_name for p in template.parameters if p.name in key_names[first])
@@ -137,10 +138,6 @@ def split_candidates(template: Template, scope: NameScope) -> CandidateSplit:
     n_own_keys = tuple(map(len, keys_of_literals))
     templates = tuple(literal_templates)
     return CandidateSplit(template, templates, n_own_keys, tuple(key_locations), relations, key_type_name, is_table)
-
-
-def _count_phrase(literals: Sequence[e.Expression]) -> str:
-    return "the two" if len(literals) == 2 else "the three"
 
 
 def _match_key_relation(condition: e.Expression, first: set[str], second: set[str]) -> KeyRelation:

@@ -216,7 +216,7 @@ def _table_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> 
     states = math.prod(map(len, values))
     if states > MAX_TABLE_STATES:
         name = lowered.template.name
-        message = f"the tables of candidates '{name}' have {states:,} states, the maximum is {MAX_TABLE_STATES:,}"
+        message = f"the tables of candidates '{name}' have {states:,} states; the maximum is {MAX_TABLE_STATES:,}"
         hint = "use literals in 'over' instead, such as a.x == b.x and ..."
         raise UsageError(Diagnostic("E321", message, lowered.template.span, hint))
     patterns = state_patterns(lowered, values, {})

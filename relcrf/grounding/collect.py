@@ -48,7 +48,7 @@ def collect_bindings(
     storage: Storage,
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> Iterator[tuple[SortedBindings, list[np.ndarray]]]:
-    """Yield all bindings of a template, without duplicates, in sorted batches; the order depends on the bindings only.
+    """Yield all bindings of a template, without duplicates, in sorted batches; the order depends only on the bindings.
 
     Each batch comes with the truth values and codes of the formula's evidence: one column per subexpression, -1 if missing.
 

@@ -1,4 +1,4 @@
-"""Warnings that need the data: values that never occur, and the sizes of cross products."""
+"""Warnings that depend on the data: values that never occur, and the sizes of cross products."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relcrf.model.types import Bag, DomainType
 def add_data_warnings(
     bound: BoundModel, warnings: Iterable[Diagnostic], budget: int = DEFAULT_BUDGET
 ) -> list[Diagnostic]:
-    """Return the warnings of a model and those of its data; `create_relation_tables` must have run.
+    """Return the warnings of a model and those that depend on its data; `create_relation_tables` must have run.
 
     Args:
         warnings: warnings of the model alone; those about a cross product get a note with its number of bindings.

@@ -1,5 +1,7 @@
 """Degrees of coded columns (the number of rows of each vid or code), and the sizes of joins computed from them.
 
+A vid is the dense index of an entity or of a relation's tuple; a code is the dense index of a domain value.
+
 Vids and codes are dense, so the degrees of a column are one vector, counted while the column is streamed. If the scans of a
 join form a tree whose edges are single columns, the number of its rows follows from such vectors by products and sums from
 the leaves to the root: one pass over each table instead of the join.
@@ -22,7 +24,7 @@ from relcrf.grounding import sql
 from relcrf.grounding.plan import Column, Condition, Scan
 
 CHUNK_ROWS = 1 << 20
-"""Number of rows of a column that are read at a time."""
+"""Number of rows of a column that are read at a time, which bounds the memory."""
 
 MAX_EXACT = 2.0**53
 """Limit up to which sums of integers in double precision are exact."""

@@ -28,7 +28,10 @@ DEFAULT_BUDGET = 100_000_000
 """Default maximum number of bindings per template: about a gigabyte of pair factors."""
 
 MAX_BUDGET_RATIO = 10
-"""Ratio of bound to budget above which a join is rejected without being run; below it, the ignored conditions may suffice."""
+"""Ratio of a size's upper bound to the budget above which a join is rejected without running it.
+
+At smaller ratios, the conditions that the bound ignores may bring the size within the budget.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def count_exact_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: 
 
 
 def resolve_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: PlanSize, budget: int) -> PlanSize:
-    """Return a size that is known to be within the budget or over it.
+    """Return a size that is certainly within the budget or certainly over it.
 
     The join runs only if the estimate does not decide this, and stops as soon as it exceeds the budget.
     """
@@ -71,13 +74,13 @@ def resolve_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: Plan
 
 
 def check_budget(degrees: DegreeCache, plan: p.Plan, budget: int, name: str, span: Span | None) -> PlanSize:
-    """Return the size of a plan within the budget.
+    """Return the size of a plan if it is within the budget.
 
     Args:
         name: name of the template or relation, for the message.
 
     Raises:
-        BudgetError: if the plan exceeds the budget; names the template or relation, its worst hub and a remedy.
+        BudgetError: if the plan exceeds the budget; the message names the template or relation, its worst hub and a fix.
     """
     size = resolve_size(degrees.bound.connection, plan, estimate_size(degrees, plan), budget)
     if size.bindings > budget:
@@ -165,7 +168,7 @@ def _is_symmetric(plan: p.Plan, left: p.Column, right: p.Column) -> bool:
 
 
 def _merge_equal_scans(degrees: DegreeCache, plan: p.Plan, alias: str, other: str) -> p.Plan:
-    """Return the plan with two scans merged if they are of the same tuple of a relation, which has each tuple once."""
+    """Return the plan with two scans of a relation merged if all their arguments are equal, i.e. they read the same tuple."""
     tables = {s.alias: s.table for s in plan.scans}
     names = argument_columns(degrees.bound.connection, tables[alias])
     classes = p.equivalence_classes(plan)

@@ -2,7 +2,7 @@
 
 The features are grounded when a backend first reads them. The plan of the template runs again with the gate's features as its
 last columns, so that they come in the order of the factors. They form a block like those of templates: features and a weight
-block with a single pattern (the gate is open), in groups over no variables.
+block with a single pattern (the gate is open), in factor groups without variables.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class GateGrounder:
 
     Args:
         variables: blocks of the graph's variables.
-        cache: cached blocks, to read from and to add to.
-        lowered_model: see `ground`.
+        cache: cache of ground blocks, which is read and extended.
+        lowered_model: see `ground.ground`.
     """
 
     bound: BoundModel
@@ -133,7 +133,7 @@ def _ground_gate(
 def _make_task(
     bound: BoundModel, context: LoweringContext, template: Template, gate: Gate, groups: Sequence[FactorGroup]
 ) -> GroundingTask:
-    """Return the task of grounding a template with its gate, on one row of a table if its groups repeat for these rows."""
+    """Return the task of grounding a template with its gate, on one row of a table if its groups repeat for every row."""
     lowered, repetition, scope = lower_template(template, context, gate), None, groups[0].scope
     if isinstance(scope, RepeatedScope):
         row_lowered, row_repetition = reduce_to_one_row(bound, context, lowered)
@@ -226,7 +226,7 @@ def _reorder_features(features: AbstractFeatures, group: FactorGroup) -> Abstrac
 def _gate_keys(template: TemplateInfo) -> KeyDictionary:
     """Return the keys of a template and the key of the weights that all keys share."""
     assert template.keys is not None, "the template of factors with keys has keys"
-    # Its length differs from that of the keys, so that it cannot equal one of them.
+    # The tuple of the shared key has another length than the tuples of the other keys, so that it cannot equal one of them.
     is_single = bool(template.keys.values) and len(template.keys.values[0]) == 1
     return KeyDictionary(None, (*template.keys.values, (SHARED_KEY, "") if is_single else (SHARED_KEY,)))
 

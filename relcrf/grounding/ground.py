@@ -58,8 +58,8 @@ def ground(
     """Create the derived and random relations and ground all templates; candidates and gates are grounded on demand.
 
     Args:
-        engine: engine that runs the joins; DuckDB, where the tables are, by default.
-        cache: cached blocks, to read from and to add to.
+        engine: engine that runs the joins; by default DuckDB, which stores the tables.
+        cache: cache of ground blocks, which is read and extended.
         max_factors: maximum number of factors of all templates together; None is unlimited.
         lowered_model: lowered model; with it nothing is estimated, and the budget does not apply to templates.
 

@@ -37,7 +37,7 @@ from relcrf.model.spec import ModelSpec
 from relcrf.text.html_table import html_table
 
 MAX_CACHED_NAMES = 10_000
-"""Maximum number of variables whose names are all looked up at once and cached; looking up a single name takes a query."""
+"""Maximum number of variables for which all names are read at once and cached; in larger graphs, each name takes a query."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +52,7 @@ class Grounding:
             group for each case of the evidence that leaves the formula undecided, possibly none.
         bindings: number of bindings of each template, by name.
         domains: values of every domain, in the order of the codes.
-        gate_grounder: grounds the gates when they are first read.
+        gate_grounder: grounder of the gates, which runs when they are first read.
     """
 
     spec: ModelSpec

@@ -11,7 +11,7 @@ from relcrf.columns.storage import ColumnBuilder, Storage
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse
 
 CHUNK_ROWS = 1 << 20
-"""Number of keys that are made dense at a time."""
+"""Number of combined key codes that are mapped to dense keys at a time."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class GroupBuilder:
     Args:
         name: prefix of file names.
         width: number of features; 0 for the constant 1.
-        key_type: dtype of the combined key codes; int64 if they may exceed int32, until `finish` makes them dense.
+        key_type: dtype of the combined key codes; int64 if they may exceed int32; `finish` then maps them to int32 keys.
     """
 
     def __init__(

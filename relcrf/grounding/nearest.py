@@ -12,11 +12,11 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
     """Return the pairs (a, b) with b among the `count` nearest neighbours of a; ties go to the lower index.
 
     Args:
-        vectors: shape (n, d).
+        vectors: vector of each entity, shape (n, d).
         measure: `cosine` or `dot` (largest first), or `distance` (smallest first).
 
     Returns:
-        a and b, int32, shape (n * min(count, n - 1),); ascending by a, then nearest first.
+        The arrays a and b, int32, shape (n * min(count, n - 1),); ascending by a, then nearest first.
     """
     n = len(vectors)
     count = min(count, n - 1)

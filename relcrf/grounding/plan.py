@@ -32,7 +32,7 @@ class Constant:
 class Call:
     """A call of a function of the modelling language.
 
-    `dialects/` define how each function is rendered and that it is null outside its domain.
+    The modules in `dialects/` define the SQL of each function; a function is null outside its domain.
     """
 
     name: str
@@ -134,7 +134,8 @@ class Scan:
     """A scan of a table under an alias.
 
     Args:
-        is_lookup: the table is joined on its dense vid or code only to read attributes: one row for each row of the rest.
+        is_lookup: True if the table is joined on its dense vid or code only to read attributes, which adds one row for each
+            row of the other scans.
     """
 
     table: str
@@ -150,7 +151,7 @@ class Plan:
         equalities: pairs of equal columns: the join conditions.
         filters: further conditions.
         bindings: the columns that identify a binding, with the name of each binder.
-        is_distinct: several rows may belong to one binding, which counts once (`where` has existential names).
+        is_distinct: True if several rows may belong to one binding, which counts once (`where` has existential names).
         outputs: the selected terms.
     """
 
@@ -190,7 +191,7 @@ def substitute_columns(node: Any, terms: Mapping[Column, Term]) -> Any:
 def scans_affecting_count(plan: Plan) -> list[Scan]:
     """Return the scans that may change the number of rows.
 
-    A lookup without further conditions adds exactly one row for each row of the rest, so it is excluded.
+    A lookup without further conditions adds exactly one row for each row of the other scans, so it is excluded.
     """
     used = {c.alias for pair in plan.equalities for c in pair if c.name != "vid"}
     used |= {c.alias for c in find_columns(plan.filters)}

@@ -74,7 +74,7 @@ def plan_templates(bound: BoundModel, budget: int = DEFAULT_BUDGET, *, exact: bo
     Templates over the budget are included with upper bounds and are not rejected.
 
     Args:
-        exact: count every join that may be within the budget, however long that takes.
+        exact: True counts every join that may be within the budget, however long that takes.
     """
     context, degrees = make_lowering_context(bound), DegreeCache(bound)
     reduced = [reduce_to_one_row(bound, context, lower_template(t, context)) for t in context.spec.templates]

@@ -33,6 +33,7 @@ class RowRepetition:
     """A table for whose rows the factors of a template repeat.
 
     Args:
+        n_rows: number of rows of the table.
         strides: for each slot of the scope, the distance between the variables of adjacent rows.
         offset_limits: for each slot, an exclusive upper bound of the offsets from the first variable of the row.
     """
@@ -45,7 +46,7 @@ class RowRepetition:
 def reduce_to_one_row(
     bound: BoundModel, context: LoweringContext, lowered: LoweredTemplate
 ) -> tuple[LoweredTemplate, RowRepetition | None]:
-    """Restrict a template to one row of a table for whose rows its factors repeat; return it unchanged if there is none."""
+    """Restrict a template to one row of a table for whose rows its factors repeat; return it unchanged without such a table."""
     relations: dict[str, str] = {}
     columns = {name: term for name, term, _ in lowered.plan.outputs}
     for name, term in zip(lowered.variables, lowered.terms, strict=True):

@@ -1,4 +1,4 @@
-"""SQL statements of grounding for DuckDB, where the tables are."""
+"""SQL statements of grounding for DuckDB, which stores the tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def create_union(plans: Sequence[Plan], table: str, *, kind: str = "TABLE") -> s
 
 
 def count(plan: Plan, limit: int | None = None) -> str:
-    """Return SQL of the number of bindings as `n`, counted up to a limit."""
+    """Return SQL that selects the number of bindings as `n`, counted up to a limit."""
     builder = DUCKDB.select_builder(plan)
     if not plan.is_distinct and limit is None:
         return DUCKDB.render(builder.select([_row_count()]))
@@ -40,20 +40,20 @@ def count(plan: Plan, limit: int | None = None) -> str:
 
 
 def distinct(plan: Plan, names: Sequence[str]) -> str:
-    """Return SQL of the distinct combinations of some outputs."""
+    """Return SQL that selects the distinct combinations of some outputs."""
     builder = DUCKDB.select_builder(plan)
     return DUCKDB.render(builder.select(_select_outputs(builder, names)).distinct())
 
 
 def count_distinct(plan: Plan, names: Sequence[str]) -> str:
-    """Return SQL of the number of distinct combinations of some outputs as `n`."""
+    """Return SQL that selects the number of distinct combinations of some outputs as `n`."""
     builder = DUCKDB.select_builder(plan)
     select = builder.select(_select_outputs(builder, names)).distinct()
     return DUCKDB.render(exp.select(_row_count()).from_(select.subquery("bindings")))
 
 
 def count_by(plan: Plan, names: Sequence[str], output: str) -> str:
-    """Return SQL of the number of distinct values of an output and of bindings, for each combination of other outputs."""
+    """Return SQL that counts, for each combination of some outputs, the distinct values of another output and the bindings."""
     builder = DUCKDB.select_builder(plan)
     bindings = builder.select([*_select_outputs(builder, [*names, output]), *builder.binding_columns()])
     bindings = bindings.distinct() if plan.is_distinct else bindings
@@ -64,7 +64,7 @@ def count_by(plan: Plan, names: Sequence[str], output: str) -> str:
 
 
 def condition_text(node: Condition) -> str:
-    """Return SQL of a condition; its columns keep their aliases."""
+    """Return the SQL text of a condition; its columns keep their aliases."""
     return DUCKDB.render(DUCKDB.select_builder(Plan(())).condition(node))
 
 

@@ -28,7 +28,9 @@ BOOL_VALUES = ("false", "true")
 
 @dataclass(frozen=True)
 class VariableBlock:
-    """The variables of one random attribute or relation; `start + vid` is the variable of an entity or tuple.
+    """The variables of one random attribute or relation.
+
+    `start + vid` is the variable of the entity or tuple with the dense index `vid`.
 
     Args:
         owner: name of the entity type or relation.
@@ -53,7 +55,7 @@ class VariableBlock:
 
     @property
     def name(self) -> str:
-        """The name of the block: `Page.category`, or that of the relation."""
+        """The name of the block: the name of the attribute, such as `Page.category`, or of the relation."""
         return self.owner if self.attribute is None else f"{self.owner}.{self.attribute}"
 
     def index_slice(self, variables: np.ndarray) -> slice:
@@ -78,7 +80,7 @@ def domain_values(bound: BoundModel, value_type: ValueType) -> tuple[str, ...]:
 
 
 def create_random_tables(bound: BoundModel, context: LoweringContext, budget: int) -> None:
-    """Create the tables of the random relations: the tuples that `where` admits, with their vids and states.
+    """Create the tables of the random relations: the tuples that `where` admits, with their dense indices (vids) and states.
 
     Raises:
         BudgetError: if a relation admits more tuples than the budget.
@@ -152,7 +154,7 @@ def read_states(bound: BoundModel, block: VariableBlock) -> np.ndarray:
 
 
 def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
-    """Return, for each argument of a block, the vid or code of each variable, shape (count,)."""
+    """Return, for each argument of a block, the vid (dense index) or code of each variable's argument, shape (count,)."""
     if block.attribute is not None:
         return [np.arange(block.count, dtype=np.int32)]
     names = ", ".join(f"a{k}" for k in range(len(block.argument_types)))
@@ -162,7 +164,7 @@ def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndar
 
 
 def read_argument_texts(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
-    """Return, for each argument of a block, the key or value of each variable as text, shape (count,)."""
+    """Return, for each argument of a block, the key or value of each variable's argument as text, shape (count,)."""
     texts = {type_name: bound.texts(type_name) for type_name in set(block.argument_types)}
     return [
         texts[type_name][codes]

@@ -29,7 +29,7 @@ INTEGRATION_TOLERANCE = 1e-12
 """Tolerance of path integrals; contributions add up to within ten times this value."""
 
 MIN_PROBABILITY = 1e-300
-"""Lower bound of probabilities whose logarithm is taken."""
+"""Lower bound of probabilities whose logarithm is taken, so that it is finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class FactorMessage:
             return float(direction @ logsumexp(np.log(self.beliefs) + self.potential, axis=1))
 
     def cell_contributions(self, direction: np.ndarray) -> np.ndarray:
-        """Return the contribution to `project` per nat of each cell of the potential, shape (n_states, n_others)."""
+        """Return each cell's contribution to `project` per nat of its log potential, shape (n_states, n_others)."""
         if self.is_expected or len(self.beliefs) == 1:
             return np.outer(direction, self.beliefs)
         with np.errstate(divide="ignore"):
@@ -62,11 +62,11 @@ class FactorMessage:
         return _integrate_path(lambda at: direction[:, None] * softmax(log_beliefs + at * self.potential, axis=1))
 
     def belief_contributions(self, direction: np.ndarray) -> tuple[float, np.ndarray]:
-        """Divide `project` by the sources of the other node's distribution.
+        """Divide the value of `project` among the sources of the other node's distribution.
 
         Returns:
-            The value of `project` if the other node is uniform, in nats; and the contribution per nat of the other node's log
-            probabilities, a direction of that node, shape (n_others,).
+            The value of `project` for a uniform distribution of the other node, in nats; and the contribution per nat of each
+            of the other node's log probabilities, a direction of that node, shape (n_others,).
         """
         log_beliefs = np.log(np.maximum(self.beliefs, MIN_PROBABILITY))
         uniform = np.full(len(self.beliefs), 1.0 / len(self.beliefs))

@@ -17,7 +17,7 @@ from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
 
 STATUS_ORDER = ("exact", "converged", "not converged", "interrupted", "diverged")
-"""Statuses from best to worst."""
+"""Statuses from best to worst; the status of a graph is the worst of its components."""
 
 
 class MethodAssignment(NamedTuple):
@@ -115,7 +115,10 @@ def _assign_method(subset: ComponentSubset, method: AbstractInference) -> Method
 
 
 def _tree_mask(scopes: Scopes, component: np.ndarray) -> np.ndarray:
-    """Return a mask of the nodes whose component is a tree of pairwise factors: all factors are pairs, one fewer than nodes."""
+    """Return a mask of the nodes whose component is a tree of pairwise factors.
+
+    In a tree, all factors are pairwise, and there is one factor fewer than there are nodes.
+    """
     label = component[scopes.node[scopes.start[:-1]]]
     n_factors = np.bincount(label, minlength=scopes.n_nodes)
     n_larger = np.bincount(label[scopes.arity > 2], minlength=scopes.n_nodes)
@@ -125,7 +128,7 @@ def _tree_mask(scopes: Scopes, component: np.ndarray) -> np.ndarray:
 
 
 def _affordable_mask(method: JunctionTree) -> np.ndarray:
-    """Return a mask of the nodes whose component fits into the memory limit together with all cheaper components."""
+    """Return a mask of the nodes whose component fits into the memory limit together with all components of lower cost."""
     tree = method.clique_tree
     roots = np.flatnonzero(tree.component == np.arange(len(tree.component)))
     by_cost = roots[np.argsort(tree.component_bytes[roots], kind="stable")]

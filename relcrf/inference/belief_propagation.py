@@ -22,7 +22,7 @@ from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables,
 MAX_LINEAR_SPREAD = 600.0
 """Maximum spread of the log potentials at a node, in nats, for messages in the linear domain; float64 holds about 708."""
 ROUNDING_ERROR = 1e-14
-"""Rounding error of a message per message at its node, relative to the largest potential."""
+"""Rounding error of a log message, relative to the largest potential times the number of terms that are summed for it."""
 CELLS_PER_STEP = 1 << 20
 """Maximum number of table cells processed between two checks for Ctrl-C."""
 MAX_ROUNDS_PER_STEP = 10
@@ -101,7 +101,8 @@ class BeliefPropagation(AbstractInference):
             bound = self._trees.mean_best_score(self._reparametrise(potentials, state))
         elif self._is_forest and verdict.is_good and not self.damping:
             bound = score
-        if score == -np.inf < bound and verdict.status == "converged":  # impossibility is not proven
+        # If decoding finds no possible state, this does not prove that there is none.
+        if score == -np.inf < bound and verdict.status == "converged":
             verdict = Verdict("not converged", verdict.iterations, verdict.residual)
         return MapStates(score, states, bound, verdict)
 
@@ -138,7 +139,7 @@ class BeliefPropagation(AbstractInference):
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
         tolerance = self._stopping_residual(potentials)
         linear = self._trees is None and self._fits_linear_range(potentials)
-        in_lanes = linear and self.schedule == "flooding"  # pairs then use the lanes' tables
+        in_lanes = linear and self.schedule == "flooding"  # pairs then use the tables in the layout of `PairLanes`
         with_linear_values = bool((self.scopes.arity > 2).any()) if in_lanes else linear or not maximum
         tables = self._message_tables(Potentials(potentials.nodes, logs), maximum, not linear, with_linear_values)
         state = self._uniform_messages(tables)

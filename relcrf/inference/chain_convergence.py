@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 NEGLIGIBLE_DEVIATION = 1e-3
-"""Standard deviation of a probability below which its series is treated as constant; it also limits the error of its mean."""
+"""Standard deviation below which a series of probabilities is treated as constant; the error of its mean is then smaller."""
 
 MAX_R_HAT = 1e6
 """R-hat of series that are constant within chains but differ between them, for which the formula divides by zero."""
@@ -28,7 +28,7 @@ class ChainStatistics:
         total: Sum of all samples.
         n_half, half_total, half_square: Number, sum and sum of squares of the samples of the current half.
         half_sizes: Number of samples of each completed half.
-        mean_sum, mean_square_sum, variance_sum: Sums over completed halves of the mean, its square, and the variance.
+        mean_sum, mean_square_sum, variance_sum: Sums of the means, squared means and variances of the completed halves.
         n_batches, batch_square: Number of batches, and sum of the squares of their means.
     """
 
@@ -50,7 +50,7 @@ class ChainStatistics:
         return cls(0, zeros, 0, zeros, zeros, (), zeros, zeros, zeros, 0, zeros)
 
     def with_batch(self, n: int, total: np.ndarray, square: np.ndarray) -> ChainStatistics:
-        """Add a batch of `n` samples, given by their sum and their sum of squares."""
+        """Return statistics that include a batch of `n` samples, given by their sum and their sum of squares."""
         return replace(
             self,
             n=self.n + n,
@@ -63,7 +63,7 @@ class ChainStatistics:
         )
 
     def close_half(self) -> ChainStatistics:
-        """Complete the current half; halves of fewer than two samples are discarded."""
+        """Return statistics with the current half completed; halves of fewer than two samples are discarded."""
         n, zeros = self.n_half, np.zeros_like(self.total)
         if n < 2:
             return replace(self, n_half=0, half_total=zeros, half_square=zeros)

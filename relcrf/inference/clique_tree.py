@@ -51,7 +51,7 @@ class CliqueTree:
     Args:
         scopes: Scopes of the graph.
         component: The lowest node of each node's component, shape (n_nodes,).
-        errors: Errors of components whose cliques are too large, by their lowest node; they do not have cliques here.
+        errors: Errors of components whose cliques are too large, by their lowest node; `cliques` does not contain these.
         memory: Memory limit for the clique tables of one component, in bytes.
         cliques: The cliques, children first.
     """
@@ -173,7 +173,7 @@ def _assemble(
     cardinality = scopes.cardinality[clique_node].astype(np.int64)
     n_rows = np.multiply.reduceat(np.where(is_shared, cardinality, 1), clique_start[:-1])
     n_columns = np.multiply.reduceat(np.where(is_shared, 1, cardinality), clique_start[:-1])
-    # A factor is assigned to the first clique of its nodes; nodes with one state are used only if all have one state.
+    # A factor is assigned to the first clique that owns one of its nodes; nodes with one state count only if all have one.
     slot_clique = np.where(scopes.cardinality[scopes.node] > 1, own[scopes.node], len(parent))
     home = np.minimum.reduceat(slot_clique, scopes.start[:-1])
     home = np.where(home == len(parent), own[scopes.node[scopes.start[:-1]]], home)

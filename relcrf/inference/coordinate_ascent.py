@@ -22,7 +22,7 @@ SEARCH_SWEEPS = 200
 
 
 def ascend_states(factors: Factors, potentials: Potentials, states: np.ndarray) -> np.ndarray:
-    """Return the result of coordinate ascent: it first minimises the number of violated rules, then maximises the score."""
+    """Return the joint state that coordinate ascent reaches; fewer violated rules have priority over a higher score."""
     out = states.astype(np.int32)
     kernel.iterate_conditional_modes(factors, potentials.nodes, potentials.factors, MAX_SWEEPS, out)
     return out

@@ -2,7 +2,7 @@
 
 Source: the dual is that of Globerson & Jaakkola, Fixing max-product (2007). The sequential passes, forward and backward, are
 those of Kolmogorov, Convergent tree-reweighted message passing (2006), and, for factors of any size, A new look at reweighted
-message passing (2015). A node distributes its potential in equal parts to the factors ahead and retains nothing, so that one
+message passing (2015). A node distributes its whole potential in equal parts to its factors that have a later node, so that one
 pass solves a forest.
 """
 
@@ -91,7 +91,7 @@ class DualDecomposition(AbstractInference):
 
     @cached_property
     def _pass_layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the node order, children first; masks of the slots whose factor continues forward and backward; offsets."""
+        """Return the node order, children first; masks of the slots whose factor has a later and an earlier node; offsets."""
         scopes, order = self.scopes, _breadth_first(self.scopes)[::-1].copy()
         sizes = scopes.cardinality[scopes.node].astype(np.int64)
         message_start = offsets(sizes)

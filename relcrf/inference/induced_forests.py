@@ -58,7 +58,8 @@ def _empty_forest() -> ForestArrays:
 def _build_sets(factors: Factors, start: np.ndarray, arrays: ForestArrays) -> NodeSets:
     """Build the node sets of a cover.
 
-    Only the last occurrence of a node counts. A factor counts once, preferably in a set in which it joins two nodes.
+    The probabilities of a node are recorded at its last occurrence only, those of a factor at one of its entries, preferably
+    in a set in which it joins two nodes.
     """
     node, parent, entry_start, slot, parent_slot = arrays
     counts, owns = np.zeros(len(node), dtype=bool), np.zeros(len(slot), dtype=bool)

@@ -1,7 +1,8 @@
 """Mean field: approximation by a product of independent nodes, or of independent blocks (generalised mean field).
 
 Source: Jordan, Ghahramani, Jaakkola & Saul (1999); for blocks Xing, Jordan & Russell (2003), and Lao & Zhu, equation 3.
-The distribution of a block is that of the expected log potentials of its factors under the distributions of the other blocks.
+The log probability of a block's joint state is, up to a constant, the expected log potential of the block's factors under the
+distributions of the other blocks.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class MeanField(AbstractInference):
         factor, block = distinct // max(1, n_blocks), distinct % max(1, n_blocks)
         slot = np.argsort(part_of, kind="stable")
         slot_start = _group_offsets(part_of, len(factor))
-        # The layout of the parts as if they were factors.
+        # Lay out the tables of the parts like those of factors.
         tables = Scopes(scopes.cardinality, slot_start, scopes.node[slot])
         first_node = scopes.node[slot[slot_start[:-1]]]
         larger = np.where(tables.arity > 1, np.diff(tables.table_start), 0)
@@ -156,7 +157,7 @@ class MeanField(AbstractInference):
 
     @cached_property
     def _q_size(self) -> int:
-        """Return the length of `q`: states of all nodes, and cells of all parts with several nodes."""
+        """Return the length of `q`, which has an entry for each state of a node and each cell of a part with several nodes."""
         parts = self._parts
         cardinality = self.scopes.cardinality[self.scopes.node[parts.slot]].astype(np.int64)
         sizes = np.multiply.reduceat(cardinality, parts.slot_start[:-1])

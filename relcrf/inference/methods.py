@@ -32,7 +32,7 @@ METHODS: Mapping[str, type[AbstractInference]] = {
 
 
 def text_setting_names(method: type[AbstractInference]) -> list[str]:
-    """Return the settings of a method that can be set by text."""
+    """Return the names of the settings of a method that can be written as text: numbers, truth values and strings."""
     types = field_types(method)
     return [name for name in setting_names(method) if types[name] in (int, float, bool, str)]
 
@@ -52,7 +52,7 @@ def create_inference(
         UsageError: If the method or a setting is unknown, or a value has the wrong type.
     """
     if name not in METHODS:
-        hint = suggestion(name, METHODS) or f"methods: {listing(METHODS)}"
+        hint = suggestion(name, METHODS) or f"the methods are {listing(METHODS)}"
         raise UsageError(Diagnostic("E380", f"unknown inference method '{name}'", hint=hint))
     method = METHODS[name]
     values = {"scopes": scopes} | convert_settings(method, f"method '{name}'", settings, text_setting_names(method))

@@ -1,4 +1,4 @@
-"""Pairwise factors of equal shape in the memory layout of `kernels.lanes`, with `LANES` factors interleaved."""
+"""Pairwise factors of equal shape in the memory layout of `kernels.pair_flooding`, with `LANES` factors interleaved."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class PairLanes:
         maximum: bool,
         damping: float,
     ) -> float:
-        """Run one round; see `kernels.lanes.flood`."""
+        """Run one round; see `kernels.pair_flooding.flood`."""
         return float(
             pair_flooding.flood(
                 self.first,

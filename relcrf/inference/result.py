@@ -18,7 +18,7 @@ class Verdict:
     Args:
         status: `exact`; for iterative methods `converged`, `not converged`, `diverged`, or `interrupted` (by Ctrl-C).
             Observers receive `running` while the method runs.
-        iterations: Number of iterations.
+        iterations: Number of iterations of the method.
         residual: Largest change in the last iteration, unless the method documents another residual.
     """
 

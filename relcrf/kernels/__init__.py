@@ -1,1 +1,1 @@
-"""Compiled loops over flat arrays, without classes or policy. `tests/kernels/` has a plain NumPy reference for each."""
+"""Loops over flat arrays, compiled with Numba. `tests/kernels/` has a plain NumPy reference for each of them."""

@@ -32,8 +32,9 @@ def sort_by_key(key, start, feature):
     """Sort features by key with a counting sort: those of key k are `feature[start[k]:start[k + 1]]`.
 
     Args:
-        key: shape (n_features,). start: zeros, shape (n_keys + 2,); overwritten, the last entry is unused.
-        feature: overwritten, shape (n_features,).
+        key: key of each feature, shape (n_features,).
+        start: overwritten; zeros on entry, shape (n_keys + 2,); the last entry is unused.
+        feature: overwritten by the sorted feature indices, shape (n_features,).
     """
     for f in range(len(key)):
         start[key[f] + 2] += 1
@@ -47,7 +48,7 @@ def sort_by_key(key, start, feature):
 
 @kernel(*((CELLS, int64, int64, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
 def gather(cells, lo, hi, used, values, out):
-    """Set `out[cell] = values[variable]`, or 0 without a variable, for the cells of the used keys among lo..hi-1."""
+    """Set `out[cell]` to the value of the cell's variable, or to 0 if it has none, for the used keys among lo..hi-1."""
     for key in range(lo, hi):
         if used[key] > 0:
             for cell in range(U(cells.start[key]), U(cells.start[key + 1])):
@@ -72,12 +73,16 @@ FAST = {"contract", "reassoc", "nsz"}
 
 @kernel(*((*FEATURE_TYPES, read_only(FLAT), read_only(numbers), numbers) for numbers in NUMBERS), fastmath={"contract"})
 def sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, other_truth, out):
-    """Sum `weight * other_truth[partner's cell in the same sample]` over the features of each cell of keys lo..hi-1.
+    """Sum, for each cell of keys lo..hi-1, the weights of its key's features, times the truth of the partner's cell.
+
+    The partner's cell is the cell of the feature's other key in the same sample; without one, the feature adds 0.
 
     Args:
         start, feature: the features of the keys of `own`, as `sort_by_key` returns them.
-        partner: the key of each feature in `other`, shape (n_features,). weight: the same shape.
-        other_truth: per cell of `other`. out: per cell of `own`; overwritten for keys that have features.
+        partner: key of each feature in `other`, shape (n_features,).
+        weight: weight of each feature, shape (n_features,).
+        other_truth: truth of the literal at each cell of `other`.
+        out: sum for each cell of `own`; overwritten for keys that have features.
     """
     total = np.zeros(n_samples, dtype=out.dtype)  # stale entries of samples without a cell are never read
     for key in range(lo, hi):
@@ -106,8 +111,9 @@ def feature_gradient(
 
     Args:
         start, feature, partner: as for `sum_by_cell`, with the first side as `own`.
-        residual, truth: per variable. second_residual, second_truth: per cell of the second side.
-        out: overwritten for these features, shape (n_features,).
+        residual, truth: residual and truth of each variable's literal.
+        second_residual, second_truth: the same at each cell of the second side.
+        out: gradient; overwritten for these features, shape (n_features,).
     """
     own_residual = np.zeros(n_samples, dtype=residual.dtype)
     own_truth = np.zeros(n_samples, dtype=residual.dtype)
@@ -158,12 +164,13 @@ def add_scores(
 
     Args:
         first, second: the sides; a cell with variable -1 is treated as missing.
-        a, b: keys of the first and of the second side, shape (n_features,), int32. weight: float64, the same shape.
-        truth: 1 where the variable's literal is true, shape (n_variables,), float64 or float32.
+        a, b: key of each feature on the first and on the second side, shape (n_features,), int32.
+        weight: weight of each feature, shape (n_features,), float64.
+        truth: 1 if the variable's literal is true, else 0, shape (n_variables,), float64 or float32.
         score: added to; same shape and type as `truth`.
 
     Raises:
-        ValueError: `score` differs from `truth` in shape or type, or is not contiguous.
+        ValueError: if `score` differs from `truth` in shape or type, or is not contiguous.
     """
     if (score.shape, score.dtype) != (truth.shape, truth.dtype) or not score.flags.c_contiguous:
         raise ValueError(f"scores must be contiguous, of shape {truth.shape} and type {truth.dtype}")
@@ -207,16 +214,18 @@ def gradient(
     residual: np.ndarray,
     truth: np.ndarray,
 ) -> np.ndarray:
-    """Sum `residual[v1] * truth[v2] + residual[v2] * truth[v1]` for each feature: the adjoint of `add_scores`.
+    """Compute, for each feature, `sum of residual[v1] * truth[v2] + residual[v2] * truth[v1]`: the adjoint of `add_scores`.
+
+    The sum is over the samples that have both cells, with variables v1 and v2; see `add_scores` for the other arguments.
 
     Args:
-        residual: same shape and type as `truth`; sums are accumulated in this type. Others: as for `add_scores`.
+        residual: same shape and type as `truth`; sums are accumulated in this type.
 
     Returns:
-        shape (n_features,), float64. The result does not depend on the number of threads, bit for bit.
+        The gradient, shape (n_features,), float64. It does not depend on the number of threads, bit for bit.
 
     Raises:
-        ValueError: `residual` differs from `truth` in shape or type.
+        ValueError: if `residual` differs from `truth` in shape or type.
     """
     if (residual.shape, residual.dtype) != (truth.shape, truth.dtype):
         raise ValueError(f"residuals must be of shape {truth.shape} and type {truth.dtype}")
@@ -242,7 +251,7 @@ def _sort_features(key: np.ndarray, cells: KeyedCells) -> tuple[np.ndarray, np.n
 
 
 def _gather_used_cells(cells: KeyedCells, key: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the values of variables per cell, set only for keys that a feature uses."""
+    """Return the value of each cell's variable; only the cells of keys that a feature uses are set."""
     used = freeze(np.bincount(key, minlength=len(cells.start) - 1), np.int64)
     out = np.empty(len(cells.variable), dtype=values.dtype)
     list(map_key_ranges(np.diff(cells.start) * (used > 0), lambda lo, hi: gather(cells, lo, hi, used, values, out)))
@@ -250,6 +259,6 @@ def _gather_used_cells(cells: KeyedCells, key: np.ndarray, values: np.ndarray) -
 
 
 def _count_reads(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: KeyedCells) -> np.ndarray:
-    """Count the cells that the features of each key read, shape (n_keys,)."""
+    """Return the number of cells that the features of each key read, shape (n_keys,)."""
     read = offsets(np.diff(other.start)[partner[feature]])
     return np.diff(read[start])

@@ -27,13 +27,13 @@ def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
     """Compute beliefs of all nodes and factors into flat arrays; for an agreement, the probability that its nodes agree.
 
     Args:
-        tables: for sum-product messages in logs.
-        count: overwritten by the counting number of each node, shape (n_nodes,): 1 minus the appearances of its
-            factors.
+        tables: potentials for sum-product with log messages.
+        count: overwritten by the counting number of each node, shape (n_nodes,): 1 minus the sum of the appearance
+            probabilities of its factors.
 
     Returns:
-        minus the Bethe free energy: the sum of the log partitions of factors, weighted by their appearances, and of
-        nodes, weighted by their counting numbers.
+        Minus the Bethe free energy: the sum of the log partitions of factors, weighted by their appearance
+        probabilities, and of nodes, weighted by their counting numbers.
     """
     cavities, without, agreeing, differing, state_index = scratch[0], scratch[2], scratch[4], scratch[5], scratch[6]
     total = 0.0
@@ -117,11 +117,13 @@ def _find_best_state(net, tables, state, v, states, scratch):
 def decode(net, tables, state, scratch, max_rounds, queue, queued, states):
     """Decode a joint state.
 
-    Nodes are first set one by one in breadth-first order from one node of each component, given the nodes set before.
-    Then each node is set given all others, in rounds, until no round changes a state.
+    Nodes are first set to their best states one by one, in breadth-first order from one node of each component, given
+    the states of the nodes set before. Then, in rounds, each node is set to its best state given all other nodes, until
+    no round changes a state.
 
     Args:
-        tables: for max-product messages in logs. max_rounds: maximum number of rounds of improvement.
+        tables: potentials for max-product with log messages.
+        max_rounds: maximum number of rounds of improvement.
         queue, queued: scratch, shape (n_nodes,), int64 and bool; `queued` must be False on entry.
         states: overwritten, shape (n_nodes,), int32.
     """

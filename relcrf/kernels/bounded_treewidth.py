@@ -1,4 +1,4 @@
-"""Heavy subgraphs of bounded treewidth: a partial k-tree grown one node at a time, in the order of Prim's algorithm."""
+"""Subgraphs of bounded treewidth with a large total weight: partial k-trees, grown node by node as in Prim's algorithm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numba import boolean, float64, int32, int64
 from relcrf.kernels.compile import kernel
 
 MAX_BAGS = 64
-"""Number of bags that are tried per node, the latest ones that contain it; hubs are in thousands of bags."""
+"""Maximum number of bags tried per node, the latest ones that contain it; hubs are in thousands of bags."""
 
 
 @kernel()
@@ -28,7 +28,7 @@ def _push(key, item, size, pushed_key, pushed):
 
 @kernel()
 def _pop(key, item, size):
-    """Remove the top of a heap of `size` items; the caller has read it."""
+    """Remove the top of a heap of `size` items; the caller reads it beforehand."""
     last_key = key[size - 1]
     last = item[size - 1]
     size -= 1
@@ -53,13 +53,13 @@ def _pop(key, item, size):
 def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
     """Choose edges so that the resulting graph has treewidth at most `width`.
 
-    Every added node gets a bag: itself and `width` nodes of an earlier bag, the one to whose nodes its edges have the
-    largest total weight. Its edges to these nodes are chosen. The bags form a tree decomposition.
+    Every added node gets a bag, which contains the node and at most `width` nodes of one earlier bag: the bag to whose
+    nodes the new node's edges have the largest total weight. These edges are chosen. The bags form a tree decomposition.
 
     Args:
-        weight: shape (n_edges,); edges of weight 0 or less are never chosen.
+        weight: weight of each edge, shape (n_edges,); edges of weight 0 or less are never chosen.
         start, incident: the edges at each node, in CSR form, shapes (n_nodes + 1,) and (2 * n_edges,).
-        chosen: overwritten, shape (n_edges,), all False on entry.
+        chosen: overwritten by a mask of the chosen edges, shape (n_edges,), all False on entry.
     """
     bag = np.full((n_nodes, width + 1), -1, dtype=np.int32)
     bags_of = np.full((n_nodes, MAX_BAGS), -1, dtype=np.int32)  # ring buffer of the latest bags that contain each node

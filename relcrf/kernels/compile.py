@@ -1,7 +1,8 @@
 """Compilation of kernels, and the folder in which compiled kernels are cached between processes.
 
-Numba pickles its cache, so loading a file can run code: a folder is used only if no other user can write to it. It is
-the one that the user sets (`NUMBA_CACHE_DIR`), `__pycache__` of this package, or a private folder of the user.
+The folder is the one that the user sets (`NUMBA_CACHE_DIR`), `__pycache__` of this package, or a private folder of the
+user. Numba pickles its cache, so that loading a file can run code: a private folder is used only if no other user can
+write to it.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ def _lock_folder(folder: Path) -> AbstractContextManager[None]:
 def cache_folder() -> CacheFolder:
     """Choose the cache folder of compiled kernels, once per process.
 
-    The first usable one of: `NUMBA_CACHE_DIR`, if it is set; `__pycache__` of this package; the user's cache folder (on
-    Linux `$XDG_CACHE_HOME/relcrf/kernels`, by default in `~/.cache`); a private folder in the temporary directory.
+    It is the first usable folder of this list: `NUMBA_CACHE_DIR`, if it is set; `__pycache__` of this package; the user's
+    cache folder (on Linux `$XDG_CACHE_HOME/relcrf/kernels`, by default in `~/.cache`); a private folder in the temporary
+    directory.
     """
     # One folder per installation: two versions would evict each other's kernels.
     installation = "kernels_" + hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:16]
@@ -127,7 +129,7 @@ def cache_folder() -> CacheFolder:
 
 @cache
 def _source_stamp() -> str:
-    """Hash the source of all kernels: a compiled kernel contains the kernels of other files that it calls."""
+    """Return a hash of the source of all kernels: a compiled kernel contains those that it calls, also of other files."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -234,7 +236,7 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
 
     Args:
         signatures: the argument types that it is called with, for `relcrf warmup`. Empty for a function that only other
-            kernels call: it is compiled and cached as a part of them, and called from Python it runs uncompiled.
+            kernels call: it is compiled and cached as a part of them, and if called from Python, it runs uncompiled.
         label: distinguishes functions of the same name that a factory creates.
         options: options of `numba.njit`, such as `fastmath`. As in NumPy, division by 0 gives inf, nan or, for
             integers, 0: raising an error would take long to compile and prevent vectorisation.

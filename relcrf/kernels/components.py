@@ -25,7 +25,8 @@ def unite(parent, first, second, joinable):
     """Join the components of `first[k]` and `second[k]` for each k where both nodes are joinable.
 
     Args:
-        first, second: shape (n_pairs,). joinable: shape (n_nodes,), bool.
+        first, second: nodes of each pair, shape (n_pairs,).
+        joinable: mask of the nodes that may be joined, shape (n_nodes,), bool.
     """
     for k in range(len(first)):
         if joinable[first[k]] and joinable[second[k]]:

@@ -1,4 +1,4 @@
-"""Conditional distributions of single nodes, as flat tables over states, and literals on them."""
+"""Conditional distributions of single nodes as flat tables over states, and scores and expectations of literals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def add_literal_scores(nodes, start, truth, score, tables):
     """Add the score of each node's literal to the states in which the literal is true.
 
     Args:
-        truth: truth value of the literal in each state. score: per node.
+        truth: truth value of the literal in each state, 0 or 1.
+        score: score of each node's literal, shape (n_nodes,).
     """
     for node in nodes:
         first = U(start[node])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 MAX_COMBINED_KEYS = 1 << 62
-"""Bound of the integer that encodes a row; before a column exceeds it, the codes so far are replaced by their ranks."""
+"""Bound of the int64 code of a row; if a further column would exceed it, the codes are first replaced by their ranks."""
 
 
 def distinct(values: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ def _agreement_max_marginals(factors, weight, slot, message_start, message, aliv
             unconstrained += top
     for x in range(n):
         agreeing = weight
-        min_loss = np.inf  # the smallest loss of score by moving one of the others to a state other than x
+        min_loss = np.inf  # the smallest loss of score if one other node changes from x to another state
         for p in range(factors.start[f], factors.start[f + 1]):
             if p == slot:
                 continue
@@ -61,7 +61,8 @@ def compute_max_marginals(factors, factor_table, slot, message_start, message, a
     Args:
         slot: index of the node in the scopes' `node`.
         message_start: offset of each slot's message in `message`.
-        alive: flags of the possible states of all nodes, flat. state: scratch, as long as the largest arity.
+        alive: mask of the possible states of all nodes, flat.
+        state: scratch, as long as the largest arity.
     """
     f = factors.factor[slot]
     first, stop = factors.start[f], factors.start[f + 1]
@@ -102,7 +103,8 @@ def update_messages(factors, node_table, factor_table, order, has_later_node, me
 
     Args:
         has_later_node: for each slot, whether its factor has a node later in `order`.
-        message: updated in place. alive: updated where states are found to be impossible.
+        message: updated in place.
+        alive: updated in place: states found to be impossible are removed.
 
     Returns:
         False if some node has no possible state, so that no joint state is possible.
@@ -175,7 +177,8 @@ def decode(factors, node_table, factor_table, order, message_start, message, ali
     """Set the nodes one by one, in reverse `order`, to the best state given the nodes set before and the messages.
 
     Args:
-        alive: updated in place: only the chosen state of each node remains. states: overwritten.
+        alive: updated in place: only the chosen state of each node remains.
+        states: overwritten by the joint state.
     """
     total = np.empty(max_cardinality(factors))
     out = np.empty(max_cardinality(factors))

@@ -25,13 +25,13 @@ U = np.uint64
 ONE = U(1)
 
 BLOCK_SIZE = U(256)
-"""Samples per block: with 8 states, their rows take 16 KiB."""
+"""Number of samples per block: with 8 states, their rows take 16 KiB, half of a small L1 cache."""
 
 GRADIENT_COPIES = 2
 """Number of gradient accumulators used in turn: consecutive additions to the same row would wait for each other."""
 
 VECTOR_LENGTH = 8
-"""Row lengths are padded to a multiple of this number of float64. LLVM splits a vector if the machine's are shorter."""
+"""Row lengths are padded to a multiple of this number of float64; LLVM splits vectors if the machine has shorter ones."""
 
 VECTOR_STEP = U(VECTOR_LENGTH)
 
@@ -118,10 +118,11 @@ def _compute_residuals(labels, n, k, width, rows, scores, top, loss):
     """Convert scores to residuals: the probability of each state, minus 1 at the label; 0 for samples without a label.
 
     Args:
-        labels: labels of n samples. rows: scores on entry, residuals on return.
+        labels: labels of n samples.
+        rows: scores on entry, residuals on return.
         scores: overwritten by the probabilities, transposed, shape (k, BLOCK_SIZE).
-        top: scratch, shape (BLOCK_SIZE,). loss: overwritten by minus the log probability of each label, shape
-            (BLOCK_SIZE,).
+        top: scratch, shape (BLOCK_SIZE,).
+        loss: overwritten by minus the log probability of each label, shape (BLOCK_SIZE,).
     """
     for x in range(k):
         for i in range(n):
@@ -185,7 +186,8 @@ def sweep_columns(
     """Compute values and gradients of the columns lo..hi-1, or only of those with a requested edge.
 
     Args:
-        active: the edges that contribute to the scores. requested: the edges whose gradients are computed.
+        active: the edges that contribute to the scores.
+        requested: the edges whose gradients are computed.
         all_columns: whether to include columns without a requested edge.
         base: log potentials of each column's states, shape (n_columns, width); the width is a multiple of
             `VECTOR_LENGTH`.
@@ -194,8 +196,8 @@ def sweep_columns(
             else empty.
         value: overwritten by minus the sum of log conditionals of each column.
         base_sums: overwritten by the sums of state probabilities over labelled samples, shape (n_columns, width).
-        gradient: added to; table rows of the requested edges, laid out as `tables`, in `GRADIENT_COPIES` copies whose
-            sum is the gradient. The rows for a missing state are meaningless.
+        gradient: the gradients are added to it: table rows of the requested edges, laid out as `tables`, in
+            `GRADIENT_COPIES` copies whose sum is the gradient. The rows for a missing state are meaningless.
         rows: scratch for one block, shape (BLOCK_SIZE * width,).
     """
     width, n_total = U(base.shape[1]), U(columns.states.shape[1])

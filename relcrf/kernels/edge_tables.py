@@ -60,8 +60,8 @@ def add_table_scores(edges, states, state_start, tables, scores):
     Args:
         states: state of each node, shape (n_nodes,), int16.
         state_start: offset of each node's states in `scores`, shape (n_nodes + 1,).
-        tables: shape (n_edges, n_first_states, n_second_states).
-        scores: added to, flat.
+        tables: table of each edge, shape (n_edges, n_first_states, n_second_states).
+        scores: flat scores of the states of all nodes, to which the sums are added.
     """
     for edge in range(len(edges.a)):
         cell, other_cell = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
@@ -80,7 +80,7 @@ def add_table_gradients(edges, states, state_start, residual, out):
     """Add the flat residuals of scores to the table entries that contribute to them: the adjoint of `add_table_scores`.
 
     Args:
-        out: added to, shape (n_edges, n_first_states, n_second_states).
+        out: the gradients are added to it, shape (n_edges, n_first_states, n_second_states).
     """
     for edge in range(len(edges.a)):
         cell, other_cell = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
@@ -96,11 +96,11 @@ def add_table_gradients(edges, states, state_start, residual, out):
 
 @kernel((EDGES, read_only(LABELS), int64[:, :, ::1]))
 def count_joint_states(edges, labels, out):
-    """Count the joint states of the ends of each edge where both ends have a label.
+    """Count the joint states of the two ends of each edge, over the samples in which both have a label.
 
     Args:
         labels: label of each node, shape (n_nodes,), int16; -1 for nodes that are not counted.
-        out: added to, shape (n_edges, n_first_states, n_second_states).
+        out: the counts are added to it, shape (n_edges, n_first_states, n_second_states).
     """
     for edge in range(len(edges.a)):
         cell, other_cell = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]

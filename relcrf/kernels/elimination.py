@@ -23,8 +23,9 @@ def _find_slot(a, b, n_nodes, pairs):
     """Find the slot of a pair of nodes in the hash table `pairs`, or the empty slot (0) where it would be inserted.
 
     Args:
-        a, b: int64. pairs: open-addressing table of keys, int64; its length is a power of two, and some slots are 0
-            (keys are at least 1).
+        a, b: the nodes, int64.
+        pairs: open-addressing table of keys, int64; its length is a power of two, and some slots are 0 (keys are at
+            least 1).
 
     Returns:
         The slot, and the key.
@@ -83,11 +84,11 @@ def _update_missing_pairs(a, b, pairs, head, next_item, item, alive, degree, mis
     """Insert a new pair into `pairs` and update the counts of missing pairs around its nodes and their common neighbours.
 
     Args:
-        changed: the common neighbours are appended to the first row after `n_changed` entries, each node once; the
-            second row flags the nodes that it contains.
+        changed: the first row is a list of distinct nodes of length `n_changed`, to which the common neighbours are
+            appended; the second row flags the nodes in the list.
 
     Returns:
-        the new number of entries.
+        The new length of the list.
     """
     n_nodes = len(head)
     smaller, larger = a, b
@@ -125,7 +126,7 @@ def _add_neighbours(a, b, n_items, head, next_item, item, degree, weight, clique
 
 @kernel()
 def _precedes(missing, clique_weight, v, other_missing, other_clique_weight, other):
-    """Return True if node `v` is eliminated before another one."""
+    """Return True if node `v` is eliminated before `other`: by missing pairs, then clique weight, then index."""
     if missing != other_missing:
         return missing < other_missing
     if clique_weight != other_clique_weight:
@@ -175,14 +176,14 @@ def eliminate(weight, component, is_included, first, second, limit, fill):
         component: the lowest node of each node's component, shape (n_nodes,).
         is_included: the nodes to eliminate, shape (n_nodes,), bool; whole components.
         first, second: distinct pairs of included nodes, shape (n_pairs,), int32.
-        fill: False computes a lower bound: no fill-in is added, and the node with the lightest clique is eliminated
-            first. Any elimination order has to start somewhere in each remaining graph, so the heaviest clique of any
-            order is at least as heavy as the heaviest one here.
+        fill: whether to add fill-in. False computes a lower bound: the node with the lightest clique is eliminated first,
+            without fill-in. Every elimination order must eliminate some first node of each remaining graph, so the
+            heaviest clique of any order is at least as heavy as the heaviest one here.
 
     Returns:
-        order (n,); start (n + 1,) and member: the clique of each eliminated node, the node itself first; and
-        `too_heavy`, shape (n_nodes,): at the lowest node of a component, the position in `order` of the clique that
-        exceeds the limit, or -1.
+        `order`, the eliminated nodes in order, shape (n,); `start`, shape (n + 1,), and `member`, the clique of each
+        eliminated node in CSR form, the node itself first; and `too_heavy`, shape (n_nodes,), at the lowest node of a
+        component the position in `order` of the clique that exceeds the limit, or -1.
     """
     n_nodes = len(weight)
     head = np.empty(n_nodes, dtype=np.int64)
@@ -305,16 +306,17 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
     """Select the maximal cliques of an elimination, as trees with the running intersection property.
 
     A clique is contained in another if it equals the other without the other's eliminated node. Maximal cliques are
-    ordered children before parents. Within a clique, the nodes shared with the parent come first, then its own nodes,
-    the last eliminated first.
+    ordered children before parents. Within a clique, the nodes shared with the parent come first, then the others, its
+    *own* nodes, the last eliminated first.
 
     Args:
         order, start, member: as `eliminate` returns them.
         is_included: which of these cliques to use, shape (n,), bool; whole components.
 
     Returns:
-        clique_start (n_cliques + 1,) and clique_node; n_shared (n_cliques,); parent (n_cliques,), -1 at roots; and the
-        clique that owns each node, shape (n_nodes,), -1 if none.
+        The nodes of each clique in CSR form: start, shape (n_cliques + 1,), and nodes; the number of nodes shared with the
+        parent, and the parent, -1 at roots, shape (n_cliques,) each; and the clique that owns each node, shape (n_nodes,),
+        -1 if none.
     """
     n = len(order)
     position = np.empty(n_nodes, dtype=np.int64)

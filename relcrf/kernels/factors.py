@@ -18,7 +18,7 @@ from numba import boolean, float64, int32, int64, types
 from relcrf.kernels.compile import inline_kernel, kernel
 
 NOISE_PROBABILITY = 0.1
-"""Probability that `search_feasible_state` ignores the potentials in a draw at a violation, to escape dead ends."""
+"""Probability that `search_feasible_state` ignores the potentials when it draws a violating node, to escape dead ends."""
 
 
 class Factors(NamedTuple):
@@ -74,10 +74,11 @@ def advance_cell(factors, first, stop, slot, digit, cell):
 
     Args:
         first, stop: the factor's slots are first .. stop - 1.
-        digit: the states of its nodes; updated in place. cell: index of the joint state in its table.
+        digit: the states of its nodes; updated in place.
+        cell: index of the joint state in its table.
 
     Returns:
-        the next cell; -1 after the last one, when all digits are 0 again.
+        The next cell; -1 after the last one, when all digits are 0 again.
     """
     for q in range(stop - 1, first - 1, -1):
         if q == slot:
@@ -93,7 +94,11 @@ def advance_cell(factors, first, stop, slot, digit, cell):
 
 @kernel()
 def draw_state(n, weight, remaining):
-    """Draw one of n states: the first whose cumulative weight exceeds `remaining`; state 0 if all weights are 0."""
+    """Draw one of n states: the first whose cumulative weight exceeds `remaining`; state 0 if all weights are 0.
+
+    Args:
+        remaining: random number in [0, 1), times the sum of the weights.
+    """
     state = 0
     for x in range(n):
         if weight[x] > 0.0:
@@ -121,7 +126,7 @@ def row_offset(first, last, slot, other, node, stride, states):
 
 @kernel()
 def common_state(first, last, slot, other, node, states):
-    """Return the common state of these nodes, -1 if they differ, -2 if there are none; arguments as for `row_offset`."""
+    """Return the common state of the nodes that `row_offset` includes; -1 if they differ, -2 if there are none."""
     common = -2
     for p in range(first, last):
         if p != slot and p != other:

@@ -4,7 +4,7 @@ The nodes of a forest are sorted by position: children before parents, and each 
 range, so that its tables pass through the cache once in the upward and once in the downward sweep. Many edges may share
 a table. Tables are row-major; rows are the states of the parent if `parent_first`, else those of the child.
 
-Sum-product runs in the linear domain, on exponentials of potentials, with one logarithm per tree, of its total. If a
+Sum-product runs in the linear domain, on exponentials of potentials, with one logarithm per tree, taken of its total. If a
 value leaves the range in which this is exact, the kernel returns `ok` = False, and the caller repeats the block in the
 log domain (`log_up`, `log_down`), which supports weights of 1e4 and potentials of -inf (impossible states).
 
@@ -28,7 +28,8 @@ class Forest(NamedTuple):
     """A forest, by position; see `ForestPlan`.
 
     Args:
-        parent: position of the parent, -1 at roots. parent_first: whether the parent is the first node of their factor.
+        parent: position of the parent, -1 at roots.
+        parent_first: whether the parent, not the child, is the first node of the edge's factor.
         cardinality: number of states.
         state_start, message_start: offsets of each position's states and of its message to the parent, shape (n + 1,).
         cell: offset of the table of the edge above each position, shape (n + 1,); `PositionRange.origin` is subtracted
@@ -49,7 +50,8 @@ class PositionRange(NamedTuple):
     Args:
         stop: the upward sweep does not update parents at or after this position; messages to them are only stored in
             `message`.
-        first: the position at which `belief` and `message` begin. origin: the cell at which `tables` begins.
+        first: the position at which `belief` and `message` begin.
+        origin: the cell at which `tables` begins.
     """
 
     lo: int
@@ -75,7 +77,7 @@ MAX_LOG_RANGE = 200.0
 """Largest range of log potentials within a table for the linear domain: e^200 is 1e87."""
 
 MIN_VECTOR_LENGTH = 9
-"""Row length from which vectors pay off; below it, scalar loops with the sum in a register are faster."""
+"""Minimum row length at which vectorised loops are faster than scalar loops with the sum in a register."""
 
 MIN_PRODUCT, MAX_PRODUCT = 1e-100, 1e100
 """Range in which products are kept, by factoring out their maximum."""
@@ -103,13 +105,14 @@ def scatter(lo, hi, edge, cell, table_start, tables, factors):
 
 @kernel((INDEX, FLAT))
 def subtract_maxima(start, values):
-    """Subtract from each table its largest value.
+    """Subtract its largest value from each table.
 
     Args:
-        start: offsets of the tables in `values`, and the end of the last one. values: overwritten.
+        start: offsets of the tables in `values`, and the end of the last one.
+        values: the tables, flat; updated in place.
 
     Returns:
-        the sum of the subtracted values; whether the rest fits the linear domain: no finite value below
+        The sum of the subtracted values; and whether the results fit the linear domain: no finite value is below
         -`MAX_LOG_RANGE`.
     """
     total = 0.0
@@ -135,7 +138,8 @@ def subtract_maxima(start, values):
 def _multiply_message(k, own, belief, start, message):
     """Multiply a message into a belief, `belief[own + a] *= message[start + a]` for a < k, in the linear domain.
 
-    Returns the log of the factor that was divided out, and whether all values are in range.
+    Returns:
+        The log of the factor that was divided out, and whether all values are in range.
     """
     largest = 0.0
     smallest = 1e300
@@ -175,7 +179,7 @@ def _make_up_kernel(k: int) -> Any:
             message: overwritten by the unnormalised messages from each position to its parent.
 
         Returns:
-            log of all factors that were divided out, including the totals of roots; ok.
+            The log of all factors that were divided out, including the totals of roots; and whether all values are in range.
         """
         parent, parent_first, cardinality, state_start, message_start, cell = forest
         first, stop = run.first, run.stop
@@ -226,8 +230,8 @@ def _make_up_kernel(k: int) -> Any:
                         message[out + a] += tables[c + a] * child_belief
             if p < stop:
                 above = U(p - first) * known if k else U(state_start[p] - state_base)
-                taken, ok = _multiply_message(m, above, belief, out, message)
-                log_scale += taken
+                log_factor, ok = _multiply_message(m, above, belief, out, message)
+                log_scale += log_factor
                 if not ok:
                     return log_scale, False
         return log_scale, True
@@ -237,17 +241,17 @@ def _make_up_kernel(k: int) -> Any:
 
 @kernel((INDEX, int64, FOREST, FLAT, FLAT))
 def absorb_roots(roots, first, forest, belief, message):
-    """Multiply the messages of hanging subtrees into the beliefs of the spine; returns as `up`."""
+    """Multiply the messages of subtree roots into the beliefs of their parents; return the same values as `up`."""
     state_start, message_start = forest.state_start, forest.message_start
     state_base, message_base = state_start[first], message_start[first]
     log_scale = 0.0
     for r in range(len(roots)):
         p = forest.parent[roots[r]]
         k = U(state_start[p + 1] - state_start[p])
-        taken, ok = _multiply_message(
+        log_factor, ok = _multiply_message(
             k, U(state_start[p] - state_base), belief, U(message_start[roots[r]] - message_base), message
         )
-        log_scale += taken
+        log_scale += log_factor
         if not ok:
             return log_scale, False
     return log_scale, True

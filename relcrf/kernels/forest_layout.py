@@ -13,8 +13,8 @@ def topological_order(n_nodes, edges):
     """Compute the breadth-first order of every tree of a forest, roots first.
 
     Returns:
-        order (n_nodes,), parent (n_nodes,) and the edge to the parent (n_nodes,), both -1 at roots; and whether the
-        edges form a forest.
+        The nodes in this order; each node's parent and the edge to it, both -1 at roots; shape (n_nodes,) each; and whether
+        the edges form a forest.
     """
     n_edges = len(edges)
     degree = np.zeros(n_nodes + 1, dtype=np.int64)
@@ -73,7 +73,7 @@ def lay_out_nodes(order, parent, cardinality, limit):
         limit: maximum cost of a run, in table cells and states.
 
     Returns:
-        the node at each position: whole trees, then hanging subtrees, then the spine; the start of each run of the
+        The node at each position: whole trees, then hanging subtrees, then the spine; the start of each run of the
         first two kinds, ascending, and the end of the last one; and the numbers of whole trees and of hanging subtrees.
     """
     n = len(order)
@@ -141,11 +141,11 @@ def group_runs(start, cost, limit):
     """Join consecutive runs to blocks that cost at most `limit` or consist of one run.
 
     Args:
-        start: start of each run, and the end of the last one, shape (n + 1,). cost: cumulative cost of all positions
-            before each.
+        start: start of each run, and the end of the last one, shape (n + 1,).
+        cost: total cost of the positions before each position.
 
     Returns:
-        the start of each block, and the end of the last one.
+        The start of each block, and the end of the last one.
     """
     blocks = np.empty(len(start), dtype=np.int64)
     n = 0

@@ -23,9 +23,11 @@ class NodeSets(NamedTuple):
         start: start of each set in `node`, shape (n_sets + 1,).
         node, parent: the nodes, and their parents in the same set, -1 at roots.
         entry_start: entries of each position of `node`, in CSR form.
-        slot: slot of the node, for each entry. parent_slot: slot of its parent in the same factor, or -1.
-        records_node: for each position, whether the node's probabilities are recorded here. records_factor: for each
-            entry, whether the factor's are. In a sweep, each node and each factor is recorded once.
+        slot: for each entry, the slot of the node.
+        parent_slot: for each entry, the slot of the node's parent in the same factor, or -1.
+        records_node: for each position, whether the node's probabilities are recorded at this position.
+        records_factor: for each entry, whether the factor's probabilities are recorded at this entry. In a sweep, each
+            node and each factor is recorded once.
     """
 
     start: np.ndarray
@@ -45,7 +47,7 @@ NODE_SETS = types.NamedTuple((_INT64, _INT32, _INT32, _INT64, _INT64, _INT64, bo
 
 @inline_kernel
 def _add_unary_factors(factors, sets, factor_table, first_position, last_position, states, belief):
-    """Add to the beliefs of positions first_position .. last_position - 1 the factors with no other node in the set."""
+    """Add the factors with no other node in the set to the beliefs of positions first_position .. last_position - 1."""
     # Unpack the tuples once: accessing their arrays costs as much as a small factor.
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
     agreement, table_start, cardinality = factors.agreement, factors.table_start, factors.cardinality
@@ -133,7 +135,8 @@ def condition_on_parent(first, n, belief, pair, y, fallback, out):
 
     Args:
         first, n: offset of the node's states in `belief`, and their number.
-        pair: as `fill_pair_table` computes it. fallback: the state that gets probability 1 if no state is possible.
+        pair: as `fill_pair_table` computes it.
+        fallback: the state that gets probability 1 if no state is possible.
     """
     top = -np.inf
     for x in range(n):
@@ -159,8 +162,8 @@ def sample_downward(factors, sets, factor_table, s, uniform, belief, pair, out, 
     """Draw set `s` after `filter_upward`, each node given its parent, into `states`.
 
     Args:
-        uniform: random numbers in [0, 1), one for each node of the set. out: scratch, as long as the largest
-            cardinality.
+        uniform: random numbers in [0, 1), one for each node of the set.
+        out: scratch, as long as the largest cardinality.
     """
     cardinality, state_start, member, parent = factors.cardinality, factors.state_start, sets.node, sets.parent
     for k in range(sets.start[s], sets.start[s + 1]):

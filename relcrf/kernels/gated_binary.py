@@ -1,12 +1,12 @@
 """Belief propagation on gated pairs of binary nodes, and its adjoint; each message is one number, its log odds.
 
-The message of a pair with log potentials g t to its second node is, with E = exp(cavity of the first node),
+The message of a pair with gate g and table t to its second node is, with E = exp(cavity of the first node),
 
     log(a (1 + E b r) / (1 + E b)),    a = exp(g (t01 - t00)), b = exp(g (t10 - t00)), r = exp(g (t00 - t01 - t10 + t11)),
 
 and the message to its first node is the same with a and b exchanged. a, b and r are computed once for all iterations;
-only E is stored per iteration for the backward pass. `LANES` pairs form a *chunk*, one contiguous piece of memory with
-a *row* of `LANES` numbers per quantity. The offsets of the rows are compile-time constants, so the compiler needs no
+only E is stored per iteration for the backward pass. `LANES` pairs form a *chunk*, a contiguous range of memory with a
+*row* of `LANES` numbers per quantity. The offsets of the rows are compile-time constants, so the compiler needs no
 overlap checks and vectorises every loop over lanes. Node totals are gathered and scattered one by one, except where
 nodes are consecutive, as in bundles (see `gated_layout`).
 
@@ -154,7 +154,8 @@ def _forward(
         n_nodes: number of the block's nodes, including the dummy node of empty slots.
         store_all: 1 if `odds` stores the cavities of every iteration, else 0.
         max_cavity: bound to which cavities are clipped.
-        base: log odds of each node's own potential. total, next_total: overwritten, same length.
+        base: log odds of each node's own potential.
+        total, next_total: log odds of each node after an iteration; overwritten, shape of `base`.
     """
     _initialise_pairs(slots, block, contrasts, gate, work)
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
@@ -222,8 +223,8 @@ class BinaryNetwork(NamedTuple):
         slots: the order of the pairs.
         nodes: log potentials, shape (2 * n_nodes,); at most one of a node's two may be -inf.
         contrasts: log a, log b and log r of each table at gate 1, flat, shape (3 * n_tables,).
-        gate: shape (n_pairs,).
-        n_iterations: 0 or more.
+        gate: gate of each pair, shape (n_pairs,).
+        n_iterations: number of iterations, 0 or more.
     """
 
     slots: PairSlots
@@ -271,12 +272,13 @@ def differentiate_blocks(lo, hi, network, scratch, loss, d_nodes, d_contrasts, o
     """Compute the beliefs of blocks lo..hi-1, their loss, and its derivatives.
 
     Args:
-        scratch: overwritten; see `scratch_size`. loss: see `BeliefLoss`.
-        d_nodes, d_gate, beliefs: overwritten for the blocks' nodes and pairs.
-        d_contrasts: added to; the derivatives of table t begin at 3 * t - origin.
+        scratch: overwritten; see `scratch_size`.
+        loss: see `BeliefLoss`.
+        d_nodes, d_gate, beliefs: derivatives and beliefs; overwritten for the blocks' nodes and pairs.
+        d_contrasts: the derivatives of table t are added from index 3 * t - origin on.
 
     Returns:
-        the total loss of the blocks' nodes.
+        The total loss of the blocks' nodes.
     """
     slots, nodes, contrasts, gate = network.slots, network.nodes, network.contrasts, network.gate
     n_iterations, n_slots = network.n_iterations, _max_length(slots.slot_start, lo, hi)

@@ -24,7 +24,7 @@ LANES = 64
 """Number of slots processed together: several vectors, to hide the latency of each."""
 
 BLOCK_SIZE = 1024
-"""Pairs and nodes per block of small components: enough to fill all lanes; the stored iterations still fit a small cache."""
+"""Number of pairs and nodes per block of small components: enough to fill all lanes; stored iterations fit a small cache."""
 
 
 class PairSlots(NamedTuple):
@@ -73,7 +73,7 @@ def assign_slots(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> PairSl
     size = np.bincount(bundle[component]) + np.bincount(
         bundle[component[ends[:, 0]]], minlength=bundle.max(initial=-1) + 1
     )
-    _, block = np.unique((np.cumsum(size) - size) // BLOCK_SIZE, return_inverse=True)  # of each bundle
+    _, block = np.unique((np.cumsum(size) - size) // BLOCK_SIZE, return_inverse=True)  # the block of each bundle
     n_blocks = int(block.max(initial=-1)) + 1
 
     node = np.lexsort((lane[component], node_rank, bundle[component]))
@@ -121,7 +121,7 @@ def _find_components(n_nodes: int, ends: np.ndarray) -> tuple[np.ndarray, np.nda
 def _bundle_components(
     component: np.ndarray, ends: np.ndarray, node_rank: np.ndarray, pair_rank: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bundle of each component (a separate number after all bundles if it is in none), and its lane therein."""
+    """Return the bundle of each component (or a separate number after those of all bundles), and its index in the bundle."""
     n = int(component.max(initial=-1)) + 1
     n_nodes, n_pairs = np.bincount(component, minlength=n), np.bincount(component[ends[:, 0]], minlength=n)
     shape = _hash_shapes(n, component[ends[:, 0]], np.column_stack((pair_rank, node_rank[ends])), n_nodes)

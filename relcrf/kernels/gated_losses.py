@@ -19,8 +19,8 @@ class BeliefLoss(NamedTuple):
 
     Args:
         kind: `LINEAR`, `SQUARED_ERROR` or `CROSS_ENTROPY`.
-        observed, weight: shape (n_nodes,), int32 and float64; empty for a linear loss.
-        slope: shape (n_states,), float64; empty for other losses.
+        observed, weight: see `squared_error_loss`; shape (n_nodes,), int32 and float64; empty for a linear loss.
+        slope: see `linear_loss`; shape (n_states,), float64; empty for other losses.
     """
 
     kind: int
@@ -33,7 +33,7 @@ LOSS = types.NamedTuple([int64, read_only(int32[::1]), read_only(float64[::1]), 
 
 
 def linear_loss(slope: np.ndarray) -> BeliefLoss:
-    """Create the loss `sum of slope * beliefs`; a slope equal to the derivative of any other loss gives its gradient."""
+    """Create the loss `sum of slope * beliefs`; if `slope` is the derivative of another loss, both have the same gradient."""
     return BeliefLoss(LINEAR, freeze(np.empty(0), np.int32), freeze(np.empty(0), np.float64), freeze(slope, np.float64))
 
 
@@ -64,7 +64,7 @@ def evaluate_binary_loss(loss, node, start, odds):
     """Evaluate the loss of a binary node with state offset `start`; `odds` is log belief of state 1 minus that of state 0.
 
     Returns:
-        the loss, its derivative with respect to `odds`, and the smaller belief; all float64.
+        The loss, its derivative with respect to `odds`, and the smaller belief; all float64.
     """
     small = exp(-abs(odds))
     large = 1.0 / (1.0 + small)
@@ -88,11 +88,12 @@ def evaluate_loss(loss, node, start, beliefs, logs, slope):
     """Evaluate the loss of a node of any cardinality.
 
     Args:
-        start: offset of its states. beliefs, logs: its probabilities and their logs, shape (k,).
+        start: offset of the node's states.
+        beliefs, logs: the node's probabilities and their logs, shape (k,).
         slope: overwritten by the derivatives with respect to the unnormalised log beliefs, shape (k,).
 
     Returns:
-        the loss.
+        The loss.
     """
     k = len(beliefs)
     if loss.kind == LINEAR:

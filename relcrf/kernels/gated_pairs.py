@@ -74,8 +74,10 @@ class LossGradient(NamedTuple):
 
     Args:
         value: the loss.
-        nodes: derivatives with respect to the nodes' log potentials, flat. tables: with respect to the cells of the
-            tables, flat, summed over the pairs that share them; always float64. gate: with respect to each pair's gate.
+        nodes: derivatives with respect to the nodes' log potentials, flat.
+        tables: derivatives with respect to the cells of the tables, flat, summed over the pairs that share a table;
+            always float64.
+        gate: derivatives with respect to the gates, shape (n_pairs,).
         beliefs: the beliefs, flat.
     """
 
@@ -98,7 +100,7 @@ def build_layout(
         table_start: offset of each table, row-major over (first node, second node), shape (n_tables + 1,).
 
     Raises:
-        ValueError: the offsets do not start at 0, a node has no states, a pair connects a node with itself or refers to
+        ValueError: if the offsets do not start at 0, a node has no states, a pair connects a node with itself or refers to
             a missing node or table, or the size of a table does not match the cardinalities of its pair.
     """
     cardinality = np.diff(state_start)
@@ -145,7 +147,7 @@ def choose_arithmetic(
     column of any table is at most `MAX_RANGE32`; "binary float64" requires at most `MAX_RANGE64`.
 
     Raises:
-        ValueError: the arrays do not fit the layout, or contain inf or nan.
+        ValueError: if the arrays do not fit the layout, or contain inf or nan.
     """
     shapes = (int(layout.table_start[-1]),), (layout.n_pairs,)
     _check((tables.shape, gate.shape) == shapes, "tables or gates do not fit the layout")
@@ -184,14 +186,15 @@ def propagate(
     Args:
         nodes: log potentials, flat over states, shape (state_start[-1],); -inf for impossible states.
         tables: finite log potentials, flat, shape (table_start[-1],).
-        gate: the exponents, shape (n_pairs,).
+        gate: factor by which each pair's table is multiplied, shape (n_pairs,).
         precision: type of the beliefs and, where possible, of the arithmetic; see `choose_arithmetic`.
 
     Returns:
-        probabilities, flat over states, shape (state_start[-1],).
+        The beliefs, flat over states, shape (state_start[-1],).
 
     Raises:
-        ValueError: as for `choose_arithmetic`; or a log potential of a node is inf or nan, or all of one node are -inf.
+        ValueError: as for `choose_arithmetic`; or if a log potential of a node is inf or nan, or all log potentials of a
+            node are -inf.
     """
     arithmetic = choose_arithmetic(layout, tables, gate, precision)
     network = _build_network(layout, nodes, tables, gate, n_iterations, arithmetic)
@@ -247,10 +250,10 @@ def compute_loss_gradient(
     """Compute a loss of the beliefs of `propagate`, and its exact derivatives with respect to nodes, tables and gates.
 
     Args:
-        loss: see `gated_losses`. Others: as for `propagate`.
+        loss: see `gated_losses`. The other arguments are those of `propagate`.
 
     Raises:
-        ValueError: as for `propagate`; or the loss does not fit the layout.
+        ValueError: as for `propagate`; or if the loss does not fit the layout.
     """
     _check_loss(layout, loss)
     arithmetic = choose_arithmetic(layout, tables, gate, precision)

@@ -25,9 +25,9 @@ class TableNetwork(NamedTuple):
     Args:
         slots: the order of the pairs.
         state_start, table_start: offsets of each node's states and of each table.
-        nodes, tables: log potentials; those of nodes may be -inf, but not all of one node.
-        gate: shape (n_pairs,).
-        n_iterations: 0 or more.
+        nodes, tables: log potentials; some states of a node, but not all, may have -inf.
+        gate: gate of each pair, shape (n_pairs,).
+        n_iterations: number of iterations, 0 or more.
     """
 
     slots: PairSlots
@@ -142,11 +142,12 @@ def _forward(network, block, offsets, own, totals, messages, cavity):
     """Run all iterations of a block.
 
     Args:
-        own: the nodes' log potentials. cavity: scratch for a node's states.
+        own: the nodes' log potentials.
+        cavity: scratch for a node's states.
         totals, messages: overwritten; iteration t is stored in row t modulo the number of rows.
 
     Returns:
-        the row of the last iteration.
+        The row of the last iteration.
     """
     n_rows, gate = len(totals), network.gate
     totals[0] = own
@@ -251,11 +252,12 @@ def differentiate_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gat
 
     Args:
         loss: see `BeliefLoss`.
-        d_nodes, beliefs: overwritten for the blocks' nodes.
-        d_gate: added to. d_tables: added to; cell c of the tables has index c - origin.
+        d_nodes, beliefs: derivatives and beliefs of nodes; overwritten for the blocks' nodes.
+        d_tables: the derivatives with respect to tables are added to it; cell c of the tables has index c - origin.
+        d_gate: the derivatives with respect to gates are added to it.
 
     Returns:
-        the total loss of the blocks' nodes.
+        The total loss of the blocks' nodes.
     """
     slots, state_start, n_iterations = network.slots, network.state_start, network.n_iterations
     scratch = np.empty((3, _max_cardinality(state_start)))

@@ -27,9 +27,9 @@ def _add_conditionals(factors, sets, factor_table, s, states, belief, pair, out,
     """Add the probabilities of the nodes and factors recorded in set `s`, given all other nodes, after `filter_upward`.
 
     Args:
-        probability: overwritten by the probabilities of all nodes of the set, flat. recorded: likewise, for recorded
-            nodes only.
-        tables: factor probabilities, added to; one cell for an agreement.
+        probability: overwritten by the probabilities of all nodes of the set, flat.
+        recorded: overwritten by the probabilities of the recorded nodes of the set, flat.
+        tables: factor probabilities are added to it; an agreement has one cell.
     """
     # Unpack the tuples once: accessing their arrays costs as much as a small factor.
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
@@ -113,9 +113,9 @@ def run_sweeps(
             (Rao-Blackwell).
         states: states of all nodes; updated in place.
         recorded: scratch, flat as node tables.
-        total, square: sums of node probabilities and of their squares, flat; added to. tables: sums of factor
-            probabilities.
-        n_recorded: number of sweeps in `tables`, shape (1,); added to.
+        total, square: node probabilities and their squares are added to these flat arrays.
+        tables: factor probabilities are added to it.
+        n_recorded: the number of recorded sweeps is added to it, shape (1,).
     """
     belief, probability, pair, joint, out = scratch
     for sweep in range(len(uniform)):

@@ -16,7 +16,7 @@ def grow_node_set(factors, candidates, inside):
 
     Args:
         candidates: nodes, in the order in which they are tried.
-        inside: overwritten by the flags of the set, shape (n_nodes,), bool.
+        inside: overwritten by a mask of the nodes in the set, shape (n_nodes,), bool.
     """
     inside[:] = False
     leader = np.arange(len(inside))
@@ -32,7 +32,9 @@ def grow_node_set(factors, candidates, inside):
                 if inside[u]:
                     fits = fits and neighbour < 0
                     neighbour = u
-            if neighbour >= 0 and node_seen[neighbour] != v:  # a second factor with the same neighbour closes no cycle
+            if (
+                neighbour >= 0 and node_seen[neighbour] != v
+            ):  # a second factor with the same neighbour does not close a cycle
                 node_seen[neighbour] = v
                 tree = find(leader, neighbour)
                 fits = fits and tree_seen[tree] != v
@@ -58,7 +60,7 @@ def root_trees(factors, candidates, inside):
         candidates: all nodes that may be in the set; each tree is rooted at its first node in this order.
 
     Returns:
-        node, parent, entry_start, slot, parent_slot: see `forest_sampling.NodeSets`.
+        The arrays node, parent, entry_start, slot and parent_slot of the set; see `forest_sampling.NodeSets`.
     """
     n = 0
     n_touches = 0

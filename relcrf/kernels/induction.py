@@ -2,7 +2,9 @@
 
 A pair feature is the conjunction of two literals. A *side* is a table with at most one cell per sample and key; the
 feature (a, b) connects, in every sample that has both cells, the cell of key a on the first side and that of key b on
-the second side.
+the second side. The *error* of a literal is the difference between its probability and its truth value; its *signal* is
+its truth value, or a mean truth value in contrastive divergence. The gradient of a feature's weight is the sum, over its
+samples, of the error of each literal times the signal of the other.
 
 Source: Lao & Zhu, Contrastive feature induction for efficient structure learning of conditional random fields (2014).
 """
@@ -31,7 +33,7 @@ MAX_PREFETCH_LINES = 8
 """Maximum number of cache lines, of 16 entries each, prefetched per row; the hardware prefetcher loads the rest."""
 
 BLOCK_SIZE = 1024
-"""Keys per side in one dense matrix product."""
+"""Number of keys per side in one dense matrix product."""
 
 NO_LIMITS = freeze(np.empty((0, 4)), np.int64)
 """The limits that allow all pairs."""
@@ -46,7 +48,8 @@ class SparseMatrix(NamedTuple):
     """A sparse matrix in CSR form; the entries of row i are start[i] .. start[i + 1] - 1, in ascending order of column.
 
     Args:
-        start: shape (n_rows + 1,), int64. column: shape (n,), int32. value: shape (n,), float64.
+        start: offset of each row's entries, shape (n_rows + 1,), int64.
+        column, value: column and value of each entry, shape (n,), int32 and float64.
     """
 
     start: np.ndarray
@@ -111,7 +114,8 @@ def _add_products(first, a, second, after, total):
     """Add `first[z, a] * second[z, b]` to `total[b]` for all samples z of key a and keys b > after.
 
     Args:
-        first: matrix with a row per key. second: matrix with a row per sample.
+        first: matrix with a row per key.
+        second: matrix with a row per sample.
 
     Returns:
         The number of products.
@@ -246,16 +250,17 @@ def top_products(
         first_error, first_signal: E1 and S1 by key, as the three arrays of `SparseMatrix`.
         second_error, second_signal: E2 and S2 by sample.
         relation: ALL, ASCENDING or DIFFERENT.
-        threshold: only pairs with |h| above it are returned; at least 0. n_best: maximum number of pairs.
+        threshold: only pairs with |h| above it are returned; at least 0.
+        n_best: maximum number of pairs.
         limits: with ALL, bounds on b for each key a: above the first number, below the second, and different from the
             third and the fourth; shape (n_first, 4).
 
     Returns:
-        a, b, both int32, and h, by descending |h|, then a, then b. The result does not depend on the number of threads,
-        bit for bit.
+        The arrays a and b, int32, and h, by descending |h|, then a, then b. The result does not depend on the number of
+        threads, bit for bit.
 
     Raises:
-        ValueError: the shapes of the tables do not match, or `threshold` is negative.
+        ValueError: if the shapes of the tables do not match, or `threshold` is negative.
     """
     columns = tuple(_to_sparse_matrix(table) for table in (first_error, first_signal))
     rows = tuple(_to_sparse_matrix(table) for table in (second_error, second_signal))

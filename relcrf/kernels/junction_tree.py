@@ -2,6 +2,7 @@
 
 A clique's table is row-major; the nodes shared with its parent come first, so that a message to the parent has one cell
 per row, and strides are needed only for the smaller tables added to a clique (nodes, factors, messages of children).
+The nodes of a clique that are not shared with its parent are its *own* nodes; each node is the own node of one clique.
 Cliques are ordered children first. -inf is the log potential of impossible states.
 """
 
@@ -21,7 +22,7 @@ class CliqueForest(NamedTuple):
     """The junction trees of a graph.
 
     Args:
-        start, node: nodes of each clique, in CSR form; nodes with one state occur only as cliques of their own.
+        start, node: nodes of each clique, in CSR form; a node with one state forms a clique by itself.
         n_shared: number of nodes that each clique shares with its parent, shape (n_cliques,).
         n_rows, n_columns: number of joint states of the shared nodes, and of the others, shape (n_cliques,).
         cell_start, message_start: offsets of each clique's table and of its message, shape (n_cliques + 1,).
@@ -49,7 +50,9 @@ class LoopNest(NamedTuple):
     Args:
         axis: axis of each node in the smaller table, shape (n_nodes,), -1 for the clique's other nodes.
         steps: length of each loop, its step in the smaller table, and its step in the clique's table, shape (3, n).
-        counter: loop counters, shape (n,). strides: strides of a message, shape (n,). one: a 1, shape (1,).
+        counter: loop counters, shape (n,).
+        strides: strides of a message, shape (n,).
+        one: the number 1, the stride of a single node, shape (1,).
     """
 
     axis: np.ndarray
@@ -79,7 +82,8 @@ def _find_loops(cliques, c, nodes, stride, agreement, cardinality, loops):
 
     Args:
         nodes, stride: nodes and strides of the smaller table; its nodes are in the clique.
-        agreement: whether the smaller table is one number, for the cells in which its nodes agree.
+        agreement: whether the smaller table is a single number, which applies to the cells in which all its nodes have the
+            same state.
     """
     axis, steps, clique_node = loops.axis, loops.steps, cliques.node
     begin, end = cliques.start[c], cliques.start[c + 1]
@@ -156,7 +160,7 @@ def _run_loops(depth, loops, small, start, table, origin, collect):
 
 @inline_kernel
 def _transfer_potentials(cliques, c, factors, loops, nodes, factor_tables, table, collect):
-    """Add the potentials of a clique's own nodes and factors to its table or, if `collect`, add up their marginals."""
+    """Add the potentials of a clique's own nodes and factors to its table or, if `collect`, the table's marginals to these."""
     cardinality, state_start, start = factors.cardinality, factors.state_start, factors.start
     node, stride, agreement, table_start = factors.node, factors.stride, factors.agreement, factors.table_start
     origin = cliques.cell_start[c]
@@ -221,7 +225,7 @@ def up(cliques, factors, nodes, factor_tables, maximum):
 
 @kernel((CLIQUES, FACTORS, FLAT, FLAT, FLAT, FLAT), fastmath={"contract"})
 def down(cliques, factors, table, message, node_marginals, factor_marginals):
-    """Compute marginals from parents to children, after sum-product `up`; add them to those of nodes and factors.
+    """Compute marginals from parents to children, after sum-product `up`; add them to the marginals of nodes and factors.
 
     A row of a clique's table minus its message is the conditional log distribution given the shared nodes, so there are
     no divisions by 0.
@@ -292,7 +296,8 @@ def draw_states(cliques, cardinality, table, message, uniform, out):
     """Draw exact joint states, after sum-product `up` with a finite log partition.
 
     Args:
-        uniform: random numbers in [0, 1), shape (n, n_cliques). out: overwritten, shape (n, n_nodes), int32.
+        uniform: random numbers in [0, 1), shape (n, n_cliques).
+        out: overwritten by the joint states, shape (n, n_nodes), int32.
     """
     for c in range(len(cliques.parent) - 1, -1, -1):
         for i in range(len(uniform)):

@@ -15,8 +15,8 @@ class KeyedCells(NamedTuple):
     """The cells of a side by key; those of key a are start[a] .. start[a + 1] - 1, in ascending order of sample.
 
     Args:
-        start: shape (n_keys + 1,), int64. sample: shape (n_cells,), int32.
-        variable: shape (n_cells,), int32.
+        start: offset of each key's cells, shape (n_keys + 1,), int64.
+        sample, variable: sample and variable of each cell, shape (n_cells,), int32; variable -1 if there is none.
     """
 
     start: np.ndarray

@@ -5,10 +5,10 @@ node; a part of several nodes has a joint table, stored after those of the nodes
 a factor are taken under the product of the distributions of its parts, which is exact within a block and factorised
 between blocks.
 
-The probability of impossible cells (-inf), *violations*, is not added to the expected log potentials but counted
+An impossible cell (-inf) is a *violation*. Violations are not added to the expected log potentials but counted
 separately: `violations` is their expected number. It has priority, as if an impossible cell were -M for an arbitrarily
-large M: a block's distribution includes only the joint states with the fewest violations, and is determined by log
-potentials among these.
+large M: a block's distribution includes only the joint states with the fewest expected violations; among these, the
+expected log potentials determine the probabilities.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ class FactorParts(NamedTuple):
         block_start, block_node: nodes of each block, in CSR form.
         block_part_start, block_part: parts of each block, in CSR form.
         factor_start: the parts of factor f are factor_start[f] .. factor_start[f + 1] - 1.
-        factor: factor of each part. slot_start, slot: slots of each part (indices into the scopes' `node`), in CSR form.
+        factor: factor of each part.
+        slot_start, slot: slots of each part (indices into the scopes' `node`), in CSR form.
         stride: stride of each entry of `slot` in the part's table.
         diagonal: for each part, the sum of its strides: the step between cells in which all its nodes have the same
             state.
         table_start: offset of each part's table in `q`.
-        part_of_slot: part of each slot, in the order of the scopes. stride_of_slot: `stride` in the same order.
+        part_of_slot: part of each slot, in the order of the scopes.
+        stride_of_slot: `stride` in the order of the scopes.
     """
 
     block_start: np.ndarray
@@ -141,7 +143,7 @@ def initialise_parts(factors, parts, q):
 
 @kernel()
 def add_part_field(factors, parts, factor_table, part, q, index, state, field, violations):
-    """Add the factor's expected log potential given a part's state to the part in `field`; likewise for `violations`.
+    """Add a factor's expected log potential, given each state of a part, to `field`, and its violations to `violations`.
 
     Args:
         index, state: scratch, as long as the largest arity.
@@ -338,10 +340,12 @@ def update_blocks(
 
     Args:
         hard: see `normalise`.
-        q: distributions of the other blocks; may be `out`, in which case each block uses the new distributions before
-            it.
-        field, violations: scratch of the shape of `q`. step: scratch, shape (n_nodes,), int64.
-        out: distributions; overwritten for these blocks. entropy: shape (n_blocks,); likewise.
+        q: distributions of the other blocks; may be `out`, in which case each block uses the new distributions of the
+            blocks before it.
+        field, violations: scratch of the shape of `q`.
+        step: scratch, shape (n_nodes,), int64.
+        out: distributions; overwritten for these blocks.
+        entropy: entropy of each block, shape (n_blocks,); overwritten for these blocks.
     """
     largest = 1
     for b in range(first, last):
@@ -397,7 +401,7 @@ def compute_marginals(factors, parts, factor_table, q, out):
     """Compute factor marginals as products of parts; for an agreement the probability that its nodes agree.
 
     Returns:
-        the sum of the expected finite log potentials, and the expected number of violations.
+        The sum of the expected finite log potentials, and the expected number of violations.
     """
     index = np.empty(max_arity(factors), dtype=np.int64)
     state = np.empty(max_arity(factors), dtype=np.int64)

@@ -24,15 +24,16 @@ from relcrf.kernels.factors import FACTORS, Factors, advance_cell
 MIN_RELIABLE_SUM = 1e-250
 """Smallest reliable sum of terms of at most 1; in larger sums, terms lost to underflow are below the rounding error."""
 IMPOSSIBLE_CHANGE = 1e9
-"""Reported change of an entry that becomes -inf or ceases to be."""
+"""Reported change of an entry that becomes -inf or stops being -inf; larger than any tolerance."""
 
 
 class MessageNetwork(NamedTuple):
     """Factors and the layout of their messages.
 
     Args:
-        message_start: offset of each slot's message. appearance: appearance probability of each factor in
-            tree-reweighted propagation, shape (n_factors,); 1 for ordinary propagation.
+        message_start: offset of each slot's message.
+        appearance: appearance probability of each factor in tree-reweighted propagation, shape (n_factors,); 1 for
+            ordinary propagation.
     """
 
     factors: Factors
@@ -41,14 +42,17 @@ class MessageNetwork(NamedTuple):
 
 
 class MessageTables(NamedTuple):
-    """Potentials, linear and in logs, with the largest entry of each factor 1 or 0; an agreement has one log potential.
+    """Potentials, linear and in logs.
+
+    Tables are scaled so that the largest entry of each factor is 1, or 0 in logs; an agreement has one log potential.
 
     Args:
-        log: whether messages are in logs. maximum: whether to use max-product.
-        linear: linear factor tables; empty for max-product in logs. logs: log factor tables; for linear messages only
-            the entries of agreements are used.
-        nodes: node potentials, in logs if messages are. damping: weight of the old message's log in the new one;
-            entries of -inf are not damped.
+        log: whether messages are in logs.
+        maximum: whether to use max-product.
+        linear: linear factor tables; empty for max-product in logs.
+        logs: log factor tables; for linear messages only the entries of agreements are used.
+        nodes: node potentials, in logs if messages are in logs.
+        damping: weight of the old log message in the new one; entries of -inf are not damped.
     """
 
     log: bool
@@ -63,7 +67,8 @@ class MessageState(NamedTuple):
     """The mutable state of propagation.
 
     Args:
-        message: all messages, flat. product: of each node, flat over states; see the module.
+        message: all messages, flat.
+        product: product of each node, flat over states; see the module docstring.
         n_impossible: number of -inf among the potential and messages of each state; empty if messages are linear.
     """
 
@@ -124,7 +129,7 @@ def compute_cavity(net, tables, state, slot, out):
     """Compute the cavity of a slot, its node's product without its message, normalised to largest entry 1, or 0 in logs.
 
     Returns:
-        the normaliser: the divisor or, in logs, the subtracted value.
+        The normaliser: the divisor or, in logs, the subtracted value.
     """
     v = net.factors.node[slot]
     first = net.factors.state_start[v]
@@ -253,13 +258,14 @@ def semiring_add(a, b, log, maximum):
 def compute_agreement(net, log, maximum, weight, slot, cavities, without, agree, differ):
     """Compute the sums over the other nodes' joint states that agree with each state at `slot`, and over those that do not.
 
-    The first is the product of the other cavities at that state. For the second nothing is subtracted: the joint states
-    are partitioned by the first node that differs.
+    The first sum is the product of the other cavities at that state. The second is not computed by subtraction, which
+    would cancel: the joint states are partitioned by the first node that differs.
 
     Args:
+        weight: log potential of the agreement.
         without: overwritten by the sum of the cavity's other states, for each other slot and state.
-        agree, differ: overwritten; `agree` is multiplied by the factor's potential, and both are divided by the larger
-            of it and 1.
+        agree, differ: overwritten by the two sums for each state; `agree` is multiplied by the factor's potential, and
+            both are divided by the larger of this potential and 1.
     """
     f = net.factors.factor[slot]
     first, stop = net.factors.start[f], net.factors.start[f + 1]
@@ -357,7 +363,7 @@ def normalise_and_damp(net, tables, slot, old, new):
     """Normalise and damp a new message.
 
     Returns:
-        its largest change, as a difference of logs; nan if no state is possible.
+        The largest change of an entry, as a difference of logs; nan if no state is possible.
     """
     k = net.factors.cardinality[net.factors.node[slot]]
     m = net.message_start[slot]

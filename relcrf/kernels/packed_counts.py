@@ -1,8 +1,8 @@
 """Counts of the joint states of two variables, from bit planes: one instruction counts 64 samples.
 
 A key has one bit plane per state, except that the plane of state 0 marks the samples for which the key has a label at
-all. Counts of state 0 are differences to the others, so that only k - 1 planes of a key are read, and the plane of
-samples only if some samples are missing.
+all. The counts of state 0 are totals minus the counts of the other states, so that only the k - 1 planes of these states
+are read, and the plane of labelled samples only if some samples have no label.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def pack(cells, label, planes, totals):
     Args:
         cells: the cells of the keys.
         label: label of each variable, shape (n_variables,); -1 for variables that are not counted.
-        planes: overwritten, zeros on entry, shape (n_keys, n_states, n_words). totals: number of bits set in each
-            plane, shape (n_keys, n_states); zeros on entry.
+        planes: overwritten by the bit planes, zeros on entry, shape (n_keys, n_states, n_words).
+        totals: overwritten by the number of bits set in each plane, zeros on entry, shape (n_keys, n_states).
     """
     for key in range(len(planes)):
         for cell in range(cells.start[key], cells.start[key + 1]):
@@ -72,7 +72,7 @@ def count_pairs(first, second, n_samples, planes, totals, other_planes, other_to
 
     Args:
         first, second: keys on the first and on the second side, shape (n,).
-        planes, totals, other_planes, other_totals: from `pack`, for both sides.
+        planes, totals, other_planes, other_totals: bit planes and totals of both sides, as `pack` computes them.
         out: overwritten, shape (n, n_states, n_other_states).
     """
     for pair in range(len(first)):

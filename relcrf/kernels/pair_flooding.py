@@ -68,15 +68,16 @@ def flood(first, second, agreement, maximum, damping, tables, ends, message, pro
     """Update all messages of the pairs of a shape from `product`, and multiply them into `next_product`.
 
     Args:
-        first, second: cardinalities. agreement: whether the pairs are agreements.
-        damping: weight of the old message's log in the new one.
+        first, second: cardinalities of the first and the second node of every pair.
+        agreement: whether the pairs are agreements.
+        damping: weight of the old log message in the new one.
         tables: shape (n_blocks, first * second, LANES), largest entry 1; for agreements two rows: agreeing, differing.
         ends: offsets of the states of each pair's nodes, shape (n_blocks, 2, LANES).
-        message: to the first node, then to the second, shape (n_blocks, first + second, LANES); overwritten.
-        product, next_product: flat over states; the second is multiplied by the new messages.
+        message: messages to the first node, then to the second, shape (n_blocks, first + second, LANES); overwritten.
+        product, next_product: products of all nodes, flat over states; `next_product` is multiplied by the new messages.
 
     Returns:
-        the largest ratio of new to old, or old to new, entries of a message.
+        The largest ratio of a message's new entry to its old entry, or of old to new.
     """
     k = first + second
     cavity = np.empty((k, LANES))

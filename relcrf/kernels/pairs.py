@@ -17,7 +17,7 @@ FLAT, INDEX = float64[::1], int64[::1]
 
 @kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT, FLAT), fastmath={"contract"})
 def pair_marginals(edges, cardinality, state_start, table_start, node_table, edge_table, log_partition):
-    """Normalise `node_table[i] + node_table[j] + edge_table[ij]` for every pair.
+    """Normalise `node_table[i] + node_table[j] + edge_table[ij]` for every pair to a joint distribution.
 
     Args:
         table_start: offset of each pair's table in `edge_table`, shape (n_pairs,).

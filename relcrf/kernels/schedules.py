@@ -22,7 +22,7 @@ from relcrf.kernels.messages import (
 
 @allocation_free_kernel(NETWORK, TABLES, STATE)
 def compute_products(net, tables, state):
-    """Compute the products of all nodes."""
+    """Compute, for each node, the product of its potentials and its incoming messages."""
     for v in range(len(net.factors.cardinality)):
         compute_product(net, tables, state, v)
 
@@ -32,11 +32,12 @@ def flood(net, tables, state, scratch, factors, product, n_impossible):
     """Run one round of flooding over some factors: update all their messages from the state's products.
 
     Args:
-        factors: indices of the factors. product, n_impossible: the new messages are multiplied into these arrays, which
-            are laid out as those of the state.
+        factors: indices of the factors.
+        product, n_impossible: updated by the new messages: `product` is multiplied by them, and `n_impossible` counts
+            their impossible states; laid out as the arrays of the state.
 
     Returns:
-        the largest change of a message; nan if a node or factor has no possible state.
+        The largest change of a message; nan if a node or factor has no possible state.
     """
     new = scratch[3]
     max_change = 0.0
@@ -58,7 +59,7 @@ def sweep(net, tables, state, scratch, backwards):
     """Visit the nodes in order, or in reverse, and update the messages of each node's factors to their other nodes.
 
     Returns:
-        the largest change of a message; nan if a node or factor has no possible state.
+        The largest change of a message; nan if a node or factor has no possible state.
     """
     new = scratch[3][0]
     n_nodes = len(net.factors.cardinality)
@@ -112,8 +113,8 @@ def compute_pending(net, tables, state, scratch, pending, change):
     """Compute the pending update of every message.
 
     Args:
-        pending: overwritten by the updates, laid out as the messages. change: overwritten by the largest change of
-            each, shape (n_slots,).
+        pending: overwritten by the updates, laid out as the messages.
+        change: overwritten by the largest change of each message, shape (n_slots,).
     """
     new = scratch[3][0]
     for slot in range(len(net.factors.node)):
@@ -126,13 +127,14 @@ def send_by_residual(net, tables, state, scratch, pending, largest, tolerance, m
     """Send the message with the largest pending change, recompute the messages that depend on it, and repeat.
 
     Args:
-        pending: from `compute_pending`. largest: tournament tree of the changes, shape (2 n,), where n is a power of
-            two and at least n_slots: the leaves, from index n, are the changes of the slots, padded with 0; node i >= 1
-            is the larger one of its children 2 i and 2 i + 1.
-        max_messages: maximum number of messages to send; it stops earlier if no change exceeds `tolerance`.
+        pending: pending updates, as `compute_pending` returns them.
+        largest: tournament tree of the changes, shape (2 n,), where n is a power of two and at least n_slots: the leaves,
+            from index n, are the changes of the slots, padded with 0; node i >= 1 is the larger one of its children 2 i
+            and 2 i + 1.
+        max_messages: maximum number of messages to send; the kernel stops earlier if no change exceeds `tolerance`.
 
     Returns:
-        the largest pending change; nan if a node or factor has no possible state.
+        The largest pending change; nan if a node or factor has no possible state.
     """
     new = scratch[3][0]
     for _ in range(max_messages):
@@ -149,7 +151,8 @@ def send_by_residual(net, tables, state, scratch, pending, largest, tolerance, m
             neighbour_slot = net.factors.touch[i]
             f = net.factors.factor[neighbour_slot]
             for other in range(net.factors.start[f], net.factors.start[f + 1]):
-                # The sent message affects its own update only if damped, and those of its factor only if reweighted.
+                # A sent message affects its own next update only with damping, and the updates of its factor's other
+                # messages only with tree reweighting.
                 if other == neighbour_slot and (other != slot or tables.damping == 0.0):
                     continue
                 if other != neighbour_slot and neighbour_slot == slot and net.appearance[f] == 1.0:

@@ -1,7 +1,7 @@
 """Maximum spanning forests by the filter-Kruskal algorithm, which leaves most edges unsorted.
 
-The edges above a threshold are selected, sorted and processed in order; edges between nodes that are now connected are
-removed from the rest before the next threshold.
+The edges above a threshold are selected, sorted and processed in order; edges between nodes that are already
+connected are removed from the rest before the next threshold.
 
 Source: Osipov, Sanders & Singler, The filter-Kruskal minimum spanning tree algorithm (2009); thresholds are passed as
 arguments.
@@ -33,7 +33,8 @@ def _sort_by_weight(weight, edge):
     """Sort edges by descending weight with a stable radix sort of all 64 bits.
 
     Args:
-        weight: weights of all edges. edge: indices of the edges to sort, shape (n,), int32; overwritten.
+        weight: weights of all edges.
+        edge: indices of the edges to sort, shape (n,), int32; overwritten.
 
     Returns:
         The sorted indices, shape (n,); `edge` itself or another array.
@@ -41,7 +42,7 @@ def _sort_by_weight(weight, edge):
     n = len(edge)
     value = np.empty(n)
     for k in range(n):
-        value[k] = weight[edge[k]] + 0.0  # -0.0 becomes 0.0, its equal
+        value[k] = weight[edge[k]] + 0.0  # -0.0 becomes 0.0, which has other bits but is equal
     key = value.view(np.uint64)
     highest = _ZERO
     for k in range(n):
@@ -112,7 +113,8 @@ def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, ligh
 
     Args:
         leader: the leader of each node's tree, fully compressed.
-        candidates: indices of edges. heavy, light: overwritten; `light` may be the same array as `candidates`.
+        candidates: indices of edges.
+        heavy, light: overwritten; `light` may be the same array as `candidates`.
 
     Returns:
         The numbers of heavy and of light edges.
@@ -162,9 +164,10 @@ def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
     """Mark the edges of the maximum spanning forest; ties of weight go to the lower index.
 
     Args:
-        edges: shape (n_edges, 2). weight: shape (n_edges,).
+        edges: end nodes of each edge, shape (n_edges, 2).
+        weight: weight of each edge, shape (n_edges,).
         thresholds: descending weights; edges between two thresholds are sorted together. They affect only the speed.
-        chosen: overwritten, shape (n_edges,), all False on entry.
+        chosen: overwritten by a mask of the forest's edges, shape (n_edges,), all False on entry.
 
     Returns:
         False if a weight is NaN; no edge is marked then.

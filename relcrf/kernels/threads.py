@@ -40,7 +40,7 @@ def map_key_ranges(costs: np.ndarray, function: Callable[[int, int], T]) -> Iter
         costs: cost of each key, in cells read, shape (n_keys,).
 
     Yields:
-        the results, in the order of the ranges.
+        The results, in the order of the ranges.
     """
     total = np.cumsum(costs)
     n_threads = numba.config.NUMBA_NUM_THREADS if len(costs) and total[-1] > MIN_PARALLEL_COST else 1

@@ -20,7 +20,7 @@ from relcrf import kernels
 from relcrf.kernels.compile import KERNELS, PACKAGE, Kernel
 
 MAX_PROCESSES = 4
-"""Maximum number of worker processes; each takes a second to start, so more do not pay off."""
+"""Maximum number of worker processes; each takes a second to start, so that more would not save time."""
 
 
 def load_kernels() -> dict[str, Kernel]:
@@ -44,7 +44,7 @@ def compile_kernels(names: list[str]) -> Iterator[tuple[str, float]]:
         The name of each compiled kernel, and the seconds it took.
 
     Raises:
-        subprocess.CalledProcessError: a process failed; its messages are on standard error.
+        subprocess.CalledProcessError: if a process failed; its messages are on standard error.
     """
     tasks = _group_by_module(names)
     workers = min(len(tasks), os.cpu_count() or 1, MAX_PROCESSES)

@@ -98,7 +98,10 @@ def test_literal_is_not_paired_with_itself():
             "c(n: Nation, s: Trait, t: Trait) where s <= t over trait(n, s) and trait(n, t) per s, t",
             "not a supported condition",
         ),
-        ("c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s, t, n", "'n' is not a name of one"),
+        (
+            "c(n: Nation, s: Trait, t: Trait) over trait(n, s) and trait(n, t) per s, t, n",
+            "'n' is not a name in exactly one",
+        ),
     ],
 )
 def test_invalid_pairs_of_literals_raise_e391(line, why):
@@ -196,7 +199,11 @@ THREE = "c(n: Nation, m: Nation, s: Trait, t: Trait, u: Trait)"
             "E391",
             "joins 4 literals",
         ),
-        (f"{THREE} over trait(n, s) and trait(n, t) and trait(m, u) per s, t", "E391", "one of the three has no key"),
+        (
+            f"{THREE} over trait(n, s) and trait(n, t) and trait(m, u) per s, t",
+            "E391",
+            "one of the three literals has no key",
+        ),
         (
             f"{THREE} where s <= t over trait(n, s) and trait(n, t) and trait(m, u) per s, t, u",
             "E391",

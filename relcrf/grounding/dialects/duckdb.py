@@ -100,7 +100,7 @@ def _distinct_letters(*texts: exp.Expr) -> exp.Expr:
 
 
 def _letterwise_function(name: str) -> CallWriter:
-    """Return a writer of a bytewise function of two texts, applied to letters: if not all are ASCII, letters become bytes."""
+    """Return a writer that applies a bytewise function to letters: unless all are ASCII, each letter is mapped to one byte."""
     alphabet = exp.Literal.string("".join(map(chr, range(1, MAX_LETTERS + 1))))
 
     def write(a: exp.Expr, b: exp.Expr) -> exp.Expr:
@@ -113,7 +113,10 @@ def _letterwise_function(name: str) -> CallWriter:
 
 
 def _jaccard(a: exp.Expr, b: exp.Expr) -> exp.Expr:
-    """Return the Jaccard similarity of letters, 0 if a text is empty; DuckDB's own fails on empty texts and compares bytes."""
+    """Return the Jaccard similarity of letters, 0 if a text is empty.
+
+    The function of DuckDB, which fails on empty texts and compares bytes, is used for ASCII texts only.
+    """
     is_any_empty = exp.or_(*(exp.EQ(this=_call("length", t), expression=number_literal(0)) for t in (a, b)))
     is_known = exp.Not(this=exp.Is(this=exp.DPipe(this=a.copy(), expression=b.copy()), expression=exp.Null()))
     shared = _call("len", _call("list_intersect", _distinct_letters(a), _distinct_letters(b)))

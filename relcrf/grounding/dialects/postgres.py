@@ -24,7 +24,7 @@ $$ SELECT CASE WHEN {inside} THEN a {operator} b ELSE pg_temp.wide_{name}(a, b) 
 
 
 def _overflow_safe_operator(name: str, operator: str, inside: str, beyond: str) -> tuple[str, str]:
-    """Return definitions of an operator that returns infinity or 0 where PostgreSQL raises an overflow or underflow error."""
+    """Return definitions of an operator that returns infinity or 0 instead of an overflow or underflow error."""
     wide = _CHECKED_OPERATOR.format(name=name, operator=operator, beyond=beyond)
     return wide, _FAST_OPERATOR.format(name=name, operator=operator, inside=inside)
 

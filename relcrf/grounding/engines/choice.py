@@ -20,7 +20,7 @@ NAMES = ("duckdb", "postgres", "spark")
 
 
 def duckdb() -> EngineFactory:
-    """Return a factory of the default engine, DuckDB, where the tables are."""
+    """Return a factory of the default engine, DuckDB, which already stores the tables."""
     return lambda bound: DuckDbEngine(bound.cursor)
 
 
@@ -35,8 +35,8 @@ def postgres(url: str) -> EngineFactory:
 def spark(master: str = "local[*]") -> EngineFactory:
     """Return a factory of engines on a Spark master, which is started if necessary and keeps running.
 
-    Tables and rows are exchanged through a temporary folder. If the master is on another machine, all workers must see that
-    folder under the same path: set `TMPDIR` to a shared folder.
+    Tables and rows are exchanged through a temporary folder. If the master is on another machine, all workers must have
+    access to that folder under the same path: set `TMPDIR` to a shared folder.
 
     Raises:
         UsageError: if pyspark or Java is missing.

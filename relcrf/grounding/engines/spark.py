@@ -29,7 +29,7 @@ class SparkEngine(AbstractEngine):
     Args:
         session: pyspark session; the views and settings of the engine are in a separate session of the same application.
         cursor: function that opens a separate connection to the coded tables. The engine exchanges files with the workers in
-            a folder that this connection may access and that the workers must see under the same path; `close` removes it.
+            a folder to which this connection and, under the same path, the workers must have access; `close` removes it.
     """
 
     name = "spark"

@@ -158,7 +158,7 @@ class ModelBuilder:
         """Return the validated model.
 
         Raises:
-            ModelError: with all errors, at their locations in the text of the model.
+            ModelError: if the model is invalid; contains all errors with their locations in the text of the model.
         """
         return parse(str(self), "<builder>")
 
@@ -184,7 +184,7 @@ class ModelBuilder:
 
     # Data
     def domain(self, name: str, values: Iterable[str] | range | None = None) -> DomainHandle:
-        """Declare a domain: strings in the order of their states, a range, or None for the values in the data."""
+        """Declare a domain: strings, whose order is the order of the states; a range; or None for the values in the data."""
         if values is None:
             self._add(s.OpenDomain(name))
         elif isinstance(values, range):
@@ -207,7 +207,7 @@ class ModelBuilder:
     def predict_relation(
         self, name: str, type: AttributeTypeLike = bool, where: TermLike | None = None, /, **arguments: ArgumentType
     ) -> RelationHandle:
-        """Declare a random relation: a variable for each tuple that satisfies `where`, whose names are those of the arguments."""
+        """Declare a random relation: a variable for each tuple of arguments that satisfies `where`."""
         condition = None if where is None else to_expression(where)
         self._add(s.RandomRelation(name, _to_parameters(arguments), _to_attribute_type(type), condition))
         return RelationHandle(self, name)
@@ -222,7 +222,7 @@ class ModelBuilder:
         return TemplateHandle(self, s.Template(name, _binder_parameters(binders), ()))
 
     def candidates(self, name: str, /, *binders: BinderTerm) -> TemplateHandle:
-        """Declare candidates: a template among whose weights structure learners select."""
+        """Declare candidates: a template from which structure learners select weights."""
         return TemplateHandle(self, s.Template(name, _binder_parameters(binders), (), is_candidate=True))
 
     def rule(
@@ -235,9 +235,9 @@ class ModelBuilder:
         per: Iterable[Term] = (),
         **options: Any,
     ) -> ModelBuilder:
-        """Declare a formula, quantified over all values of its names: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
+        """Declare a formula, universally quantified over its names: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
         if hard and weight is not None:
-            raise builder_error("a hard rule has no weight", "remove one of them")
+            raise builder_error("a hard rule has no weight", "remove 'hard' or 'weight'")
         value = None if weight is None else _require_finite("weight", weight)
         self._add(
             s.Rule(
@@ -252,19 +252,19 @@ class ModelBuilder:
         return self
 
     def gate(self, template: str, /, *by: TermLike) -> ModelBuilder:
-        """Declare the evidence features of a template's gates."""
+        """Declare the features of a template's gates; a gate decides from the evidence whether inference uses a factor."""
         self._add(s.Gate(template, _to_expressions(by)))
         return self
 
 
 class DerivedRelationHandle:
-    """A derived relation without its definition."""
+    """A derived relation that is not defined yet; `where` or `nearest` defines it."""
 
     def __init__(self, builder: ModelBuilder, name: str, binders: tuple[BinderTerm, ...]) -> None:
         self._builder, self._name, self._binders = builder, name, binders
 
     def where(self, *conditions: TermLike) -> RelationHandle:
-        """Define the relation by the conjunction of conditions; names that are not binders are existential."""
+        """Define the relation by the conjunction of conditions; names that are not binders are existentially quantified."""
         condition = conjoin_terms(conditions)
         if condition is None:
             raise builder_error(f"the derived relation '{self._name}' has no condition", "pass a condition")
@@ -319,7 +319,7 @@ class TemplateHandle:
         return self._replace(per=_to_expressions(keys))
 
     def by(self, *features: TermLike) -> TemplateHandle:
-        """Set the evidence features that are multiplied with the patterns."""
+        """Set the evidence features; each feature has a separate weight for each pattern of states."""
         return self._replace(by=_to_expressions(features))
 
     def options(self, **options: Any) -> TemplateHandle:

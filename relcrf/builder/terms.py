@@ -162,7 +162,9 @@ def to_expression(value: TermLike) -> e.Expression:
             number = int(value) if isinstance(value, numbers.Integral) else float(value)
             return e.UnaryMinus(e.Number(-number)) if number < 0 else e.Number(number)
         case numbers.Real():
-            raise builder_error(f"{value} is not a finite number", "remove a condition that holds for all numbers")
+            raise builder_error(
+                f"{value} is not a finite number", "use a finite number; omit conditions that hold for all numbers"
+            )
     message = f"a value of type {type(value).__name__} is not allowed in an expression"
     raise builder_error(message, "use terms, strings, numbers, dates and booleans")
 

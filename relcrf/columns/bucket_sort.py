@@ -3,7 +3,7 @@
 The integers and single-precision numbers of a row are packed into a 64-bit key with the same order as the fields, so that a
 bucket is sorted by one vectorised sort of integers (5 ns per row; ORDER BY of DuckDB takes 120 ns). Double-precision numbers
 and fields that do not fit into the key are stored separately as the payload. Buckets are stored in memory or in files, as
-their storage decides, and only one is loaded at a time; no two buckets share a value of the first field.
+their `Storage` decides, and only one is loaded at a time; no two buckets share a value of the first field.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_BUCKETS = 1 << 8
 BATCH_ROWS = 1 << 18
 """Number of rows that are collected before they are distributed to the buckets."""
 KEY_BITS = 64
-"""Number of bits of the sort key."""
+"""Number of bits of the sort key, a machine word."""
 MAX_PAYLOAD_INTEGER = 1 << 53
 """Maximum absolute value of an integer in the payload, which is stored in double precision."""
 
@@ -61,7 +61,7 @@ class FloatField:
     dtype: ClassVar[np.dtype] = np.dtype(np.float32)
 
     def pack(self, values: np.ndarray, low: int) -> np.ndarray:
-        """Return the bits of the numbers, transformed so that they sort like the numbers; -0.0 becomes 0.0."""
+        """Return codes that sort like the numbers: their transformed bits; -0.0 becomes 0.0."""
         with np.errstate(over="ignore"):  # values beyond the range become infinite
             bits = (values.astype(np.float32, copy=False) + np.float32(0)).view(np.uint32)
         sign = np.uint32(1 << 31)
@@ -115,7 +115,7 @@ class BucketSort:
         self.n_added = 0
 
     def _lay_out_fields(self) -> tuple[list[tuple[IntegerField | FloatField, int]], list[Field]]:
-        """Return the fields of the key, each with the position of its lowest bit, and the fields of the payload."""
+        """Return the fields of the key with the positions of their lowest bits, and the fields of the payload."""
         free_bits = KEY_BITS - (self._bucket_width - 1).bit_length()
         key_fields: list[IntegerField | FloatField] = [self._first]
         payload_fields: list[Field] = []
@@ -173,7 +173,7 @@ class BucketSort:
         for field, shift in self._key_fields:
             code = first if field is self._first else field.pack(batch[field.name], field.low)
             key |= code << np.uint64(shift)
-        # Adding 0.0 turns -0.0 into 0.0, so that equal numbers have equal bits whatever the order of the rows.
+        # Adding 0.0 turns -0.0 into 0.0, so that equal numbers have equal bits and the row order does not matter.
         payload = np.column_stack([batch[f.name] for f in self._payload_fields]) + 0.0 if self._payload_fields else None
         if bucket is None:
             self._append(0, key, payload)

@@ -32,7 +32,7 @@ INITIAL_ROWS = 1 << 12
 
 @dataclass
 class Storage:
-    """A storage of columns in memory or in the files of a folder.
+    """A store of columns in memory or in the files of a folder.
 
     Args:
         folder: an existing folder for the files.
@@ -67,7 +67,7 @@ class ColumnBuilder:
         self._row_shape = (width,) if width else ()
         self._buffer = np.empty((0, *self._row_shape), dtype=dtype)
         self._has_file = False
-        """True if the column is in a file, which is open only during writes: there may be more columns than file descriptors."""
+        """True if the column is in a file. The file is open only during writes, as columns may outnumber file descriptors."""
         self._memory_bytes = 0
         """Number of bytes that the storage counts for this column."""
         self.size = 0

@@ -1,9 +1,10 @@
 """The binding of a model to a dataset: its declarations are checked against the tables and coded as dense integers.
 
-Each entity type gets a table of `vid, key, attributes...`, with vids numbered from 0 in the order of the keys; each
-relation one of distinct tuples of vids and codes with their attributes; each random relation one of the tuples listed
-in the data, with their states; each bag one of `vid, code, count`; each domain one of `code, value` (names: `names.py`).
-All of them are materialized tables with int32 columns, which DuckDB joins fastest.
+A *vid* is the number of an entity within its type, from 0 in the order of the keys; a *code* is the number of a value within
+its domain. Binding builds a table `vid, key, attributes...` for each entity type; a table of distinct tuples of vids and codes
+for each relation, with the attributes of the tuples; a table of the tuples listed in the data for each random relation, with
+their states; a table `vid, code, count` for each bag; and a table `code, value` for each domain (names: `names.py`). All of
+these tables are materialized with int32 columns, which DuckDB joins fastest.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str
     """Build the coded tables of a model.
 
     Args:
-        vocabulary: Values of open domains that keep their codes, those of a trained model; new values follow them.
+        vocabulary: Values of the open domains of a trained model, which keep their codes; new values get the codes after them.
 
     Raises:
         DataError: The tables do not fit the model; lists every problem found in them.
@@ -167,7 +168,7 @@ class _Binder(BagCoder):
                 self._bind_bag(entity, attribute)
 
     def _bind_entity_table(self, entity: s.Entity, table: RawTable) -> None:
-        """Create the coded table of an entity type; after a problem only its keys, for checking references to them."""
+        """Create the coded table of an entity type; after a problem, create only its keys, to check references to them."""
         key = table.column(entity.key)
         if key is None:
             message = f"the table of {entity.name} has no key column '{entity.key}'"
@@ -359,7 +360,7 @@ class _Binder(BagCoder):
         return column
 
     def _bind_random_relation(self, relation: s.RandomRelation) -> None:
-        """Create the table of a random relation's listed tuples with their states; one without a value is a query."""
+        """Create the table of a random relation's listed tuples with their states; a tuple without a value is unobserved."""
         name = listed_table(relation.name)
         table = self.dataset.find_table(relation.name)
         if table is None:
@@ -367,7 +368,7 @@ class _Binder(BagCoder):
             guess = suggestion(relation.name, table_names)
             remark = f" ({guess})" if guess else ""
             self.bound.notes.append(
-                f"the table '{s.fold_name(relation.name)}' is missing: every tuple is a query{remark}"
+                f"the table '{s.fold_name(relation.name)}' is missing: every tuple is a query variable{remark}"
             )
             arguments = ", ".join(f"NULL::INTEGER AS a{k}" for k in range(len(relation.parameters)))
             self._execute(

@@ -1,4 +1,4 @@
-"""A model bound to a dataset: the coded tables that binding builds and grounding reads."""
+"""A model bound to a dataset: the coded tables that binding builds (see `binding.py`) and grounding reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass
 class BoundModel:
-    """The coded tables of a model in DuckDB, with the facts found while they were built.
+    """The coded tables of a model in DuckDB, with the results of checking the data.
 
     Args:
         sizes: Number of entities of each entity type.
@@ -38,7 +38,7 @@ class BoundModel:
         product_relations: Random relations that admit every tuple of their arguments.
         external_tables: Tables stored as NumPy columns outside DuckDB: the bags, sorted by entity and value.
         sources: Locations of the raw tables of each entity type, relation, bag (`Entity.attribute`) and domain.
-        content_hashes: hashes of raw tables, by their places, as they are asked for (`contents.py`).
+        content_hashes: Cached content hashes of raw tables, by location; `table_hash.py` adds them.
     """
 
     spec: ModelSpec

@@ -14,7 +14,7 @@ from relcrf.errors import DataLocation, Diagnostic
 from relcrf.model.types import AttributeType, Bool, Date, Integer, Real, String
 
 MAX_SHOWN_ROWS = 3
-"""Maximum bad rows of a column that a diagnostic lists; the others are counted."""
+"""Maximum number of bad rows that a diagnostic lists; it reports the number of the others."""
 
 WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 REAL_TYPES = ("DOUBLE", "FLOAT")
@@ -28,7 +28,7 @@ class Conversion:
     """SQL that converts a raw column to an attribute type.
 
     Args:
-        present: Condition that the cell has a value. converted: The value, NULL if it is not of the type.
+        present: SQL condition that the cell has a value. converted: SQL of the value, NULL if it does not have the type.
         expected: The values that the type accepts, for messages.
     """
 
@@ -190,7 +190,7 @@ def is_numeric(table: RawTable, column: str) -> bool:
 
 
 def number_list_sql(texts: Sequence[str]) -> str | None:
-    """Return a SQL list of texts as numbers, with NaN, which no cell equals, for other texts; None if all are NaN."""
+    """Return a SQL list of the numbers that texts denote, NaN (which no cell equals) for other texts; None if all are NaN."""
     numbers = [_parse_number(text) for text in texts]
     return None if all(map(math.isnan, numbers)) else f"CAST({text_list_sql([*map(repr, numbers)])} AS DOUBLE[])"
 

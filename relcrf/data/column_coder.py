@@ -67,7 +67,7 @@ class ColumnCoder:
                 guess = suggestion(attribute.name, table.columns)
                 remark = f" ({guess})" if guess else ""
                 self.bound.notes.append(
-                    f"{table.location} has no column '{attribute.name}': all its values are queries{remark}"
+                    f"{table.location} has no column '{attribute.name}': all its values are query variables{remark}"
                 )
                 return "NULL::INTEGER"
             self._report_missing_column(owner, attribute.name, table)
@@ -206,7 +206,7 @@ class ColumnCoder:
     def _check_references(
         self, type_name: str, table: RawTable, column: str, message: str, hint: str, row_filter: str = "true"
     ) -> None:
-        """Report the rows whose argument is empty, with this message and hint, or refers to an unknown entity.
+        """Report the rows whose argument is empty (with the given message and hint) or refers to an unknown entity.
 
         Args:
             type_name: An entity type or a domain. References are checked only if the keys of the entity type are known.

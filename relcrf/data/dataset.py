@@ -41,7 +41,7 @@ class RawTable(NamedColumns):
         location: The location shown in messages.
         scan: A DuckDB table expression.
         columns: Column names in order. types: DuckDB's types in the same order.
-        is_open: For a random relation, unlisted tuples are queries instead of false.
+        is_open: True if the unlisted tuples of a random relation are query variables instead of false.
         numbered_scan: Like `scan`, with row numbers as the first column; None if rows are numbered from 1.
     """
 
@@ -132,7 +132,7 @@ class Dataset:
         ]
 
     def _matching_readers(self, path: Path) -> list[tuple[AbstractReader, str]]:
-        """Return the readers for the suffix of a file, each with the suffix."""
+        """Return the readers that handle the suffix of a file, each with that suffix."""
         return [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
 
     def _read_file(self, path: Path) -> list[SourceTable] | None:
@@ -311,7 +311,7 @@ class Dataset:
         return next((self.tables[fold_name(n)] for n in names if fold_name(n) in self.tables), None)
 
     def changed_files(self) -> list[str]:
-        """Return the files that changed after the dataset stamp opened: either version may have been read."""
+        """Return the files that changed after the dataset was opened: either version may have been read."""
         return [
             str(path) for path, stamp in self._file_stamps.items() if not path.exists() or _file_stamp(path) != stamp
         ]

@@ -12,7 +12,7 @@ def import_extra(package: str, extra: str, purpose: str) -> ModuleType:
     """Import a package of an extra.
 
     Args:
-        purpose: What needs the package; the subject of the message `... needs the package`.
+        purpose: The feature that needs the package, as the subject of the message `... needs the package`.
 
     Raises:
         UsageError: The package is not installed (E351).

@@ -44,7 +44,7 @@ def require_writable(path: Path) -> None:
 
 
 NOTEBOOK_ROWS = 20
-"""Maximum rows that a notebook shows."""
+"""Maximum number of rows that a notebook shows; `rows()` returns all of them."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -92,8 +92,8 @@ class TableEntry:
     """A table of a manifest.
 
     Args:
-        columns: The source's column names by the model's names.
-        is_open: For a random relation, unlisted tuples are queries instead of false.
+        columns: Mapping from the model's column names to the column names of the source.
+        is_open: True if the unlisted tuples of a random relation are query variables instead of false.
         source_location: Span of the source in the manifest. columns_location: Span of the column names.
     """
 
@@ -107,7 +107,7 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a manifest; without tables, the dataset has those of the folder."""
+    """The content of a manifest; if it lists no tables, the dataset consists of the table files in its folder."""
 
     tables: tuple[TableEntry, ...]
     split: SplitPlan | None
@@ -246,7 +246,7 @@ class _ManifestReader:
         return FileEntry(file, entry.get("table")) if kind == "file" else SqliteEntry(file, entry.get("table", name))
 
     def _resolve_file(self, text: str, *path: str) -> Path | None:
-        """Return a file that lies in the manifest's folder after its links are followed; report any other."""
+        """Return the path of a file if it is inside the manifest's folder once links are resolved; otherwise, add a problem."""
         if "\0" in text:
             self._add_problem(f"{text!a} is not a file name", None, *path, code="E203")
             return None
@@ -255,7 +255,7 @@ class _ManifestReader:
             hint = "a manifest refers to files in its folder and the folders below; copy the file there"
             self._add_problem(f"'{text}' is outside the folder of the manifest", hint, *path, code="E233")
             return None
-        if not os.path.isfile(file):  # unlike `file.is_file()`, accepts names that are too long
+        if not os.path.isfile(file):  # unlike `file.is_file()`, returns False for a name that is too long
             siblings = sorted(os.listdir(file.parent)) if os.path.isdir(file.parent) else []
             problem = "is not a regular file" if os.path.exists(file) else "does not exist"
             problem = "is a folder" if os.path.isdir(file) else problem
@@ -302,7 +302,7 @@ class _ManifestReader:
 
 
 def _resolve_links(path: Path) -> Path:
-    """Return a path with its links followed; unlike `path.resolve()`, it accepts links to themselves."""
+    """Return a path with its links resolved; unlike `path.resolve()`, accept a link that points to itself."""
     return Path(os.path.realpath(path))
 
 

@@ -1,4 +1,4 @@
-"""Names of tables and columns: the accepted names of raw ones, and the unique names of coded ones."""
+"""Names of tables and columns: the accepted names in raw tables, and the unique names of coded tables and their columns."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
 
 
 def _referenced_tables(query: QueryEntry) -> set[str]:
-    """Return the tables that a query refers to, in lower case; names that it defines itself are included."""
+    """Return the names of the tables that a query refers to, in lower case, including its own common table expressions."""
     try:
         statements = duckdb.extract_statements(query.sql)
     except duckdb.Error as error:

@@ -1,6 +1,6 @@
 """The split language, which defines how labels are held out; used by the command line, manifests and Python.
 
-    school                      each value of the column `school` is a fold; `column=a=b` is the column `a=b`
+    school                      each value of the column `school` is a fold; `column=a=b` selects the column named `a=b`
     by=Page.school              the same, for entity Page only; `folds=4,by=Page.school` distributes the values over 4 folds
     time=Page.year              periods of a time column, each predicted from the earlier ones
     folds=10                    folds by a hash of each entity's key
@@ -8,7 +8,7 @@
     hide=0.1                    a fraction of the variables, by a hash of their keys
     hide=0.1,of=Friends         a fraction of the labels of each state of one attribute or relation; `of=*`: of all
 
-`folds=`, `seed=` and `repeats=` may be added, before a column's name: `random,folds=10,seed=7`.
+You may add `folds=`, `seed=` and `repeats=`; they precede a column's name: `random,folds=10,seed=7`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class SplitPlan:
     """A way to divide variables into folds, or to hide a fraction of the labels.
 
     Args:
-        kind: `column`, `time`, `folds`, `hide`, or one of `RANDOM_KINDS`; see the module.
+        kind: `column`, `time`, `folds`, `hide`, or one of `RANDOM_KINDS`; see the module's docstring.
         column: The column of `column` and `time`, with or without its entity.
         folds: Number of folds; None for `column` makes each value a fold.
         fraction: The fraction that `hide` hides.
         attribute: The attribute or relation whose labels `hide` hides, or `ALL_ATTRIBUTES`; None hides variables by hash.
         seed: Seed of the hashes or of the random generator.
         repeats: Number of divisions, by consecutive seeds.
-        holdout: Names of the folds to hold out; empty stands for each in turn.
+        holdout: Names of the folds to hold out; if empty, each fold is held out in turn.
     """
 
     kind: str
@@ -178,7 +178,7 @@ def _parse_options(text: str) -> dict[str, str]:
 
 
 def parse_hide(text: str, seed: int = 0) -> SplitPlan:
-    """Parse the value of `--hide`: a fraction, `0.1`, or that of one attribute or relation, `Friends=0.1`.
+    """Parse the value of `--hide`, a fraction of all labels (`0.1`) or of one attribute or relation (`Friends=0.1`).
 
     Raises:
         UsageError: The text is something else (E349).

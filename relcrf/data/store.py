@@ -27,7 +27,7 @@ DEFAULT_MEMORY = "1GB"
 
 DUCKDB_FRACTION = 0.5
 COLUMN_FRACTION = 0.03
-"""Fractions of the memory limit for DuckDB's buffers and for ground columns; computations use the rest. More goes to files."""
+"""Fractions of the memory limit for DuckDB's buffers and ground columns; computations use the rest. Larger data goes to files."""
 
 _TYPES = {
     "number": "DOUBLE",
@@ -44,10 +44,10 @@ _MAX_BYTES = 2.0**63
 """Upper bound of a memory size: no system addresses more."""
 
 _GLOB_CHARACTERS = re.compile(r"[*?\[\]{}\\\0-\x1f]")
-"""Characters that DuckDB interprets as a pattern in a file name, and others that it might."""
+"""Characters that DuckDB interprets, or might interpret, as parts of a pattern in a file name."""
 
 BATCH_ROWS = 50_000
-"""Rows that a reader holds in Python at a time; bounds the memory of a reader."""
+"""Maximum number of rows that a reader stores in Python objects at a time; bounds the memory of a reader."""
 
 
 def quoted(name: str) -> str:
@@ -76,7 +76,7 @@ def first_line(error: Exception) -> str:
 
 def out_of_memory_error(error: duckdb.OutOfMemoryException) -> UsageError:
     """Return the error for data that DuckDB could not move to files (E315)."""
-    hint = "raise --memory, or narrow the template that was being grounded"
+    hint = "raise --memory, or add conditions to the 'where' of the template that was being grounded"
     message = "the memory limit is too low for these tables"
     return UsageError(Diagnostic("E315", message, hint=hint, notes=(first_line(error),)))
 

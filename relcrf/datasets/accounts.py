@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 HOUSEHOLDS, RINGS = 700, 50
-"""Groups of honest accounts and of mostly fraudulent ones; the accounts of a group share devices."""
+"""Number of groups of honest accounts and of mostly fraudulent accounts (rings); the accounts of a group share a device."""
 FRAUD_IN_RING = 0.9
+"""Probability that an account of a ring is fraudulent."""
 REVIEWED = 0.4
 """Fraction of the accounts that an investigator has reviewed; the verdict of the others is missing."""
 STRAY_TRANSFERS = 0.15

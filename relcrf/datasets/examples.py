@@ -29,7 +29,7 @@ class Example:
     """A model and a dataset: `model, data = relcrf.datasets.load("web")`.
 
     Args:
-        split: The split of the labels, which `model.evaluate(data)` uses.
+        split: The split of the labels that `model.evaluate(data)` uses.
     """
 
     name: str
@@ -90,7 +90,7 @@ _EXAMPLES: dict[str, _ExampleSource] = {
     ),
     "sensors": _ExampleSource(
         "sensors",
-        "Readings of 8 sensors along a corridor at 300 times, in five levels, drawn from a chain.",
+        "Readings of 8 sensors at 300 time points, in five levels; a Markov chain along a corridor generates them.",
         sensor_readings,
         "hide=0.3",
     ),

@@ -44,9 +44,9 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         settings: settings of the backend, such as `l2=0.5`.
 
     Attributes:
-        model_: the model that was fitted; its string is the text of the model.
+        model_: the fitted model; `str(model_)` returns its text.
         fit_: the trained model.
-        classes_: the values of the attribute in the order of scikit-learn labels; only with `tables`.
+        classes_: the values of the attribute, sorted as scikit-learn sorts labels; only with `tables`.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         return prediction.probabilities(block.name)[rows][:, self._order]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy for the keys in X; without `tables` for all observed labels of X, which are all hidden together."""
+        """Return the accuracy for the keys in X or, without `tables`, for all observed labels of X, hidden simultaneously."""
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))

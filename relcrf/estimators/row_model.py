@@ -56,10 +56,10 @@ class RowModel:
             blocks.append(WeightBlock(name, features.n_features, int(np.prod(sizes)), l2=l2))
 
         for target in range(q):
-            add(f"level_{target}", [target], ones, 0.0)
+            add(f"bias_{target}", [target], ones, 0.0)
             add(f"local_{target}", [target], values, None)
         for left, right in combinations(range(q), 2):
-            add(f"tie_{left}_{right}", [left, right], ones, None)
+            add(f"interaction_{left}_{right}", [left, right], ones, None)
             if self.evidence_on_pairs:
                 add(f"pair_{left}_{right}", [left, right], values, None)
         return FactorGraph(
@@ -92,10 +92,10 @@ def build_relational_model(classes: Sequence[np.ndarray], *, evidence_on_pairs: 
     row = row_type("r")
     targets = [getattr(row, f"t{k}") for k in range(len(classes))]
     for k, target in enumerate(targets):
-        m.template(f"level_{k}", row).over(target).l2(0.0)
+        m.template(f"bias_{k}", row).over(target).l2(0.0)
         m.template(f"local_{k}", row).over(target).by(row.x)
     for first, second in combinations(range(len(classes)), 2):
-        m.template(f"tie_{first}_{second}", row).over(targets[first], targets[second])
+        m.template(f"interaction_{first}_{second}", row).over(targets[first], targets[second])
         if evidence_on_pairs:
             m.template(f"pair_{first}_{second}", row).over(targets[first], targets[second]).by(row.x)
     return m.build()

@@ -19,13 +19,14 @@ from relcrf.estimators.row_model import RowModel, build_relational_model
 
 
 class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """The ESS-CRF on rows: each row has a tree over its targets that its evidence selects, with exact learning and inference.
+    """A CRF with evidence-specific structure (ESS-CRF): the evidence of a row selects a tree over the targets of the row.
 
-    With one target it is a logistic regression.
+    Learning and inference on the selected trees are exact. With one target the model is a logistic regression.
 
     Args:
-        l2: penalty `l2 / 2 * w^2` on the sum of log-likelihoods; not on the constants of single targets. With more than two
-            classes it is 1 / C of `LogisticRegression`, with two it is 2 / C, for each class has weights here.
+        l2: strength of the penalty `l2 / 2 * w^2`, relative to the sum (not the mean) of the log-likelihoods; the constants of
+            single targets are not penalised. With more than two classes it equals 1 / C of `LogisticRegression`; with two
+            classes it equals 2 / C, because here each class has separate weights.
         evidence_on_pairs: whether factors over pairs of targets depend on the evidence; otherwise a pair has one table for all
             rows, and the tree is selected by the evidence of single targets.
         treewidth: treewidth of the graph over the targets; 1 is a tree.
@@ -137,7 +138,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         )
 
     def _infer(self, X: Any) -> tuple[InferenceResult | None, int]:
-        """Infer all targets with more than one class; return the result, None if there are none, and the number of rows."""
+        """Infer all targets with more than one class; return the result (None without such a target) and the number of rows."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         if not len(self._varying_targets):

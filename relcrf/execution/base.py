@@ -1,6 +1,7 @@
 """The interface of executors, and the requirements on the tasks that they run on shards.
 
-A shard is a folder that the worker opens itself: only its path, the task and the result are transferred.
+A shard is a folder with a part of a ground graph. A worker opens it by its path: only the path, the task and the result are
+transferred.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class AbstractExecutor(ABC):
     """
 
     def map_reduce(self, task: ShardTask[T], shards: Sequence[Path]) -> T:
-        """Return the sum of the task's results over the shards: the same bits for every executor and number of workers.
+        """Return the sum of the task's results over the shards; its bits are the same for every executor and number of workers.
 
         Args:
-            task: Returns a number, an array or a tuple of them, with the same shapes for every shard, and does not modify
-                it afterwards.
+            task: Function that returns a number, an array or a tuple of them, with the same shapes for every shard. It must
+                not modify a result that it has returned.
 
         Raises:
             ValueError: `shards` is empty, or shapes differ.

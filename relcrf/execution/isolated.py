@@ -55,13 +55,13 @@ class _RunningTask:
 def run_isolated(
     tasks: Sequence[Callable[[], T]], jobs: int, time_limit: float = float("inf")
 ) -> Iterator[IsolatedResult[T]]:
-    """Run running_task task in a new single-threaded process (`spawn`), and yield the results in the order of completion.
+    """Run each task in a new single-threaded process (`spawn`), and yield the results in the order of completion.
 
     Tasks and results are pickled. Closing the iterator ends the processes that still run. A script that uses this function
     must start its work below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
 
     Args:
-        jobs: Number of concurrent processes, from 1.
+        jobs: Number of concurrent processes, at least 1.
         time_limit: Seconds that a task may take after its process has started and imported the task.
 
     Raises:

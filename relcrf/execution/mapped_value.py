@@ -18,7 +18,7 @@ class MappedValue(Generic[T]):
     """A value in a file; pickling it transfers only the location.
 
     Args:
-        path: The file: the arrays, each aligned to a page, followed by the rest of the pickled value.
+        path: Path of a file with the arrays, each aligned to a page, followed by the rest of the pickled value.
         sizes: Sizes of the arrays in bytes.
     """
 

@@ -10,9 +10,10 @@ import psutil
 from relcrf.errors import Diagnostic, UsageError
 
 SCRATCH_FACTOR = 4
-"""Memory of learning or inference in one process, in addition to the ground graph and as a multiple of its bytes. Measured: on a
-web of 100,000 pages and their words 1.5 for the likelihood of single variables, 2.4 for pseudo-likelihood, 3.1 for the ESS-CRF;
-on candidates with 4,000,000 cells 3.4 times `AbstractSpace.nbytes` for TR-MRF."""
+"""Memory that learning or inference in one process needs beyond the ground graph, as a multiple of the graph's bytes.
+
+This bounds the measured factors: on 100,000 linked pages with words, 1.5 for the likelihood of single variables, 2.4 for
+pseudo-likelihood and 3.1 for the ESS-CRF; on candidates with 4,000,000 cells, 3.4 times `AbstractSpace.nbytes` for TR-MRF."""
 
 LEARNING_VECTORS = 30
 """Number of weight vectors that a quasi-Newton method stores: ten pairs of differences, and its scratch vectors."""
@@ -43,7 +44,7 @@ def require_memory(graph_bytes: int, n_weights: int, n_vectors: int, operation: 
         f"{operation} would take about {_format_bytes(needed)} of memory, but {_format_bytes(available)} are available"
     )
     notes = (f"a graph of {_format_bytes(graph_bytes)}, and {n_weights:,} weights",)
-    hint = "set a smaller --memory to work in shards, or narrow the templates to get fewer factors and keys"
+    hint = "set a smaller --memory to work in shards, or add conditions to the templates to get fewer factors and keys"
     raise UsageError(Diagnostic("E435", message, hint=hint, notes=notes))
 
 

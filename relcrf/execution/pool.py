@@ -13,7 +13,7 @@ from relcrf.execution.base import AbstractExecutor, ShardRangeWork, T, shard_ran
 from relcrf.execution.process import WorkerProcess
 
 MAX_DEATHS = 3
-"""Maximum deaths of a worker in one call that are retried; a shard that needs too much memory kills every worker."""
+"""Maximum number of restarts of a worker in one call; a shard that needs too much memory would kill every new worker."""
 
 
 class PoolExecutor(AbstractExecutor):
@@ -23,7 +23,7 @@ class PoolExecutor(AbstractExecutor):
     below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
 
     Args:
-        workers: Number of processes, from 1; they start with the first work.
+        workers: Number of processes, at least 1; they start when the first task is submitted.
 
     Raises:
         UsageError: The number of workers is invalid (E362), or a worker died repeatedly (E363).
@@ -55,7 +55,7 @@ class PoolExecutor(AbstractExecutor):
             yield from answer
 
     def _submit(self, k: int, work: ShardRangeWork[T], start: int, shards: Sequence[Path]) -> Future[list[T]]:
-        """Send work to process k, which is started first, or replaced if it has died; return the future."""
+        """Submit work to process k and return the future; start the process if necessary, and replace it if it has died."""
         if (process := self._processes[k]) is not None:
             with suppress(BrokenProcessPool):
                 return process.submit(work, start, shards)
@@ -64,7 +64,7 @@ class PoolExecutor(AbstractExecutor):
         return process.submit(work, start, shards)
 
     def close(self) -> None:
-        """End the processes, even while they work. New work starts new ones."""
+        """End the processes, even during a task. The next call of `map` or `map_reduce` starts new ones."""
         for k, process in enumerate(self._processes):
             if process is not None:
                 process.close()

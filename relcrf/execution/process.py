@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class WorkerProcess:
-    """A process started by `spawn`: threads of Numba and DuckDB do not survive a fork.
+    """A process started by `spawn`, not by `fork`, which the threads of Numba and DuckDB do not survive.
 
     A script that uses it must start its work below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
 

@@ -55,7 +55,7 @@ class SparkExecutor(AbstractExecutor):
     def _partition(self, shards: list[Path]) -> RDD[tuple[int, list[Path]]]:
         """Return a range of shards per core, as a cached collection: Spark sends work to the executor that caches its data.
 
-        An executor thus mostly gets the shards that it has loaded before. New cores cause a new partition.
+        An executor thus mostly gets the shards that it has loaded before. If cores are added, the shards are partitioned again.
         """
         n_cores = self._context.defaultParallelism
         if self._runs is None or self._shards != shards or n_cores > self._runs.getNumPartitions():

@@ -80,9 +80,9 @@ def require_spark() -> None:
         raise UsageError(Diagnostic("E360", message, hint=hint))
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=os.path.join(home, "bin") if home else None) is None:
-        where = f"none in JAVA_HOME, {home}" if home else "none on the PATH"
+        where = f"in JAVA_HOME ({home})" if home else "on the PATH"
         hint = "install a Java runtime, 17 or later (Debian: apt-get install default-jre-headless)"
-        raise UsageError(Diagnostic("E360", f"Spark needs Java, but found {where}", hint=hint))
+        raise UsageError(Diagnostic("E360", f"Spark needs Java, but there is no Java executable {where}", hint=hint))
 
 
 def error_reasons(error: Exception) -> tuple[str, ...]:

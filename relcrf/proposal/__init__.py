@@ -1,1 +1,1 @@
-"""A first model for tables that nobody has described: what refers to what, what could be predicted, and from what."""
+"""Proposal of a first model for tables without a schema: keys and references, a prediction target, and templates."""

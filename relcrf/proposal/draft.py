@@ -20,10 +20,10 @@ from relcrf.proposal.target import PredictionTarget, choose_target
 from relcrf.proposal.templates import ProposedTemplate, propose_templates
 
 MAX_BINDINGS = 5_000_000
-"""Maximum bindings of a proposed template; a template with more is written as a comment."""
+"""Maximum number of bindings of a proposed template; a template with more is written as a comment."""
 
 MAX_CANDIDATE_BINDINGS = 50_000_000
-"""Maximum bindings of proposed candidates; larger than MAX_BINDINGS, as candidates are not stored before they are chosen."""
+"""Maximum number of bindings of proposed candidates: above MAX_BINDINGS, as only selected candidates are stored."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def analyse_tables(
     """Infer the schema and the prediction target of tables that have no model.
 
     Args:
-        predicted: `Table.column`, or a relation's table; None chooses the most plausible target.
-        manifest: Receives the tables that the model needs in another shape.
+        predicted: `Table.column`, or the name of a relation's table; None chooses the most plausible target.
+        manifest: Builder of the manifest; tables that the model needs in another shape are added to it.
 
     Raises:
         UsageError: Nothing can be predicted, or `predicted` cannot.

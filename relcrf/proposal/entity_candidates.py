@@ -16,10 +16,10 @@ class EntityCandidate:
     """A candidate for an entity type.
 
     Args:
-        table: The table with one row per entity; None if other tables only refer to them.
-        key: The column that identifies them; None if there is none.
-        references: The columns that refer to them, each with its table.
-        sequence: For rows in sequences, the columns of the sequence and of the position in it.
+        table: The table with one row per entity; None if other tables only refer to the entities.
+        key: The column that identifies the entities; None if there is none.
+        references: The columns that refer to the entities, each with its table.
+        sequence: If the rows form sequences, the column of the sequence and the column of the position in it.
     """
 
     name: str
@@ -38,7 +38,7 @@ class EntityCandidate:
         named = [f"{table.name}.{column}" for table, column in self.references]
         references = f"; referenced by {', '.join(named)}" if named else ""
         if self.table is None:
-            return f"no table lists them{references}"
+            return f"no table lists these entities{references}"
         if self.key is None:
             order = f"; ordered by {self.sequence[1]} within {self.sequence[0]}" if self.sequence else ""
             return "each row is an entity without a key" + order
@@ -46,7 +46,7 @@ class EntityCandidate:
 
 
 def find_candidates(tables: list[TableProfile]) -> list[EntityCandidate]:
-    """Return the candidates for entity types in some tables, with all references to them."""
+    """Return the candidates for entity types in some tables, with all columns that refer to them."""
     candidates = [EntityCandidate(t.name, t, key) for t in tables if (key := _find_key(t)) is not None]
     _add_references(tables, candidates)
     _add_unlisted(tables, candidates)
@@ -80,13 +80,13 @@ def _find_key(table: TableProfile) -> str | None:
 
 
 def find_references(table: TableProfile, candidates: Sequence[EntityCandidate]) -> list[tuple[str, EntityCandidate]]:
-    """Return the columns of a table that refer to candidates, in the order of the table."""
+    """Return the columns of a table that refer to candidates, in the order of the columns."""
     by_column = {column: candidate for candidate in candidates for column in candidate.referring_columns(table)}
     return [(column, by_column[column]) for column in table.raw.columns if column in by_column]
 
 
 def _add_references(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
-    """Add the columns whose values are all keys of a candidate to its references."""
+    """Add each column that contains only keys of a candidate to the references of the candidate."""
     for table in tables:
         for column in table.columns.values():
             if not _may_be_key(column) or column.distinct < 2:
@@ -115,7 +115,7 @@ def _name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: Tab
         for name in stems
     ):
         return 2
-    # `x` and `y` in an entity table are coordinates, not references to other rows of it.
+    # `x` and `y` in an entity table are coordinates, not references to other rows of the table.
     if column.name.lower() in ENDPOINT_COLUMNS and (len(column.name) > 1 or candidate.table is not table):
         return 1
     # Numbers are often keys by chance, texts hardly ever.

@@ -40,7 +40,7 @@ class ManifestBuilder:
         self.is_needed |= bool(renamed) or not is_same
 
     def query_source(self, table: TableProfile) -> str:
-        """Return the quoted name of a table for use in queries; the table's own name may be that of a query's result."""
+        """Return the quoted name of a table for use in queries; the result of a query may have the table's own name."""
         file = Path(table.raw.location).name
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:

@@ -65,7 +65,7 @@ class _Declarations:
         for attribute in entity.attributes:
             is_target = self.target.entity is entity and attribute in self.target.attributes
             role = "predict " if is_target else ""
-            comment = "predicted: a missing value is a query" if is_target else _attribute_comment(attribute)
+            comment = "predicted where the value is missing" if is_target else _attribute_comment(attribute)
             lines.append(f"    {role}{attribute.name} : {self._declare_type(attribute)}  # {comment}")
         lines += [
             f"    {bag.name} : bag of {bag.domain}  # several values, {bag.distinct:,} distinct ones"

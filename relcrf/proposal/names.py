@@ -38,7 +38,7 @@ ENDPOINT_COLUMNS |= {"head", "tail", "parent", "child", "citing", "cited", "firs
 
 
 def stem_name(name: str) -> str:
-    """Return the stem by which names of tables and of columns that refer to them are compared: `page_id` and `Pages` match."""
+    """Return the stem of a table or column name; equal stems, as of `page_id` and `Pages`, suggest a reference."""
     plain = re.sub(r"[^a-z0-9]", "", fold_name(name))
     plain = re.sub(r"(?<=..)(id|key)$", "", plain)
     if plain.endswith("ies"):
@@ -62,7 +62,7 @@ def argument_name(name: str) -> str:
 
 
 def camel_case(name: str) -> str:
-    """Return a name for an entity type, relation or domain that equals the table's, ignoring case and underscores."""
+    """Return a name for an entity type, relation or domain that equals the table's name if case and underscores are ignored."""
     return "".join(part[:1].upper() + part[1:] for part in attribute_name(name, "Table").split("_") if part) or "Table"
 
 
@@ -78,7 +78,7 @@ class NamePool:
         self._taken = {fold_name(name) for name in taken}
 
     def reserve(self, name: str, *others: str) -> str:
-        """Reserve and return the first free name, or the first name with the lowest number that makes it free."""
+        """Reserve and return the first free name; if none is free, append the smallest number that makes `name` free."""
         numbered = (f"{name}{k}" for k in range(2, 1_000_000))
         free_name = next(n for n in (name, *others, *numbered) if fold_name(n) not in self._taken)
         self._taken.add(fold_name(free_name))

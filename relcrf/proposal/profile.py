@@ -13,12 +13,12 @@ from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.store import report_read_errors
 
 MAX_ENUMERATION = 30
-"""Maximum values of an enumeration."""
+"""Maximum number of values of an enumeration; columns with more values get an open domain."""
 
 BOOLEAN_VALUES = ({"0", "1"}, {"true", "false"}, {"t", "f"})
 
 MIN_VECTOR_COLUMNS = 3
-"""Minimum numbered columns that form a vector."""
+"""Minimum number of numbered columns that form a vector; fewer are profiled as separate columns."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class TableProfile:
         return self.raw.name
 
     def query_number(self, sql: str) -> int:
-        """Return the single number that a query over the texts, which it calls `this`, results in."""
+        """Return the single number that a query returns; in the query, `this` is the table of texts."""
         ((result,),) = self.connection.execute(f"WITH this AS (FROM {self.scan}) {sql}").fetchall()
         return int(result or 0)
 

@@ -23,8 +23,8 @@ class Proposal:
     """A draft that was written to files.
 
     Args:
-        model: Path of the model file. manifest: Path and text of the tables' manifest, if the model needs one.
-        data: The value of --data. commands: Commands to run next.
+        model: Path of the model file. manifest: Path and text of the manifest, None if the model does not need one.
+        data: The value of --data for commands with this model. commands: Commands to run next.
     """
 
     draft: ModelDraft
@@ -37,11 +37,11 @@ class Proposal:
 def write_proposal(
     source: str, model: Path, predicted: str | None, memory: str, *, force: bool, progress: Progress = lambda name: None
 ) -> Proposal:
-    """Propose a model of tables, verify that it parses, checks and grounds on them, and write it.
+    """Propose a model of tables, verify that it can be parsed, checked and grounded on them, and write it.
 
     Args:
-        source: A source that `Dataset` reads. model: Path of the file to write, with the suffix .rcrf.
-        predicted: `Table.column`, or a relation's table; None chooses the most plausible target.
+        source: A folder, file or URL that `Dataset` reads. model: Path of the model file to write, with the suffix .rcrf.
+        predicted: `Table.column`, or the name of a relation's table; None chooses the most plausible target.
         force: Overwrite existing files.
 
     Raises:
@@ -95,7 +95,7 @@ def _manifest_folder(source: str) -> Path | None:
 
 
 def _next_commands(model: Path, data: str, target: PredictionTarget) -> tuple[str, ...]:
-    """Return the commands to run_folder next."""
+    """Return the commands to run next."""
     name, data_argument = shlex.quote(str(model)), shlex.quote(data)
     run_folder = shlex.quote(f"runs/{model.stem}")
     split, backend, relation = target.entity.split_column if target.entity is not None else None, "", target.relation

@@ -1,4 +1,4 @@
-"""The schema of a proposed model: entity types with attributes and bags, relations, and what is left out and why."""
+"""The schema of a proposed model: entity types with attributes and bags, relations, and the unused columns with reasons."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ProposedRelation:
 
     Args:
         rows: Number of rows of its table. reason: Why it is a relation.
-        value_column: The column with the truth value, or one of `levels`, of each tuple; None if every listed tuple is true.
+        value_column: The column with the truth value or level (1 to `levels`) of each tuple; None if listed tuples are true.
         is_symmetric: For two arguments of one entity type, whether the table has each pair in both orders.
         is_irreflexive: For two arguments of one entity type, whether no entity is paired with itself.
     """

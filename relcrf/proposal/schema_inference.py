@@ -1,4 +1,4 @@
-"""From tables and what refers to what to a scheme: which are entities, relations and bags, with which attributes."""
+"""Inference of a schema from table profiles and references: entity types, relations and bags, with their attributes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from relcrf.proposal.schema import (
 )
 
 AttributeSource = tuple[TableProfile, str | tuple[str, ...], str]
-"""A table, its column or the columns of a vector, and the column of the resulting attribute."""
+"""A table, its column (or the columns of a vector), and the name of the attribute that it becomes."""
 
 VALUE_COLUMNS = frozenset({"value", "holds", "truth", "label", "target", "y"})
 """Usual names of columns with the truth values of tuples."""
 
 MIN_PREFIX_LENGTH = 3
-"""Minimum letters of a column prefix that is used as a name instead of its table's name."""
+"""Minimum length of a prefix of numbered columns that becomes an attribute name; a shorter one, such as `x`, says little."""
 
 LEVELS = 5
 """Number of levels into which ratings and measurements are divided."""
@@ -98,7 +98,7 @@ class _SchemaInference:
         self.schema.excluded_columns.append((f"{table.name}.{column}", reason))
 
     def _can_declare(self, candidate: EntityCandidate) -> bool:
-        """Return True if a candidate has a table with a valid key, or a query can provide one; report it otherwise."""
+        """Return True if a candidate has a table with a valid key, or a query can provide one; if not, report it."""
         tables = [candidate.table] if candidate.table else [t for t, _ in candidate.references]
         is_named = fold_name(camel_case(candidate.name)) == fold_name(candidate.name)
         if candidate.table is not None and candidate.key is not None and is_name(candidate.key) and is_named:
@@ -112,7 +112,7 @@ class _SchemaInference:
         return False
 
     def _find_vocabularies(self) -> list[EntityCandidate]:
-        """Return the candidates that are values of a domain: only names, and referred to along with other entities."""
+        """Return the candidates to declare as domains: they have only names, and referring tables also refer to entities."""
         vocabularies = []
         for candidate in self.candidates:
             is_paired = any(len(candidate.referring_columns(table)) > 1 for table, _ in candidate.references)
@@ -269,7 +269,7 @@ class _SchemaInference:
     def _add_panel(
         self, entity: ProposedEntity, candidate: EntityCandidate, table: TableProfile, columns: NumberedColumns
     ) -> bool:
-        """Add a random relation over entities and columns for numbers with missing values; return False if not possible."""
+        """Add a random relation over entities and column names for numbers with missing values; return False if impossible."""
         if (
             table is not candidate.table
             or candidate.key is None
@@ -298,9 +298,7 @@ class _SchemaInference:
         ]
         self.schema.domains.append(item)
         rows = len(columns.columns) * table.rows - columns.n_missing
-        reason = (
-            f"{len(columns.columns)} numbered columns, {columns.n_missing:,} empty cells: queries, in {LEVELS} levels"
-        )
+        reason = f"{len(columns.columns)} numbered columns in {LEVELS} levels; query variables: {columns.n_missing:,} empty cells"
         self.schema.relations.append(
             ProposedRelation(relation, arguments, rows, reason, table.name, value_column="value", levels=LEVELS)
         )
@@ -520,7 +518,7 @@ class _SchemaInference:
     def _drop_implied(
         self, table: TableProfile, refs: list[tuple[str, EntityCandidate]]
     ) -> list[tuple[str, EntityCandidate]]:
-        """Return the references without those determined by two others of one type: the molecule of a bond of atoms."""
+        """Return the references that two others of one type do not determine: atoms of a bond determine its molecule."""
         paired = [(c, t) for c, t in refs if sum(other is t for _, other in refs) == 2]
         if len(paired) != 2 or len(refs) == 2:
             return refs
@@ -533,7 +531,7 @@ class _SchemaInference:
         return [(c, t) for c, t in refs if c not in implied]
 
     def _add_as_bag(self, table: TableProfile, arguments: list[RelationArgument]) -> bool:
-        """Add a bag and return True if the table's name consists of those of an entity type and a value, as `page_word`."""
+        """Add a bag and return True if the table's name consists of those of an entity type and a value, such as `page_word`."""
         (owner, value) = arguments
         if owner.entity is None or not table.name.lower().startswith(owner.entity.table.lower() + "_"):
             return False
@@ -549,7 +547,7 @@ class _SchemaInference:
         return True
 
     def _detect_symmetry(self, relation: ProposedRelation) -> None:
-        """Set whether a relation has pairs of entities in both orders, and whether it has none of an entity with itself."""
+        """Set whether a relation has pairs of entities in both orders, and whether it pairs no entity with itself."""
         if len(relation.arguments) < 2 or relation.profile is None or relation.arguments[0].entity is None:
             return
         ends = [x for x in relation.arguments if x.entity and len(relation.arguments_of(x.entity)) == 2]
@@ -571,7 +569,7 @@ class _SchemaInference:
     # Splits
 
     def _find_split_columns(self) -> None:
-        """Make columns of few values that agree at both ends of every link split columns, and remove them as evidence."""
+        """Find split columns: they have few values, equal at both ends of every link. They are not used as evidence."""
         for entity in self.schema.entities:
             table = next((t for t in self.tables if t.name == entity.table), None)
             binary = [

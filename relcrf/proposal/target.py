@@ -11,10 +11,10 @@ from relcrf.proposal.names import LABEL_COLUMNS
 from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRelation, ProposedSchema
 
 MAX_STATES = 200
-"""Maximum values of a predicted attribute."""
+"""Maximum number of values of a predicted attribute."""
 
 MAX_TUPLES = 3_000_000
-"""Maximum tuples of a predicted relation."""
+"""Maximum number of possible tuples of a predicted relation."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PredictionTarget:
 
 
 def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[PredictionTarget, list[str]]:
-    """Return the prediction target, and the names of others.
+    """Return the prediction target, and the names of the alternatives.
 
     Args:
         requested: `Table.column`, `column` if a single table has it, or the table of a relation; None chooses the most
@@ -119,7 +119,7 @@ def _rank_targets(schema: ProposedSchema) -> list[tuple[float, PredictionTarget]
             targets.append(
                 (
                     has_only_entities + min(0.4, relation.rows / size),
-                    PredictionTarget("its listed tuples", relation=relation),
+                    PredictionTarget("its tuples are listed in a table", relation=relation),
                 )
             )
     return sorted(targets, key=lambda f: (-f[0], f[1].name))
@@ -135,7 +135,7 @@ def _score_attribute(
         return None
     score, reasons = 1.5 + (attribute.type == "enumeration") * 0.5, [f"{attribute.distinct} values"]
     if attribute.column.lower() in LABEL_COLUMNS:
-        score, reasons = score + 3, [*reasons, "the name of a label"]
+        score, reasons = score + 3, [*reasons, "a name that is common for labels"]
     if attribute.missing:
         score, reasons = score + 3, [*reasons, f"missing for {attribute.missing:,} of {entity.size:,}"]
     if attribute.position_from_end == 0:

@@ -11,7 +11,7 @@ from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRe
 from relcrf.proposal.target import PredictionTarget
 
 MAX_TABLE_VALUES = 40
-"""Maximum values of a target for which pair templates have a full weight table; above, one weight for equality."""
+"""Maximum number of target values for full weight tables of pair templates; above, they have one weight for equality."""
 
 MAX_NEIGHBOURS = 50
 """Maximum degree of a hub whose neighbours are paired: a hub that links all entities carries no information."""
@@ -22,7 +22,8 @@ class ProposedTemplate:
     """A proposed template or candidate declaration.
 
     Args:
-        name: Name of the template. text: The template, after the relation that it derives. comment: One-line summary.
+        name: Name of the template. text: The template, preceded by the derived relation that it uses, if any.
+        comment: One-line summary.
         is_active: Whether the model contains it; otherwise it is a comment, to try next.
     """
 
@@ -111,7 +112,7 @@ class _TemplateBuilder:
                 and other.name not in entity.sequence
             ):
                 self._add(
-                    f"before_{other.name}{suffix}", f"evidence of {other.name} of the previous one",
+                    f"before_{other.name}{suffix}", f"evidence of {other.name} of the previous {entity.name}",
                     binders, f"where {name}(a, b)", f"over b.{attribute.name}", f"per a.{other.name}",
                 )  # fmt: skip
 

@@ -49,7 +49,7 @@ def parse_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
 
 
 def parse_keys(column: str, cells: Sequence[Any]) -> dict[str, int]:
-    """Return the vid of each key, in key order: numeric if all keys are integers, else that of texts."""
+    """Return the vid of each key; keys are numbered in numeric order if all are integers, otherwise in the order of texts."""
     texts = parse_texts(column, cells)
     if None in texts or len(set(texts)) < len(texts):
         raise FastPathUnavailable(f"a key in '{column}' is missing or occurs twice")
@@ -85,7 +85,7 @@ def parse_numbers(column: str, cells: Sequence[Any]) -> list[float | None]:
     """Return cells as finite floats; None where missing."""
     types = {type(cell) for cell in cells} - {type(None)}
     if not types <= {int, float}:
-        raise FastPathUnavailable(f"'{column}' has other values than plain numbers")
+        raise FastPathUnavailable(f"'{column}' has values that are not plain numbers")
     if any(
         cell is not None and not (abs(cell) < MAX_EXACT_INTEGER if type(cell) is int else math.isfinite(cell))
         for cell in cells
@@ -100,7 +100,7 @@ def parse_vectors(column: str, cells: Sequence[Any]) -> list[list[float]]:
     for cell in cells:
         values = parse_numbers(column, cell) if isinstance(cell, list) and cell else [None]
         if None in values:
-            raise FastPathUnavailable(f"'{column}' has other values than plain vectors")
+            raise FastPathUnavailable(f"'{column}' has values that are not plain vectors")
         vectors.append([value for value in values if value is not None])
     if len({len(vector) for vector in vectors}) != 1:
         raise FastPathUnavailable(f"vectors in '{column}' have different lengths")
@@ -121,7 +121,7 @@ def parse_scalars(column: str, cells: Sequence[Any], kind: AttributeType) -> lis
             return list(parse_texts(column, cells))
         case Date():
             return [None if text is None else _parse_date(column, text) for text in _date_texts(column, cells)]
-    raise FastPathUnavailable(f"'{column}' has other values than plain {kind}")
+    raise FastPathUnavailable(f"'{column}' has values that are not plain {kind}")
 
 
 def _date_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
@@ -134,4 +134,4 @@ def _parse_date(column: str, text: str) -> datetime.date:
             return datetime.date.fromisoformat(text)
     except ValueError:
         pass  # such as the 30th of February
-    raise FastPathUnavailable(f"'{column}' has other values than plain dates")
+    raise FastPathUnavailable(f"'{column}' has values that are not plain dates")

@@ -1,6 +1,6 @@
 """Coding of requests: the same coded tables that `data/binding.py` builds, for a dozen rows and without SQL.
 
-Only cells in plain formatting are supported (`cells.py`). Tests compare both ways.
+Only cells in plain formatting are supported (`cells.py`). Tests compare both sets of tables.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CodedColumn:
 
 @dataclass
 class CodedRequest:
-    """The coded tables of a request; for the fields see `data.bound.Bound`.
+    """The coded tables of a request; for the fields see `data.bound_model.BoundModel`.
 
     Args:
         tables: The coded tables, except for the bags.
@@ -196,7 +196,7 @@ class _RequestCoder:
     def _code_bag_rows(
         self, entity: s.Entity, own_table: RequestTable, declared: s.AttributeDeclaration, kind: Bag
     ) -> tuple[list[int], list[int | None], list[float]]:
-        """Return the entities, value_column codes and counts of a bag's rows."""
+        """Return the entities, value codes and counts of a bag's rows."""
         column = own_table.column(declared.name)
         if column is not None:
             return self._code_lists(entity, own_table, column, kind)
@@ -226,7 +226,7 @@ class _RequestCoder:
         flat: list[Any] = []
         for text, values in zip(cells.parse_texts(key, table.columns[key]), table.columns[column], strict=True):
             if not isinstance(values, list | type(None)):
-                raise FastPathUnavailable(f"'{column}' has other values than lists")
+                raise FastPathUnavailable(f"'{column}' has values that are not lists")
             flat += values or ()
             vids += [self.keys[entity.name][text or ""]] * len(values or ())
         return vids, self._code_domain(kind.domain, column, flat), [1.0] * len(flat)

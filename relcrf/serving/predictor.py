@@ -34,8 +34,9 @@ class ServingReport:
     """Response times in milliseconds, over the last 10,000 requests.
 
     Args:
-        requests: Number of all requests; failed ones are not counted.
-        slow_path: Number of requests that took the slow path. reasons: The reasons for it, with their counts.
+        requests: Number of all successful requests.
+        slow_path: Number of requests that took the slow path: they were bound and grounded like a whole dataset.
+        reasons: Number of requests by the reason why they took the slow path.
     """
 
     requests: int
@@ -98,12 +99,12 @@ class Predictor:
 
         Args:
             tables: Tables by name, with the new entity, its links, and its neighbours with their observed values: a row as
-                a mapping, a list of such rows, or a data frame. A missing table is empty; if it is that of a random
-                relation, its tuples are queries.
+                a mapping, a list of such rows, or a data frame. A missing table is treated as empty; if it
+                belongs to a random relation, all possible tuples are query variables.
             attribute: The predicted attribute or relation; optional if the model has only one.
 
         Returns:
-            A row for each query, as `Prediction.table`.
+            A row for each query variable, as returned by `Prediction.table`.
 
         Raises:
             UsageError: The attribute is unknown.

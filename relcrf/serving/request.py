@@ -40,7 +40,7 @@ class ExpectedTable:
     """A table that a model reads.
 
     Args:
-        columns: The accepted column names; a pattern for numbered ones.
+        columns: The accepted column names; a pattern accepts numbered columns.
         empty_columns: The columns of the table if a request has no row of it.
     """
 
@@ -106,7 +106,7 @@ class RequestSchema:
         return request
 
     def _add_missing_tables(self, request: dict[str, RequestTable]) -> None:
-        """Add an empty table for each missing one, except for random relations: their tuples are then queries."""
+        """Add an empty table for each missing one, except for random relations, whose tuples are then query variables."""
         for entity in self.spec.entities:
             own_table = self._add_empty(request, entity.name)
             for attribute in entity.attributes:

@@ -29,7 +29,7 @@ MAX_FETCHED_ROWS = 1_000_000
 """Maximum rows of a result that is fetched at once; larger ones are streamed."""
 
 MAX_LOWERED_MODELS = 8
-"""Maximum cached lowered models; requests need one, except for vectors of several lengths, which match no weights."""
+"""Maximum number of cached lowered models. Valid requests share one: vectors of other lengths do not match the weights."""
 
 
 class BoundRequest(BoundModel):
@@ -49,7 +49,7 @@ class BoundRequest(BoundModel):
 
 
 class RequestGrounder:
-    """A grounder of requests, one at a time; a grounding is valid until the next one.
+    """A grounder of requests, one at a time; a grounding is valid until the next request is grounded.
 
     Args:
         vocabulary: The values of open domains in training.
@@ -68,10 +68,10 @@ class RequestGrounder:
             f"ATTACH ':memory:' AS requests; CREATE SCHEMA {schema}; SET schema = '{schema}'"
         )
         self._bound.schema = schema
-        self._viewed_model: LoweredModel | None = None
+        self._model_of_views: LoweredModel | None = None
         """The lowered model whose derived relations the views define."""
         self._statements: dict[str, duckdb.Statement] = {}
-        self._is_small = False
+        self._optimizer_disabled = False
         self._loaded_domains: dict[str, tuple[str, ...]] = {}
         """The domains whose tables exist, with their values."""
 
@@ -91,13 +91,13 @@ class RequestGrounder:
         bound.sizes, bound.domains, bound.vector_lengths = tables.sizes, tables.domains, tables.vector_lengths
         bound.closed_world, bound.product_relations, bound.notes = tables.closed_world, set(), []
         self._load_tables(tables, lowered_model)
-        if lowered_model is not self._viewed_model:
+        if lowered_model is not self._model_of_views:
             lowered_model.create_views(bound)
-            self._viewed_model = lowered_model
+            self._model_of_views = lowered_model
         is_small = rows <= MAX_FETCHED_ROWS
-        if is_small != self._is_small:
+        if is_small != self._optimizer_disabled:
             bound.connection.execute(f"PRAGMA {'disable' if is_small else 'enable'}_optimizer")
-            self._is_small = is_small
+            self._optimizer_disabled = is_small
         engine = StatementEngine(bound.connection, lowered_model.statements) if is_small else None
         return ground(bound, engine=engine, lowered_model=lowered_model)
 
@@ -151,7 +151,7 @@ class RequestGrounder:
 
 
 def _unnest_sql(column: str, kind: str) -> str:
-    """Return SQL of a list parameter as a column; vectors are passed as lists and then cast."""
+    """Return the SQL that converts a list parameter into a column; vectors are passed as lists and then cast."""
     vector = kind.partition("[")[0]
     if vector != kind:
         return f"unnest(?::{vector}[][])::{kind} AS {quoted(column)}"

@@ -198,7 +198,7 @@ def test_table_without_label_column_has_only_queries(tmp_path):
     model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d")
     found = bind(model.spec, relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2]})}))
     assert found.codes("E", "d").tolist() == [-1, -1]
-    assert "all its values are queries" in found.notes[0]
+    assert "all its values are query variables" in found.notes[0]
 
 
 def test_missing_table_lists_each_accepted_name_once():

@@ -31,7 +31,7 @@ def states(grounding):
 def test_without_table_all_tuples_are_queries():
     found = ground()
     assert states(found) == {f"P({a}, {b})": -1 for a, b in R.to_numpy()} | {f"Q({e})": -1 for e in "abc"}
-    assert [n for n in found.bound.notes if "every tuple is a query" in n]
+    assert [n for n in found.bound.notes if "every tuple is a query variable" in n]
 
 
 def test_listed_tuples_are_true_and_others_false():

@@ -53,7 +53,7 @@ def test_propose_model_writes_no_files(tmp_path):
     assert str(found).startswith("predicts Page.category (5 values, ") and sorted(tmp_path.rglob("*")) == before
     assert "# Next" not in found.text and found.model.to_rcrf() == relcrf.parse(found.text).to_rcrf()
     link = draft.propose_model(relcrf.Dataset(folder), "Link")
-    assert str(link).startswith("predicts Link (its listed tuples); templates prior, ")
+    assert str(link).startswith("predicts Link (its tuples are listed in a table); templates prior, ")
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
     Friends(Anna, Bob)          is true
     !Smokes(Bob)                is false
-    ?Smokes(Anna)               is a query
+    ?Smokes(Anna)               is a query variable
     Category(p1) = "course"     has this value
     // a comment
 
@@ -32,7 +32,7 @@ _TRUTH = {"": "true", "!": "false", "?": None}
 
 @dataclass
 class _Predicate:
-    """The atoms of one predicate; `table` is a table expression for the earlier ones."""
+    """The atoms of one predicate; `rows` buffers the latest ones, `table` is a table expression for the others."""
 
     arity: int
     has_values: bool
@@ -42,7 +42,7 @@ class _Predicate:
 
 
 class AlchemyReader(AbstractReader):
-    """A reader with a table per predicate: columns `a0`, `a1`, ..., and `value` if atoms have values, `!` or `?`."""
+    """A reader that returns a table per predicate, with columns `a0`, `a1`, ..., and `value` if atoms have values, `!` or `?`."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".db",)
 

@@ -30,7 +30,7 @@ _ALLOWED_SETTINGS = ("host", "port", "user", "password", "dbname", "sslmode", "c
 
 
 def url_problem(url: str) -> str | None:
-    """Return what is wrong with a URL that comes from a file; None if it is allowed."""
+    """Return the reason why a manifest may not contain a URL; None if it may."""
     if not url.startswith(SCHEMES):
         return f"'{mask_url(url)}' is not a PostgreSQL URL"
     psycopg = import_extra("psycopg", "postgres", "a PostgreSQL source")

@@ -1,4 +1,4 @@
-"""The Python interface: load a model, give it data, fit, predict, evaluate.
+"""The Python interface: load a model, fit it to data, predict and evaluate.
 
 import relcrf
 
@@ -43,7 +43,7 @@ from relcrf.evaluation.explanation import Explanation, ExplanationCase, explain
 from relcrf.evaluation.flips import FlipSearch, find_flips
 from relcrf.evaluation.named_weights import named_moments, named_weights, standard_errors_from_data
 from relcrf.evaluation.pareto import pareto as pareto
-from relcrf.evaluation.selection import Selection
+from relcrf.evaluation.selection import SettingsSelection
 from relcrf.evaluation.variable_names import resolve_variable
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.blas_threads import SingleThreadedBlas
@@ -152,7 +152,7 @@ class Model:
         """Count the bindings, factors and weights of each template without grounding it; include templates over the budget.
 
         Args:
-            exact: Count every join that may fit the budget exactly, which can take long.
+            exact: Whether to count exactly every join that may fit the budget, which can take long.
         """
         bound = bind(self.spec, data)
         create_relation_tables(bound, budget)
@@ -199,7 +199,7 @@ class Model:
         """Learn from the labelled variables of the data; unlabelled variables are not included.
 
         Args:
-            progress: Show progress. Default: only in notebooks, see `relcrf.progress`.
+            progress: Whether to show progress. Default: only in notebooks, see `relcrf.progress`.
             calibrate: Number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
             settings: Settings of the backend, such as `l2=0.5`.
         """
@@ -260,7 +260,7 @@ def select(
     *,
     hidden: np.ndarray | None = None,
     **options: Any,
-) -> Selection:
+) -> SettingsSelection:
     """Select the best settings of a grid by held-out labels; see `evaluation.selection.select_settings`.
 
     Args:
@@ -324,7 +324,7 @@ class Fit:
         engine: str | EngineFactory = "duckdb",
         cache: str | os.PathLike[str] | BlockCache | None = None,
     ) -> Grounding:
-        """Ground the model on other data with the vocabulary of the training. For the rest see `Model.ground`."""
+        """Ground the model on other data with the vocabulary of the training data. For the other arguments see `Model.ground`."""
         bound = bind(self.learned.spec, data, self.learned.vocabulary)
         return ground_with_engine(bound, engine, cache, budget=budget, progress=progress)
 
@@ -342,8 +342,8 @@ class Fit:
         """Explain the prediction of one variable. Its label is hidden; all other labels are evidence.
 
         Args:
-            variable: `Page/17`, `Page/17.topic`, `Page(17).topic`, or `linked(a, b)`.
-            against, depth: See `evaluation.explanation.explain`; also for errors.
+            variable: Name of the variable: `Page/17`, `Page/17.topic`, `Page(17).topic`, or `linked(a, b)`.
+            against, depth: See `evaluation.explanation.explain`, also for the errors.
             options: `hidden` and settings, see `evaluation.explanation.ExplanationCase.from_model`.
         """
         return explain(self._explanation_case(data, variable, options), against, depth)
@@ -390,11 +390,11 @@ def predict(
 
     Args:
         hidden: Labelled variables to treat as unobserved, shape (n_variables,), bool.
-        queried: Unobserved variables whose marginals are wanted; gates may depend on this. Shape (n_variables,), bool.
+        queried: Unobserved variables whose marginals are computed; gates may depend on them. Shape (n_variables,), bool.
             Default: all but latent variables.
-        executor: As for `fit`.
+        executor: See `fit`.
         observe: Callback for the progress of iterative methods; not called if the graph is sharded.
-        settings: Settings of the backend that replace those of the training, such as `inference="bp"`.
+        settings: Settings of the backend that replace those of the training run, such as `inference="bp"`.
     """
     started = time.perf_counter()
     learned = trained.learned
@@ -420,7 +420,7 @@ def joint_log_likelihood(
 
     Args:
         hidden: Variables whose labels are scored, shape (n_variables,), bool; None for all.
-        executor, settings: As for `predict`.
+        executor, settings: See `predict`.
     """
     learned = trained.learned
     system = learned.configure_backend(**settings)

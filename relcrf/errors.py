@@ -64,10 +64,10 @@ class Diagnostic:
 
     Args:
         code: Stable code, `E...` for errors and `W...` for warnings; `docs/errors/` has a page for each.
-        message: What is wrong, in one line.
-        location: Where it is wrong, in a model text or in a table.
-        hint: How to fix it.
-        notes: More facts, one line each.
+        message: The problem, in one line.
+        location: The location of the problem, in a model text or in a table.
+        hint: The way to fix the problem.
+        notes: Additional facts, one line each.
     """
 
     code: str
@@ -148,7 +148,7 @@ class UsageError(RelcrfError):
 
 
 class BudgetError(UsageError):
-    """A template or relation has more bindings than the budget allows."""
+    """A template or relation with more bindings than the budget allows."""
 
 
 class DataError(RelcrfError):
@@ -158,7 +158,7 @@ class DataError(RelcrfError):
 
 
 class ConvergenceError(RelcrfError):
-    """An optimiser or an inference method did not converge, and the user requested that this be an error."""
+    """An optimiser or inference method that did not converge, if the user requested that this be an error."""
 
     exit_code = 4
 

@@ -22,7 +22,7 @@ from relcrf.errors import Diagnostic, UsageError
 
 UNFINISHED_SUFFIX, REMOVED_SUFFIX = ".writing", ".removed"
 MAX_PREFIX_LENGTH = 40
-"""Characters of a file name that start a temporary name; the full name could exceed the length limit."""
+"""Maximum number of characters of the file name in a temporary name; the full name could exceed the length limit."""
 
 _AT_FDCWD = -100
 """AT_FDCWD of Linux: paths are relative to the working directory of the process."""

@@ -36,7 +36,7 @@ def package_name(entry: EntryPoint) -> str:
 
 
 def plugin_versions(entry_points: Callable[..., Iterable[EntryPoint]]) -> dict[str, str]:
-    """Return the version of each other package that provides a plugin, by package name."""
+    """Return the versions of the packages, other than relcrf, that provide plugins, by package name."""
     dists = [
         entry.dist
         for group in ENTRY_POINT_GROUPS
@@ -52,7 +52,7 @@ def load_entry(entry: EntryPoint, code: str, kind: str, find_problem: Callable[[
     Args:
         code: Error code of the diagnostic.
         kind: Kind of plugin for the message, such as `backend`.
-        find_problem: Returns what is wrong with the loaded object, or None if it is valid.
+        find_problem: A function that returns the problem of the loaded object, or None if it is valid.
 
     Raises:
         UsageError: The package is broken.

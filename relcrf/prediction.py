@@ -52,7 +52,7 @@ class Prediction:
     seconds: float = field(default=0.0, compare=False)
 
     def __repr__(self) -> str:
-        counts = listing(f"{len(self.variables(name)):,} queries of {name}" for name in self.attributes)
+        counts = listing(f"{len(self.variables(name)):,} query variables of {name}" for name in self.attributes)
         return f"Prediction({counts}; {self.inferred.verdict})"
 
     def _repr_html_(self) -> str:
@@ -93,8 +93,10 @@ class Prediction:
         return np.asarray(self.inferred.marginals[starts[:, None] + np.arange(len(block.values))])
 
     def table(self, attribute: str | None = None, *, with_probabilities: bool = True) -> Frame:
-        """Return one row per query: the entity's key or the tuple's arguments, the most probable value, its probability, the
-        value in the most probable joint state, and the probability of each value if there are at most 50 values.
+        """Return one row per query variable.
+
+        The columns are the entity's key or the tuple's arguments, the most probable value, its probability, the value in
+        the most probable joint state, and the probability of each value if there are at most 50 values.
 
         Args:
             with_probabilities: Include the probability of each value.

@@ -25,7 +25,7 @@ from relcrf.data.dataset import Dataset
 from relcrf.data.split_plan import parse_split
 from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrate_temperature
-from relcrf.evaluation.selection import Selection
+from relcrf.evaluation.selection import SettingsSelection
 from relcrf.evaluation.splits import partition_variables
 from relcrf.execution import memory
 from relcrf.execution.base import AbstractExecutor
@@ -45,11 +45,11 @@ from relcrf.progress_reporting import progress_monitor
 
 @dataclass(frozen=True, eq=False)
 class TrainingRequest:
-    """A request to train a model. A run folder stores it, so that the training can be repeated.
+    """A request to train a model. A run folder stores it, so that the training run can be repeated.
 
     Args:
         settings: Settings of the backend, as values or as strings.
-        protocol: How labels are held out, and the limits and workers of the training.
+        protocol: How labels are held out, and the limits and workers of the training run.
         max_factors: Maximum number of factors of the ground graph; None for no limit.
     """
 
@@ -83,7 +83,7 @@ class TrainingRequest:
 
     @contextmanager
     def executor(self) -> Iterator[AbstractExecutor | None]:
-        """Start the workers of the training: Spark or a pool of processes; yield None to train in this process."""
+        """Start the workers of the training run: Spark or a pool of processes; yield None to train in this process."""
         if self.protocol.spark_master is None and not self.protocol.workers:
             yield None
             return
@@ -100,7 +100,7 @@ class TrainingRequest:
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """A training on a ground graph.
+    """A training run on a ground graph.
 
     Args:
         system: The backend with its settings.
@@ -129,7 +129,7 @@ class Training:
         calibrate: int = 0,
         **settings: Any,
     ) -> Training:
-        """Build a training from the name of a backend and the settings that differ from its defaults."""
+        """Build a training run from the name of a backend and the settings that differ from its defaults."""
         return cls(spec, backend, make_backend(backend, **settings), grounding, hidden, observed, calibrate)
 
     @cached_property
@@ -147,7 +147,7 @@ class Training:
         return fingerprint(model_text(self.spec), self.backend, asdict(self.system), self.problem, self.grounding)
 
     @SingleThreadedBlas()
-    def select(self, grid: Mapping[str, Sequence[Any]], **options: Any) -> Selection:
+    def select(self, grid: Mapping[str, Sequence[Any]], **options: Any) -> SettingsSelection:
         """Select the best settings of a grid; for the options see `evaluation.selection.select_settings`."""
         return selection.select_settings(self.problem, self.backend, grid, **options, **asdict(self.system))
 
@@ -160,7 +160,7 @@ class Training:
         """Learn the weights.
 
         Args:
-            executor: Distributes the connected components of the graph to workers. Without one, this process learns from the
+            executor: Distributor of the connected components of the graph to workers. Without one, this process learns from the
                 whole graph, or from shards if the graph is larger than the dataset's memory limit.
         """
         problem, system, grounding = self.problem, self.system, self.grounding

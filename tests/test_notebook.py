@@ -41,7 +41,7 @@ def test_objects_show_themselves(model, data):
         (data, "Dataset(the given tables: e, r)"),
         (model.ground(data), "Grounding(3 variables, 5 factors of prior, tie)"),
         (fit, "Fit(ess: 3 weights of prior, tie; converged"),
-        (found, "Prediction(1 queries of E.d; exact)"),
+        (found, "Prediction(1 query variables of E.d; exact)"),
         (found.table(), "Frame(1 rows: id, d, probability, joint"),
     ]
     for thing, line in shown:

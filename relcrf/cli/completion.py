@@ -39,8 +39,8 @@ class CommandCompletion:
     """The completion data of a command.
 
     Args:
-        options: The help of each option, and the kind of its value: `setting`, `path`, `words:a b`, `none`; None for a switch.
-        argument: The kind of its argument; empty if it has none.
+        options: For each option, its help and the kind of its value (`setting`, `path`, `words:a b`, `none`; None for a switch).
+        argument: The kind of the command's argument; empty if it has none.
     """
 
     name: str
@@ -115,7 +115,7 @@ def _join_words(words: Iterable[str]) -> str:
 
 
 def _case_function(function: str, replies: Mapping[str, str]) -> str:
-    """Return the code of a shell function that maps its argument to REPLY."""
+    """Return the code of a shell function that sets REPLY to the value for its argument."""
     lines = "\n".join(f"        '{key}') REPLY='{answer}' ;;" for key, answer in replies.items() if answer)
     return f"{function}() {{\n    case $1 in\n{lines}\n        *) REPLY= ;;\n    esac\n}}\n"
 

@@ -69,7 +69,8 @@ def demo(
         mean = (float(np.mean([getattr(s, what) for s in scores])) for what in ("accuracy", "log_likelihood"))
         rows.append(("mean" if name == "local classifier" else "", name, *mean, ""))
     columns = ("split", "", "accuracy", "log-likelihood", "seconds")
-    print_table(f"{results[0].ess.n:,} digits, labelled from {int(results[0].digits.labelled.sum())}", columns, rows)
+    n_labelled = int(results[0].digits.labelled.sum())
+    print_table(f"{results[0].ess.n:,} digits, predicted from {n_labelled} labelled ones", columns, rows)
     corrected, spoilt, _ = changed_images(first)
     console.print(as_text(first), markup=False, highlight=False)
     console.print(

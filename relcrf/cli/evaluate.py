@@ -70,10 +70,10 @@ def _parse_backend_settings(
     """Parse and validate the settings of each backend; settings of one backend take precedence over those of all.
 
     Args:
-        baselines: Backends that ignore settings of all backends.
+        baselines: Backends to which settings without a backend's name do not apply.
 
     Raises:
-        UsageError: Unknown backend or setting.
+        UsageError: A backend or a setting is unknown.
     """
     by_backend: dict[str, dict[str, Any]] = {name: {} for name in (*backends, *baselines)}
     for key, value in sorted(parse_settings(pairs).items(), key=lambda item: "." in item[0]):
@@ -91,7 +91,7 @@ def _parse_backend_settings(
 
 
 def split_of_run(run: Path) -> SplitPlan | None:
-    """Return the split whose held-out labels a run was not trained on; None if it used all labels, or is unknown."""
+    """Return the split that was held out when a run was trained; None if there is none, or it is unknown."""
     provenance = run_folder.load_provenance(run)
     if provenance is None or provenance.protocol.split is None:
         return None
@@ -217,7 +217,9 @@ def _print_evaluation(evaluation: Evaluation) -> None:
             _print_fold_scores(evaluation, attribute)
     for name in results.systems:
         if not results.converged(name):
-            print_note(f"{name} did not converge in every fold; raise the limit with --set {name}.max_iterations=1000")
+            print_note(
+                f"{name} did not converge in at least one fold; raise the limit with --set {name}.max_iterations=1000"
+            )
     seconds = {name: results.seconds(name) for name in evaluation.results}
     print_line(
         "; ".join(f"{name}: {a:.2f} s CPU time to learn, {b:.2f} s to infer" for name, (a, b) in seconds.items())
@@ -412,7 +414,7 @@ class SweepOptions:
     cost: Annotated[
         str,
         typer.Option(
-            "--message-costs", metavar="FLOATS", help="Comma-separated costs of a message, in loss: 0,1e-5,1e-4."
+            "--message-costs", metavar="FLOATS", help="Comma-separated message costs, in units of loss: 0,1e-5,1e-4."
         ),
     ]
     backend: Annotated[

@@ -43,7 +43,7 @@ from relcrf.cli.output import (
 from relcrf.cli.time_limit import INTERRUPTED, exit_interrupted, time_limit_error
 from relcrf.data.frame import require_writable
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
-from relcrf.evaluation.selection import Selection
+from relcrf.evaluation.selection import SettingsSelection
 from relcrf.files import remove_folder, require_suffix, write_text
 from relcrf.training import TrainingRequest
 
@@ -81,7 +81,7 @@ class LearningOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFolderOptions:
-    """The files that a training writes."""
+    """The files that a training run writes."""
 
     out: Annotated[Path, typer.Option("--out", "-o", metavar="PATH", help="Run folder to write.")]
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted training.")] = False
@@ -103,7 +103,7 @@ class RunFolderOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
-    """The worker processes or the Spark cluster of a training."""
+    """The worker processes or the Spark cluster of a training run."""
 
     workers: Annotated[
         int,
@@ -202,7 +202,7 @@ def _build_protocol(
 
 @contextmanager
 def _save_if_interrupted(monitor: CheckpointMonitor, *, resume: bool) -> Iterator[None]:
-    """Save the state of an interrupted training; remove the folder of a training that fails before its first step."""
+    """Save the state of an interrupted training run; remove the folder of a run that fails before its first step."""
     partial = monitor.folder.parent
     try:
         yield
@@ -219,7 +219,7 @@ def _save_if_interrupted(monitor: CheckpointMonitor, *, resume: bool) -> Iterato
         raise
 
 
-def _print_training(learned: LearnedModel, selected: Selection | None) -> None:
+def _print_training(learned: LearnedModel, selected: SettingsSelection | None) -> None:
     """Print the training summary and the results of settings selection."""
     if not learned.converged:
         is_out_of_time = "out of time" in learned.summary.values()
@@ -289,7 +289,9 @@ def predict(
     if strict and not verdict.is_good and not interrupted:
         message = f"inference by backend '{fit.learned.backend}': {verdict}"
         raise ConvergenceError(
-            Diagnostic("E402", message, hint="raise the iteration limit, or use another --set inference=...")
+            Diagnostic(
+                "E402", message, hint="raise the iteration limit, or select another method with --set inference=..."
+            )
         )
     names = [attribute] if attribute else prediction.attributes
     frames = {prediction.block(name).name: prediction.table(name) for name in names}

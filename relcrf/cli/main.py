@@ -120,7 +120,7 @@ def _first_line(error: Exception) -> str:
 def _file_error(error: duckdb.Error) -> UsageError:
     """Return the error for a file that DuckDB cannot read or write."""
     message = f"DuckDB cannot read or write a file: {io_error_reason(error).lower()}"
-    hint = "free disk space, or set TMPDIR, the folder for data beyond --memory, to a larger disk"
+    hint = "free disk space, or set TMPDIR to a folder on a larger disk; it receives the data that exceed --memory"
     return UsageError(Diagnostic("E314", message, hint=hint, notes=(_first_line(error),)))
 
 

@@ -182,7 +182,7 @@ class HoldoutOptions:
         """Return the split of the command line or, without one, the default, with the folds of --holdout.
 
         Raises:
-            UsageError: The options are not a split, or contradict each other (E349).
+            UsageError: The options are not a valid split, or contradict each other (E349).
         """
         if self.hide is not None:
             if self.split is not None or self.folds is not None:

@@ -134,7 +134,7 @@ def _rerun_training(
     out: Path,
     display: ProgressMonitor,
 ) -> Path:
-    """Repeat the training and return its run folder.
+    """Repeat the training and return the new run folder.
 
     Raises:
         DataError: The data differ from those of the run.

@@ -22,7 +22,7 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class TimeLimitReached(KeyboardInterrupt):
-    """The time limit of the command is reached."""
+    """An exception that interrupts a command at its time limit."""
 
 
 _reached_limits: list[str] = []
@@ -81,10 +81,10 @@ def is_time_over() -> bool:
 
 
 def time_limit_error(recovery_hint: str = "") -> ConvergenceError | None:
-    """Return the error for a reached time limit, once; None if it was not reached.
+    """Return the error for a reached time limit at the first call; None if it was not reached, and at further calls.
 
     Args:
-        recovery_hint: Saved results, and how to resume.
+        recovery_hint: A hint that names the saved results and how to resume.
     """
     if not _reached_limits:
         return None

@@ -24,8 +24,8 @@ class Digits:
         pixels: Values from 0 to 1, shape (1797, 64).
         digit: The true digits, shape (1797,).
         labelled: Mask of the labelled images, shape (1797,).
-        local_log_probabilities: Log-probabilities of the classifier, shape (1797, 10). On labelled images they are predicted
-            out of fold; otherwise they would be more confident than on the others.
+        local_log_probabilities: Log-probabilities of the classifier, shape (1797, 10). Those of labelled images are
+            predicted by cross-validation; otherwise they would be more confident than those of the other images.
     """
 
     pixels: np.ndarray
@@ -34,7 +34,7 @@ class Digits:
     local_log_probabilities: np.ndarray
 
     def table(self) -> dict[str, np.ndarray]:
-        """Return the table `image`: id, digit, part (`labelled` or `rest`), opinion_0..9, pixels_0..63."""
+        """Return the table `image`: id, digit, part (`labelled` or `rest`), opinion_0..9 (log-probabilities), pixels_0..63."""
         columns: dict[str, np.ndarray] = {
             "id": np.arange(len(self.digit)),
             "digit": self.digit,

@@ -14,7 +14,7 @@ _SHADES = " .:-=+*#%@"
 
 
 def changed_images(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the indices among unlabelled images of corrected digits, of newly wrong digits, and of digits wrong in both."""
+    """Return indices of unlabelled images that the relations corrected, made wrong, or changed to another wrong digit."""
     truth = result.digits.digit[~result.digits.labelled]
     was_correct, is_correct, has_changed = result.before == truth, result.after == truth, result.before != result.after
     corrected, newly_wrong, other = (

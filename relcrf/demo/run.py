@@ -1,4 +1,4 @@
-"""The digits demo on one split: train the local classifier and the ESS-CRF, and compare them."""
+"""The digits demo on one split: train a local classifier and an ESS-CRF (evidence-specific structure), and compare them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SplitResult:
 
     Args:
         before, after: The digits of the unlabelled images predicted by the classifier and by the ESS-CRF.
-        forest: The pairs of images that the forest joins.
+        forest: The pairs of images that are joined by an edge of the ESS-CRF's forest.
         seconds: The durations of `ground`, `learn` and `infer`.
     """
 

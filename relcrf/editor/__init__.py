@@ -1,1 +1,1 @@
-"""Editors: the language server behind `relcrf lsp`, and the Pygments lexer. Needs the extra `editor`."""
+"""The language server that `relcrf lsp` starts; it needs the extra `editor`."""

@@ -80,7 +80,7 @@ def complete(document: Document, offset: int, *, after_space: bool = False) -> C
     """Return the completion candidates at an offset; None if there are none.
 
     Args:
-        after_space: The request was triggered by a typed space.
+        after_space: Whether a typed space triggered the request.
     """
     text = document.text
     index = bisect_left([t.start for t in text.tokens], offset) - 1
@@ -108,9 +108,9 @@ class ExpectedWords:
     """The continuations of an incomplete declaration that the grammar allows.
 
     Args:
-        words: Keywords that can follow.
-        takes_term: An expression can start.
-        is_whole: The declaration can end here.
+        words: The keywords that can follow.
+        takes_term: Whether an expression can start here.
+        is_whole: Whether the declaration can end here.
     """
 
     words: frozenset[str]
@@ -119,7 +119,7 @@ class ExpectedWords:
 
 
 def expected_words(text: str) -> ExpectedWords | None:
-    """Return what can follow the beginning of a declaration; None if it has a syntax error."""
+    """Return the possible continuations of an incomplete declaration; None if it has a syntax error."""
     parser, _, wrong = feed_parser(SourceText(text).code_tokens(0, len(text)))
     if wrong is not None:
         return None
@@ -177,7 +177,7 @@ class _CursorContext:
             return
         if self.previous_text == "weights" or self.texts == ("gate",):
             for template in all_templates(self.spec):
-                if " " not in template.name:  # a rule without a name
+                if " " not in template.name:  # an unnamed rule has a name such as `rule 2`
                     yield CompletionCandidate(template.name, "Function", 0, "template")
             return
         if self.previous_text == "of" and self.texts[-2:-1] == ("bag",):

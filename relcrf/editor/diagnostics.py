@@ -1,4 +1,4 @@
-"""Diagnostics for editors: every diagnostic at a range of the open text."""
+"""Diagnostics for editors, each located at a range of the open text."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def error_page_path(code: str) -> Path | None:
 
 
 def _find_include(document: Document, source: str) -> tuple[int, int]:
-    """Return the range of the `include` that names a file; of the first `include` if it is included indirectly."""
+    """Return the range of the `include` that names a file, or of the first `include` if the file is included indirectly."""
     includes = [d for _, d in document.parsed_declarations if isinstance(d, Include) and d.span is not None]
     target = document.source_path(source)
     exact = [d for d in includes if document.include_target(d) == target]

@@ -123,7 +123,7 @@ def _describe_values(domain: s.Domain) -> str:
         return "values are read from the data"
     if isinstance(domain, s.RangeDomain):
         return f"{domain.high - domain.low + 1:,} values"
-    return f"{len(domain.values)} values, in the order of their states"
+    return f"{len(domain.values)} values; their order is the order of the states"
 
 
 def _describe_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _describe_binder(spec: s.ModelSpec, name: str, binder: Binder) -> Iterator[s
         case "argument":
             yield f"argument{of}"
         case _:
-            yield f"existential name in the condition{of}: {_every_value(spec, binder.type_name)} that satisfies it"
+            yield f"existential name in the condition{of}: ranges over {_every_value(spec, binder.type_name)}"
 
 
 def _every_value(spec: s.ModelSpec, type_name: str) -> str:
@@ -197,12 +197,12 @@ def _describe_template(document: Document, template: s.Template, roots: Sequence
 
 
 def _describe_learned(learned: LearnedTemplate) -> Iterator[str]:
-    weights = "1 weight" if learned.weights == 1 else f"{learned.weights:,} weights"
-    bindings = "1 binding" if learned.bindings == 1 else f"{learned.bindings:,} bindings"
+    weights = "1 weight" if learned.n_weights == 1 else f"{learned.n_weights:,} weights"
+    bindings = "1 binding" if learned.n_bindings == 1 else f"{learned.n_bindings:,} bindings"
     largest = learned.largest
     is_zero = not largest["weight"].any()
     zero = ", all 0" if is_zero else ""
-    yield f"**Learned** in `{learned.folder.name}` by {learned.backend}: {weights}, {bindings}{zero}"
+    yield f"**Learned** in `{learned.folder.name}` by {learned.backend}: {weights}{zero}; {bindings}"
     if is_zero:
         return
     has_keys = any(largest["key"])

@@ -30,14 +30,15 @@ class LearnedTemplate:
     """The learned weights of one template in one run.
 
     Args:
-        bindings: Number of factors on the data of the run.
+        n_weights: Number of weights.
+        n_bindings: Number of factors on the training data of the run.
         largest: The weights with the largest absolute values, in descending order; see `weight_table`.
     """
 
     folder: Path
     backend: str
-    weights: int
-    bindings: int
+    n_weights: int
+    n_bindings: int
     largest: Frame
 
 

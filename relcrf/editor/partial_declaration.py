@@ -174,7 +174,7 @@ class PartialDeclaration(DeclarationTokens):
         return kind.domain if isinstance(kind, DomainType) else None
 
     def _type_name_after(self, k: int) -> str | None:
-        """Return the domain of what follows a comparison or an `in` at token `k`."""
+        """Return the domain of the term that follows a comparison or an `in` at token `k`."""
         last = k + 1
         if self.text_at(last + 1) == "(":
             last = matching_bracket(self.texts, last + 1)
@@ -195,9 +195,9 @@ class PartialDeclaration(DeclarationTokens):
         """Yield the symbol occurrences of the declaration.
 
         Args:
-            source: Name of its text.
+            source: Name of the text that contains the declaration.
             texts: All texts of the model, by name.
-            binders: Receives the binders that are found.
+            binders: Output: the binders found are added to it.
         """
         home = (source, self.start)
         if self.template is not None and self.template.span is not None:
@@ -263,7 +263,7 @@ class PartialDeclaration(DeclarationTokens):
         return self._resolve_value(k)
 
     def _resolve_value(self, k: int) -> tuple[Symbol, bool] | None:
-        """Return the domain value of a token: from the expected domain, or from the only domain that contains it."""
+        """Return the symbol of a domain value: of the expected domain, or of the only domain that contains it."""
         value = _token_value(self.tokens[k])
         expected = self.expected_type_name(k)
         if expected is None and (self.text_at(k + 1) in COMPARISONS or self.text_at(k + 1) == "in"):

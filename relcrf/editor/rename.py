@@ -13,7 +13,7 @@ from relcrf.model.spec import AnyRelation, Domain, Entity, Relation, fold_name
 
 
 class RenameError(Exception):
-    """The symbol cannot be renamed, or the new name is invalid."""
+    """An invalid rename: the symbol cannot be renamed, or the new name is invalid."""
 
 
 def find_renameable(document: Document, offset: int) -> Occurrence:

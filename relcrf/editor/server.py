@@ -115,7 +115,7 @@ class RcrfServer(LanguageServer):
         return types.Range(types.Position(*positions.position(start)), types.Position(*positions.position(stop)))
 
     def file_uri(self, path: Path | None, document: Document) -> str:
-        """Return the URI of a file, with the editor's URI if it is open; without a path, the URI of the document."""
+        """Return the URI of a file: the editor's URI if the file is open. Without a path, return that of the document."""
         for uri, opened in self.project.open_documents.items():
             if opened is document if path is None else opened.path == path:
                 return uri
@@ -341,7 +341,7 @@ def on_document_symbol(ls: RcrfServer, params: types.DocumentSymbolParams) -> li
 
 @server.feature(types.TEXT_DOCUMENT_FORMATTING)
 def on_formatting(ls: RcrfServer, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
-    """Return the edits that format the text; None if it has a syntax error, which its diagnostics located."""
+    """Return the edits that format the text; None if it has a syntax error, which the diagnostics report."""
     document = ls.document(params.text_document.uri)
     text = document.text.text
     try:
@@ -362,7 +362,7 @@ def on_formatting(ls: RcrfServer, params: types.DocumentFormattingParams) -> lis
 
 
 def _is_not_request_failure(record: logging.LogRecord) -> bool:
-    """Filter request failures, which the editor displays, out of the error log."""
+    """Return False for request failures, so that the error log omits them: the editor displays them."""
     return record.exc_info is None or not isinstance(record.exc_info[1], RequestFailure)
 
 

@@ -17,12 +17,12 @@ from relcrf.inference.junction_tree import JunctionTree
 from relcrf.kernels.distinct import distinct
 
 JOINT_BITS = 20.0
-"""Maximum log2 of the number of joint states of a subgraph; 2**20 can be enumerated."""
+"""Maximum log2 of the number of joint states of a subgraph; exact inference over 2**20 takes about a second."""
 
 MAX_VARIABLES = 16
 
 MAX_TREE_BYTES = 1 << 28
-"""Maximum bytes of the junction tree's tables; chosen candidates may join subgraphs into larger ones."""
+"""Maximum bytes of the junction tree's tables; chosen candidates may join several subgraphs into one that is too large."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def sample_subgraphs(problem: Problem, n_subgraphs: int, seed: int) -> tuple[np.
     free = (problem.roles == Role.FREE) & (problem.states >= 0)
     adjacency = adjacency_matrix(problem.graph)
     component = unconditional_components(problem.graph)
-    # Repeated scopes have an incomplete adjacency: only subgraphs in different components are certainly disjoint.
+    # The adjacency of a `RepeatedScope` is incomplete: only subgraphs in different components are certainly disjoint.
     is_repeated = any(isinstance(group.scope, RepeatedScope) for group in problem.graph.groups)
     chosen, number = np.zeros(len(free), dtype=bool), 0
     for start in rng.permutation(np.flatnonzero(free)).tolist():
@@ -96,7 +96,7 @@ def _grow_subgraph(
 def measure_exactness(
     system: AbstractBackend, learned: FitResult, problem: Problem, compared: np.ndarray, n_subgraphs: int
 ) -> Exactness | None:
-    """Compare a system's marginals with the exact ones of the full graph under the same weights; other labels are evidence.
+    """Compare a system's marginals with the exact ones under the same weights; labels outside of the subgraphs are evidence.
 
     Args:
         problem: The training problem with all labels.

@@ -50,7 +50,7 @@ class Neighbour:
     """A variable that shares a factor with the explained variable.
 
     Args:
-        state: The observed state, or else the most probable one without the message of the explained variable.
+        state: The observed state, or else the most probable one if the message of the explained variable is omitted.
         probability: The probability of this state; 1 if it is observed.
     """
 
@@ -68,10 +68,10 @@ class Contribution:
     """The contribution of one or more templates, in nats; a positive amount supports the answer.
 
     Args:
-        kind: `itself` (local evidence), `evidence` (an observed neighbour) or `neighbour` (an unobserved one). The sources of a
-            neighbour also contain `start`, its message under a uniform belief, and `interaction`, the remainder of its sources.
+        kind: `itself` (local evidence), `evidence` (an observed neighbour) or `neighbour` (an unobserved one). Two
+            further kinds occur in `sources`: `start` (the message under a uniform belief) and `interaction` (the remainder).
         features: The contributions of the features, largest first; they add up to the amount.
-        sources: The contributions to the neighbour's belief, which also add up to the amount; empty beyond the depth.
+        sources: The contributions to the neighbour's belief, which also add up to the amount; empty at the maximum depth.
     """
 
     kind: str
@@ -91,7 +91,7 @@ class Explanation:
         probabilities: The probability of each state.
         log_odds: The log odds of the answer against the other state, in nats.
         contributions: The contributions, largest first.
-        remainder: The rest of the log odds, in nats, caused by neighbours that depend on each other along other paths; 0 up to
+        remainder: The rest of the log odds, in nats, caused by dependencies between neighbours along other paths; 0 up to
             rounding if the factors form a forest and inference is exact.
         truth: The label in the data, which is hidden during inference; None without a label.
     """
@@ -142,7 +142,7 @@ class ExplanationCase:
 
         Args:
             hidden: Further variables whose labels are hidden, shape (n_variables,), bool.
-            settings: Backend settings that override those of the training.
+            settings: Backend settings that override those of the training run.
         """
         system = make_backend(learned.backend, **{**learned.settings, **settings})
         is_queried = np.arange(len(grounding.states)) == variable
@@ -258,7 +258,7 @@ class _ContributionBuilder:
         yield from sorted(contributions, key=lambda one: -abs(one.amount))
 
     def _unary_contributions(self, node: int, bundle: FactorBundle, direction: np.ndarray) -> Iterator[Contribution]:
-        """Yield the contributions of the node's unary factors per template, and of its observed neighbours one by one."""
+        """Yield a contribution per template of the node's unary factors, and one per set of observed neighbours."""
         grouped: dict[tuple[str, tuple[int, ...]], list[LocalFactor]] = {}
         for factor in bundle.factors:
             known = self._observed_scope(factor)
@@ -310,7 +310,8 @@ class _ContributionBuilder:
         """Sum the feature contributions of some factors.
 
         Args:
-            cell_contributions: The change of the log odds per nat of each cell, shape (n_states, n_others).
+            cell_contributions: The change of the log odds per nat of each log potential, shape (n_states, joint states of
+                the other nodes).
         """
         parts = _merge_features(
             part for factor in factors for part in self._feature_contributions(factor, cell_contributions)

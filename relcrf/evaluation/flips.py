@@ -1,9 +1,9 @@
 """Counterfactual explanations: the smallest change of evidence that flips the prediction of a variable.
 
 A change replaces one item of evidence: the observed state of a variable that shares a factor with the explained one, or local
-evidence (a bag value that is present or absent, a categorical or boolean value, or whether an unkeyed template applies).
+evidence (a bag value that is present or absent, a categorical or boolean value, or whether a template without `per` applies).
 Candidates are ranked by a first-order estimate, their effect on the factors of the variable alone. Inference is then repeated
-with the best of them applied, so that the reported probabilities are not estimates.
+for each of the best candidates, so that the reported probabilities are not estimates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EvidenceChange:
 
     Args:
         subject: The name of a neighbour, or a template and its key.
-        before, after: The states, keys or values.
+        before, after: The state, key or value before and after the change.
     """
 
     subject: str
@@ -76,7 +76,7 @@ class FlipSearch:
         single: Single changes by ascending log odds of the original answer.
         nearest: The smallest set of changes found that flips the answer, at most `MAX_CHANGES`; None if none was found.
         n_candidates: The number of possible single changes.
-        n_inferences: The number of repeated inferences.
+        n_inferences: The number of times that inference was repeated.
     """
 
     answer: str
@@ -107,7 +107,7 @@ def _with_factor(factor: FactorGroup, problem: Problem) -> Problem:
 
 
 def find_flips(case: ExplanationCase, against: str | None = None) -> FlipSearch:
-    """Search for changes that flip the answer: first single changes, then greedily combined ones, the best of each step.
+    """Search for changes that flip the answer: first single changes, then greedily the best change added to those before it.
 
     Args:
         against: The state towards which changes are ranked. Default: the second most probable one. A change to any other state
@@ -156,11 +156,11 @@ def _infer_flip(
 
 
 def _candidates(case: ExplanationCase, problem: Problem, direction: np.ndarray) -> Iterator[_CandidateChange]:
-    """Yield all possible changes; of added values only the best `MAX_ADDED_VALUES` per template."""
+    """Yield all possible changes, but only the best `MAX_ADDED_VALUES` additions of values per template."""
     estimates: dict[tuple[int, int], float] = {}
     for number, group in enumerate(problem.graph.groups):
         if number >= len(case.grounding.group_names):
-            continue  # a change of an earlier step
+            continue  # the group was added by a change of an earlier step
         factors = distinct(
             np.concatenate([find_factors(group.scope, place, case.variable) for place in range(len(group.scope))])
         )
@@ -247,7 +247,7 @@ class _TemplateEvidence:
             yield self._build_candidate(self._key_text(feature), "0", "1", [(feature, 1.0)])
 
     def unkeyed_changes(self) -> Iterator[_CandidateChange]:
-        """Yield the flips of binary features, and whether the template applies to the variable if it does not apply to all."""
+        """Yield the flips of binary features, and whether the template applies, unless it applies to all variables."""
         features = self.group.features
         if features.rows_are_equal and self.group.n_factors < self.case.block.count:
             before, after = ("true", "false") if self.entries else ("false", "true")

@@ -35,7 +35,7 @@ class Clusters:
 
     Args:
         index: The cluster of each item, from 0, shape (n,).
-        unit: What a cluster is: `components`, or `labels` if there are too few components or one dominates.
+        unit: The unit that is resampled: `components`, or `labels` if there are too few components or one dominates.
     """
 
     index: np.ndarray

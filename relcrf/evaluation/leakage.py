@@ -20,10 +20,10 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.kernels.distinct import distinct
 
 MIN_FEATURES = 5
-"""Minimum number of nonzero local features of a variable for the search of duplicates."""
+"""Minimum number of nonzero local features of a variable in the search for duplicates; fewer are often equal by chance."""
 
 WARNING_FRACTION = 0.05
-"""Minimum fraction of the test labels for a leak to be reported."""
+"""Minimum fraction of the test labels, or keys, for a leak to be reported."""
 
 GIANT_FRACTION = 0.5
 """Fraction of the labels in one component above which folds of whole components have unequal sizes."""
@@ -34,16 +34,16 @@ class Leakage:
     """The leakage from training to test labels; counts are sums over all folds.
 
     Args:
-        crossings: One row per template over several variables: `touching` is the number of factors over a test label,
-            `crossing` of those that also contain a training label.
-        keys: One row per template with `per`: `keys` is the number of keys in factors of test labels, `shared` of
-            those that also occur in factors of training labels.
+        crossings: One row per template over several variables: `touching` is the number of factors with a test label,
+            `crossing` the number of these that also contain a training label.
+        keys: One row per template with `per`: `keys` is the number of keys in factors of test labels, `shared` the
+            number of these that also occur in factors of training labels.
         held_out: The number of test labels.
         labelled_neighbours: The number of test labels with a training label as neighbour; candidates count as edges.
         distinctive: The number of test labels whose variables have at least `MIN_FEATURES` nonzero local features.
-        duplicates: The number of these with the same local features as a training label; `duplicates_same_label` counts
-            those whose label is also the same.
-        near_duplicates: The number of further ones with nearly the same local features as a training label (see
+        duplicates: The number of distinctive test labels with the same local features as a training label;
+            `duplicates_same_label` counts those whose label is also the same.
+        near_duplicates: The number of further distinctive test labels with nearly the same local features (see
             `near_duplicates.py`); `near_same_label` counts those whose label is also the same.
         largest_component: The fraction of the labels in the largest component of the ground graph.
         has_links: Whether a factor, or a possible candidate, joins any two variables.
@@ -109,7 +109,7 @@ class Leakage:
         for template, keys, shared in self.keys.rows():
             if shared < (1 - WARNING_FRACTION) * keys:
                 out.append(
-                    f"{keys - shared:,} of {keys:,} keys of '{template}' at test labels do not occur in the training: their "
+                    f"{keys - shared:,} of {keys:,} keys of '{template}' at test labels do not occur at training labels: their "
                     "weights are 0"
                 )
         return tuple(out)
@@ -171,7 +171,7 @@ class _DuplicateIndex:
     """Groups of variables with equal local evidence, and the adjacency of nearly equal groups.
 
     Args:
-        group: The group of each distinctive labelled variable, equal for equal evidence, shape (n_variables,); -1 of
+        group: The group of each distinctive labelled variable, equal for equal evidence, shape (n_variables,); -1 for
             all others.
         states: The state of each variable, shape (n_variables,).
         near: The symmetric adjacency of nearly equal groups, shape (n_groups, n_groups).
@@ -199,12 +199,11 @@ class _DuplicateIndex:
         return cls(group, grounding.states, near + near.T)
 
     def count(self, test: np.ndarray, training: np.ndarray) -> tuple[int, int, int, int, int]:
-        """Count test variables that have duplicates or near-duplicates in the training.
+        """Count test variables that have duplicates or near-duplicates among the training variables.
 
         Returns:
-            The numbers of distinctive test variables, of those with a duplicate, of those with a duplicate of the same
-            label, and among those without a duplicate of those with a near-duplicate, and with a near-duplicate of the
-            same label.
+            The number of distinctive test variables; how many of them have a duplicate, and a duplicate of the same label;
+            and how many of those without a duplicate have a near-duplicate, and a near-duplicate of the same label.
         """
         test, training_rows = (np.flatnonzero(some & (self.group >= 0)) for some in (test, training))
         if not len(test):
@@ -229,7 +228,7 @@ class _DuplicateIndex:
 
 
 def _count_crossings(group: FactorGroup, fold: Fold, training: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Count the factors over a test label, and those that also contain a training label; mark the variables of the latter."""
+    """Count factors with a test label, and those that also have a training label; mark the variables of the latter in `near`."""
     counts = np.zeros(2, dtype=np.int64)
     if len(group.scope) < 2:
         return counts

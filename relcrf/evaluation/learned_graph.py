@@ -1,4 +1,4 @@
-"""The graph chosen by structure learning: the keys of candidates are nodes, the pairs in the model are edges."""
+"""The graph chosen by structure learning: keys of literals are nodes, chosen pairs (candidates of two literals) are edges."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class LearnedGraph:
     """The graph of the chosen pairs, edges by descending strength, nodes in the order of their first edge.
 
     Args:
-        nodes: One row per key of one literal of a candidate: the `kind` is the predicted relation, or the entity and
-            attribute, of the literal, and the `name` is the text of the key.
-        edges: One row per pair: `first` and `second` are the indices of its nodes, equal if a key is paired with
+        nodes: One row per key of one literal of a candidate: `kind` is the literal's predicted relation, or its
+            entity and attribute, and `name` is the text of the key.
+        edges: One row per chosen pair: `first` and `second` are the indices of its nodes, equal if a key is paired with
             itself; `template` is the name of the candidates; `strength` is the norm of its weights, above 0; `weight`
             is nan if the pair has several; `gain` is the decrease of the log-likelihood of the labels without the
             pair, in nats, nan if training did not compute it.
@@ -55,10 +55,10 @@ def require_edges(graph: LearnedGraph) -> None:
     """Reject a graph without edges.
 
     Raises:
-        UsageError: The model contains no pair of candidates (E398).
+        UsageError: The model contains no candidate with two literals (E398).
     """
     if not len(graph.edges):
-        message = "the run has no learned graph: its model contains no pair of candidates"
+        message = "the run has no learned graph: its model contains no candidate with two literals"
         hint = "train a model with 'candidates' by --backend trmrf or grafting; a smaller l1 selects more candidates"
         raise UsageError(Diagnostic("E398", message, hint=hint))
 
@@ -94,7 +94,7 @@ def build_learned_graph(learned: LearnedModel) -> LearnedGraph:
 
 
 def _edge_nodes(split: CandidateSplit, scope: NameScope, key: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of the two nodes of an edge from its key in the order of `per`."""
+    """Yield the kind and the name of each node of an edge; the candidate's `key` has one text per entry of `per`."""
     for side, template in enumerate(split.literal_templates):
         (term,) = scope.random_terms(template.over[0])
         kind = term.relation if isinstance(term, Atom) else f"{scope.type_names[term.binder]}.{term.attribute}"

@@ -52,7 +52,7 @@ class LocalEvidence:
         """Return the incidence matrix of the bag and category values of some variables, shape (n, n_values).
 
         Args:
-            variables: In ascending order.
+            variables: Indices of variables, ascending.
         """
         rows, tokens = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.uint64)]
         for number, row_of_factor, features in self._unary_groups(variables):
@@ -79,7 +79,7 @@ class LocalEvidence:
         """Return the standardised numeric features of some variables, shape (n, n_columns).
 
         Constant columns are left out; a variable without a factor of the template has the value 0 before
-        standardisation. For the argument see `value_matrix`.
+        standardisation. For `variables` see `value_matrix`.
         """
         columns = [np.empty((len(variables), 0))]
         for _, row_of_factor, features in self._unary_groups(variables):
@@ -94,7 +94,7 @@ class LocalEvidence:
         return np.asarray(matrix[:, varying] / deviation[varying])
 
     def _unary_groups(self, variables: np.ndarray) -> Iterator[tuple[int, np.ndarray, AbstractFeatures]]:
-        """Yield the index of each unary group, the row of each factor among the given variables or -1, and its features."""
+        """Yield the index of each unary group, the index of each factor's variable in `variables` (or -1), and the features."""
         row = np.full(self.grounding.graph.n_variables, -1)
         row[variables] = np.arange(len(variables))
         for number, group in enumerate(self.grounding.graph.groups):
@@ -105,7 +105,7 @@ class LocalEvidence:
 
 
 def _nonzero_entries(features: AbstractFeatures) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return row offsets, columns and values of the nonzero entries; nothing for a matrix with equal rows."""
+    """Return row offsets, columns and values of the nonzero entries; nothing if all rows are equal."""
     match features:
         case Sparse(row_start, column, values, _):
             return [(np.asarray(row_start), column, values if len(values) else np.ones(len(column)))]

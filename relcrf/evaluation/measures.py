@@ -18,7 +18,7 @@ MEASURES = ("accuracy", "log_loss", "brier", "macro_f1", "roc_auc", "pr_auc", "c
 """Names of all measures in display order."""
 
 RANKING_MEASURES = ("roc_auc", "pr_auc")
-"""Measures that rank items against each other and are therefore computed per fold, by one trained model, and averaged."""
+"""Measures that rank items against each other and are therefore computed per fold, with one trained model, and averaged."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ScoredLabels:
         - `log_loss`: the mean negative log-probability of the label, in nats.
         - `brier`: the sum of squared errors over the states, halved for two states.
         - `macro_f1`: the mean F1 over the states that occur or are predicted.
-        - `roc_auc`: of the second of two states; with more states, the mean over each state against the rest.
+        - `roc_auc`: the area under the ROC curve for the second of two states, or the mean area for each state against the rest.
         - `pr_auc`: the average precision of the second of two states; undefined for more states.
         - `calibration_error`: the mean absolute difference of confidence and accuracy over `BINS` bins.
 

@@ -16,12 +16,10 @@ from relcrf.grounding.grounding import Grounding
 
 
 def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -> Frame:
-    """Return one row per weight: template, key, feature, pattern, weight; with `errors` also standard_error and z; and
-    support.
+    """Return one row per weight: template, key, feature, pattern, weight and support; with `errors` also standard_error and z.
 
-    The support is the sum of the feature over the training labels at which the pattern holds: a count if features are
-        1. The column
-    is missing if the training did not store it.
+    The support is the sum of the feature over the training labels at which the pattern holds: a count if all features are 1.
+    The column is missing if the training run did not store it.
     """
     columns = dict(weight_table(learned).columns)
     if errors is not None:
@@ -41,12 +39,14 @@ def named_moments(learned: LearnedModel, offsets: np.ndarray | None = None) -> F
         offsets: Offsets of the weights in the layout. Default: the learned weights.
 
     Raises:
-        UsageError: The training stored no moments (E387).
+        UsageError: The training run did not store moments (E387).
     """
     stored = learned.moments
     if stored is None:
-        message = f"the training by backend '{learned.backend}' stored no moments"
-        raise UsageError(Diagnostic("E387", message, hint="train with dense, ess, local, pseudo, chow-liu or ipf"))
+        message = f"the training run of backend '{learned.backend}' did not store moments"
+        raise UsageError(
+            Diagnostic("E387", message, hint="train with backend dense, ess, local, pseudo, chow-liu or ipf")
+        )
     offsets = np.flatnonzero(learned.layout.learnable_mask()) if offsets is None else offsets
     names = weight_table(learned, offsets)
     moments = {"empirical": stored.empirical, "expected": stored.expected, "standard_errors": stored.differences}
@@ -63,7 +63,7 @@ def standard_errors_from_data(
         requested: See `standard_errors`.
 
     Raises:
-        UsageError: The tables are not those of the training, or the backend does not maximise an exact likelihood (E357).
+        UsageError: The tables are not the training tables, or the backend does not maximise an exact likelihood (E357).
     """
     grounding = learned.extend_grounding(grounding)
     size = grounding.graph.layout.size
@@ -117,8 +117,8 @@ def _column(frame: Frame, name: str) -> np.ndarray:
         message, hint = {
             "z": ("z needs standard errors, which need data", "pass the training tables with --data"),
             "support": (
-                "the training stored no support",
-                "train with local, ess, dense, pseudo, chow-liu, ipf or trmrf",
+                "the training run did not store the support",
+                "train with backend local, ess, dense, pseudo, chow-liu, ipf or trmrf",
             ),
         }[name]
         raise UsageError(Diagnostic("E358", message, hint=hint))

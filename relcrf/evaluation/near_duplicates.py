@@ -2,7 +2,7 @@
 
 Two sets of values are near if their Jaccard index is at least `MIN_JACCARD`; two numeric vectors, standardised per column, if
 their distance is at most `MAX_DISTANCE` times that of two independent vectors. Entities with fewer than `MIN_VALUES` values are
-matched by their numbers.
+matched by their numeric vectors.
 
 Candidate pairs share a hash bucket: sets are hashed by their minimum under random orders (MinHash), vectors by random projections
 that are cut into intervals. Each candidate pair is then compared. A pair exactly at the threshold is found with a probability
@@ -26,24 +26,24 @@ MIN_JACCARD = 0.8
 """Minimum Jaccard index of the value sets of near-duplicates."""
 
 MAX_DISTANCE = 0.03
-"""Maximum distance of near-duplicates, relative to the distance of independent vectors; larger values match vectors of few
-columns by chance.
+"""Maximum distance of near-duplicates, relative to the distance of independent vectors; with larger values, vectors of
+few columns match by chance.
 """
 
 MIN_VALUES = 5
 """Minimum number of values of an entity to be matched by its value set."""
 
 BANDS, HASHES_PER_BAND = 16, 6
-"""Number of MinHash bands and of hashes per band: at `MIN_JACCARD` 1 - (1 - 0.8^6)^16 = 99 % of the pairs share a bucket, at a
-Jaccard index of 0.2 1 in 1,000.
+"""Number of MinHash bands and of hashes per band: 1 - (1 - 0.8^6)^16 = 99 % of the pairs at `MIN_JACCARD` share a bucket, but
+only 1 in 1,000 pairs with a Jaccard index of 0.2.
 """
 
 MIN_HASH_AGREEMENT = 0.65
 """Minimum fraction of equal MinHash values of compared sets, four standard deviations below `MIN_JACCARD`."""
 
 HASH_TABLES, PROJECTIONS, BUCKET_WIDTH = 12, 8, 0.25
-"""Number of projection hash tables, projections per table, and interval width relative to the distance of independent vectors: at
-`MAX_DISTANCE` 99.9 % of the pairs share a bucket, of independent vectors 1 in 10 million.
+"""Number of projection hash tables, projections per table, and interval width relative to the distance of independent vectors:
+99.9 % of the pairs at `MAX_DISTANCE` share a bucket, but only 1 in 10 million pairs of independent vectors.
 """
 
 BUCKET_WINDOW = 10
@@ -60,7 +60,7 @@ def find_near_duplicates(evidence: LocalEvidence, variables: np.ndarray, seed: i
     """Return the pairs of near-duplicates among variables of one attribute or relation, each pair once.
 
     Args:
-        variables: In ascending order; one representative of variables with equal evidence suffices.
+        variables: Indices of variables, ascending; of variables with equal evidence, one suffices.
     """
     values, numbers = evidence.value_matrix(variables), evidence.numeric_matrix(variables)
     rng = np.random.default_rng(seed)

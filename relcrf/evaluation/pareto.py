@@ -40,13 +40,13 @@ class ParetoPoint:
     Args:
         gates: The setting `gates`.
         cost: The cost of a message; without effect if `gates` is `none`.
-        loss: The mean loss over held-out labels, of the kind that was minimised in training.
+        loss: The mean over held-out labels of the loss that was minimised in training.
         accuracy, log_likelihood: See `Score`.
         n: The number of held-out labels.
         n_queries: The number of query variables, labelled or not.
         messages: The number of messages that inference sent.
         factors: The number of factors with a gate.
-        open_factors: The number of these whose gate was open.
+        open_factors: The number of gated factors whose gate was open.
         iterations: The number of optimiser iterations since the previous point.
         seconds_learn: CPU seconds of training.
         seconds_infer: CPU seconds of the part of inference that depends on the cost: computing gates, selecting open factors and
@@ -119,7 +119,9 @@ def make_systems(backend: str, costs: Sequence[Any], settings: Mapping[str, Any]
         message = f"backend '{backend}' has no gates, so that its messages have no cost"
         raise UsageError(Diagnostic("E319", message, hint="use --backend gated"))
     if not costs:
-        raise UsageError(Diagnostic("E319", "no message costs to sweep", hint="give some, such as 0,1e-5,1e-4"))
+        raise UsageError(
+            Diagnostic("E319", "no message costs to sweep", hint="pass at least one cost, such as 0,1e-5,1e-4")
+        )
     if "message_cost" in settings:
         message = "the message cost is swept, but is also among the settings"
         raise UsageError(Diagnostic("E319", message, hint="remove it from the settings"))
@@ -142,7 +144,7 @@ def pareto(
 
     Args:
         folds: The folds to hold out, see `make_folds`.
-        progress: Called with a description of each training; returns its monitor.
+        progress: Called with a description of each training run; returns its monitor.
         settings: The settings of the backend; sweeps with `gates="static"` or `gates="none"` are baselines.
 
     Raises:
@@ -186,7 +188,7 @@ def _evaluate_fold(
         inferred = fresh_risk.infer_with_hard_gates(parameters, system.gate_threshold)
         seconds_taken.append(time.process_time() - started)
     score = FoldPrediction.from_inferred(fold, system.infer(query, learned.vectors), problem.states).score()
-    assert query.queries is not None, "a fold marks its queries"
+    assert query.queries is not None, "a fold marks its query variables"
     return ParetoPoint(
         gates=system.gates,
         cost=system.message_cost,

@@ -1,4 +1,7 @@
-"""Partitions of variables into folds of similar size: stratified, by groups, along edges, by time."""
+"""Partitions of variables into folds of similar size: stratified, by groups, along edges, by time.
+
+Strata are disjoint sets of variables, such as those with the same label, of which each fold receives the same fraction.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ NO_FOLD = -1
 
 
 def stratified_folds(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign variables to random folds of equal size, stratified, shape (n,).
+    """Assign variables to random stratified folds of equal size; return their fold indices, shape (n,).
 
     Args:
         stratum: The stratum of each variable; negative for variables that are in no fold.
@@ -39,7 +42,7 @@ def stratified_sample(stratum: np.ndarray, fraction: float, rng: np.random.Gener
 
 
 def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign whole groups to folds, shape (n,): the largest group first, each to the fold with the fewest labels.
+    """Assign whole groups, largest first, to the fold with the fewest labels; return fold indices of variables, shape (n,).
 
     Args:
         group: The group of each variable, from 0; negative for variables that are in no fold.
@@ -56,7 +59,7 @@ def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.
 
 
 def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Grow each fold along edges from a random variable, shape (n,), so that few edges join different folds.
+    """Grow each fold along edges from a random variable, so that few edges join folds; return fold indices, shape (n,).
 
     A fold adds its neighbours in breadth-first order until it has its quota of labels; when a component is exhausted
     it continues from another random variable. Unlabelled variables are traversed, but belong to no fold.
@@ -84,7 +87,7 @@ def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: 
 
 
 def time_periods(time: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
-    """Divide the time axis into periods with similar numbers of labels, shape (n_variables,), 0 is the earliest.
+    """Assign variables to time periods with similar numbers of labels; return period numbers, earliest 0, shape (n_variables,).
 
     Equal times are in the same period.
 

@@ -36,7 +36,7 @@ class FoldPrediction:
         fold: The name of the fold.
         variables: The test variables, ascending, shape (n,).
         state_start: The offset of each variable's states in `probabilities`, shape (n + 1,).
-        probabilities: Marginals, flat.
+        probabilities: The marginals of all test variables, concatenated.
         truth: Labels, shape (n,).
         seconds_learn, seconds_infer: CPU seconds of all threads; wall-clock time is unreliable on a shared machine.
         converged: Whether learning and inference converged.
@@ -110,7 +110,7 @@ class MeasureEstimate:
 
     Args:
         value: The measure over all test labels; for `RANKING_MEASURES` the mean over the folds, weighted by their sizes.
-        low, high: The 95 % bootstrap interval over components, or labels.
+        low, high: The 95 % bootstrap interval; components or labels are resampled, see `Clusters`.
         spread: The standard deviation over folds; nan for a single fold.
     """
 
@@ -125,7 +125,7 @@ class MeasureDifference:
     """The paired difference of one measure between two systems.
 
     Args:
-        low, high: The 95 % bootstrap interval over components, or labels.
+        low, high: The 95 % bootstrap interval, see `MeasureEstimate`.
         fold_interval: The 95 % interval from the means of the folds.
     """
 
@@ -154,7 +154,7 @@ class Predictions:
         blocks: The predicted attributes and relations.
         component: The connected component of each variable of the ground graph, shape (n_variables,).
         n_train: The number of training labels of each fold and block, shape (n_folds, n_blocks).
-        by_system: The predictions of each fold by the name of the system.
+        by_system: One prediction per fold for each system, by the system's name.
     """
 
     blocks: tuple[VariableBlock, ...]

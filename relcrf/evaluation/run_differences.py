@@ -25,13 +25,16 @@ class RunDifferences:
     """The differences between two trained models.
 
     Args:
-        settings, summary, bindings, vocabulary_sizes: Values that differ, by name: the backend and its settings; the training
-            summary; the number of bindings of each template; the number of values of each open domain.
+        settings: The backend and the settings that differ, by name.
+        summary: The entries of the training summary that differ, by name.
+        bindings: The numbers of bindings that differ, by template.
+        vocabulary_sizes: The numbers of values that differ, by open domain.
         model: The lines of a unified diff of the model texts; empty if they are equal.
-        weights: One row per weight that both models have, by descending difference: its name, `first` and `second`.
-        unique_weights: For each model one row per weight that the other lacks, by descending magnitude: its name and
-            `weight`.
-        correlation: The correlation of the common weights; nan for fewer than two, or constant ones.
+        weights: One row per weight that both models have, by descending difference: its name, and its values `first` and
+            `second`.
+        unique_weights: For each model, one row per weight that the other lacks, by descending magnitude: its name and
+            its value `weight`.
+        correlation: The correlation of the common weights; nan if there are fewer than two or they are constant.
         candidate_jaccard: The Jaccard index of the two sets of chosen candidates; None if both are empty.
     """
 

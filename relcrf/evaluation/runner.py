@@ -194,13 +194,13 @@ def run_in_processes(
     n_subgraphs: int,
     seed: int,
 ) -> dict[str, SystemResult]:
-    """Run each system in a separate single-threaded process; the result of one that fails or times out contains the error.
+    """Run each system in a separate single-threaded process; the result of a system that fails or times out is its error.
 
     Args:
         jobs: The number of concurrent processes.
         time_limit: The maximum seconds per system, for all folds together.
         n_subgraphs: The number of small subgraphs on which marginals are compared with exact ones; 0 disables this.
-        seed: The seed by which the subgraphs are sampled.
+        seed: The seed of the random subgraphs.
     """
     results: dict[str, SystemResult] = {}
     chosen, n_sampled = sample_subgraphs(training_problem(grounding), n_subgraphs, seed)
@@ -230,7 +230,9 @@ def run_in_processes(
 
 
 def _process_failure(name: str, why: str, limit: float) -> Diagnostic:
-    """Return the reason why a process returned no result."""
+    """Return the error of a backend whose process returned no result."""
     if why == "stopped":
         return Diagnostic("E355", f"backend '{name}' was stopped after {limit:g} seconds", hint="raise --timeout")
-    return Diagnostic("E355", f"the process of backend '{name}' died", hint="the usual cause is too little memory")
+    return Diagnostic(
+        "E355", f"the process of backend '{name}' died", hint="the usual cause is too little memory: reduce --jobs"
+    )

@@ -20,15 +20,15 @@ SELECTION_MEASURES = ("log_likelihood", "accuracy")
 
 
 @dataclass(frozen=True)
-class Selection:
+class SettingsSelection:
     """The scores of all combinations of settings, and the best combination.
 
     Args:
         settings: The best values of the varied settings; the first in case of ties.
-        rows: The settings and scores of each combination. `log_likelihood` is the mean over held-out variables, in
-            nats: joint per component if whole components are held out, else of each variable given all labels that are
-                not held out. `accuracy` is
-            the fraction of variables whose most probable state is the label; `seconds` are CPU seconds.
+        rows: The settings and scores of each combination. `log_likelihood` is the mean per held-out variable, in
+            nats: of the joint log-likelihood of each component if whole components are held out, otherwise of the
+            log-likelihood of each variable given all labels that are not held out. `accuracy` is the fraction of variables
+            whose most probable state is the label; `seconds` are CPU seconds.
         n: The number of held-out variables.
         whole_components: Whether whole components are held out.
     """
@@ -49,32 +49,31 @@ def select_settings(
     seed: int = 0,
     by: str = "log_likelihood",
     **settings: Any,
-) -> Selection:
+) -> SettingsSelection:
     """Train every combination of a grid on a part of the labels, and score it on the rest.
 
     A stage of learning that does not depend on the varied settings is not repeated.
 
     Args:
         problem: The training problem.
-        grid: The values to try of each varied setting.
+        grid: The values to try, for each varied setting.
         holdout: The fraction of the components or variables to hold out, between 0 and 1; see `random_fold`.
         held_out: Mask of the variables whose labels are held out instead, shape (n_variables,). Use it if the
-            variables to predict differ from a random fraction between labelled neighbours, for example if they belong
-            to a later period.
+            variables to predict are not a random sample with labelled neighbours, for example if they belong to a later
+            period.
         by: `log_likelihood` or `accuracy`.
         settings: Settings that all combinations share.
 
     Raises:
-        UsageError: A setting is unknown (E304), or has no values (E317).
+        UsageError: A setting is unknown (E304) or has no values, or `by` or `holdout` is invalid (E317).
         DataError: There are too few labels to hold out (E226).
     """
-    if by not in SELECTION_MEASURES or not 0.0 < holdout < 1.0:
-        message = f"invalid selection by '{by}' with a fraction of {holdout} held out"
-        raise UsageError(
-            Diagnostic(
-                "E317", message, hint=f"select by {listing(SELECTION_MEASURES)}, with a fraction between 0 and 1"
-            )
-        )
+    if by not in SELECTION_MEASURES:
+        hint = f"select by {listing(SELECTION_MEASURES)}"
+        raise UsageError(Diagnostic("E317", f"unknown selection measure '{by}'", hint=hint))
+    if not 0.0 < holdout < 1.0:
+        hint = "hold out a fraction between 0 and 1, such as 0.2"
+        raise UsageError(Diagnostic("E317", f"the held-out fraction {holdout} is not between 0 and 1", hint=hint))
     for name, values in grid.items():
         if not len(values):
             raise UsageError(
@@ -100,7 +99,7 @@ def select_settings(
         varied = {name: getattr(system, name) for name in grid}
         rows.append({**varied, "log_likelihood": likelihood, "accuracy": score.accuracy, "seconds": seconds})
     best = max(rows, key=lambda row: float(row[by]))
-    return Selection({name: best[name] for name in grid}, tuple(rows), fold.n_test, fold.whole_components)
+    return SettingsSelection({name: best[name] for name in grid}, tuple(rows), fold.n_test, fold.whole_components)
 
 
 class _StageCache(Monitor):

@@ -26,8 +26,8 @@ from relcrf.grounding.variables import VariableBlock, read_argument_codes
 from relcrf.kernels.distinct import distinct, number_rows
 
 MAX_COMPONENT_FRACTION = 1 / 20
-"""Maximum fraction of the labels in one component for whole components to be held out: independent rows, not one graph with
-singleton components.
+"""Whole components are held out if none contains more than this fraction of the labels, as with independent rows, but not with
+one large graph and singleton components.
 """
 
 
@@ -66,11 +66,11 @@ class Fold:
         return replace(problem, roles=_mark_absent(problem.roles, self.test | self.excluded))
 
     def query_problem(self, problem: Problem) -> Problem:
-        """Return the problem whose queries are the test labels and whose evidence is the other labels.
+        """Return the problem whose query variables are those with test labels and whose evidence is the other labels.
 
         Args:
             problem: The training problem. Unless whole components are held out, its unlabelled variables become
-                queries as well, as in `relcrf predict`, because predictions depend on unlabelled neighbours.
+                query variables as well, as in `relcrf predict`, because predictions depend on unlabelled neighbours.
         """
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
         roles = np.where(labelled_in_problem(problem) & ~self.test, Role.CLAMPED, problem.roles).astype(np.int8)
@@ -182,7 +182,7 @@ class Partition:
 
 
 def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: bool = True) -> tuple[Fold, ...]:
-    """Return the folds that a plan holds out in turn, for each repetition: those of `plan.holdout`, or each with labels.
+    """Return the folds that a plan holds out in turn, for each repetition: those in `plan.holdout`, by default all with labels.
 
     Args:
         for_training: Whether each fold must leave training labels.
@@ -220,7 +220,7 @@ def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partitio
     """Partition the variables of a ground graph into folds.
 
     Raises:
-        UsageError: The text of the plan is not a split, or names an unknown attribute.
+        UsageError: The text is not a split plan, or names an unknown attribute.
         DataError: The tables do not have the column, or there are fewer units than folds.
     """
     plan = parse_split(plan) if isinstance(plan, str) else plan
@@ -286,17 +286,19 @@ def labelled_in_grounding(grounding: Grounding) -> np.ndarray:
     return np.asarray((grounding.states >= 0) & ~grounding.latent)
 
 
-def _strata(grounding: Grounding, of: str | None) -> np.ndarray:
-    """Return a number per attribute and state of the labelled variables, shape (n_variables,); -1 for all others.
+def _strata(grounding: Grounding, attribute: str | None) -> np.ndarray:
+    """Return the stratum of each labelled variable, one per attribute and state, shape (n_variables,); -1 for all others.
 
     Args:
-        of: Restrict to this predicted attribute or relation.
+        attribute: A predicted attribute or relation; all other variables are -1. Default: all.
     """
     names = [block.name for block in grounding.blocks if not block.is_latent]
-    chosen = [block for block in grounding.blocks if of in (None, block.name, block.attribute) and not block.is_latent]
-    if of is not None and len(chosen) != 1:
-        hint = suggestion(of, names) or f"the predicted attributes are {listing(names)}"
-        raise UsageError(Diagnostic("E310", f"unknown or ambiguous predicted attribute '{of}'", hint=hint))
+    chosen = [
+        block for block in grounding.blocks if attribute in (None, block.name, block.attribute) and not block.is_latent
+    ]
+    if attribute is not None and len(chosen) != 1:
+        hint = suggestion(attribute, names) or f"the predicted attributes are {listing(names)}"
+        raise UsageError(Diagnostic("E310", f"unknown or ambiguous predicted attribute '{attribute}'", hint=hint))
     strata, n_before = np.full(len(grounding.states), -1), 0
     for block in chosen:
         block_slice = slice(block.start, block.start + block.count)
@@ -306,14 +308,16 @@ def _strata(grounding: Grounding, of: str | None) -> np.ndarray:
 
 
 def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the distinct values of a column, and the index of each variable's value; `NO_FOLD` without the column.
+    """Return the distinct values of a column, and the index of each variable's value.
+
+    The index is `NO_FOLD` for variables without an argument of the entity that `name` specifies.
 
     Args:
         name: A column of the entity of each variable; for a tuple, of the first argument with this column. A qualified
             name such as `Page.university` restricts it to that entity.
 
     Raises:
-        DataError: A variable does not belong to an entity, or none belongs to the named one (E342).
+        DataError: A variable has no entity as argument, or no variable has the named entity as argument (E342).
     """
     bound, spec = grounding.bound, grounding.spec
     entity, _, column = name.partition(".")
@@ -364,7 +368,7 @@ def _partition_by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
         message = f"{int(lacks_time.sum()):,} labels have no time in '{plan.column}'"
         raise DataError(Diagnostic("E352", message, hint="add the missing times, or remove the labels"))
     n_times, folds = len(np.unique(time_of_variable[labelled])), _folds(plan)
-    _require_parts(plan, n_times - 1, f"times in '{plan.column}' with labels after the first")
+    _require_parts(plan, n_times - 1, f"labelled time points of '{plan.column}' (without the first)")
     period = time_periods(time_of_variable, labelled, folds + 1)
     names = []
     for number in range(int(period.max()) + 1):

@@ -2,8 +2,8 @@
 
 At the maximum of a penalised log-likelihood, the negative Hessian is the information in the labels plus the penalty
 strengths; its inverse is the covariance of the weights (Laplace approximation). Without a penalty these are the
-standard errors of maximum likelihood; with a penalty, those of the penalised estimate, to which z compares a weight.
-The model is assumed to be correct; the errors are too small if it is not.
+standard errors of maximum likelihood; with a penalty, those of the penalised estimate. z is the weight divided by
+its standard error. The model is assumed to be correct; the errors are too small if it is not.
 
 A pseudo-likelihood counts the information of a variable again for each neighbour, so that its curvature is not the
 variance of its score. Its covariance is the sandwich H^-1 (J + L) H^-1 (Godambe 1960), with H as above, L the penalty
@@ -48,7 +48,7 @@ FLAT_CURVATURE = 1e-8
 """Curvature below this fraction of the largest counts as 0: the labels do not identify the weight."""
 
 MAX_GRADIENT_FRACTION = 0.05
-"""Maximum gradient at the weights, as a fraction of the gradient at initial weights, that counts as a maximum."""
+"""Largest gradient, as a fraction of the gradient at initial weights, at which weights count as a maximum of the objective."""
 
 Gradient = Callable[[np.ndarray], np.ndarray]
 
@@ -92,7 +92,10 @@ def standard_errors(
     part = system.training_likelihood(problem, vectors)
     if part is None:
         message = f"no standard errors: backend '{learned.backend}' did not maximise an exact likelihood"
-        hint = "train with ess, local, chow-liu, pseudo, or dense with inference=jt; or omit --data"
+        hint = (
+            "train with ess, local, chow-liu, pseudo, or dense with inference=jt; or omit --data to print the weights "
+            "without standard errors"
+        )
         raise UsageError(Diagnostic("E357", message, hint=hint))
     layout, weights = problem.graph.layout, vectors["weights"]
     strength = layout.l2(float(learned.settings["l2"]))
@@ -108,7 +111,7 @@ def standard_errors(
     score = None if conditionals is None else score_variance(problem, conditionals, weights)
 
     def variance(index: int, column: np.ndarray) -> float:
-        """Return the variance of a free weight from its column of the inverse."""
+        """Return the variance of a free weight from its column of the inverse Hessian."""
         if score is None or not np.isfinite(column[index]):
             return float(column[index])
         direction = np.zeros(layout.size)
@@ -133,7 +136,7 @@ def standard_errors(
 
 
 def hessian(gradient: Gradient, point: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """Compute the symmetric Hessian by the weights at `free`, shape (n, n)."""
+    """Compute the symmetric Hessian with respect to the weights with indices `free`, shape (n, n)."""
     matrix = np.empty((len(free), len(free)))
     for row, index in enumerate(free):
         matrix[row] = _slope(gradient, point, free, np.eye(1, len(point), index)[0], DIFFERENCE_STEP)
@@ -141,12 +144,12 @@ def hessian(gradient: Gradient, point: np.ndarray, free: np.ndarray) -> np.ndarr
 
 
 def _slope(gradient: Gradient, point: np.ndarray, free: np.ndarray, direction: np.ndarray, step: float) -> np.ndarray:
-    """Return the derivative of the gradient along a direction by central differences, at `free`."""
+    """Return the derivative of the gradient's entries `free` along a direction, by central differences."""
     return np.asarray((gradient(point + step * direction) - gradient(point - step * direction))[free] / (2.0 * step))
 
 
 def _inverse(matrix: np.ndarray, strength: np.ndarray) -> np.ndarray:
-    """Return the inverse, with inf on the diagonal of weights in directions without curvature."""
+    """Return the inverse Hessian; its diagonal is inf at weights that the labels do not identify (no curvature)."""
     if not len(matrix):
         return matrix
     if strength.min() > 0.0:
@@ -163,7 +166,7 @@ def _inverse(matrix: np.ndarray, strength: np.ndarray) -> np.ndarray:
 def _solve_columns(
     gradient: Gradient, point: np.ndarray, free: np.ndarray, requested: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Solve for the requested columns of the inverse, shape (n_requested, n); nan if conjugate gradients do not converge."""
+    """Solve for columns of the inverse Hessian, shape (n_requested, n); nan if conjugate gradients do not converge."""
 
     def times(vector: np.ndarray) -> np.ndarray:
         direction = np.zeros(len(point))

@@ -12,8 +12,8 @@ def resolve_variable(grounding: Grounding, text: str) -> int:
     """Return the variable with the given name.
 
     The text after a slash is the entity's key verbatim, or the arguments of a tuple. An attribute after a dot is
-    required if several are predicted. A key that ends like the attribute is interpreted as a key only if no shorter
-    key matches.
+    required if several are predicted. If a key itself ends like the attribute, the ending is part of the key only if the shorter
+    key does not exist.
 
     Raises:
         UsageError: No variable has this name (E313), or the name is ambiguous (E310).

@@ -191,7 +191,7 @@ def _check_rule(spec: ModelSpec, rule: Rule) -> Iterator[Diagnostic]:
         yield Diagnostic("E144", message, rule.span, "remove 'per' and the options")
     elif rule.weight is not None and (rule.options.init is not None or rule.options.fixed):
         message = "the number already fixes the weight of this rule"
-        yield Diagnostic("E144", message, rule.span, "remove the number or the option")
+        yield Diagnostic("E144", message, rule.span, "remove the number after 'rule', or remove 'init' and 'fixed'")
     scope = NameScope(spec, (), rule.formula)
     if any(spec.entity(s) is None and spec.domain(s) is None for s in scope.type_names.values()):
         return
@@ -209,7 +209,8 @@ def _check_gates(spec: ModelSpec) -> Iterator[Diagnostic]:
         if template is None:
             yield _unknown_template(gate, templates)
         elif gate.template in gated:
-            yield Diagnostic("E142", f"'{gate.template}' has two gates", gate.span, "join their features with ','")
+            hint = f"merge them: gate {gate.template} by FEATURE, FEATURE"
+            yield Diagnostic("E142", f"'{gate.template}' has two gates", gate.span, hint)
         elif declarations.has_known_types(spec, template.parameters):
             scope = NameScope(spec, template.parameters, template.where)
             for feature in gate.by:

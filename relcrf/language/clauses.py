@@ -123,7 +123,7 @@ def _check_binders_only(scope: NameScope, expression: e.Expression, clause: str)
         name = node.binder if isinstance(node, e.Attribute) else node.name if isinstance(node, e.Name) else ""
         if name in scope.type_names and name not in scope.binders and name not in reported:
             reported.add(name)
-            message = f"'{name}' is not a binder: 'where' only states that one exists"
+            message = f"'{name}' is not a binder: 'where' only requires that such a value exists"
             type_name = scope.type_names[name]
             yield Diagnostic(
                 "E127", message, node.span, f"to use it in '{clause}', add {name}: {type_name} to the binders"
@@ -332,17 +332,17 @@ def _unguarded_attributes(node: e.Expression, demanded: frozenset[e.Atom]) -> It
 
 
 def _walk_excluding(formula: e.Expression, parts: tuple[e.Expression, ...]) -> Iterator[e.Expression]:
-    """Yield a formula and its descendants, except the given parts and what is inside atoms."""
+    """Yield a formula and its descendants, except the given parts and the descendants of atoms."""
     nodes = walk(formula, descend=lambda node: node not in parts and not isinstance(node, e.Atom))
     return (node for node in nodes if node not in parts)
 
 
 def _typed_children(expression: e.Expression) -> Iterator[e.Expression]:
-    """Yield the direct sub-expressions whose type does not depend on the context; that of constants does."""
+    """Yield the direct sub-expressions whose type does not depend on the context, which excludes constants."""
     if isinstance(expression, e.Atom):
         return
     for child in children(expression):
-        # The parser replaces an operand of `in` that is not an attribute with one without a name.
+        # The parser replaces an operand of `in` that is not an attribute with an attribute without a name.
         is_placeholder = isinstance(child, e.Attribute) and not child.binder
         if not isinstance(child, e.Name | e.Number | e.Text | e.Boolean) and not is_placeholder:
             yield child

@@ -89,7 +89,9 @@ def check_attributes(spec: s.ModelSpec, owner: s.Entity | s.Relation) -> Iterato
         for attribute in owner.attributes:
             if attribute.is_random and fold_name(attribute.name) == fold_name(owner.key):
                 message = f"'{attribute.name}' is the key of {owner.name} and cannot be predicted"
-                yield Diagnostic("E123", message, attribute.span, "declare another key: entity E(column)")
+                yield Diagnostic(
+                    "E123", message, attribute.span, f"declare another key column: entity {owner.name}(COLUMN)"
+                )
     arguments = {fold_name(p.name) for p in owner.parameters} if isinstance(owner, s.Relation) else set()
     for attribute in owner.attributes:
         if fold_name(attribute.name) in arguments:
@@ -109,7 +111,7 @@ def _check_attribute_use(owner: s.Entity | s.Relation, attribute: s.AttributeDec
         yield Diagnostic("E123", message, attribute.span, hint)
     elif attribute.is_random and not isinstance(attribute.type, DomainType | Bool):
         message = f"an attribute of type {attribute.type} cannot be {'latent' if attribute.latent else 'predicted'}"
-        yield Diagnostic("E123", message, attribute.span, "only domains and bool can be predicted")
+        yield Diagnostic("E123", message, attribute.span, "use a domain or bool as its type")
     elif isinstance(owner, s.Relation) and isinstance(attribute.type, Bag | Vector):
         message = f"attributes of tuples cannot have type {attribute.type}"
         yield Diagnostic("E123", message, attribute.span, "declare it as an attribute of an entity")
@@ -121,7 +123,7 @@ def check_random_type(spec: s.ModelSpec, relation: s.RandomRelation) -> Iterator
     yield from type_problems
     if not type_problems and not isinstance(relation.type, DomainType | Bool):
         message = f"a relation of type {relation.type} cannot be predicted"
-        yield Diagnostic("E123", message, relation.span, "only domains and bool can be predicted")
+        yield Diagnostic("E123", message, relation.span, "use a domain or bool as its type")
 
 
 def _check_type(spec: s.ModelSpec, kind: AttributeType, span: Span | None) -> Iterator[Diagnostic]:

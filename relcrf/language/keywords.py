@@ -49,7 +49,7 @@ KEYWORDS = frozenset({*CONTEXT_KEYWORDS, "true", "false"})
 
 
 def is_name(text: str) -> bool:
-    """Return True if a text is a name of the grammar."""
+    """Return True if a text is a valid identifier of the language."""
     return re.fullmatch(r"[A-Za-z_]\w*", text, re.ASCII) is not None
 
 

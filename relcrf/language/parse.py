@@ -76,7 +76,7 @@ def _parse_includes(
             continue
         if root is None or folder is None:
             message = "a model that was not read from a file cannot include files"
-            yield Diagnostic("E005", message, include.span, "save it as a file in the folder of the included one")
+            yield Diagnostic("E005", message, include.span, "save the model in the folder of the included file")
             continue
         if "\0" in include.path:
             yield Diagnostic("E005", f"{include.path!a} is not a valid file name", include.span)

@@ -342,7 +342,7 @@ class _DeclarationSplitter:
         return 0
 
     def _is_type(self, k: int) -> bool:
-        """Return True if the colon is followed by only a type, as that of an attribute with the name `rule`."""
+        """Return True if only a type follows the colon before token `k`, as in an attribute with the name `rule`."""
         if self._word(k) == "bag" or ".." in (self._word(k + 1), self._word(k + 2) if self._word(k) == "-" else ""):
             return True
         following = self._word(k + 1)

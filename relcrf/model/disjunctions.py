@@ -26,7 +26,7 @@ from relcrf.model.typing import NameScope
 
 
 def extract_disjunctions(spec: ModelSpec) -> ModelSpec:
-    """Return the model with a derived relation for each `or` that binds names, and without rules and includes."""
+    """Return the model with a derived relation for each `or` that binds names; convert rules to templates, inline includes."""
     declarations: list[Declaration] = []
     templates = iter(all_templates(spec))
     for declaration in spec.all_declarations:

@@ -84,7 +84,7 @@ class FunctionCall(Spanned):
 
 @dataclass(frozen=True)
 class Arithmetic(Spanned):
-    """`left OP right`, OP one of `+ - * /`."""
+    """`left OP right` with the operator `+`, `-`, `*` or `/`."""
 
     operator: str
     left: Expression
@@ -100,7 +100,7 @@ class UnaryMinus(Spanned):
 
 @dataclass(frozen=True)
 class Comparison(Spanned):
-    """`left OP right`, OP one of `== != < <= > >=`."""
+    """`left OP right` with the operator `==`, `!=`, `<`, `<=`, `>` or `>=`."""
 
     operator: str
     left: Expression
@@ -124,7 +124,7 @@ class Not(Spanned):
 
 @dataclass(frozen=True)
 class Connective(Spanned):
-    """`left OP right`, OP one of `and or => <=>`."""
+    """`left OP right` with the operator `and`, `or`, `=>` or `<=>`."""
 
     operator: str
     left: Expression
@@ -135,7 +135,7 @@ class Connective(Spanned):
 class Aggregate(Spanned):
     """`count { q where Link(q, p) }`: an aggregate over the bindings of its local names.
 
-    Names that `where` binds and that are unknown outside are local to the aggregate; all others are those of the outer scope.
+    Names that `where` binds and that are unknown outside are local to the aggregate; all others belong to the outer scope.
 
     Args:
         function: `exists`, `count`, `sum`, `min`, `max` or `mean`.
@@ -211,6 +211,6 @@ def disjuncts(expression: Expression) -> tuple[Expression, ...]:
 
 
 def names_in(expression: Expression) -> set[str]:
-    """Return the names in an expression, with or without an attribute."""
+    """Return the names in an expression, including those before the dot of an attribute."""
     named = (node for node in walk(expression) if isinstance(node, Name | Attribute))
     return {node.name if isinstance(node, Name) else node.binder for node in named}

@@ -1,4 +1,7 @@
-"""Properties of the `over` clause: its random terms, its number of patterns, and the evidence in its formula."""
+"""Properties of the `over` clause: its random terms, the evidence in its formula, and its number of patterns.
+
+A pattern is a set of joint states with a common weight: one joint state of a table, or the truth of a formula.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def n_patterns(template: Template, scope: NameScope) -> int:
 
 
 def initial_values_error(template: Template, n_patterns: int) -> Diagnostic:
-    """Return the diagnostic for an `init` whose numbers are more than one, but not one for each pattern."""
+    """Return the diagnostic for an `init` with several numbers, but not one for each pattern."""
     expected = f"there are {n_patterns} patterns" if n_patterns > 1 else "a formula has one weight"
     message = f"'init' of '{template.name}' has {len(template.options.initial_values)} numbers, but {expected}"
     hint = "write one number for all patterns, or one for each pattern in the order of the states"

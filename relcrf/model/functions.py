@@ -1,7 +1,8 @@
-"""The functions of the language: their signatures, and functions of other packages. `grounding/dialects/` contains the SQL of the
-built-in ones.
+"""The functions of the language: their signatures, and functions of other packages.
 
-`levenshtein` and `jaro_winkler` are missing if two texts have more than 127 distinct characters, unless all are ASCII."""
+`grounding/dialects/` contains the SQL of the built-in functions. The values of `levenshtein` and `jaro_winkler` are missing if
+the two texts have more than 127 distinct characters and at least one of these is not ASCII.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +47,14 @@ class FunctionSignature:
 BUILT_IN: dict[str, FunctionSignature] = {
     s.name: s
     for s in (
-        FunctionSignature("log", ("number",), "natural logarithm; missing where the argument is not positive"),
-        FunctionSignature("log1p", ("number",), "log(1 + x); missing where x is not above -1"),
+        FunctionSignature("log", ("number",), "natural logarithm; missing if the argument is not positive"),
+        FunctionSignature("log1p", ("number",), "log(1 + x); missing if x is not above -1"),
         FunctionSignature("exp", ("number",), "e to the power x"),
-        FunctionSignature("sqrt", ("number",), "square root; missing where the argument is negative"),
+        FunctionSignature("sqrt", ("number",), "square root; missing if the argument is negative"),
         FunctionSignature("abs", ("number",), "absolute value"),
         FunctionSignature("least", ("number", "number"), "the smaller of two numbers"),
         FunctionSignature("greatest", ("number", "number"), "the larger of two numbers"),
-        FunctionSignature("cosine", ("vector", "vector"), "cosine of the angle; 0 where a vector is all zeros"),
+        FunctionSignature("cosine", ("vector", "vector"), "cosine of the angle; 0 if a vector is all zeros"),
         FunctionSignature("dot", ("vector", "vector"), "inner product"),
         FunctionSignature("distance", ("vector", "vector"), "Euclidean distance"),
         FunctionSignature("lower", ("text",), "the text in lower case", "string"),

@@ -203,8 +203,8 @@ class Rule(Spanned):
     """`rule WEIGHT NAME: FORMULA`: a weighted formula of Markov logic; `rules.py` converts it to a template.
 
     Args:
-        name: None if the rule has no name.
-        weight: None if the weight is learned.
+        name: the name; None if the rule has no name.
+        weight: the fixed weight; None if the weight is learned.
         is_hard: whether the formula must be true.
     """
 

@@ -21,7 +21,7 @@ from relcrf.model.nodes import children, walk
 
 
 class TypeCheckError(Exception):
-    """An expression has no type; `diagnostic` contains the reason."""
+    """An error of an expression that has no type; `diagnostic` contains the reason."""
 
     def __init__(self, code: str, message: str, node: e.Expression, hint: str | None = None, *notes: str) -> None:
         self.diagnostic = Diagnostic(code, message, node.span, hint, notes)
@@ -95,7 +95,7 @@ class NameScope:
                     yield node.element, declared.type.domain
 
     def constant_value(self, expression: e.Expression, domain: str) -> str | None:
-        """Return the value of a domain that an expression denotes, in the spelling of the domain; None if there is none."""
+        """Return the value of a domain that an expression denotes, written as in the domain; None if there is none."""
         declared, text = self.spec.domain(domain), _literal_text(expression)
         if text is None or (isinstance(expression, e.Name) and not isinstance(declared, s.EnumeratedDomain)):
             return None
@@ -186,7 +186,7 @@ class NameScope:
                 relation = self.spec.relation(name)
                 return relation.type if isinstance(relation, s.RandomRelation) else t.Bool()
             case e.TupleAttribute(atom, name):
-                return self._tuple_attribute(expression, atom, name)
+                return self._tuple_attribute_type(expression, atom, name)
             case e.FunctionCall():
                 return self._function_type(expression)
             case e.Arithmetic(_, left, right):
@@ -289,7 +289,7 @@ class NameScope:
             )
         return t.DomainType(domains[0])
 
-    def _tuple_attribute(self, node: e.TupleAttribute, atom: e.Atom, name: str) -> t.ValueType:
+    def _tuple_attribute_type(self, node: e.TupleAttribute, atom: e.Atom, name: str) -> t.ValueType:
         self._check_arguments(atom)
         declaration = self.spec.attribute(atom.relation, name)
         if declaration is None:
@@ -367,7 +367,7 @@ class NameScope:
         return number
 
     def number_type(self, kind: t.ValueType) -> t.ValueType | None:
-        """Return the numeric type of a type, such as that of a range; None for types that are not numeric."""
+        """Return the numeric type of the values of a type, such as integer for a range; None if they are not numbers."""
         if isinstance(kind, t.DomainType) and isinstance(self.spec.domain(kind.domain), s.RangeDomain):
             return t.Integer()
         return kind if isinstance(kind, t.Integer | t.Real) else None

@@ -34,7 +34,7 @@ def warnings(
     holdout: HoldoutEvaluation | None,
     sections: Sequence[AttributeSection],
 ) -> list[str]:
-    """Return what a reader must know before relying on the results."""
+    """Return the warnings that a reader must consider before relying on the results."""
     out = _training_warnings(learned, templates, moment_summary)
     if holdout is None:
         return out
@@ -46,9 +46,9 @@ def warnings(
         and sections
     ):
         out.append(
-            f"The run was trained on {learned.summary['variables']:,} labels, as many as the data have with the "
-            "held-out ones: it has probably seen the held-out labels, so that the scores are too optimistic. Train with the "
-            "same --split and --holdout."
+            f"The run was trained on {learned.summary['variables']:,} labels, as many as the data contain including "
+            "the held-out ones: it was probably trained on the held-out labels, and the scores are too optimistic. Train with "
+            "the same --split and --holdout."
         )
     out += [
         f"{count:,} keys of template '{name}' do not occur in the training data; their weights are 0."

@@ -17,7 +17,7 @@ _MARKERS = {"evidence": "o", "static": "s", "none": "D"}
 
 
 def error_bars(estimates: Sequence[MeasureEstimate]) -> list[list[float]]:
-    """Return how far intervals extend below and above their values, at least 0: a bootstrap interval may exclude its value."""
+    """Return the distances of values from the lower and upper limits of their intervals; 0 if an interval excludes its value."""
     below = [max(one.value - one.low, 0.0) for one in estimates]
     return [below, [max(one.high - one.value, 0.0) for one in estimates]]
 

@@ -26,8 +26,8 @@ class Confusion:
             `MAX_STATES` values.
         pairs: The most frequent confusions, in descending order: `truth`, `answer`, `count`, and `labels`, the number
             of labels with the true value.
-        mistakes: The most confident errors, in descending order: `name`, `truth`, `answer`, and the probabilities of
-            the predicted value, `probability`, and of the true value, `of_truth`.
+        mistakes: The most confident errors, in descending order: `name`, `truth`, `answer`, `probability` (of
+            the predicted value) and `of_truth` (the probability of the true value).
     """
 
     values: tuple[str, ...]

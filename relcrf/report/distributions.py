@@ -1,4 +1,4 @@
-"""Plots of the histograms that a backend recorded."""
+"""Plots of the histograms that a backend recorded; their items are cells, the values of literals (`graph/candidates.py`)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def require_writable(path: Path) -> None:
 
 
 def write_graphml(graph: LearnedGraph, path: Path) -> None:
-    """Write a graph as GraphML, atomically. Nodes have a name, a kind and a degree; edges their known attributes and a sign.
+    """Write a graph as GraphML, atomically. Nodes have a name, a kind and a degree; edges have known attributes and a sign.
 
     Raises:
         UsageError: See `require_writable`.

@@ -31,7 +31,7 @@ Point = tuple[float, float]
 
 
 def save_neighbourhood(explanation: Explanation, path: Path) -> None:
-    """Write the picture atomically; equal explanations give equal bytes. For errors see `require_drawable`."""
+    """Write the picture atomically; equal explanations give equal bytes. For errors see `plot.require_drawable`."""
     save_picture(lambda: draw_neighbourhood(explanation), path, 144)
 
 
@@ -39,7 +39,7 @@ def draw_neighbourhood(explanation: Explanation) -> Any:
     """Return a Matplotlib figure of the variable, with supporting contributions at its right and opposing ones at its left.
 
     Supporting lines are blue, opposing ones brown; their width is proportional to the contribution. Discs of observed
-    neighbours are grey, of unobserved ones violet. The largest sources of a neighbour are drawn below it.
+    neighbours are grey, those of unobserved ones violet. The largest sources of a neighbour are drawn below it.
     """
     spokes = list(_spokes(explanation))
     left, right = (

@@ -54,10 +54,10 @@ _LIGHT = {
 """Colours of a picture file."""
 
 _PAGE = {colour: colour for colour in _LIGHT}
-"""Placeholder colours of a picture on a page, which substitutes its own."""
+"""Placeholder colours of a picture on a page; the page replaces them with its own."""
 
 _SHAPES = (("o", INK), ("s", MARK), ("D", GRID))
-"""Marker and colour of each kind of node; further kinds relative_strength the last."""
+"""Marker and colour of each kind of node; further kinds share the last."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def plot_graph(graph: LearnedGraph, title: str) -> Plot:
 
 
 def save_graph(graph: LearnedGraph, path: Path) -> None:
-    """Write the picture atomically; equal graphs give equal bytes. For errors see `require_drawable`."""
+    """Write the picture atomically; equal graphs give equal bytes. For errors see `plot.require_drawable`."""
     save_picture(lambda: _figure(graph), path, 144)
 
 

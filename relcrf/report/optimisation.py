@@ -1,4 +1,4 @@
-"""The progress of the optimiser in each stage of a training, as a table and as plots."""
+"""The progress of the optimiser in each stage of a training run, as a table and as plots."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def split_stages(
 ) -> list[tuple[str, dict[str, np.ndarray]]]:
     """Return the name of each stage of a log and the columns of its iterations, each of shape (n,).
 
-    The columns are `iteration`, `value` (the objective), `gradient` (the largest absolute entry; with L1 of the
-    steepest direction), `weights` (the number of nonzero weights), and if known `chosen` (candidates in the model),
+    The columns are `iteration`, `value` (the objective), `gradient` (the largest absolute entry; with L1, of the
+    steepest descent direction), `weights` (the number of nonzero weights), and if known `chosen` (candidates in the model),
     `seconds` (since the start of the stage) and `processor` (CPU seconds).
 
     Args:

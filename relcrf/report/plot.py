@@ -23,7 +23,7 @@ PICTURE_EXTENSIONS = (".png", ".svg", ".pdf")
 """Formats of picture files."""
 
 INK, GRID, FIRST, SECOND, MARK, PAPER = "#01aa01", "#02aa02", "#03aa03", "#04aa04", "#05aa05", "#06aa06"
-"""Placeholder colours, each of which represents a variable of the page's style."""
+"""Placeholder colours, each of which represents a CSS variable of the page."""
 
 _VARIABLES = {INK: "--ink", GRID: "--grid", FIRST: "--first", SECOND: "--second", MARK: "--mark", PAPER: "--paper"}
 
@@ -55,7 +55,7 @@ class Plot:
 
     Args:
         svg: An SVG element to embed in an HTML page.
-        legend: Pairs of a variable of the page's style and the meaning of its colour.
+        legend: Pairs of a CSS variable of the page and the meaning of its colour.
     """
 
     title: str
@@ -72,8 +72,8 @@ def draw(
     """Draw a plot; equal input gives equal bytes.
 
     Args:
-        title: Unique among the plots of a page.
-        paint: Draws on Matplotlib axes.
+        title: The title, unique among the plots of a page.
+        paint: A function that draws on Matplotlib axes.
         legend: Pairs of a placeholder colour and its meaning.
         inches: Width and height.
 
@@ -103,7 +103,7 @@ def save_picture(make: Callable[[], Any], path: Path, dpi: int) -> None:
     """Write a Matplotlib figure atomically; equal figures give equal bytes.
 
     Args:
-        make: Returns the figure; called with the drawing style set.
+        make: A function that returns the figure; called while the drawing style is set.
 
     Raises:
         UsageError: See `require_drawable`.

@@ -81,7 +81,7 @@ class AttributeSection:
 
     Args:
         resampling_unit: The units that the bootstrap resamples: `components` or `labels`.
-        gain: None without a local model to compare with.
+        gain: The difference from the local model; None if the local model is missing or is the run itself.
     """
 
     labels: LabelCounts

@@ -27,7 +27,7 @@ def template_table(learned: LearnedModel) -> Frame:
 def weight_tables(learned: LearnedModel, errors: StandardErrors | None = None) -> dict[str, Frame]:
     """Return the nonempty tables of the largest candidate weights and of the largest other learned weights, by title.
 
-    The columns are those of `named_weights`, and if known `error` (nan where unknown), `gain` and `support`.
+    The columns are those of `named_weights`, and if known `error` (nan for unknown ones), `gain` and `support`.
     """
     tables = {}
     for title, offsets in _largest_weights(learned).items():

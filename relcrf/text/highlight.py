@@ -55,7 +55,7 @@ def _token_kinds(head: DeclarationTokens) -> Iterator[tuple[int, Any]]:
 
 
 def _name_kind(head: DeclarationTokens, k: int) -> Any:
-    """Return the type of a name from its position: keywords may be attributes or values elsewhere."""
+    """Return the type of a name from its position, because a keyword may also name an attribute or a value."""
     text, before, after = head.texts[k], head.text_at(k - 1), head.text_at(k + 1)
     if before == ".":
         return t.Name.Attribute

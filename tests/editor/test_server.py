@@ -429,7 +429,7 @@ def test_hover_of_template_shows_learned_weights(editor, trained):
     assert len(rows) == 2 + 5
     # `local` does not learn the weights of links.
     said = editor.request("textDocument/hover", at(path, text, "template lin|ked"))["contents"]["value"]
-    assert said.endswith("25 weights, 116 bindings, all 0")
+    assert said.endswith("25 weights, all 0; 116 bindings")
     # Weights of a changed template are not shown; those of unchanged templates are.
     changed = text.replace("over page.category", "over page.category == student")
     assert changed != text

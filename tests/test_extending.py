@@ -1,10 +1,8 @@
-"""Packages of others: those of docs/how-to/extending as they stand there, and broken ones."""
+"""Plugin packages: those of docs/how-to/extending, and invalid ones."""
 
 import json
 import runpy
 import shlex
-import shutil
-import subprocess
 import sys
 from math import nan
 from pathlib import Path
@@ -13,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from command import relcrf_command
-from packages import DOCS
 
 import relcrf
 from relcrf.builder import fn
@@ -29,31 +26,26 @@ def run(code, folder):
     return runpy.run_path(str(folder / "example.py"))
 
 
-def test_the_backend_of_the_docs(packages, tmp_path, monkeypatch, capsys):
-    for name in ("models", "datasets"):
-        shutil.copytree(DOCS.parent / name, tmp_path / name)
+def test_backend_of_docs_page_trains_predicts_and_explains(packages, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for line in packages.install_page("how-to/extending/backend.md")["console"].splitlines():
-        words = shlex.split(line.removeprefix("$ "))
-        if words[0] == "python":
-            subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True)
-        else:
-            code, out, err = relcrf_command(capsys, monkeypatch, *words[1:])
-            assert code == 0, (line, err)
-            assert words[1] != "evaluate" or "drawn" in out
+        arguments = shlex.split(line.removeprefix("$ relcrf "))
+        code, out, err = relcrf_command(capsys, monkeypatch, *arguments)
+        assert code == 0, (line, err)
+        assert arguments[0] != "evaluate" or "random" in out
     model, data = relcrf.datasets.load("web")
-    fits = [model.fit(data, "drawn", seed=seed) for seed in (1, 1, 2)]
+    fits = [model.fit(data, "random", seed=seed) for seed in (1, 1, 2)]
     vectors = [fit.learned.vectors["weights"] for fit in fits]
     np.testing.assert_array_equal(vectors[0], vectors[1])
     assert not np.allclose(vectors[0], vectors[2])
     assert fits[0].predict(data).verdict.status == "exact"
-    code, out, err = relcrf_command(capsys, monkeypatch, "explain", "run", "Page/p3", "--data", "web")
+    code, out, err = relcrf_command(capsys, monkeypatch, "explain", "run", "Page/p003", "--data", "web")
     assert code == 0, err
     versions = json.loads(Path("run/manifest.json").read_text())["provenance"]["versions"]
     assert versions["backend"] == "1.0"
 
 
-def test_the_reader_of_the_docs(packages, tmp_path, monkeypatch, capsys):
+def test_reader_of_docs_page_reads_edge_lists(packages, tmp_path, monkeypatch, capsys):
     example = packages.install_page("how-to/extending/reader.md")["py"]
     monkeypatch.chdir(tmp_path)
     data = run(example, tmp_path)["data"]
@@ -64,17 +56,17 @@ def test_the_reader_of_the_docs(packages, tmp_path, monkeypatch, capsys):
         relcrf.Dataset("web")
 
 
-def test_the_function_of_the_docs(packages, tmp_path, capsys):
+def test_function_of_docs_page_is_used_in_training_and_serving(packages, tmp_path, capsys):
     found = run(packages.install_page("how-to/extending/function.md")["py"], tmp_path)
     model, data, towns, fit = (found[name] for name in ("model", "data", "towns", "fit"))
     grounding = model.ground(data)
     feature = grounding.templates[0].features[1]
     km = {(row["a"], row["b"]): np.expm1(row[feature]) for row in grounding.instances("near").to_dicts()}
     assert set(km) == {("Bern", "Thun"), ("Basel", "Bern"), ("Basel", "Thun")}
-    assert km["Bern", "Thun"] == pytest.approx(25.2, abs=0.3)  # by the map
+    assert km["Bern", "Thun"] == pytest.approx(25.2, abs=0.3)  # measured on a map
     assert fit.predict(data).table().to_pandas().weather.tolist() == ["rain"]
-    no_place = relcrf.Dataset({"town": towns.assign(latitude=[95.0, 46.76, 47.56, 59.91])})
-    assert len(model.ground(no_place).instances("near").to_pandas()) == 1
+    invalid_latitude = relcrf.Dataset({"town": towns.assign(latitude=[95.0, 46.76, 47.56, 59.91])})
+    assert len(model.ground(invalid_latitude).instances("near").to_pandas()) == 1
     assert "kilometres" in dir(fn)
     fit.save(tmp_path / "run")
     rows = towns.replace({nan: None}).to_dict("records")
@@ -89,45 +81,45 @@ template t(e: E) where {condition} over e.d by {feature}
 """
 
 
-def frame(**columns):
+def make_dataset(**columns):
     return relcrf.Dataset(
         {"e": pd.DataFrame({"id": [1, 2], "d": ["x", None], "s": ["a b", None], "n": [2.5, nan]} | columns)}
     )
 
 
-FUNCTIONS_OF_ALL_KINDS = """
+FUNCTIONS_OF_ALL_TYPES = """
 from relcrf.model.functions import PluginFunction as F
-asked = []
+arguments = []
 def words(text):
-    asked.append(text)
+    arguments.append(text)
     return len(text.split())
 words = F(("text",), "integer", "words", words)
-half = F(("number",), "real", "half", lambda x: x / 2 if x < 10 else None)
-largest = F(("vector",), "real", "the largest", max)
-is_long = F(("text",), "bool", "long", lambda text: len(text) > 5)
-turned = F(("text",), "string", "backwards", lambda text: text[::-1])
+half = F(("number",), "real", "half of a number", lambda x: x / 2 if x < 10 else None)
+largest = F(("vector",), "real", "largest component", max)
+is_long = F(("text",), "bool", "whether a text is long", lambda text: len(text) > 5)
+reverse = F(("text",), "string", "reversed text", lambda text: text[::-1])
 """
 
 
-def test_functions_of_all_kinds(packages):
-    names = ("words", "half", "largest", "is_long", "turned")
-    packages.install("kinds", "relcrf.functions", {n: f"kinds:{n}" for n in names}, FUNCTIONS_OF_ALL_KINDS)
+def test_functions_of_all_types_are_computed(packages):
+    names = ("words", "half", "largest", "is_long", "reverse")
+    packages.install("types", "relcrf.functions", {n: f"types_of_functions:{n}" for n in names}, FUNCTIONS_OF_ALL_TYPES)
     model = relcrf.parse(
         MODEL.format(
-            condition='not is_long(e.s) and turned(e.s) == "b a"',
+            condition='not is_long(e.s) and reverse(e.s) == "b a"',
             feature="words(e.s), half(e.n), half(e.n * 10), largest(e.v), -half(3)",
         )
     )
-    grounding = model.ground(frame(v_0=[1.0, 5.0], v_1=[4.0, 2.0]))
+    grounding = model.ground(make_dataset(v_0=[1.0, 5.0], v_1=[4.0, 2.0]))
     (row,) = grounding.instances("t").to_dicts()
     features = [row[name] for name in grounding.templates[0].features]
     assert features == [2.0, 1.25, 0.0, 4.0, -1.5]
-    assert model.plan(frame(v_0=[1.0, 5.0], v_1=[4.0, 2.0]))[0].bindings == 1
-    assert None not in sys.modules["kinds"].asked
+    assert model.plan(make_dataset(v_0=[1.0, 5.0], v_1=[4.0, 2.0]))[0].bindings == 1
+    assert None not in sys.modules["types_of_functions"].arguments
 
 
-def test_a_call_of_the_wrong_kind_is_the_models_mistake(packages):
-    packages.install("kinds2", "relcrf.functions", {"words2": "kinds2:words"}, FUNCTIONS_OF_ALL_KINDS)
+def test_call_with_wrong_types_is_model_error(packages):
+    packages.install("kinds2", "relcrf.functions", {"words2": "kinds2:words"}, FUNCTIONS_OF_ALL_TYPES)
     for call, code in (("words2(e.n)", "E110"), ("words2(e.s, e.s)", "E108"), ("word2(e.s)", "E102")):
         with pytest.raises(RelcrfError, match=code) as raised:
             relcrf.parse(MODEL.format(condition="e.n > 0", feature=call))
@@ -136,18 +128,18 @@ def test_a_call_of_the_wrong_kind_is_the_models_mistake(packages):
         relcrf.parse("domain D = { x } entity words2 { predict d : D }\ntemplate t(e: words2) over e.d")
 
 
-def test_other_engines_refuse_them():
-    with pytest.raises(UsageError, match=r"(?s)E370.*gives what 'words' gives.*column of the data"):
+def test_spark_rejects_functions_of_packages():
+    with pytest.raises(UsageError, match=r"(?s)E370.*no equivalent of the function 'words'.*to the data as a column"):
         SparkDialect().function_call("plugin_words", [])
 
 
-def test_kept_groundings_do_not_outlive_a_function(packages, tmp_path):
-    packages.install("kept", "relcrf.functions", {"kept": "kept:half"}, FUNCTIONS_OF_ALL_KINDS)
-    model = relcrf.parse(MODEL.format(condition="e.n > 0", feature="kept(e.n)"))
-    data = frame(v_0=[1.0, 1.0])
+def test_blocks_with_functions_of_packages_are_not_cached(packages, tmp_path):
+    packages.install("halving", "relcrf.functions", {"halve": "halving:half"}, FUNCTIONS_OF_ALL_TYPES)
+    model = relcrf.parse(MODEL.format(condition="e.n > 0", feature="halve(e.n)"))
+    data = make_dataset(v_0=[1.0, 1.0])
     grounding = model.ground(data, cache=relcrf.api.BlockCache(tmp_path / "blocks"))
     assert list((tmp_path / "blocks").iterdir()) == []
-    assert any("what kept computes may change" in note for note in grounding.bound.notes)
+    assert any("results of halve may change" in note for note in grounding.bound.notes)
 
 
 @pytest.mark.parametrize(
@@ -158,34 +150,34 @@ def test_kept_groundings_do_not_outlive_a_function(packages, tmp_path):
         ("lambda x: True", "it returned True, which is not of type real"),
     ],
 )
-def test_a_function_that_fails(packages, code, problem):
+def test_failing_function_raises_e405(packages, code, problem):
     name = f"fails{abs(hash(code))}"
     text = f"from relcrf.model.functions import PluginFunction as F\nf = F(('number',), 'real', '', {code})"
     packages.install(name, "relcrf.functions", {name: f"{name}:f"}, text)
     for where, by in (("e.n > 0", f"{name}(e.n)"), (f"{name}(e.n) > 0", "1")):
         model = relcrf.parse(MODEL.format(condition=where, feature=by))
-        for work in (model.ground, model.fit, lambda data, model=model: model.plan(data, exact=True)):
-            if work not in (model.ground, model.fit) and by != "1":
+        for operation in (model.ground, model.fit, lambda data, model=model: model.plan(data, exact=True)):
+            if operation not in (model.ground, model.fit) and by != "1":
                 continue  # a plan does not compute features
             with pytest.raises(UsageError) as raised:
-                work(frame(v_0=[1.0, 1.0]))
+                operation(make_dataset(v_0=[1.0, 1.0]))
             (found,) = raised.value.diagnostics
             assert found.code == "E405" and f"'{name}' of package '{name}'" in found.message
             assert found.notes == (f"{name}(2.5)", problem)
 
 
-BROKEN = {
+INVALID_FUNCTIONS = {
     "no_module": ("not_there:f", "", "ModuleNotFoundError"),
     "no_function": ("broken_a:f", "f = len", "it is not a relcrf.model.functions.PluginFunction"),
-    "no_kind": ("broken_b:f", "f = F(('string',), 'real', '', len)", "its parameters are not a tuple"),
+    "no_parameters": ("broken_b:f", "f = F(('string',), 'real', '', len)", "its parameters are not a tuple"),
     "no_result": ("broken_c:f", "f = F(('text',), 'int', '', len)", "its result is not one of real, integer"),
-    "no_code": ("broken_d:f", "f = F(('text',), 'real', '', 3)", "its 'compute' is not callable"),
+    "no_compute": ("broken_d:f", "f = F(('text',), 'real', '', 3)", "its 'compute' is not callable"),
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_function_is_told_where_a_model_calls_it(packages, name):
-    value, code, problem = BROKEN[name]
+@pytest.mark.parametrize("name", INVALID_FUNCTIONS)
+def test_invalid_function_raises_e403_at_its_call(packages, name):
+    value, code, problem = INVALID_FUNCTIONS[name]
     text = f"from relcrf.model.functions import PluginFunction as F\n{code}"
     packages.install(f"pack-{name}", "relcrf.functions", {name: value}, text)
     if name == "no_module":
@@ -198,7 +190,7 @@ def test_a_broken_function_is_told_where_a_model_calls_it(packages, name):
     assert problem in found.notes[0]
 
 
-def test_a_broken_function_does_not_break_completion(packages):
+def test_completion_survives_function_that_cannot_be_loaded(packages):
     packages.install("pack", "relcrf.functions", {"breaks": "breaks:f"}, "1 / 0")
     text = MODEL.format(condition="", feature="1")
     found = complete(Document(text, None), text.index("where") + 6)
@@ -206,7 +198,7 @@ def test_a_broken_function_does_not_break_completion(packages):
     assert "of package 'pack' cannot be loaded" in item.documentation
 
 
-def test_two_functions_of_one_name(packages):
+def test_duplicate_function_name_raises_e404(packages):
     packages.install("one", "relcrf.functions", {"twice": "one:f", "log": "one:f"}, "f = 1")
     packages.install("two", "relcrf.functions", {"twice": "two:f"}, "f = 1")
     with pytest.raises(UsageError, match=r"(?s)E404.*'twice' is defined by 'one' and 'two'"):
@@ -231,7 +223,7 @@ def test_two_functions_of_one_name(packages):
         ),
     ],
 )
-def test_a_broken_reader(packages, code, problem):
+def test_invalid_reader_raises_e406(packages, code, problem):
     text = f"from relcrf.data.readers.base import AbstractReader\n{code}"
     packages.install("pack", "relcrf.readers", {"broken": "broken_reader:Reader"}, text)
     (packages.folder / "table.csv").write_text("id\n1\n")

@@ -1,4 +1,4 @@
-"""The examples of docs/how-to/python.md, each run as a script of its own."""
+"""The examples of docs/how-to/python.md, each run as a separate script."""
 
 import re
 import runpy

@@ -205,7 +205,8 @@ def _print_evaluation(evaluation: Evaluation) -> None:
             if any(by_measure[measure].value == by_measure[measure].value for by_measure in estimates.values())
         ]
         n = results.score(results.systems[0], attribute).n
-        title = f"{attribute}, {evaluation.split}: {n:,} labels held out in {len(evaluation.folds)} folds"
+        n_folds = len(evaluation.folds)
+        title = f"{attribute}, {evaluation.split}: {n:,} labels held out in {n_folds} fold{'s' * (n_folds > 1)}"
         print_wide_table(title, ("", *estimates, *(f"{name} - {LOCAL}" for name in gains)), rows)
         unit = results.clusters(attribute).unit
         print_note(f"[low, high]: 95 % bootstrap interval over {unit}; ±: standard deviation over folds")

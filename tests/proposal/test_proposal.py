@@ -2,7 +2,6 @@
 
 import shlex
 import sqlite3
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -228,15 +227,3 @@ def test_command_writes_proposal(relcrf_, relcrf_json, tmp_path):
         assert code == 0, err
     code, _, err = relcrf_("new", folder, "--out", tmp_path / "a.rcrf")
     assert code == 2 and err.count("error[E374]") == 1
-
-
-@pytest.mark.slow
-def test_commands_of_docs_page_run(relcrf_, tmp_path, monkeypatch):
-    page = (Path(relcrf.__file__).parents[1] / "docs" / "how-to" / "new_project.md").read_text()
-    lines = page.partition("```console\n")[2].partition("```")[0].splitlines()
-    small_web(tmp_path / "web")
-    monkeypatch.chdir(tmp_path)
-    for line in lines:
-        code, _, err = relcrf_(*shlex.split(line)[2:])
-        assert code == 0, (line, err)
-    assert (tmp_path / "links.rcrf").exists() and len(lines) == 5

@@ -34,7 +34,7 @@ def test_first_example_predicts_on_fast_path(examples):
 
 
 def test_server_returns_predictions_and_errors(examples, monkeypatch):
-    answers = examples[1]["Answers"]
+    answers = examples[1]["PredictionHandler"]
     monkeypatch.setattr(answers, "log_message", lambda *_: None)
     with ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:
         thread = threading.Thread(target=server.serve_forever)

@@ -2,9 +2,10 @@
 
     RELCRF_DATA=... python benchmarks/choosing.py
 
-Settings are the defaults, except for the penalty of candidates on nations. It prints the table of docs/explanation/backends.md:
-log loss, accuracy and CPU seconds of learning, summed over folds; `*` marks the lowest log loss. On nations only backends that
-support candidates are compared with `local`, since all others would be equal to `local`.
+Settings are the defaults, except for the penalty of candidates on nations. It prints the table of
+docs/explanation/backends.md: log loss, accuracy and CPU seconds of learning, summed over folds; `*` marks the lowest log
+loss. On nations, only backends that support candidates are compared with `local`, because all others would be equal to
+`local`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from real import cora, nations, webkb
 
 @dataclass(frozen=True)
 class Task:
-    """
+    """A comparison on one dataset.
+
     Args:
-        asked: the attribute or relation whose figures count.
-        split: how labels are held out; `quick` in a quick run.
+        asked: Attribute or relation whose results are reported.
+        split: Split of the labels; `quick` is that of a quick run.
     """
 
     name: str
@@ -71,7 +73,7 @@ def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Evaluation:
 
 
 def cell(found: Evaluation, task: Task, name: str) -> tuple[str, dict[str, Any] | None]:
-    """What the table says of a backend on a task, and the same for machines."""
+    """Return the table cell of a backend on a task, and the same as JSON."""
     outcome = found.results.get(name)
     if outcome is None:
         return "", None
@@ -87,9 +89,9 @@ def cell(found: Evaluation, task: Task, name: str) -> tuple[str, dict[str, Any] 
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="one round each, three backends")
-    parser.add_argument("--jobs", type=int, default=1, help="backends at a time")
-    parser.add_argument("--limit", type=float, default=1200.0, help="seconds that a backend may take on a task")
+    parser = BenchmarkParser(__doc__, quick="one fold each, three backends")
+    parser.add_argument("--jobs", type=int, default=1, help="number of backends to run in parallel")
+    parser.add_argument("--limit", type=float, default=1200.0, help="timeout per backend and task, in seconds")
     options = parser.parse_args()
     tasks = sized(options, TASKS, TASKS, TASKS[2:])
     found = {t.name: judged(t, quick=options.quick, jobs=options.jobs, limit=options.limit) for t in tasks}

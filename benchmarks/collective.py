@@ -1,7 +1,8 @@
-"""What faces.py, webkb.py and cora.py share: methods on hidden labels, settings chosen by inner folds, tables of errors.
+"""Shared code of faces.py, webkb.py and cora.py: methods, selection of settings by inner folds, and tables of errors.
 
-Every method chooses by one rule: the setting with the fewest errors on the inner folds, which are labels of the training
-part; of equals the one of the larger log-likelihood, then the first. Seconds are CPU time with what was chosen.
+All methods use the same rule: the setting with the fewest errors on the inner folds, which are labels of the training part.
+Ties are broken by the larger log-likelihood, then by the order of the settings. Seconds are CPU time with the selected
+setting.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from relcrf.grounding.grounding import Grounding  # noqa: E402
 Settings = Mapping[str, Any]
 L2: tuple[Settings, ...] = ({"l2": 3.0}, {"l2": 10.0}, {"l2": 1.0})
 L2_MARGIN: tuple[Settings, ...] = ({"l2": 100.0}, {"l2": 30.0}, {"l2": 10.0})
-"""The hinge grows with the violation where the log-likelihood flattens: it wants a larger penalty."""
+"""Penalties of the margin objective: the hinge loss grows with the violation and requires a larger penalty."""
 C = (0.1, 0.3, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
 class Method:
-    """A backend, settings that are given, and settings to choose from."""
+    """A backend with fixed settings, and settings to select from."""
 
     name: str
     backend: str
@@ -60,8 +61,8 @@ class Fold:
     """One division of the labels.
 
     Args:
-        hidden: the test labels, shape (n_variables,), bool.
-        inner: parts of the other labels by which settings are chosen, each such a mask.
+        hidden: Mask of the test labels, shape (n_variables,).
+        inner: Masks of the parts of the other labels that select the settings.
     """
 
     name: str
@@ -71,8 +72,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one method on one fold: the share of errors, the mean log-likelihood (NaN without probabilities), CPU seconds of
-    learning and of inference, and what was chosen."""
+    """The result of one method on one fold; the log-likelihood is NaN without probabilities, and seconds are CPU time."""
 
     error: float
     log_likelihood: float
@@ -82,7 +82,7 @@ class Outcome:
 
 
 Features = Callable[[np.ndarray], Mapping[str, sp.csr_matrix]]
-"""Named feature matrices of a classifier, when the labels of a mask are known."""
+"""A function from the mask of known labels to named feature matrices of a classifier."""
 
 
 def crf(
@@ -95,12 +95,12 @@ def crf(
     repeats: int = 1,
     **settings: Any,
 ) -> Outcome:
-    """A backend with the settings that the inner folds choose.
+    """Evaluate a backend with the settings that the inner folds select.
 
     Args:
-        choose: or else the first of the method's choices.
-        repeats: times are the least of so many runs.
-        settings: in place of the method's.
+        choose: Whether to select settings; otherwise the first choice is used.
+        repeats: Number of runs; the minimum time is reported.
+        settings: Settings that override those of the method.
     """
 
     def run(choice: Settings, hidden: np.ndarray, judged: np.ndarray) -> tuple[Score, float, float]:
@@ -124,13 +124,13 @@ def crf(
 
 
 def warm(model: api.Model, grounding: Grounding, methods: Sequence[Method], fold: Fold) -> None:
-    """Compiles the kernels, or reads them where they are compiled: that is not to be measured."""
+    """Compile or load the kernels, so that this is not measured."""
     for method in methods:
         crf(model, grounding, method, fold, choose=False, max_iterations=1)
 
 
 def svm(features: Features, label: np.ndarray, fold: Fold) -> Outcome:
-    """A linear support vector machine, its features and `C` chosen by the inner folds."""
+    """Evaluate a linear support vector machine whose features and `C` are selected by the inner folds."""
 
     def run(name: str, c: float, hidden: np.ndarray, judged: np.ndarray) -> tuple[float, float, float]:
         start = time.process_time()
@@ -147,13 +147,13 @@ def svm(features: Features, label: np.ndarray, fold: Fold) -> Outcome:
 
 
 def side_by_side(*parts: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
-    """Matrices beside each other, each with rows of length 1."""
+    """Concatenate matrices horizontally, each with rows normalised to length 1."""
     return sp.hstack([normalize(sp.csr_matrix(part)) for part in parts]).tocsr()
 
 
 def show(title: str, columns: Sequence[str], outcomes: Mapping[str, Sequence[Outcome]]) -> None:
-    """A table of errors: a method a row, a fold a column, then their mean and spread (standard deviation) and more."""
-    table = Table("method", *columns, "mean", "spread", "log-lik.", "learn s", "infer s", "chosen", title=title)
+    """Print a table of errors with a row per method and a column per fold, the mean, the standard deviation and other results."""
+    table = Table("method", *columns, "mean", "spread", "log-lik.", "learn s", "infer s", "selected", title=title)
     for name, found in outcomes.items():
         errors = [o.error for o in found]
         percents = (f"{100 * value:.1f}" for value in (*errors, np.mean(errors), np.std(errors)))
@@ -177,11 +177,12 @@ def compare(
     choose: bool,
     **settings: Any,
 ) -> None:
-    """Runs all methods on all folds, prints a table, and as the last line one JSON object.
+    """Run all methods on all folds, print a table, and one JSON object as the last line.
 
     Args:
-        runs: models by the suffix that their methods' names get, each with its ground graph.
-        choose, settings: see `crf`.
+        runs: Models and ground graphs, with the suffix of their methods' names.
+        choose: See `crf`.
+        settings: See `crf`.
     """
     outcomes: dict[str, list[Outcome]] = {}
     for suffix, model, grounding in runs:

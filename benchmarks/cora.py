@@ -2,10 +2,10 @@
 
     RELCRF_DATA=... python benchmarks/cora.py
 
-2,708 papers in seven topics, models/cora.rcrf, five folds by the hash of the papers' keys: the labels of the other four are
-known in training and as evidence at the test. The inner fold, by which settings are chosen, is a fifth of the training
-labels. The machine sees the paper's words, and where the inner fold says so also the words of the papers that it cites or that
-cite it, and how many of these are known to be of each topic.
+2,708 papers in seven topics, models/cora.rcrf, five folds by the hash of the papers' keys: the labels of the other four folds
+are observed in training and evidence at test time. The inner fold that selects settings is a fifth of the training labels.
+The features of the support vector machine are the words of the paper and, if the inner fold selects them, the words of citing
+and cited papers and the counts of their known topics.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from real import cora
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="one fold, nothing is chosen, a looser optimum")
-    parser.add_argument("--fixed", action="store_true", help="nothing is chosen: penalties of 3, of the margin 100")
+    parser = BenchmarkParser(__doc__, quick="one fold, without selection of settings, lower accuracy")
+    parser.add_argument("--fixed", action="store_true", help="fixed penalties: 3, and 100 for the margin objective")
     options = parser.parse_args()
     tables = cora()
     model = relcrf.load(ROOT / "models" / "cora.rcrf")

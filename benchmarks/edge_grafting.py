@@ -1,21 +1,22 @@
-"""Ways to learn a graph from candidate edges: objective and held-out pseudo-likelihood over seconds, and which edges are found.
+"""Learning a graph from candidate edges: objective and held-out pseudo-likelihood over time, and the selected edges.
 
-    python benchmarks/edge_grafting.py --cache /tmp/rows
+    python benchmarks/edge_grafting.py --cache rows
 
-Scale-free networks (`datasets/scale_free.py`); with `--data` Jester and What's Cooking, from the folder in `RELCRF_DATA`. All
-ways begin at the same unary weights and have the same penalty, optimiser and stop: no group of weights may be further from
-the minimum's conditions than a hundredth of the penalty, on all edges. `features` has L1 in the place of group L1, so that
-its objective is another one. Seconds are of the processor, of one thread, from the unary weights on; `nlpl` is minus the log
-pseudo-likelihood of rows that were not learned from, a variable, in nats; `edges` are those of weights other than 0.
-`time_share_best_choice` is best choice's time (alpha 0) to come within 1 % of the objective at which edge grafting ends, over the
-time that edge grafting takes in all; `time_share_same_level` is over the time in which edge grafting comes there itself.
+Scale-free networks (`datasets/scale_free.py`); with `--data` also Jester and What's Cooking, from the folder in
+`RELCRF_DATA`. All methods start from the same unary weights and have the same penalty, optimiser and stopping criterion: on
+all edges, no group of weights violates the optimality conditions by more than a hundredth of the penalty. `features` has L1
+instead of group L1, so its objective is different. Seconds are CPU time of one thread after the unary weights; `nlpl` is the
+negative log pseudo-likelihood of held-out rows, per variable, in nats; `edges` are those with nonzero weights.
+`time_share_best_choice` is the time of best choice (alpha 0) to come within 1 % of the final objective of edge grafting,
+divided by the total time of edge grafting; `time_share_same_level` is divided by the time of edge grafting to the same
+objective.
 """
 
 from __future__ import annotations
 
 import os
 
-# Read when NumPy and Numba are loaded: one thread for all.
+# NumPy and Numba read these variables when they are loaded: one thread for all libraries.
 os.environ.update(
     dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 )
@@ -51,13 +52,13 @@ import scale_free
 
 L2, TOLERANCE = 0.1, 1e-2
 JOINING = 100
-"""Edges that join in a round at most."""
+"""Maximum number of edges added per round."""
 FEATURES = 1_000
-"""Weights that join in a round at most: of some 40 to 100 edges."""
+"""Maximum number of weights added per round, of about 40 to 100 edges."""
 TESTS = 5_000
-"""Edges that best choice tests in a round."""
+"""Number of edges that best choice tests per round."""
 HUBS = 0.02
-"""Of all possible edges of a node; a hub of 600 nodes has a dozen."""
+"""Fraction of a node's possible edges above which it is a hub; a hub of 600 nodes has about a dozen edges."""
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BEST = "best-choice 0"
 METHODS: dict[str, dict[str, Any]] = {
@@ -78,10 +79,10 @@ console = Console(width=150)
 
 @dataclass(frozen=True)
 class World:
-    """Rows to learn from and rows to judge by.
+    """Training and test rows.
 
     Args:
-        truth: the true edges as pairs of keys, where they are known.
+        truth: The true edges as pairs of keys, if they are known.
     """
 
     learned: EdgeLikelihood
@@ -92,7 +93,7 @@ class World:
 
     @classmethod
     def of(cls, model: api.Model, learned: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame], l1: float) -> World:
-        """With the unary weights learned. A penalty of 0 is twice what chance gives."""
+        """Return a world with learned unary weights. A penalty of 0 selects twice the gradient expected by chance."""
         (likelihood, layout), (judge, _) = (_likelihood(model, tables) for tables in (learned, test))
         strength = l1 or 2.0 * null_gradient(likelihood, 0, 0)
         strengths = PenaltyStrengths(layout.l1(0.0), layout.l2(L2), layout.learnable_mask(), [strength], [L2])
@@ -107,7 +108,7 @@ class World:
 def search_of(
     model: EdgeLikelihood, strengths: PenaltyStrengths, *, activation: AbstractActivation | None, **options: Any
 ) -> StructureSearch:
-    """Return a search; at the minimum it tests all edges."""
+    """Return a search that tests all edges at the minimum."""
     minimiser = group_lasso_factory(strengths, TOLERANCE, 100_000)
     options = {"final_activation": TopEdges(JOINING, 1.0 + TOLERANCE), **options}
     return StructureSearch(model, strengths, minimiser, activation, **options)
@@ -120,7 +121,7 @@ def _likelihood(model: api.Model, tables: dict[str, pd.DataFrame]) -> tuple[Edge
 
 
 def network(n_nodes: int, n: int, n_test: int, seed: int, keep: Path | None, l1: float) -> World:
-    """Rows of a scale-free network."""
+    """Return the rows of a scale-free network."""
     drawn, learned, test = scale_free.load_or_draw(n_nodes, n, n_test, seed, keep)
     model = relcrf.parse(scale_free.MODEL.format(last=drawn.bias.shape[1] - 1))
     world = World.of(model, scale_free.tables(learned), scale_free.tables(test), l1)
@@ -128,7 +129,7 @@ def network(n_nodes: int, n: int, n_test: int, seed: int, keep: Path | None, l1:
 
 
 def split(tables: dict[str, pd.DataFrame], things: str, rows: str, of: str) -> list[dict[str, pd.DataFrame]]:
-    """Tables of nine tenths of the things, and of the others."""
+    """Return the tables of nine tenths of the entities, and those of the others."""
     test = np.arange(len(tables[things])) % 10 == 9
     out = []
     for mask in (~test, test):
@@ -151,10 +152,10 @@ REAL = {"jester": jester, "cooking": cooking}
 
 
 def measure(world: World, method: str, most: float) -> dict[str, Any]:
-    """Figures of one way, and its path.
+    """Return the results of one method, and its path.
 
     Args:
-        most: seconds.
+        most: Time limit in seconds.
     """
     search = search_of(
         world.learned, world.strengths, max_seconds=most, clock=time.process_time, **METHODS[method]
@@ -191,7 +192,7 @@ def measure(world: World, method: str, most: float) -> dict[str, Any]:
 
 
 def kept(row: dict[str, Any], most: float, make: Callable[[], dict[str, Any]], folder: Path | None) -> dict[str, Any]:
-    """Figures of a way as the file of an earlier run has them, that ended or had as much time; else as they are made."""
+    """Return cached results of a method if that run finished or had the same time limit; otherwise measure them."""
     if folder is None:
         return make()
     path = folder / "figures.jsonl"
@@ -206,12 +207,12 @@ def kept(row: dict[str, Any], most: float, make: Callable[[], dict[str, Any]], f
 
 
 def reached(figures: dict[str, Any], level: float) -> float:
-    """Seconds until the objective was no higher than a level; infinite where it never was."""
+    """Return the seconds until the objective reached a level; infinite if it never did."""
     return next((seconds for seconds, value, _ in figures["path"] if value <= level), np.inf)
 
 
 def shares(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
-    """Best choice's times as shares of edge grafting's; see the top."""
+    """Return the times of best choice as fractions of those of edge grafting; see the module."""
     if "edges" not in found or BEST not in found:
         return {"time_share_best_choice": None, "time_share_same_level": None}
     edges = found["edges"]
@@ -235,12 +236,12 @@ def show(title: str, found: dict[str, dict[str, Any]]) -> None:
 
 
 def plot(worlds: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
-    """Objective and held-out figures over seconds, a row of two for each world."""
+    """Plot objective and held-out results over seconds, with two panels for each world."""
     figure, axes = plt.subplots(len(worlds), 2, figsize=(11, 4 * len(worlds)), squeeze=False, layout="constrained")
     for (name, found), (left, right) in zip(worlds.items(), axes, strict=True):
         for k, (method, figures) in enumerate(found.items()):
             look = {"label": method, "color": "black" if method == "features" else f"C{k}"}
-            if method != "features":  # its objective is another one
+            if method != "features":  # it has a different objective
                 left.plot(*np.array([(seconds, value) for seconds, value, _ in figures["path"]]).T, **look)
             right.plot(*np.array(figures["judged"]).T, **look)
         least = min(figures["objective"] for method, figures in found.items() if method != "features")
@@ -256,17 +257,15 @@ def plot(worlds: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
 
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="40 nodes and 3,000 rows")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[200, 400, 600], help="nodes of the networks")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[200, 400, 600], help="numbers of nodes")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--l1", type=float, default=0.0, help="0 is twice what chance gives")
-    parser.add_argument("--timeout", type=float, default=600.0, help="maximum seconds per method")
+    parser.add_argument("--l1", type=float, default=0.0, help="0: twice the gradient expected by chance")
+    parser.add_argument("--timeout", type=float, default=600.0, help="time limit per method, in seconds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", nargs="*", choices=REAL, default=[], help="real data, besides")
-    parser.add_argument(
-        "--cache", type=Path, help="a folder for drawn rows and for figures: what has been measured is read"
-    )
-    parser.add_argument("--plot", type=Path, help="a picture's file")
+    parser.add_argument("--data", nargs="*", choices=REAL, default=[], help="additional real data")
+    parser.add_argument("--cache", type=Path, help="cache folder for sampled rows and results")
+    parser.add_argument("--plot", type=Path, help="file of the plot")
     chosen = parser.parse_args()
     whole = (chosen.sizes, chosen.rows, chosen.timeout)
     sizes, rows, most = sized(chosen, whole, ([40], 3_000, min(chosen.timeout, 4.0)), ([10], 100, 0.1))
@@ -278,7 +277,7 @@ def main() -> None:
     answer: dict[str, Any] = {}
     for name, make in makers.items():
         world = make()
-        measure(world, BEST, 0.2)  # compiles
+        measure(world, BEST, 0.2)  # compile the kernels
         worlds[name] = {}
         for method in chosen.methods:
             row = {"world": name, "rows": rows, "seed": chosen.seed, "l1": chosen.l1, "method": method}
@@ -294,7 +293,7 @@ def main() -> None:
         console.print({key: round(value, 4) for key, value in shares(worlds[name]).items() if value is not None})
     if chosen.plot:
         plot(worlds, chosen.plot)
-    # The largest network stands for all, beside them.
+    # The top-level results are those of the largest network.
     first = [name for name in answer if name.endswith("nodes")][-1:] or list(answer)[:1]
     print(json.dumps({**{k: v for name in first for k, v in answer[name].items()}, "worlds": answer}))
 

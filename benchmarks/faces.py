@@ -1,13 +1,12 @@
-"""FACES of Chechetka & Guestrin (2010): a few labelled images of each class, a local classifier, and the 5 nearest of each.
+"""FACES of Chechetka & Guestrin (2010): few labelled images per class, a local classifier, and 5 nearest neighbours of each.
 
     RELCRF_DATA=... python benchmarks/faces.py
 
 Digits (1,797 images, 100 labelled, models/digits.rcrf) and Olivetti faces (400 images of 40 people, 3 of each labelled,
-models/faces.rcrf). All models learn from the labelled images and label the rest; the labels are evidence then. `ess_best` is
-the treewidth that inner folds choose, 3, 2 or 1 (of faces 2 or 1: a clique of four has 40^4 states): five parts of the
-labelled images are each taken for unlabelled in turn. `dense` is the better of its two ways of learning, Bethe likelihood and
-pseudo-likelihood, as the test says.
-Speedups are CPU time of that way / CPU time of `ess`.
+models/faces.rcrf). All models learn from the labelled images and predict the rest; the labels are evidence at test time.
+`ess_best` selects the treewidth by inner folds, 3, 2 or 1 (2 or 1 for faces: a clique of four has 40^4 states), with a fifth
+of the labelled images held out in turn. `dense` is the better of Bethe likelihood and pseudo-likelihood by test accuracy.
+Speedups are CPU time of that method / CPU time of `ess`.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ METHODS = (
 )
 INNER = 5
 REPEATS = 3
-"""Times are near a hundredth of a second: the least of so many runs counts."""
+"""Number of runs of which the minimum time is reported, because times are about a hundredth of a second."""
 
 
 def measure(
     make: Callable[[int], dict[str, pd.DataFrame]], model: relcrf.Model, widths: Sequence[int], seeds: Sequence[int]
 ) -> dict[str, list[Outcome]]:
-    """The outcomes of all methods, one a seed.
+    """Return the results of all methods, one for each seed.
 
     Args:
-        widths: that `ess_best` chooses from.
+        widths: Treewidths from which `ess_best` selects.
     """
     choices = tuple({"treewidth": width} for width in widths)
     methods = (*METHODS, Method("ess_best", "ess", choices=choices))
@@ -65,7 +64,7 @@ def measure(
 
 
 def summary(outcomes: dict[str, list[Outcome]]) -> dict[str, object]:
-    """Accuracies, their spreads, and the speedups."""
+    """Return accuracies, their standard deviations, and the speedups."""
     accuracy = {name: 1.0 - float(np.mean([o.error for o in found])) for name, found in outcomes.items()}
     dense = max(("dense_likelihood", "dense_pseudo"), key=accuracy.__getitem__)
 
@@ -84,7 +83,7 @@ def summary(outcomes: dict[str, list[Outcome]]) -> dict[str, object]:
 
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="two splits")
-    parser.add_argument("--seeds", type=int, default=10, help="splits of each set")
+    parser.add_argument("--seeds", type=int, default=10, help="number of splits of each dataset")
     options = parser.parse_args()
     seeds = range(sized(options, options.seeds, 2, 1))
     figures = {}

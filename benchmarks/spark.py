@@ -1,10 +1,10 @@
-"""Spark beside one process: equal rows and weights, an executor killed in the middle, and what an iteration costs.
+"""Spark, compared with one process: equal rows and weights, an executor killed during training, and the cost of an iteration.
 
     python benchmarks/spark.py --pages 50000
 
-Needs the extra `spark` and Java. Two executors of Spark run on this machine, each a process of its own with one core. An
-ESS-CRF is trained on a synthetic web of many sites, cut into shards, in one process, by two processes and on Spark, once
-with an executor killed. The overhead is that of an evaluation that computes nothing, with as many weights.
+Requires the extra `spark` and Java. Two Spark executors run on this machine, each a process with one core. An ESS-CRF is
+trained on a synthetic web graph of many sites, partitioned into shards, in one process, by two processes and on Spark, once
+with an executor killed. The overhead is that of an evaluation that computes nothing, with the same number of weights.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHARD_MEMORY = 10_000_000
-"""Bytes of a worker: small, so that there are many shards."""
+"""Memory per worker in bytes; small, so that there are many shards."""
 KILL_AT = 4
-"""The iteration in which an executor is killed."""
+"""Iteration in which an executor is killed."""
 
 
 def ground(session: SparkSession, folder: Path) -> bool:
-    """Whether Spark and DuckDB ground the same rows of a synthetic web."""
+    """Return whether Spark and DuckDB ground the same rows of a synthetic web graph."""
     bound = bind(relcrf.load(ROOT / "models" / "webkb.rcrf").spec, relcrf.Dataset(folder / "web"))
     create_relation_tables(bound)
     facts = make_lowering_context(bound)
@@ -87,14 +87,14 @@ def ground(session: SparkSession, folder: Path) -> bool:
 
 @dataclass
 class Learnt:
-    """What a training gave: all vectors of weights, one after the other, and the seconds of each iteration."""
+    """The result of a training: the concatenated weight vectors, and the seconds of each iteration."""
 
     weights: np.ndarray
     seconds: list[float]
 
 
 class Clock(Monitor):
-    """Takes the time of each iteration, and kills a process in the middle of one."""
+    """A callback that measures each iteration, and kills a process during one of them."""
 
     def __init__(self, victim: int | None) -> None:
         self.victim, self.last, self.seconds = victim, time.perf_counter(), []
@@ -110,7 +110,7 @@ class Clock(Monitor):
 def learn(
     problem: Problem, executor: AbstractExecutor | None, folder: Path, iterations: int, victim: int | None = None
 ) -> Learnt:
-    """Trains an ESS-CRF in shards, or in one piece without an executor."""
+    """Train an ESS-CRF in shards, or as a whole without an executor."""
     clock = Clock(victim)
     pieces = problem
     if executor is not None:
@@ -123,7 +123,7 @@ def learn(
 
 
 def overhead(executor: AbstractExecutor, shards: list[Path], n_weights: int, times: int) -> float:
-    """Median seconds of an evaluation that computes nothing."""
+    """Return the median seconds of an evaluation that computes nothing."""
     seconds = []
     for _ in range(times):
         start = time.perf_counter()
@@ -134,12 +134,12 @@ def overhead(executor: AbstractExecutor, shards: list[Path], n_weights: int, tim
 
 def say(name: str, learnt: Learnt) -> None:
     median, worst = statistics.median(learnt.seconds), max(learnt.seconds[1:])
-    print(f"{name:24} median {median:6.3f} s an iteration, worst but the first {worst:6.3f} s", flush=True)
+    print(f"{name:24} median {median:6.3f} s per iteration, maximum after the first {worst:6.3f} s", flush=True)
 
 
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="4 iterations, 2,000 pages")
-    parser.add_argument("--iterations", type=int, default=20, help="of each of the two optimisations")
+    parser.add_argument("--iterations", type=int, default=20, help="iterations of each of the two optimisations")
     parser.add_argument("--pages", type=int, default=50_000)
     options = parser.parse_args()
     if options.quick:

@@ -14,7 +14,7 @@ from railroad import Choice, Diagram, DiagramItem, NonTerminal, OneOrMore, Optio
 from railroad import Sequence as Line
 from railroad import Stack as Lines
 
-WIDEST = 740
+MAX_LINE_WIDTH = 740
 """Maximum width of a line of a diagram in pixels; the width of a page without the navigation."""
 
 _SECTION = re.compile(r"^// ---- (.+) ----$", re.MULTILINE)
@@ -62,7 +62,7 @@ def rules(grammar: str) -> list[Rule]:
 
 def diagram(rule: Rule, known: dict[str, Rule]) -> str:
     """Return the diagram of a rule as SVG, with links to the diagrams of other rules."""
-    drawn = Diagram(_drawn(rule.body, known), type="complex")
+    drawn = Diagram(_diagram_item(rule.body, known), type="complex")
     drawn.attrs["aria-label"] = f"Diagram of {rule.name}"
     drawn.attrs["xmlns:xlink"] = "http://www.w3.org/1999/xlink"
     drawn.attrs["width"], drawn.attrs["height"] = f"{drawn.width:g}", f"{drawn.up + drawn.height + drawn.down:g}"
@@ -71,22 +71,22 @@ def diagram(rule: Rule, known: dict[str, Rule]) -> str:
     return "\n".join(line for line in written.getvalue().splitlines() if line.strip())
 
 
-def _drawn(node: Tree[Token], known: dict[str, Rule]) -> DiagramItem:
+def _diagram_item(node: Tree[Token], known: dict[str, Rule]) -> DiagramItem:
     parts: list[Any] = node.children
     match node.data:
         case "expansions":
-            return Choice(0, *(_drawn(part, known) for part in parts))
+            return Choice(0, *(_diagram_item(part, known) for part in parts))
         case "alias":
-            return _drawn(parts[0], known)
+            return _diagram_item(parts[0], known)
         case "expansion":
-            return _lines([_drawn(part, known) for part in _repeated(parts)])
+            return _lines([_diagram_item(part, known) for part in _repeated(parts)])
         case "expr":
-            item = _drawn(parts[0], known)
+            item = _diagram_item(parts[0], known)
             return {"?": Optional, "*": ZeroOrMore, "+": OneOrMore}[str(parts[1])](item)
         case "maybe":
-            return Optional(_drawn(parts[0], known))
+            return Optional(_diagram_item(parts[0], known))
         case "list":
-            return OneOrMore(_drawn(parts[0], known), _drawn(parts[1], known))
+            return OneOrMore(_diagram_item(parts[0], known), _diagram_item(parts[1], known))
         case "name":
             name = str(parts[0])
             return NonTerminal(name, href=f"#{known[name].anchor}") if name in known else NonTerminal(name)
@@ -119,10 +119,10 @@ def _separator(item: Tree[Token], rest: Tree[Token]) -> Tree[Token] | None:
 
 
 def _lines(items: Sequence[DiagramItem]) -> DiagramItem:
-    """Return items in sequence, broken into lines of at most `WIDEST` pixels."""
+    """Return items in sequence, broken into lines of at most `MAX_LINE_WIDTH` pixels."""
     lines: list[list[DiagramItem]] = [[]]
     for item in items:
-        if lines[-1] and sum(i.width + 20 for i in lines[-1]) + item.width > WIDEST:
+        if lines[-1] and sum(i.width + 20 for i in lines[-1]) + item.width > MAX_LINE_WIDTH:
             lines.append([])
         lines[-1].append(item)
     drawn = [Line(*line) if len(line) > 1 else line[0] for line in lines]
@@ -143,5 +143,5 @@ def page(grammar: str) -> str:
             f'<a href="#{r.anchor}"><code>{html.escape(r.name)}</code></a>' for r in found if rule.name in r.names()
         ]
         if users:
-            lines += [f'<p class="railroad-uses">in {", ".join(users)}</p>', ""]
+            lines += [f'<p class="railroad-uses">used by {", ".join(users)}</p>', ""]
     return "\n".join(lines)

@@ -49,7 +49,7 @@ MEASURES = ("auc", "cll", "error", "seconds")
 FOLDS = 10
 INNER_FRACTION = 1 / 9
 """Fraction of the training cells that select the settings: as many as a fold hides."""
-LEAST = 1e-12
+MIN_PROBABILITY = 1e-12
 """Minimum probability of the true state in the log-probability, so that one cell does not dominate."""
 
 REVERSED = """
@@ -65,7 +65,7 @@ template mutual(n: Nation, m: Nation, v: Verb)
     l1    2
 """
 """Candidates for an action and the reverse action: 1,540 + 56 additional weights."""
-ALIKE = """
+NATION_PAIRS = """
 candidates alike(n: Nation, m: Nation, t: Trait)
     where n < m
     over  trait(n, t) and trait(m, t)
@@ -89,7 +89,7 @@ template alike_to_each_other(n: Nation, m: Nation, v: Verb)
 """
 """Candidates with pairs of nations as keys and the same trait or verb: 4 x 91 additional weights."""
 
-TRIAL = {
+EARLIER_RESULTS = {
     "animals": {"full": "92.0 / -.36 / 15.5", "grafting": "92.0 / -.36 / 15.5", "cfi": "91.6 / -.37 / 15.7"},
     "nations": {"full": "91.5 / -.32 / 10.0", "cfi": "92.1 / -.30 / 9.9"},
     "nations_false": {"full": "93.2 / -.29 / 9.9", "cfi": "93.8 / -.276 / 9.5"},
@@ -136,7 +136,7 @@ class Task:
         )
 
 
-def shipped(name: str, more: str = "") -> api.Model:
+def load_model(name: str, more: str = "") -> api.Model:
     """Return a model of the folder `models`, with additional declarations."""
     return relcrf.parse((ROOT / "models" / f"{name}.rcrf").read_text(encoding="utf-8") + more, name)
 
@@ -149,11 +149,11 @@ def nations_false() -> dict[str, pd.DataFrame]:
 
 
 TASKS = {
-    "animals": Task(lambda: shipped("animals"), real.animals, ANIMALS),
-    "nations": Task(lambda: shipped("nations"), real.nations),
-    "nations_false": Task(lambda: shipped("nations"), nations_false),
-    "nations_reversed": Task(lambda: shipped("nations", REVERSED), real.nations),
-    "nations_alike": Task(lambda: shipped("nations", REVERSED + ALIKE), real.nations),
+    "animals": Task(lambda: load_model("animals"), real.animals, ANIMALS),
+    "nations": Task(lambda: load_model("nations"), real.nations),
+    "nations_false": Task(lambda: load_model("nations"), nations_false),
+    "nations_reversed": Task(lambda: load_model("nations", REVERSED), real.nations),
+    "nations_alike": Task(lambda: load_model("nations", REVERSED + NATION_PAIRS), real.nations),
 }
 
 
@@ -183,19 +183,19 @@ def scores(probabilities: np.ndarray, truth: np.ndarray) -> Figures:
     is_true = np.arange(probabilities.shape[1]) == truth[:, None]
     return {
         "auc": 100 * float(average_precision_score(is_true.ravel(), probabilities.ravel())),
-        "cll": float(np.log(np.maximum(probabilities[is_true], LEAST)).mean()),
+        "cll": float(np.log(np.maximum(probabilities[is_true], MIN_PROBABILITY)).mean()),
         "error": 100 * float((probabilities.argmax(axis=1) != truth).mean()),
     }
 
 
 def run(
-    model: api.Model, grounding: Grounding, method: Method, choice: Settings, hidden: np.ndarray, judged: np.ndarray
+    model: api.Model, grounding: Grounding, method: Method, choice: Settings, hidden: np.ndarray, scored: np.ndarray
 ) -> Figures:
     """Train without the hidden cells and score some of them.
 
     Args:
         hidden: Mask of the hidden cells, shape (n_variables,).
-        judged: Mask of the scored cells, a subset of `hidden`.
+        scored: Mask of the scored cells, a subset of `hidden`.
     """
     start = time.process_time()
     fit = api.fit(model, grounding, method.backend, hidden=hidden, **method.settings, **choice)
@@ -204,8 +204,8 @@ def run(
     probabilities, truth = [], []
     for relation in found.attributes:
         variables = found.variables(relation)
-        probabilities.append(found.probabilities(relation)[judged[variables]])
-        truth.append(grounding.states[variables[judged[variables]]])
+        probabilities.append(found.probabilities(relation)[scored[variables]])
+        truth.append(grounding.states[variables[scored[variables]]])
     return {**scores(np.concatenate(probabilities), np.concatenate(truth)), "seconds": seconds}
 
 
@@ -237,11 +237,11 @@ def show(console: Console, task: str, found: Mapping[str, list[Figures]]) -> Non
         row = summary(each)
         texts = [json.dumps(figures["chosen"]) for figures in each]
         shown = [f"{row[m]:.3f} ± {row[f'{m}_spread']:.3f}" for m in MEASURES]
-        table.add_row(name, *shown, TRIAL.get(task, {}).get(name, ""), max(texts, key=texts.count))
+        table.add_row(name, *shown, EARLIER_RESULTS.get(task, {}).get(name, ""), max(texts, key=texts.count))
     console.print(table)
 
 
-def read_kept(path: Path | None) -> dict[str, Figures]:
+def read_cache(path: Path | None) -> dict[str, Figures]:
     """Read the cached results from a file with one JSON object per line."""
     if path is None or not path.exists():
         return {}
@@ -264,7 +264,7 @@ def main() -> None:
     if options.smallest:
         options.tasks, options.methods = ["animals"], ["local"]
     console = Console(width=150)
-    kept, result = read_kept(options.cache), dict[str, Any]()
+    kept, result = read_cache(options.cache), dict[str, Any]()
     for task in options.tasks:
         model = TASKS[task].model()
         grounding = model.ground(relcrf.Dataset(TASKS[task].tables()))

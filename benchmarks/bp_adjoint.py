@@ -52,14 +52,14 @@ class Step(NamedTuple):
     observed: np.ndarray
 
 
-def a_step(seed: int = 0) -> Step:
+def random_step(seed: int = 0) -> Step:
     rng = np.random.default_rng(seed)
     shape = (N_VARIABLES, N_EXAMPLES)
     gates = rng.uniform(size=(N_PAIRS, N_EXAMPLES))
     return Step(rng.normal(size=shape), 0.3 * rng.normal(size=(N_PAIRS, 4)), gates, 1.0 * rng.integers(2, size=shape))
 
 
-class Ours:
+class RelcrfStep:
     """relcrf's implementation of the step; the examples are connected components."""
 
     def __init__(self, step: Step, real: gated_pairs.Precision, scattered: bool = False) -> None:
@@ -201,8 +201,8 @@ def difference(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[Any, Any]) -> 
     return max(float(np.abs(mine - other).max() / np.abs(other).max()) for mine, other in pairs)
 
 
-TURNS = 3
-REST = 0.2
+RUNS_PER_BLOCK = 3
+PAUSE_SECONDS = 0.2
 """Seconds to wait before each block: JAX's threads remain active for a while and would use a core of the next block."""
 
 
@@ -218,11 +218,11 @@ def medians(rounds: int, works: list[Callable[[], Any]]) -> list[np.ndarray]:
     After one warm-up run, the functions alternate in blocks of several runs, because learning runs consecutive steps.
     """
     seconds: list[list[np.ndarray]] = [[] for _ in works]
-    for _ in range(TURNS):
+    for _ in range(RUNS_PER_BLOCK):
         for work, found in zip(works, seconds, strict=True):
-            time.sleep(REST)
+            time.sleep(PAUSE_SECONDS)
             work()
-            for _ in range(-(-rounds // TURNS)):
+            for _ in range(-(-rounds // RUNS_PER_BLOCK)):
                 start = clocks()
                 work()
                 found.append(clocks() - start)
@@ -234,11 +234,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="number of repetitions; the median is reported")
     options = parser.parse_args()
     rounds = 3 if options.quick else options.rounds
-    step = a_step()
-    ours, ours64, scattered = Ours(step, "float32"), Ours(step, "float64"), Ours(step, "float32", scattered=True)
+    step = random_step()
+    ours, ours64, scattered = (
+        RelcrfStep(step, "float32"),
+        RelcrfStep(step, "float64"),
+        RelcrfStep(step, "float32", scattered=True),
+    )
     n_threads = numba.config.NUMBA_NUM_THREADS
     result: dict[str, float | None] = dict.fromkeys(("ratio_torch", "ratio_jax", "gradient_difference"))
-    columns = ("", "", "CPU ms", "without system", "wall ms", "CPU ns a message")
+    columns = ("", "", "CPU ms", "without system", "wall ms", "CPU ns per message")
     table = Table(*columns, title=f"{N_MESSAGES:,} messages, forward and backward")
 
     def row(name: str, kind: str, seconds: np.ndarray) -> None:

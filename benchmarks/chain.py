@@ -47,7 +47,7 @@ def corpus(n_sequences: int, length: int, n_states: int, n_attributes: int, per_
     return attributes, labels
 
 
-class Relcrf:
+class RelcrfChains:
     """The chains as one ground graph: a unary group of attributes and a pair group of transitions."""
 
     def __init__(self, attributes: np.ndarray, labels: np.ndarray, n_states: int, n_attributes: int) -> None:
@@ -116,7 +116,7 @@ def main() -> None:
     for k in (5, 25):
         n_sequences, length, n_attributes = sized(options, (400, 30, 2_000), (400, 30, 2_000), (10, 5, 20))
         attributes, labels = corpus(n_sequences, length, k, n_attributes, 20)
-        chains = Relcrf(attributes, labels, k, n_attributes)
+        chains = RelcrfChains(attributes, labels, k, n_attributes)
         chains.train(2)  # compile or load the kernels
         ours, theirs, state, loss = [], [], None, None
         for _ in range(3 if options.quick else 7):
@@ -141,7 +141,7 @@ def main() -> None:
             differences.append(abs(loss - end.value) / abs(loss))
         # With ten times the sequences, the cost per token should be the same.
         if not options.quick or k == 5:
-            larger = Relcrf(*corpus(10 * n_sequences, length, k, n_attributes, 20, seed=1), k, n_attributes)
+            larger = RelcrfChains(*corpus(10 * n_sequences, length, k, n_attributes, 20, seed=1), k, n_attributes)
             larger.train(1)
             start = time.process_time()
             state = larger.train(5)

@@ -63,7 +63,7 @@ TASKS = (
 QUICK = ("local", "ess", "trmrf")
 
 
-def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Evaluation:
+def evaluate_task(task: Task, *, quick: bool, jobs: int, limit: float) -> Evaluation:
     """Return the evaluation of a task."""
     model = relcrf.load(ROOT / "models" / f"{task.name}.rcrf")
     grounding = model.ground(relcrf.Dataset(task.tables()))
@@ -72,7 +72,7 @@ def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Evaluation:
     return compare(grounding, backends, split, jobs=jobs, time_limit=limit, n_subgraphs=0, settings=task.settings)
 
 
-def cell(found: Evaluation, task: Task, name: str) -> tuple[str, dict[str, Any] | None]:
+def format_cell(found: Evaluation, task: Task, name: str) -> tuple[str, dict[str, Any] | None]:
     """Return the table cell of a backend on a task, and the same as JSON."""
     outcome = found.results.get(name)
     if outcome is None:
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=1200.0, help="timeout per backend and task, in seconds")
     options = parser.parse_args()
     tasks = sized(options, TASKS, TASKS, TASKS[2:])
-    found = {t.name: judged(t, quick=options.quick, jobs=options.jobs, limit=options.limit) for t in tasks}
+    found = {t.name: evaluate_task(t, quick=options.quick, jobs=options.jobs, limit=options.limit) for t in tasks}
     names = [name for name in (*_ALL, "grafting") if any(name in one.results for one in found.values())]
     print("| | " + " | ".join(task.title for task in tasks) + " |")
     print("| --- |" + " --- |" * len(tasks))
@@ -102,7 +102,7 @@ def main() -> None:
     for name in names:
         cells = []
         for task in tasks:
-            text, facts = cell(found[task.name], task, name)
+            text, facts = format_cell(found[task.name], task, name)
             cells.append(text)
             if facts is not None:
                 machines[task.name][name] = facts

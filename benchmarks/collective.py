@@ -71,7 +71,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MethodResult:
     """The result of one method on one fold; the log-likelihood is NaN without probabilities, and seconds are CPU time."""
 
     error: float
@@ -85,7 +85,7 @@ Features = Callable[[np.ndarray], Mapping[str, sp.csr_matrix]]
 """A function from the mask of known labels to named feature matrices of a classifier."""
 
 
-def crf(
+def evaluate_crf(
     model: api.Model,
     grounding: Grounding,
     method: Method,
@@ -94,7 +94,7 @@ def crf(
     choose: bool = True,
     repeats: int = 1,
     **settings: Any,
-) -> Outcome:
+) -> MethodResult:
     """Evaluate a backend with the settings that the inner folds select.
 
     Args:
@@ -103,13 +103,13 @@ def crf(
         settings: Settings that override those of the method.
     """
 
-    def run(choice: Settings, hidden: np.ndarray, judged: np.ndarray) -> tuple[Score, float, float]:
+    def run(choice: Settings, hidden: np.ndarray, scored: np.ndarray) -> tuple[Score, float, float]:
         start = time.process_time()
         fit = api.fit(model, grounding, method.backend, hidden=hidden, **{**method.settings, **choice, **settings})
         middle = time.process_time()
         found = api.predict(fit, grounding, hidden=hidden)
         end = time.process_time()
-        return found.score(subset=judged), middle - start, end - middle
+        return found.score(subset=scored), middle - start, end - middle
 
     def rank(choice: Settings) -> tuple[float, float]:
         loose = {**choice, "tolerance": 1e-3}
@@ -120,38 +120,38 @@ def crf(
     runs = [run(chosen, fold.hidden, fold.hidden) for _ in range(repeats)]
     score, learn, infer = runs[0][0], min(r[1] for r in runs), min(r[2] for r in runs)
     text = " ".join(f"{name}={value:g}" for name, value in chosen.items())
-    return Outcome(1.0 - score.accuracy, score.log_likelihood, learn, infer, text)
+    return MethodResult(1.0 - score.accuracy, score.log_likelihood, learn, infer, text)
 
 
-def warm(model: api.Model, grounding: Grounding, methods: Sequence[Method], fold: Fold) -> None:
+def warm_up(model: api.Model, grounding: Grounding, methods: Sequence[Method], fold: Fold) -> None:
     """Compile or load the kernels, so that this is not measured."""
     for method in methods:
-        crf(model, grounding, method, fold, choose=False, max_iterations=1)
+        evaluate_crf(model, grounding, method, fold, choose=False, max_iterations=1)
 
 
-def svm(features: Features, label: np.ndarray, fold: Fold) -> Outcome:
+def evaluate_svm(features: Features, label: np.ndarray, fold: Fold) -> MethodResult:
     """Evaluate a linear support vector machine whose features and `C` are selected by the inner folds."""
 
-    def run(name: str, c: float, hidden: np.ndarray, judged: np.ndarray) -> tuple[float, float, float]:
+    def run(name: str, c: float, hidden: np.ndarray, scored: np.ndarray) -> tuple[float, float, float]:
         start = time.process_time()
         matrix = features(~hidden)[name]
         machine = LinearSVC(C=c, max_iter=20_000).fit(matrix[~hidden], label[~hidden])
         middle = time.process_time()
-        found = machine.predict(matrix[judged])
-        return float((found != label[judged]).mean()), middle - start, time.process_time() - middle
+        found = machine.predict(matrix[scored])
+        return float((found != label[scored]).mean()), middle - start, time.process_time() - middle
 
     pairs = itertools.product(features(~fold.hidden), C)
     name, c = min(pairs, key=lambda pair: np.mean([run(*pair, fold.hidden | part, part)[0] for part in fold.inner]))
     error, learn, infer = run(name, c, fold.hidden, fold.hidden)
-    return Outcome(error, float("nan"), learn, infer, f"{name}, C={c:g}")
+    return MethodResult(error, float("nan"), learn, infer, f"{name}, C={c:g}")
 
 
-def side_by_side(*parts: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
+def concatenate_normalised(*parts: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
     """Concatenate matrices horizontally, each with rows normalised to length 1."""
     return sp.hstack([normalize(sp.csr_matrix(part)) for part in parts]).tocsr()
 
 
-def show(title: str, columns: Sequence[str], outcomes: Mapping[str, Sequence[Outcome]]) -> None:
+def print_errors(title: str, columns: Sequence[str], outcomes: Mapping[str, Sequence[MethodResult]]) -> None:
     """Print a table of errors with a row per method and a column per fold, the mean, the standard deviation and other results."""
     table = Table("method", *columns, "mean", "spread", "log-lik.", "learn s", "infer s", "selected", title=title)
     for name, found in outcomes.items():
@@ -181,18 +181,18 @@ def compare(
 
     Args:
         runs: Models and ground graphs, with the suffix of their methods' names.
-        choose: See `crf`.
-        settings: See `crf`.
+        choose: See `evaluate_crf`.
+        settings: See `evaluate_crf`.
     """
-    outcomes: dict[str, list[Outcome]] = {}
+    outcomes: dict[str, list[MethodResult]] = {}
     for suffix, model, grounding in runs:
-        warm(model, grounding, METHODS, folds[0])
+        warm_up(model, grounding, METHODS, folds[0])
         for method in METHODS:
             outcomes[method.name + suffix] = [
-                crf(model, grounding, method, fold, choose=choose, **settings) for fold in folds
+                evaluate_crf(model, grounding, method, fold, choose=choose, **settings) for fold in folds
             ]
-    outcomes["svm"] = [svm(features, label, fold) for fold in folds]
-    show(f"{title}: errors, %", [fold.name for fold in folds], outcomes)
+    outcomes["svm"] = [evaluate_svm(features, label, fold) for fold in folds]
+    print_errors(f"{title}: errors, %", [fold.name for fold in folds], outcomes)
     figures: dict[str, Any] = {name: float(np.mean([o.error for o in found])) for name, found in outcomes.items()}
     figures["spread"] = {name: float(np.std([o.error for o in found])) for name, found in outcomes.items()}
     figures["seconds"] = {name: float(np.mean([o.learn + o.infer for o in found])) for name, found in outcomes.items()}

@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 import scipy.sparse as sp
-from collective import Fold, compare, side_by_side
+from collective import Fold, compare, concatenate_normalised
 from support import ROOT, BenchmarkParser, sized
 
 import relcrf
@@ -47,9 +47,9 @@ def main() -> None:
     def features(known: np.ndarray) -> dict[str, sp.csr_matrix]:
         topics = links @ (np.eye(len(topic))[code] * known[:, None])
         return {
-            "words": side_by_side(words),
-            "neighbours' words": side_by_side(words, around),
-            "neighbours' words and topics": side_by_side(words, around, topics),
+            "words": concatenate_normalised(words),
+            "neighbours' words": concatenate_normalised(words, around),
+            "neighbours' words and topics": concatenate_normalised(words, around, topics),
         }
 
     settings = sized(options, {}, {"tolerance": 1e-2, "max_iterations": 25}, {"max_iterations": 2})

@@ -51,26 +51,35 @@ import real
 import scale_free
 
 L2, TOLERANCE = 0.1, 1e-2
-JOINING = 100
+MAX_EDGES_PER_ROUND = 100
 """Maximum number of edges added per round."""
-FEATURES = 1_000
+MAX_WEIGHTS_PER_ROUND = 1_000
 """Maximum number of weights added per round, of about 40 to 100 edges."""
-TESTS = 5_000
+MAX_TESTS_PER_ROUND = 5_000
 """Number of edges that best choice tests per round."""
-HUBS = 0.02
+HUB_FRACTION = 0.02
 """Fraction of a node's possible edges above which it is a hub; a hub of 600 nodes has about a dozen edges."""
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BEST = "best-choice 0"
 METHODS: dict[str, dict[str, Any]] = {
-    "edges": {"activation": TopEdges(JOINING)},
-    **{f"best-choice {alpha:g}": {"activation": BestChoice(alpha, JOINING, TESTS)} for alpha in ALPHAS},
-    "best-choice 0, hubs": {"activation": BestChoice(0.0, JOINING, TESTS), "hubs": HUBS},
-    "best-choice 0, counts": {"activation": BestChoice(0.0, JOINING, TESTS), "score_by_counts": True},
-    "first-hit": {"activation": FirstHit(TESTS)},
-    "first-hit, hubs": {"activation": FirstHit(TESTS), "hubs": HUBS},
+    "edges": {"activation": TopEdges(MAX_EDGES_PER_ROUND)},
+    **{
+        f"best-choice {alpha:g}": {"activation": BestChoice(alpha, MAX_EDGES_PER_ROUND, MAX_TESTS_PER_ROUND)}
+        for alpha in ALPHAS
+    },
+    "best-choice 0, hubs": {
+        "activation": BestChoice(0.0, MAX_EDGES_PER_ROUND, MAX_TESTS_PER_ROUND),
+        "hub_fraction": HUB_FRACTION,
+    },
+    "best-choice 0, counts": {
+        "activation": BestChoice(0.0, MAX_EDGES_PER_ROUND, MAX_TESTS_PER_ROUND),
+        "score_by_counts": True,
+    },
+    "first-hit": {"activation": FirstHit(MAX_TESTS_PER_ROUND)},
+    "first-hit, hubs": {"activation": FirstHit(MAX_TESTS_PER_ROUND), "hub_fraction": HUB_FRACTION},
     "features": {
-        "activation": TopWeights(FEATURES),
-        "final_activation": TopWeights(FEATURES, 1.0 + TOLERANCE),
+        "activation": TopWeights(MAX_WEIGHTS_PER_ROUND),
+        "final_activation": TopWeights(MAX_WEIGHTS_PER_ROUND, 1.0 + TOLERANCE),
         "grouped": False,
     },
 }
@@ -97,7 +106,7 @@ class World:
         (likelihood, layout), (judge, _) = (_likelihood(model, tables) for tables in (learned, test))
         strength = l1 or 2.0 * null_gradient(likelihood, 0, 0)
         strengths = PenaltyStrengths(layout.l1(0.0), layout.l2(L2), layout.learnable_mask(), [strength], [L2])
-        alone = search_of(likelihood, strengths, activation=None)
+        alone = create_search(likelihood, strengths, activation=None)
         point = alone.run(alone.initial_state(layout.initial(), CandidateSet.empty())).point
         return cls(likelihood, judge, strengths, point, None)
 
@@ -105,12 +114,12 @@ class World:
         return self.test.with_candidates(chosen)(point)[0] / self.test.base.n_nodes
 
 
-def search_of(
+def create_search(
     model: EdgeLikelihood, strengths: PenaltyStrengths, *, activation: AbstractActivation | None, **options: Any
 ) -> StructureSearch:
     """Return a search that tests all edges at the minimum."""
     minimiser = group_lasso_factory(strengths, TOLERANCE, 100_000)
-    options = {"final_activation": TopEdges(JOINING, 1.0 + TOLERANCE), **options}
+    options = {"final_activation": TopEdges(MAX_EDGES_PER_ROUND, 1.0 + TOLERANCE), **options}
     return StructureSearch(model, strengths, minimiser, activation, **options)
 
 
@@ -151,14 +160,14 @@ def cooking(l1: float) -> World:
 REAL = {"jester": jester, "cooking": cooking}
 
 
-def measure(world: World, method: str, most: float) -> dict[str, Any]:
+def measure(world: World, method: str, time_limit: float) -> dict[str, Any]:
     """Return the results of one method, and its path.
 
     Args:
-        most: Time limit in seconds.
+        time_limit: Maximum CPU seconds.
     """
-    search = search_of(
-        world.learned, world.strengths, max_seconds=most, clock=time.process_time, **METHODS[method]
+    search = create_search(
+        world.learned, world.strengths, max_seconds=time_limit, clock=time.process_time, **METHODS[method]
     )  # fmt: skip
     path: list[tuple[float, float, int]] = []
     seen: list[tuple[float, CandidateSet, np.ndarray]] = []
@@ -191,27 +200,29 @@ def measure(world: World, method: str, most: float) -> dict[str, Any]:
     return {**figures, "path": path, "judged": judged}
 
 
-def kept(row: dict[str, Any], most: float, make: Callable[[], dict[str, Any]], folder: Path | None) -> dict[str, Any]:
+def load_or_measure(
+    row: dict[str, Any], time_limit: float, make: Callable[[], dict[str, Any]], folder: Path | None
+) -> dict[str, Any]:
     """Return cached results of a method if that run finished or had the same time limit; otherwise measure them."""
     if folder is None:
         return make()
     path = folder / "figures.jsonl"
     for line in path.read_text().splitlines() if path.exists() else []:
         found = json.loads(line)
-        if found["row"] == row and (found["figures"]["status"] == "converged" or found["most"] >= most):
+        if found["row"] == row and (found["figures"]["status"] == "converged" or found["time_limit"] >= time_limit):
             return dict(found["figures"])
     figures = make()
     with path.open("a") as file:
-        file.write(json.dumps({"row": row, "most": most, "figures": figures}) + "\n")
+        file.write(json.dumps({"row": row, "time_limit": time_limit, "figures": figures}) + "\n")
     return figures
 
 
-def reached(figures: dict[str, Any], level: float) -> float:
+def seconds_to_reach(figures: dict[str, Any], level: float) -> float:
     """Return the seconds until the objective reached a level; infinite if it never did."""
     return next((seconds for seconds, value, _ in figures["path"] if value <= level), np.inf)
 
 
-def shares(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
+def time_fractions(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
     """Return the times of best choice as fractions of those of edge grafting; see the module."""
     if "edges" not in found or BEST not in found:
         return {"time_share_best_choice": None, "time_share_same_level": None}
@@ -219,9 +230,9 @@ def shares(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
     out: dict[str, float | None] = {}
     for name, margin in (("", 1.01), ("_tenth_percent", 1.001)):
         level = margin * edges["objective"]
-        time_best = reached(found[BEST], level)
+        time_best = seconds_to_reach(found[BEST], level)
         out[f"time_share_best_choice{name}"] = time_best / edges["seconds"]
-        out[f"time_share_same_level{name}"] = time_best / reached(edges, level)
+        out[f"time_share_same_level{name}"] = time_best / seconds_to_reach(edges, level)
     return out
 
 
@@ -268,7 +279,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="file of the plot")
     chosen = parser.parse_args()
     whole = (chosen.sizes, chosen.rows, chosen.timeout)
-    sizes, rows, most = sized(chosen, whole, ([40], 3_000, min(chosen.timeout, 4.0)), ([10], 100, 0.1))
+    sizes, rows, time_limit = sized(chosen, whole, ([40], 3_000, min(chosen.timeout, 4.0)), ([10], 100, 0.1))
     makers: dict[str, Callable[[], World]] = {
         f"{n} nodes": partial(network, n, rows, 2_000, chosen.seed, chosen.cache, chosen.l1) for n in sizes
     }
@@ -281,7 +292,9 @@ def main() -> None:
         worlds[name] = {}
         for method in chosen.methods:
             row = {"world": name, "rows": rows, "seed": chosen.seed, "l1": chosen.l1, "method": method}
-            worlds[name][method] = figures = kept(row, most, partial(measure, world, method, most), chosen.cache)
+            worlds[name][method] = figures = load_or_measure(
+                row, time_limit, partial(measure, world, method, time_limit), chosen.cache
+            )
             console.print(
                 f"{name}: {method}: {figures['seconds']:.1f} s, {figures['edges']} edges, {figures['status']}"
             )
@@ -289,8 +302,10 @@ def main() -> None:
         title = f"{name}, l1 {world.strengths.l1[0]:.1f}, nlpl of unary weights {unary:.4f}"
         show(title, worlds[name])
         plain = {m: {k: v for k, v in f.items() if k not in ("path", "judged")} for m, f in worlds[name].items()}
-        answer[name] = {**plain, **shares(worlds[name])}
-        console.print({key: round(value, 4) for key, value in shares(worlds[name]).items() if value is not None})
+        answer[name] = {**plain, **time_fractions(worlds[name])}
+        console.print(
+            {key: round(value, 4) for key, value in time_fractions(worlds[name]).items() if value is not None}
+        )
     if chosen.plot:
         plot(worlds, chosen.plot)
     # The top-level results are those of the largest network.

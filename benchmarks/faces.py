@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-from collective import Fold, Method, Outcome, crf, show, warm
+from collective import Fold, Method, MethodResult, evaluate_crf, print_errors, warm_up
 from support import ROOT, BenchmarkParser, sized
 
 import relcrf
@@ -41,7 +41,7 @@ REPEATS = 3
 
 def measure(
     make: Callable[[int], dict[str, pd.DataFrame]], model: relcrf.Model, widths: Sequence[int], seeds: Sequence[int]
-) -> dict[str, list[Outcome]]:
+) -> dict[str, list[MethodResult]]:
     """Return the results of all methods, one for each seed.
 
     Args:
@@ -49,7 +49,7 @@ def measure(
     """
     choices = tuple({"treewidth": width} for width in widths)
     methods = (*METHODS, Method("ess_best", "ess", choices=choices))
-    outcomes: dict[str, list[Outcome]] = {method.name: [] for method in methods}
+    outcomes: dict[str, list[MethodResult]] = {method.name: [] for method in methods}
     for seed in seeds:
         grounding = model.ground(relcrf.Dataset(make(seed)))
         hidden = partition_variables(grounding, "part").holdout_mask(["rest"])
@@ -57,13 +57,13 @@ def measure(
         inner = tuple(np.isin(np.arange(len(hidden)), labelled[k::INNER]) for k in range(INNER))
         fold = Fold(str(seed), hidden, inner)
         if seed == seeds[0]:
-            warm(model, grounding, (*METHODS, *(Method("ess", "ess", choice, PLAIN) for choice in choices)), fold)
+            warm_up(model, grounding, (*METHODS, *(Method("ess", "ess", choice, PLAIN) for choice in choices)), fold)
         for method in methods:
-            outcomes[method.name].append(crf(model, grounding, method, fold, repeats=REPEATS))
+            outcomes[method.name].append(evaluate_crf(model, grounding, method, fold, repeats=REPEATS))
     return outcomes
 
 
-def summary(outcomes: dict[str, list[Outcome]]) -> dict[str, object]:
+def summary(outcomes: dict[str, list[MethodResult]]) -> dict[str, object]:
     """Return accuracies, their standard deviations, and the speedups."""
     accuracy = {name: 1.0 - float(np.mean([o.error for o in found])) for name, found in outcomes.items()}
     dense = max(("dense_likelihood", "dense_pseudo"), key=accuracy.__getitem__)
@@ -90,7 +90,7 @@ def main() -> None:
     sets = ((digits, "digits", (3, 2, 1)), (olivetti, "faces", (2, 1)))
     for make, name, widths in sized(options, sets, sets, sets[:1]):
         outcomes = measure(make, relcrf.load(ROOT / "models" / f"{name}.rcrf"), widths, seeds)
-        show(f"{make.__name__}: errors, %", [str(seed) for seed in seeds], outcomes)
+        print_errors(f"{make.__name__}: errors, %", [str(seed) for seed in seeds], outcomes)
         figures[make.__name__] = {"splits": len(seeds), **summary(outcomes)}
     print(json.dumps(figures))
 

@@ -26,8 +26,8 @@ from pathlib import Path
 from support import ROOT, BenchmarkParser, is_installed, sized
 
 SUPPORT = (ROOT / "tests" / "fuzz", ROOT / "tests" / "support")
-MOST_BYTES = 1 << 14
-MEMORY = 4096
+MAX_INPUT_BYTES = 1 << 14
+MEMORY_LIMIT_MB = 4096
 """Memory limit of a process in megabytes; an input that exceeds it is a finding."""
 
 
@@ -47,7 +47,7 @@ def work(name: str, arguments: list[str], found: Path) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            place = place_of(error)
+            place = error_location(error)
             if place not in known:
                 known.add(place)
                 found.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def work(name: str, arguments: list[str], found: Path) -> None:
     atheris.Fuzz()
 
 
-def place_of(error: BaseException) -> str:
+def error_location(error: BaseException) -> str:
     """Return the type of an error and the last line of relcrf in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/relcrf/" in f.filename] or frames
@@ -86,8 +86,8 @@ def fuzz(name: str, seconds: int, out: Path) -> dict[str, object]:
         while (left := seconds - (time.monotonic() - started)) > 5:
             options = [
                 f"-max_total_time={int(left)}",
-                f"-max_len={MOST_BYTES}",
-                f"-rss_limit_mb={MEMORY}",
+                f"-max_len={MAX_INPUT_BYTES}",
+                f"-rss_limit_mb={MEMORY_LIMIT_MB}",
                 "-timeout=120",
             ]
             options += [f"-dict={words.name}", f"-artifact_prefix={found}/died-", "-print_final_stats=1", str(corpus)]
@@ -117,7 +117,7 @@ def main() -> None:
 
     names = chosen.target or list(TARGETS)[: sized(chosen, None, None, 1)]
     if unknown := set(names) - set(TARGETS):
-        parser.error(f"no target {sorted(unknown)}; there are {', '.join(TARGETS)}")
+        parser.error(f"unknown targets {sorted(unknown)}; the targets are {', '.join(TARGETS)}")
     answers: dict[str, dict[str, object] | None] = dict.fromkeys(names)
     for name in names if is_installed("atheris") else ():
         answers[name] = fuzz(name, chosen.seconds // len(names), chosen.out.resolve())

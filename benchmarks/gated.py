@@ -44,10 +44,10 @@ from random_fields import INPUT, OUTPUT, FieldRows
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 BUDGETS = (250, 500, 1_000, 2_000, 3_000, 5_000)
-PRICES = (1e-5, 3e-5, 6e-5, 1e-4, 2e-4, 4e-4, 1e-3, 2e-3)
-STRENGTHS = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0)
+MESSAGE_COSTS = (1e-5, 3e-5, 6e-5, 1e-4, 2e-4, 4e-4, 1e-3, 2e-3)
+L1_STRENGTHS = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0)
 """Strengths of L1 for 1,000 rows."""
-FEWEST = 50
+MIN_MESSAGES = 50
 """Minimum number of messages of a run in the plot, which has a logarithmic axis."""
 COMMON: dict[str, Any] = {"l2": 5.0, "unlabelled": "infer", "pretraining_iterations": 0}
 OPEN: dict[str, Any] = {"gates": "none", "optimiser": "lbfgs"}
@@ -56,7 +56,7 @@ console = Console()
 
 def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]:
     """Return the settings of each method's runs for a number of rows."""
-    prices, strengths = (PRICES[3:7:3], STRENGTHS[4:6:2]) if options.quick else (PRICES, STRENGTHS)
+    prices, strengths = (MESSAGE_COSTS[3:7:3], L1_STRENGTHS[4:6:2]) if options.quick else (MESSAGE_COSTS, L1_STRENGTHS)
     strengths = tuple(strength * n / 1_000 for strength in strengths)  # penalties apply to the sum over rows
     quick = {"max_iterations": 50, "batch_size": 50}
     short: dict[str, Any] = sized(options, {}, quick, {"max_iterations": 2, "batch_size": 3})
@@ -69,7 +69,7 @@ def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]
     }
 
 
-def drawn(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[FieldRows, FieldRows, dict[str, float]]:
+def sample_rows(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[FieldRows, FieldRows, dict[str, float]]:
     """Return training and test FieldRows and the reference; from the folder if it contains them."""
     path = None if folder is None else folder / f"field_{seed}_{n}_{n_test}.npz"
     if path is not None and path.exists():
@@ -166,7 +166,7 @@ LINKS: dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], dict[str, dict[
 }  # fmt: skip
 
 
-def on_links(name: str, n_folds: int) -> dict[str, dict[str, float]]:
+def evaluate_links(name: str, n_folds: int) -> dict[str, dict[str, float]]:
     """Return the means over folds of each method, and print their table."""
     (text, tables), ways = LINKS[name][0](), LINKS[name][1]
     model = relcrf.parse(text)
@@ -213,7 +213,7 @@ def show(found: list[dict[str, Any]], n: int) -> None:
         errors = [
             mean_and_error([best_within(one["methods"][m], budget) for one in found]) for m in found[0]["methods"]
         ]
-        table.add_row(f"{budget:,} messages a row", *errors)
+        table.add_row(f"{budget:,} messages per row", *errors)
     console.print(table)
     for name in ("bayes", "constant"):
         console.print(f"{name}: {mean_and_error([one[name] for one in found])}")
@@ -236,13 +236,13 @@ def plot(found: list[dict[str, Any]], path: Path) -> None:
     FigureCanvasAgg(figure)
     axis = figure.subplots()
     for method in found[0]["methods"]:
-        points = [point for point in sorted(pareto(found, method)) if point[0] >= FEWEST]
+        points = [point for point in sorted(pareto(found, method)) if point[0] >= MIN_MESSAGES]
         axis.plot(*zip(*points, strict=True), marker="o", label=method.replace("_", " "))
     axis.axhline(np.mean([one["bayes"] for one in found]), linestyle=":", color="gray", label="the field itself")
     axis.set_xscale("log")
     axis.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS])
     axis.set_xticks([], minor=True)
-    axis.set_xlabel("messages a row")
+    axis.set_xlabel("messages per row")
     axis.set_ylabel("mean squared error")
     axis.legend()
     figure.savefig(path, dpi=130)
@@ -257,12 +257,12 @@ def main() -> None:
     parser.add_argument("--links", action="store_true", help="only Cora and digits")
     options = parser.parse_args()
     if options.links:
-        print(json.dumps({name: on_links(name, 5) for name in _at_hand(quick=False)}))
+        print(json.dumps({name: evaluate_links(name, 5) for name in _available_datasets(quick=False)}))
         return
     n, n_test, n_fields = sized(options, (options.rows, 1_000, options.fields), (200, 100, 1), (6, 4, 1))
     found = []
     for seed in range(n_fields):
-        training, test, figures = drawn(seed, n, n_test, options.cache)
+        training, test, figures = sample_rows(seed, n, n_test, options.cache)
         world, methods = World(training, test), {}
         for method, settings in runs(options, n).items():
             described = f"field {seed}: {method}"
@@ -276,12 +276,12 @@ def main() -> None:
     figures = {f"pareto_{method}": pareto(found, method) for method in found[0]["methods"]}
     ungated = figures.pop("pareto_ungated")
     bayes = float(np.mean([one["bayes"] for one in found]))
-    names = sized(options, _at_hand(quick=False), _at_hand(quick=True), [])
-    links = {name: on_links(name, 1 if options.quick else 5) for name in names}
+    names = sized(options, _available_datasets(quick=False), _available_datasets(quick=True), [])
+    links = {name: evaluate_links(name, 1 if options.quick else 5) for name in names}
     print(json.dumps({**figures, "ungated": ungated[0][1], "bayes": bayes, "rows": n, "fields": found, **links}))
 
 
-def _at_hand(quick: bool) -> list[str]:
+def _available_datasets(quick: bool) -> list[str]:
     if "RELCRF_DATA" in os.environ:
         return ["cora"] if quick else list(LINKS)
     console.print("Cora is skipped: RELCRF_DATA does not name a folder with its tables")

@@ -210,10 +210,10 @@ def main() -> None:
         ours = run("relcrf", folder, "2GB")
         small = run("relcrf", smaller, "2GB")
         outside = run("relcrf", folder, options.memory)
-        told = run("guard", folder, "2GB")
+        guarded = run("guard", folder, "2GB")
     if not sql["checksums"] == ours["checksums"] == outside["checksums"]:
         sys.exit(f"the rows differ: {sql['checksums']}, {ours['checksums']}, {outside['checksums']}")
-    print(told["refusal"])
+    print(guarded["refusal"])
     print(
         json.dumps(
             {
@@ -224,13 +224,13 @@ def main() -> None:
                 "out_of_core_peak_over_graph": outside["peak_mib"] / outside["arrays_mib"],
                 "bytes_per_pair_factor": ours["bytes_per_pair_factor"],
                 "bytes_per_unary": ours["bytes_per_unary"],
-                "guard_share": told["guard_share"],
+                "guard_share": guarded["guard_share"],
                 "growth_10x": ours["cpu"] / small["cpu"],
                 "cpu_seconds": {"sql": sql["cpu"], "relcrf": ours["cpu"], "out_of_core": outside["cpu"]},
                 "peak_mib": {"sql": sql["peak_mib"], "relcrf": ours["peak_mib"], "out_of_core": outside["peak_mib"]},
                 "arrays_mib": {"sql": sql["arrays_mib"], "relcrf": ours["arrays_mib"]},
-                "hub_join_rows": told["hub_join_rows"],
-                "seconds_to_refuse": told["seconds_to_refuse"],
+                "hub_join_rows": guarded["hub_join_rows"],
+                "seconds_to_refuse": guarded["seconds_to_refuse"],
             }
         )
     )

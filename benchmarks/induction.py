@@ -63,8 +63,8 @@ L1 = 12.0
 WIDE = ((2_000, 500), (10_000, 1_000))
 """Numbers of states and rows of the quick and the full run."""
 WIDE_BIAS, WIDE_L1, WIDE_BATCH, WIDE_STEPS = -4.0, 25.0, 50_000, 25
-LEAST = ((0.1, 0.1), (0.0, 0.0), (0.3, 0.3), (0.5, 0.5))
-THRESHOLDS = {50: LEAST[:2], 100: LEAST, 300: LEAST[:3], 1_000: LEAST[:1]}
+THRESHOLD_PAIRS = ((0.1, 0.1), (0.0, 0.0), (0.3, 0.3), (0.5, 0.5))
+THRESHOLDS = {50: THRESHOLD_PAIRS[:2], 100: THRESHOLD_PAIRS, 300: THRESHOLD_PAIRS[:3], 1_000: THRESHOLD_PAIRS[:1]}
 """Thresholds of errors and signals by the number of states; high thresholds require many rounds."""
 TRUE_MODEL = sparse_networks.MODEL.split("candidates")[0] + (
     "relation Edge(s: State, t: State)\n"
@@ -86,7 +86,7 @@ def arrays(matrix: csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data
 
 
-def both_ways(error: csr_matrix, signal: csr_matrix) -> tuple[Any, ...]:
+def paired_with_itself(error: csr_matrix, signal: csr_matrix) -> tuple[Any, ...]:
     """Return one side paired with itself, as an argument of `top_products`."""
     return arrays(error.T.tocsr()), arrays(signal.T.tocsr()), arrays(error), arrays(signal)
 
@@ -95,7 +95,7 @@ def products(n_keys: int, n_samples: int, a_row: int, repeats: int, dense: bool)
     """Return the seconds of relcrf, SciPy and, if possible, NumPy; their results must be equal."""
     rng = np.random.default_rng(0)
     error, signal = (random_table(rng, n_samples, n_keys, a_row) for _ in range(2))
-    given = both_ways(error, signal)
+    given = paired_with_itself(error, signal)
     sort_by_key = signal.T.tocsr()
     works: dict[str, Callable[[], Any]] = {
         "relcrf": lambda: top_products(*given, ASCENDING, 0.0, N_BEST),
@@ -114,7 +114,7 @@ def products(n_keys: int, n_samples: int, a_row: int, repeats: int, dense: bool)
     return found
 
 
-def active(n_keys: int, n_samples: int, n_features: int, repeats: int) -> dict[str, float]:
+def time_active_gradient(n_keys: int, n_samples: int, n_features: int, repeats: int) -> dict[str, float]:
     """Return the seconds of relcrf's gradient and scores, and of NumPy's product; the gradients must be equal."""
     rng = np.random.default_rng(0)
     variable = np.arange(n_keys * n_samples, dtype=np.int32).reshape(n_samples, n_keys)  # row-major, as data are
@@ -139,8 +139,10 @@ def active(n_keys: int, n_samples: int, n_features: int, repeats: int) -> dict[s
 def peak_of_products(n_keys: int) -> dict[str, float]:
     """Return the peak memory of this process, its memory before, the size of the tables, and seconds."""
     rng = np.random.default_rng(0)
-    given = both_ways(*(random_table(rng, n_keys // 5, n_keys, 50) for _ in range(2)))
-    top_products(*both_ways(*[random_table(rng, 10, 10, 2)] * 2), ASCENDING, 0.0, 1)  # compile or load the kernels
+    given = paired_with_itself(*(random_table(rng, n_keys // 5, n_keys, 50) for _ in range(2)))
+    top_products(
+        *paired_with_itself(*[random_table(rng, 10, 10, 2)] * 2), ASCENDING, 0.0, 1
+    )  # compile or load the kernels
     ctypes.CDLL(None).malloc_trim(0)  # release the memory used to create the tables
     before = status_bytes("VmRSS") / 2**20
     Path("/proc/self/clear_refs").write_text("5")  # reset the peak to the current memory
@@ -209,7 +211,7 @@ def kernels(options: argparse.Namespace) -> dict[str, float]:
     repeats, parts = sized(options, (7, 1), (2, 1), (1, 100))
     narrow = products(2_000 // parts, 20_000 // parts, 20, repeats, dense=True)
     wide = products(100_000 // parts, 20_000 // parts, 50, repeats, dense=False)
-    features = active(5_000 // parts, 1_000 // parts, 100_000 // parts, repeats)
+    features = time_active_gradient(5_000 // parts, 1_000 // parts, 100_000 // parts, repeats)
     wide_memory = in_fresh_process(__file__, "--peak", 100_000 // parts)
     table = Table("", "relcrf", "rival", "ratio", title="CPU in ms, one thread", title_justify="left")
 
@@ -218,9 +220,9 @@ def kernels(options: argparse.Namespace) -> dict[str, float]:
         return rival / own
 
     figures = {
-        "ratio_scipy_product": row("2,000 keys, 20 a row: SciPy", narrow["scipy"], narrow["relcrf"]),
+        "ratio_scipy_product": row("2,000 keys, 20 per row: SciPy", narrow["scipy"], narrow["relcrf"]),
         "ratio_dense_product": row("the same: NumPy", narrow["numpy"], narrow["relcrf"]),
-        "ratio_scipy_product_100k": row("100,000 keys, 50 a row: SciPy", wide["scipy"], wide["relcrf"]),
+        "ratio_scipy_product_100k": row("100,000 keys, 50 per row: SciPy", wide["scipy"], wide["relcrf"]),
         "ratio_dense_gradient": row("100,000 active of 5,000 keys: NumPy", features["numpy"], features["relcrf"]),
         "ratio_dense_scores": row("their scores: NumPy", features["numpy"], features["scores"]),
         "peak_mib_100k_states": wide_memory["peak"],
@@ -242,7 +244,7 @@ def average_precision(truth: np.ndarray, probability: np.ndarray) -> float:
     return float(precision[relevant].mean())
 
 
-def judged(fit: api.Fit, grounding: api.Grounding, hidden: np.ndarray) -> dict[str, float]:
+def test_scores(fit: api.Fit, grounding: api.Grounding, hidden: np.ndarray) -> dict[str, float]:
     """Return error and AUC in percent, and the mean log-probability of the hidden states."""
     found = api.predict(fit, grounding, hidden=hidden)
     truth, probability = grounding.states[found.variables()] == 1, found.probabilities()[:, 1]
@@ -288,7 +290,7 @@ def learning(n_states: int, rows: int) -> dict[str, dict[str, float]]:
         info = next((t for t in fit.learned.templates if t.name == "together"), None)
         keys = set(info.keys.values) if info is not None and info.keys is not None else set()
         found[name] = {"seconds": seconds, "features": len(keys), "true": len(keys & edges), "edges": len(edges)}
-        found[name] |= judged(fit, grounding, asked)
+        found[name] |= test_scores(fit, grounding, asked)
         console.print(f"{n_states:,} states, {name}: {seconds:,.1f} s of CPU, {len(keys):,} selected", highlight=False)
     return found
 
@@ -310,7 +312,7 @@ def networks_of_sizes(options: argparse.Namespace) -> dict[str, Any]:
     for row in wide:
         console.print(
             f"{row['states']:,} states, {row['candidates']:,} candidates, {row['rows']:,} rows with {row['share_on']:.1%} on: "
-            f"{row['chosen']:,} chosen in {row['seconds']:,.0f} s ({row['cpu_seconds']:,.0f} s of CPU, {row['peak_mib']:,.0f} "
+            f"{row['chosen']:,} selected in {row['seconds']:,.0f} s ({row['cpu_seconds']:,.0f} s of CPU, {row['peak_mib']:,.0f} "
             f"MiB); {row['precision']:.1%} of them are true, and {row['recall']:.1%} of the true ones are among them"
         )
     return {"learning": figures, "wide": wide}

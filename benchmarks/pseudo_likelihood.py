@@ -59,7 +59,7 @@ TOLERANCE = 1e-3
 console = Console()
 
 
-def drawn(rng: np.random.Generator, n_columns: int, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+def sample_tree_states(rng: np.random.Generator, n_columns: int, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Return states of a random tree, shape (n_columns, n_samples), int8, and its edges, shape (n_columns - 1, 2)."""
     parents = np.array([rng.integers(column) for column in range(1, n_columns)])
     states = np.empty((n_columns, n_samples), dtype=np.int8)
@@ -159,7 +159,7 @@ def torch_dense(hot: np.ndarray, bias: np.ndarray, matrix: np.ndarray) -> Callab
 def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: dict[str, float | None]) -> None:
     """Measure value and gradient, and counts, for a number of columns."""
     rng = np.random.default_rng(n_columns)
-    states, tree = drawn(rng, n_columns, n_samples)
+    states, tree = sample_tree_states(rng, n_columns, n_samples)
     pairs = some_edges(rng, tree, n_columns, n_columns)
     empty, hot = likelihood(states), one_hot(states)
     model = empty.with_candidates(of_pairs(pairs))
@@ -242,7 +242,7 @@ def saga(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def fits(n_columns: int, n_samples: int, table: Table, result: dict[str, float | None]) -> None:
     rng = np.random.default_rng(5)
-    states, _ = drawn(rng, n_columns, 2 * n_samples)
+    states, _ = sample_tree_states(rng, n_columns, 2 * n_samples)
     train, test = np.split(states, 2, axis=1)
     pairs = np.stack(np.triu_indices(n_columns, 1), axis=1)
     fit(train[:, :200], pairs, 1e-1)  # warm-up

@@ -73,7 +73,7 @@ CONSOLE = Console(width=150)
 Figures = dict[str, float]
 
 
-class Kept:
+class ResultCache:
     """Cached results in a file with one JSON object per line."""
 
     def __init__(self, path: Path | None) -> None:
@@ -226,7 +226,9 @@ def plot(found: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=100)
 
 
-def likelihoods(readings: sensors.Readings, in_blocks: bool, options: argparse.Namespace, kept: Kept) -> dict[str, Any]:
+def likelihoods(
+    readings: sensors.Readings, in_blocks: bool, options: argparse.Namespace, kept: ResultCache
+) -> dict[str, Any]:
     """Return means and standard errors of each method over the splits, as lists over rows, and print a table."""
     how = "whole blocks of time held out" if in_blocks else "rows at random"
     table = Table("rows", *SHOWN.values(), title=f"{readings.name}, {how}: log-likelihood per row, nats")
@@ -251,7 +253,7 @@ def likelihoods(readings: sensors.Readings, in_blocks: bool, options: argparse.N
     return found
 
 
-def switching_trees(n: int, seeds: int, kept: Kept) -> dict[str, Any]:
+def switching_trees(n: int, seeds: int, kept: ResultCache) -> dict[str, Any]:
     """Return means and standard errors over worlds, and print a table."""
     each = [kept.get(["switching", n, seed], partial(measure_switching, n, seed)) for seed in range(1, seeds + 1)]
     table = Table("figure", "mean", "spread", title=f"switching trees: {n:,} rows")
@@ -273,7 +275,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.rows, options.splits = sized(options, None, ([50, 150], 2), ([20], 1))
-    kept = Kept(options.cache)
+    kept = ResultCache(options.cache)
     found: dict[str, Any] = {"splits": options.splits}
     for (name, in_blocks), prefix in PREFIX.items():
         readings = DATA[name]().with_targets(6) if options.quick else DATA[name]()

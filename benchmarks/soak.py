@@ -25,19 +25,19 @@ import relcrf
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def resident() -> int:
+def resident_bytes() -> int:
     """Return the resident memory in bytes."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
-def soaked(call: Callable[[int], object], calls: int) -> tuple[list[float], float]:
+def measure_growth(call: Callable[[int], object], calls: int) -> tuple[list[float], float]:
     """Return the memory in MiB after each tenth of the calls, and the total seconds."""
     began, held = time.perf_counter(), []
     for k in range(calls):
         call(k)
         if (k + 1) % (calls // 10) == 0:
-            held.append(resident() / 2**20)
+            held.append(resident_bytes() / 2**20)
     return held, time.perf_counter() - began
 
 
@@ -62,7 +62,7 @@ def main() -> None:
 
         table, answer = Table("", "calls", "MiB after each tenth", "growth", "seconds"), {}
         for name, call in (("predictor", ask), ("predict", lambda k: fit.predict(data))):
-            held, seconds = soaked(call, calls)
+            held, seconds = measure_growth(call, calls)
             growth = held[9] - held[4]
             shown = " ".join(f"{mib:.0f}" for mib in held)
             table.add_row(name, f"{calls:,}", shown, f"{growth:+.1f} MiB", f"{seconds:.0f}")

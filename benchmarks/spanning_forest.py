@@ -64,7 +64,7 @@ def kruskal(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return np.sort(np.array(chosen, dtype=np.int64))
 
 
-def negated(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> csr_matrix:
+def negated_matrix(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> csr_matrix:
     """Return the graph with negated weights, because SciPy computes the minimum."""
     return coo_matrix((-weight, (edges[:, 0], edges[:, 1])), shape=(n_nodes, n_nodes)).tocsr()
 
@@ -88,7 +88,7 @@ def measure(n_nodes: int, n_edges: int, rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         seconds, chosen = timed(lambda: maximum_spanning_forest(n_nodes, edges, weight))
         ours.append(seconds)
-        building, matrix = timed(lambda: negated(n_nodes, edges, weight))
+        building, matrix = timed(lambda: negated_matrix(n_nodes, edges, weight))
         seconds, tree = timed(lambda: minimum_spanning_tree(matrix))  # noqa: B023  (called immediately)
         theirs.append(building + seconds)
         built.append(seconds)
@@ -103,7 +103,7 @@ def measure(n_nodes: int, n_edges: int, rounds: int) -> dict[str, float]:
     }
 
 
-def same_as_in_books(n_nodes: int, n_edges: int) -> bool:
+def matches_kruskal(n_nodes: int, n_edges: int) -> bool:
     """Return True if relcrf selects the same edges as `kruskal` with parallel edges, loops and equal weights."""
     rng = np.random.default_rng(0)
     edges = rng.integers(n_nodes, size=(n_edges, 2)).astype(np.int32)
@@ -133,7 +133,7 @@ def main() -> None:
         ratio = f"{row['scipy'] / row['relcrf']:.1f}"
         table.add_row(f"{n_nodes:,}", f"{n_edges:,}", *each, ratio, f"{row['peak_over_edges']:.2f}")
     console.print(table)
-    same = same_as_in_books(2_000, sized(options, 1_000_000, 100_000, 1_000))
+    same = matches_kruskal(2_000, sized(options, 1_000_000, 100_000, 1_000))
     console.print(f"parallel edges, loops and equal weights: {'the' if same else 'NOT the'} edges of a stable sort")
     result = {
         "ratio_scipy": found["sparse"]["scipy"] / found["sparse"]["relcrf"],

@@ -75,7 +75,7 @@ def ground(session: SparkSession, folder: Path) -> bool:
             sums.append(checksum(engine.rows(plan), plan.outputs))
             seconds.append(time.perf_counter() - start)
         equal = equal and sums[0] == sums[1]
-        found = "equal" if sums[0] == sums[1] else f"OTHER ROWS: {sums}"
+        found = "equal" if sums[0] == sums[1] else f"DIFFERENT ROWS: {sums}"
         print(
             f"{template.name:24} {sums[0][0]:12,} rows, DuckDB {seconds[0]:6.2f} s, Spark {seconds[1]:6.2f} s, {found}",
             flush=True,
@@ -86,7 +86,7 @@ def ground(session: SparkSession, folder: Path) -> bool:
 
 
 @dataclass
-class Learnt:
+class TrainingResult:
     """The result of a training: the concatenated weight vectors, and the seconds of each iteration."""
 
     weights: np.ndarray
@@ -109,7 +109,7 @@ class Clock(Monitor):
 
 def learn(
     problem: Problem, executor: AbstractExecutor | None, folder: Path, iterations: int, victim: int | None = None
-) -> Learnt:
+) -> TrainingResult:
     """Train an ESS-CRF in shards, or as a whole without an executor."""
     clock = Clock(victim)
     pieces = problem
@@ -119,7 +119,7 @@ def learn(
         clock.last = time.perf_counter()
     learned = make_backend("ess", max_iterations=iterations, tolerance=1e-12).fit(pieces, clock)
     unload_shards()
-    return Learnt(np.concatenate([learned.vectors[name] for name in sorted(learned.vectors)]), clock.seconds)
+    return TrainingResult(np.concatenate([learned.vectors[name] for name in sorted(learned.vectors)]), clock.seconds)
 
 
 def overhead(executor: AbstractExecutor, shards: list[Path], n_weights: int, times: int) -> float:
@@ -132,7 +132,7 @@ def overhead(executor: AbstractExecutor, shards: list[Path], n_weights: int, tim
     return statistics.median(seconds)
 
 
-def say(name: str, learnt: Learnt) -> None:
+def print_times(name: str, learnt: TrainingResult) -> None:
     median, worst = statistics.median(learnt.seconds), max(learnt.seconds[1:])
     print(f"{name:24} median {median:6.3f} s per iteration, maximum after the first {worst:6.3f} s", flush=True)
 
@@ -162,20 +162,20 @@ def main() -> None:
         on_spark = SparkExecutor(session)
 
         whole = learn(problem, None, place / "whole", options.iterations)
-        say("in one piece", whole)
+        print_times("in one piece", whole)
         serial = learn(problem, SerialExecutor(), place / "serial", options.iterations)
-        say("in shards", serial)
+        print_times("in shards", serial)
         shards = sorted((place / "serial").glob("shard*"))
         with PoolExecutor(2) as pool:
             pooled = learn(problem, pool, place / "pool", options.iterations)
-            say("2 processes", pooled)
+            print_times("2 processes", pooled)
             pool_overhead = overhead(pool, shards, n_weights, 10)
         sparked = learn(problem, on_spark, place / "spark", options.iterations)
-        say("Spark, 2 executors", sparked)
+        print_times("Spark, 2 executors", sparked)
         spark_overhead = overhead(on_spark, shards, n_weights, 10)
         victim = executor_pids()[0]
         killed = learn(problem, on_spark, place / "killed", options.iterations, victim)
-        say("Spark, one killed", killed)
+        print_times("Spark, one killed", killed)
         session.stop()
 
     others = (pooled, sparked, killed)

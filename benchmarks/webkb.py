@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 import scipy.sparse as sp
-from collective import Fold, compare, side_by_side
+from collective import Fold, compare, concatenate_normalised
 from support import ROOT, BenchmarkParser, sized
 
 import relcrf
@@ -52,8 +52,8 @@ def main() -> None:
     words = sp.csr_matrix((np.ones(len(word)), (word["page"], word["word"])), shape=(n, word["word"].max() + 1))
     links = sp.csr_matrix((np.ones(len(link)), (link["source"], link["target"])), shape=(n, n))
     features = {
-        "words": side_by_side(words),
-        "neighbours' words": side_by_side(words, links @ words, links.T @ words),
+        "words": concatenate_normalised(words),
+        "neighbours' words": concatenate_normalised(words, links @ words, links.T @ words),
     }
     label = tables["page"]["category"].to_numpy()
     settings = sized(options, {}, {"tolerance": 1e-3}, {"max_iterations": 2})

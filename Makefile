@@ -1,6 +1,10 @@
-# `make demo` runs the main job, `make test` passes the tests, `make test-fast` some of each package in a minute. Each makes
-# .venv with the locked packages first. `make test-all` is what CI runs: it installs Spark, and every skipped test must be expected.
-# `make docs` builds the site of docs/ in build/site, with packages of its own in .venv-docs.
+# Targets:
+#   demo       run the demo
+#   test       run the linters and the tests
+#   test-fast  run some tests of each package, in about a minute
+#   test-all   run all tests as CI does, with Spark; unexpected skips are failures
+#   docs       build the documentation site in build/site, with a separate environment in .venv-docs
+# Each target first creates .venv with the locked packages.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
@@ -19,7 +23,7 @@ lint: $(READY)
 test: lint
 	$(PYTEST)
 
-# The files of tests/support/fast_tier.py, less what is slow in them.
+# Run the files of tests/support/fast_tier.py, except tests marked slow.
 test-fast: $(READY)
 	$(VENV)/bin/ruff check relcrf datasets benchmarks tests docs
 	$(PYTEST) -m "not slow" $$($(VENV)/bin/python tests/support/fast_tier.py)
@@ -28,7 +32,7 @@ test-all: export RELCRF_EXPECTED_SKIPS = tests/expected_skips.txt
 test-all: lint $(VENV)/.ready-spark
 	$(PYTEST)
 
-# The tests with the oldest versions that pyproject.toml allows.
+# Run the tests with the oldest versions that pyproject.toml allows.
 test-oldest: .venv-oldest/.ready
 	.venv-oldest/bin/python -m pytest --numprocesses=2 --dist=worksteal
 
@@ -42,7 +46,7 @@ $(READY): requirements.lock pyproject.toml
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
-# Spark is 430 MB: `make demo` and `make test` do without.
+# Spark is 430 MB; `make demo` and `make test` do not install it.
 $(VENV)/.ready-spark: $(READY) requirements-spark.lock
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	touch $(VENV)/.ready-spark
@@ -59,7 +63,7 @@ $(DOCS)/.ready: docs/site/requirements.lock pyproject.toml
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch .venv-oldest/.ready
 
-# For maintainers: renew the locks from the bounds in pyproject.toml (needs `uv`).
+# For maintainers: update the lock files from the bounds in pyproject.toml (requires `uv`).
 lock: LOCKED := --universal --python-version 3.11 --generate-hashes --no-header
 lock:
 	uv pip compile pyproject.toml --extra dev $(LOCKED) --output-file requirements.lock

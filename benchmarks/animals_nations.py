@@ -1,17 +1,17 @@
-"""Animals and nations: which attributes go together, learned by backend `trmrf` as in Lao & Zhu (2014).
+"""Contrastive feature induction on Animals and Nations with backend `trmrf`, as in Lao & Zhu (2014).
 
     RELCRF_DATA=... python benchmarks/animals_nations.py --cache animals_nations.jsonl
 
-Ten folds of the known cells: those of a fold are hidden in training, and predicted given all others. `auc` takes all states,
-true and false, of the hidden cells, sorts them by probability and is the area under precision and recall, in percent; `cll` is
-the mean log-probability of the truth, in nats; `error` is the share of wrong cells, in percent; `seconds` are CPU time of
-learning and inference with what was chosen. Each has the mean over the folds and, as `..._spread`, their standard deviation.
+Ten folds of the known cells: the cells of a fold are hidden in training and predicted given all others. `auc` is average
+precision over all states of the hidden cells, in percent; `cll` is the mean log-probability of the true state, in nats;
+`error` is the fraction of wrong cells, in percent; `seconds` are CPU time of learning and inference with the selected
+settings. Each is a mean over the folds; `..._spread` is the standard deviation.
 
-Penalties are chosen for each fold and each method by itself, by the mean log-probability of a ninth of the training cells.
-Nations comes in four readings: as the paper's candidates have it; with cells that the source lacks taken as false; with
-candidates that join what one nation does to another to what that one does back; and with pairs of nations as keys besides.
+Penalties are selected separately for each fold and method, by the mean log-probability of a ninth of the training cells.
+Nations has four variants: the paper's candidates; the same with missing cells as false; with candidates that connect an
+action with the reverse action; and additionally with pairs of nations as keys.
 
-With `--cache` each fold is written to a file as it is measured, and is not measured again: a run that was ended goes on.
+With `--cache`, each fold is written to a file when it is measured, so that an interrupted run can be resumed.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ Figures = dict[str, Any]
 Settings = Mapping[str, Any]
 MEASURES = ("auc", "cll", "error", "seconds")
 FOLDS = 10
-INNER_SHARE = 1 / 9
-"""Of the training cells: as many as the fold hides."""
-LEAST = 1e-12
-"""What a probability of the truth counts as at least, so that one does not hide all others."""
+INNER_FRACTION = 1 / 9
+"""Fraction of the training cells that select the settings: as many as a fold hides."""
+MIN_PROBABILITY = 1e-12
+"""Minimum probability of the true state in the log-probability, so that one cell does not dominate."""
 
 REVERSED = """
 candidates answers(n: Nation, m: Nation, v: Verb, w: Verb)
@@ -64,8 +64,8 @@ template mutual(n: Nation, m: Nation, v: Verb)
     per   v
     l1    2
 """
-"""What a nation does to another beside what that one does back: 1,540 + 56 weights more."""
-ALIKE = """
+"""Candidates for an action and the reverse action: 1,540 + 56 additional weights."""
+NATION_PAIRS = """
 candidates alike(n: Nation, m: Nation, t: Trait)
     where n < m
     over  trait(n, t) and trait(m, t)
@@ -87,20 +87,20 @@ template alike_to_each_other(n: Nation, m: Nation, v: Verb)
     per   n, m
     l1    2
 """
-"""Pairs of nations as keys, with the same trait or verb: 4 x 91 weights more."""
+"""Candidates with pairs of nations as keys and the same trait or verb: 4 x 91 additional weights."""
 
-TRIAL = {
+EARLIER_RESULTS = {
     "animals": {"full": "92.0 / -.36 / 15.5", "grafting": "92.0 / -.36 / 15.5", "cfi": "91.6 / -.37 / 15.7"},
     "nations": {"full": "91.5 / -.32 / 10.0", "cfi": "92.1 / -.30 / 9.9"},
     "nations_false": {"full": "93.2 / -.29 / 9.9", "cfi": "93.8 / -.276 / 9.5"},
     "nations_reversed": {"cfi": "94.6 / -.245 / 8.1"},
 }
-"""Figures of a trial with NumPy, before there was a backend: AUC / CLL / error."""
+"""Results of an earlier experiment with NumPy: AUC / CLL / error."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A backend, settings that are given, and for others the values to choose from; the first of each is the default."""
+    """A backend with fixed settings, and the values from which others are selected; the first of each is the default."""
 
     backend: str
     settings: Settings = field(default_factory=dict)
@@ -115,20 +115,20 @@ Grid = Mapping[str, tuple[float, ...]]
 
 ANIMALS: Grid = {"l1": (0.5, 1.0), "l2": (2.0, 0.3)}
 NATIONS: Grid = {"l1": (2.0, 3.0), "l2": (0.3,)}
-"""Penalties of the pairs; the priors have their own in the models. See docs/benchmarks/trmrf.md for what lies beyond."""
+"""Penalties of the pairs; the models set those of the priors. See docs/benchmarks/trmrf.md for other values."""
 METHODS = ("local", "full", "grafting", "cfi")
 
 
 @dataclass(frozen=True)
 class Task:
-    """A model and its tables, and the penalties to choose from."""
+    """A model with its tables and candidate penalties."""
 
     model: Callable[[], api.Model]
     tables: Callable[[], dict[str, pd.DataFrame]]
     grid: Grid = field(default_factory=lambda: NATIONS)
 
     def method(self, name: str) -> Method:
-        """Hidden cells are filled in twice: see docs/benchmarks/trmrf.md."""
+        """Hidden cells are imputed twice; see docs/benchmarks/trmrf.md."""
         return (
             Method("local")
             if name == "local"
@@ -136,64 +136,66 @@ class Task:
         )
 
 
-def shipped(name: str, more: str = "") -> api.Model:
-    """A model of the folder `models`, with more declarations."""
+def load_model(name: str, more: str = "") -> api.Model:
+    """Return a model of the folder `models`, with additional declarations."""
     return relcrf.parse((ROOT / "models" / f"{name}.rcrf").read_text(encoding="utf-8") + more, name)
 
 
 def nations_false() -> dict[str, pd.DataFrame]:
-    """Nations, with cells that the source lacks taken as false."""
+    """Return the tables of Nations with missing cells as false."""
     tables = real.nations()
     filled = {name: tables[name].assign(value=tables[name]["value"].fillna(value=False)) for name in ("trait", "verb")}
     return {**tables, **filled}
 
 
 TASKS = {
-    "animals": Task(lambda: shipped("animals"), real.animals, ANIMALS),
-    "nations": Task(lambda: shipped("nations"), real.nations),
-    "nations_false": Task(lambda: shipped("nations"), nations_false),
-    "nations_reversed": Task(lambda: shipped("nations", REVERSED), real.nations),
-    "nations_alike": Task(lambda: shipped("nations", REVERSED + ALIKE), real.nations),
+    "animals": Task(lambda: load_model("animals"), real.animals, ANIMALS),
+    "nations": Task(lambda: load_model("nations"), real.nations),
+    "nations_false": Task(lambda: load_model("nations"), nations_false),
+    "nations_reversed": Task(lambda: load_model("nations", REVERSED), real.nations),
+    "nations_alike": Task(lambda: load_model("nations", REVERSED + NATION_PAIRS), real.nations),
 }
 
 
 def folds(known: np.ndarray, seed: int = 1) -> list[np.ndarray]:
-    """The known cells in ten parts of equal size, at random; a mask of shape (n_variables,) for each.
+    """Return a random division of the known cells into ten parts of equal size, as masks of shape (n_variables,).
 
-    Those of seed 0 were in sight while the settings to choose from were found.
+    The folds of seed 0 were used while the candidate settings were developed.
     """
     parts = np.array_split(np.random.default_rng(seed).permutation(np.flatnonzero(known)), FOLDS)
     return [np.isin(np.arange(len(known)), part) for part in parts]
 
 
 def held_out(training: np.ndarray, seed: int) -> np.ndarray:
-    """Of the training cells those by which settings are chosen, a mask of shape (n_variables,)."""
+    """Return the training cells that select the settings, as a mask of shape (n_variables,)."""
     cells = np.flatnonzero(training)
-    chosen = np.random.default_rng(seed).choice(cells, round(len(cells) * INNER_SHARE), replace=False)
+    chosen = np.random.default_rng(seed).choice(cells, round(len(cells) * INNER_FRACTION), replace=False)
     return np.isin(np.arange(len(training)), chosen)
 
 
 def scores(probabilities: np.ndarray, truth: np.ndarray) -> Figures:
-    """AUC and error in percent, and the mean log-probability of the truth.
+    """Return AUC and error in percent, and the mean log-probability of the true states.
 
     Args:
-        probabilities: shape (n, n_states). truth: states, shape (n,).
+        probabilities: Shape (n, n_states).
+        truth: True states, shape (n,).
     """
     is_true = np.arange(probabilities.shape[1]) == truth[:, None]
     return {
         "auc": 100 * float(average_precision_score(is_true.ravel(), probabilities.ravel())),
-        "cll": float(np.log(np.maximum(probabilities[is_true], LEAST)).mean()),
+        "cll": float(np.log(np.maximum(probabilities[is_true], MIN_PROBABILITY)).mean()),
         "error": 100 * float((probabilities.argmax(axis=1) != truth).mean()),
     }
 
 
 def run(
-    model: api.Model, grounding: Grounding, method: Method, choice: Settings, hidden: np.ndarray, judged: np.ndarray
+    model: api.Model, grounding: Grounding, method: Method, choice: Settings, hidden: np.ndarray, scored: np.ndarray
 ) -> Figures:
-    """Learns without the hidden cells and scores those that are judged.
+    """Train without the hidden cells and score some of them.
 
     Args:
-        hidden, judged: masks of shape (n_variables,), the second within the first.
+        hidden: Mask of the hidden cells, shape (n_variables,).
+        scored: Mask of the scored cells, a subset of `hidden`.
     """
     start = time.process_time()
     fit = api.fit(model, grounding, method.backend, hidden=hidden, **method.settings, **choice)
@@ -202,13 +204,13 @@ def run(
     probabilities, truth = [], []
     for relation in found.attributes:
         variables = found.variables(relation)
-        probabilities.append(found.probabilities(relation)[judged[variables]])
-        truth.append(grounding.states[variables[judged[variables]]])
+        probabilities.append(found.probabilities(relation)[scored[variables]])
+        truth.append(grounding.states[variables[scored[variables]]])
     return {**scores(np.concatenate(probabilities), np.concatenate(truth)), "seconds": seconds}
 
 
 def measure(model: api.Model, grounding: Grounding, method: Method, fold: int, *, choose: bool) -> Figures:
-    """Figures of one method on one fold, and what was chosen for it."""
+    """Return the scores of one method on one fold, and the selected settings."""
     known = grounding.states >= 0
     hidden = folds(known)[fold]
     chosen = method.choices[0]
@@ -220,7 +222,7 @@ def measure(model: api.Model, grounding: Grounding, method: Method, fold: int, *
 
 
 def summary(each: list[Figures]) -> dict[str, float]:
-    """Means over folds, and their standard deviations, which are 0 of one fold."""
+    """Return means over folds and their standard deviations, which are 0 for one fold."""
     found = {}
     for name in MEASURES:
         values = [figures[name] for figures in each]
@@ -230,17 +232,17 @@ def summary(each: list[Figures]) -> dict[str, float]:
 
 
 def show(console: Console, task: str, found: Mapping[str, list[Figures]]) -> None:
-    table = Table("method", *MEASURES, "trial: AUC / CLL / error", "chosen most often", title=task)
+    table = Table("method", *MEASURES, "earlier experiment: AUC / CLL / error", "selected most often", title=task)
     for name, each in found.items():
         row = summary(each)
         texts = [json.dumps(figures["chosen"]) for figures in each]
         shown = [f"{row[m]:.3f} ± {row[f'{m}_spread']:.3f}" for m in MEASURES]
-        table.add_row(name, *shown, TRIAL.get(task, {}).get(name, ""), max(texts, key=texts.count))
+        table.add_row(name, *shown, EARLIER_RESULTS.get(task, {}).get(name, ""), max(texts, key=texts.count))
     console.print(table)
 
 
-def read_kept(path: Path | None) -> dict[str, Figures]:
-    """The figures of a file of lines, by the work that they are of."""
+def read_cache(path: Path | None) -> dict[str, Figures]:
+    """Read the cached results from a file with one JSON object per line."""
     if path is None or not path.exists():
         return {}
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -248,21 +250,21 @@ def read_kept(path: Path | None) -> dict[str, Figures]:
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="one fold of animals and of nations, nothing is chosen")
+    parser = BenchmarkParser(__doc__, quick="one fold of each dataset, without selection of settings")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--folds", type=int, choices=range(1, FOLDS + 1), default=FOLDS, help="number of folds to run")
     parser.add_argument(
-        "--folds", type=int, choices=range(1, FOLDS + 1), default=FOLDS, help="of the ten, the first so many"
+        "--fixed", action="store_true", help="use the first penalties of each method, without selection"
     )
-    parser.add_argument("--fixed", action="store_true", help="nothing is chosen: the first penalties of each method")
-    parser.add_argument("--cache", type=Path, help="a file of figures that are not measured again")
+    parser.add_argument("--cache", type=Path, help="file of cached results")
     options = parser.parse_args()
     if options.quick:
         options.tasks, options.folds, options.fixed = ["animals", "nations"], 1, True
     if options.smallest:
         options.tasks, options.methods = ["animals"], ["local"]
     console = Console(width=150)
-    kept, result = read_kept(options.cache), dict[str, Any]()
+    kept, result = read_cache(options.cache), dict[str, Any]()
     for task in options.tasks:
         model = TASKS[task].model()
         grounding = model.ground(relcrf.Dataset(TASKS[task].tables()))
@@ -272,7 +274,7 @@ def main() -> None:
             key = json.dumps([task, name, fold, options.fixed])
             if key not in kept:
                 if name not in warm:
-                    # Compiles the kernels, or reads them where they are compiled: that is not to be measured.
+                    # Compile or load the kernels, so that this is not measured.
                     measure(model, grounding, TASKS[task].method(name), fold, choose=False)
                     warm.add(name)
                 kept[key] = measure(model, grounding, TASKS[task].method(name), fold, choose=not options.fixed)

@@ -1,19 +1,19 @@
-"""The adjoint of belief propagation on gated pairs beside PyTorch and JAX: a step of learning evidence-specific gates.
+"""The adjoint of belief propagation on gated pairs, compared with PyTorch and JAX: one learning step of evidence-specific gates.
 
     python benchmarks/bp_adjoint.py
 
-A complete graph of 50 binary variables, 1,000 examples, each with its own gates; three iterations of flooding; the mean squared
-error of the beliefs, and its gradient by the tables of the 1,225 pairs and by all 1,225,000 gates. Float32, after warm-up, in
-turns, the median. `ratio_torch` is seconds of CPU over seconds of CPU, one thread each; `ratio_torch_user` leaves out the
-system's share, which new pages of memory have their part in. `ratio_jax` is wall time over wall
-time, where JAX and relcrf take all cores. relcrf is timed from arrays to arrays, with all checks; its layout is made once.
+A complete graph of 50 binary variables and 1,000 examples with separate gates; three iterations of flooding; the mean squared
+error of the beliefs, and its gradient with respect to the tables of the 1,225 pairs and all 1,225,000 gates. Float32, after
+warm-up, measured alternately; medians. `ratio_torch` is a ratio of CPU seconds with one thread each; `ratio_torch_user`
+excludes system time, which includes page faults. `ratio_jax` is a ratio of wall time with all cores. relcrf is timed from
+arrays to arrays, with all checks; its layout is computed once.
 
-Both rivals are written over messages as log-odds, in two ways, of which the faster counts: by pairs (gathers and additions
-at the nodes) and dense (a matrix of messages, with no index). Examples are their last axis, which suits them best. A difference
-of gradients is the largest one, over the largest entry of that gradient. "Scattered" is the same with the variables of each
-example numbered in an order of its own, so that no two examples are laid out alike.
+Both rivals use log-odds messages, in two implementations, of which the faster counts: by pairs (gathers and sums at the
+nodes) and dense (a matrix of messages without indices). Examples are the last axis, which is fastest for them. The gradient
+difference is the largest difference divided by the largest component. "Scattered" numbers the variables of each example in a
+random order, so that no two examples have the same layout.
 
-PyTorch and JAX come from benchmarks/requirements.txt; without them their figures are null.
+PyTorch and JAX are installed from benchmarks/requirements.txt; without them, their results are null.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ console = Console()
 
 
 class Step(NamedTuple):
-    """Log potentials of the variables, shape (n_variables, n_examples), log-odds; tables, shape (n_pairs, 4); gates, shape
-    (n_pairs, n_examples); and what is observed, as the log-odds. All float64."""
+    """The inputs of one learning step, all float64.
+
+    Log potentials of the variables, shape (n_variables, n_examples), as log-odds; tables, shape (n_pairs, 4); gates, shape
+    (n_pairs, n_examples); and the observed states as log-odds.
+    """
 
     odds: np.ndarray
     tables: np.ndarray
@@ -49,15 +52,15 @@ class Step(NamedTuple):
     observed: np.ndarray
 
 
-def a_step(seed: int = 0) -> Step:
+def random_step(seed: int = 0) -> Step:
     rng = np.random.default_rng(seed)
     shape = (N_VARIABLES, N_EXAMPLES)
     gates = rng.uniform(size=(N_PAIRS, N_EXAMPLES))
     return Step(rng.normal(size=shape), 0.3 * rng.normal(size=(N_PAIRS, 4)), gates, 1.0 * rng.integers(2, size=shape))
 
 
-class Ours:
-    """relcrf on the step: its examples are components, one after the other."""
+class RelcrfStep:
+    """relcrf's implementation of the step; the examples are connected components."""
 
     def __init__(self, step: Step, real: gated_pairs.Precision, scattered: bool = False) -> None:
         rng = np.random.default_rng(1)
@@ -79,7 +82,7 @@ class Ours:
         return gated_pairs.compute_loss_gradient(self.layout, *self.arrays, self.loss, N_ITERATIONS, self.real)
 
     def gradients(self) -> tuple[np.ndarray, np.ndarray]:
-        """By the tables, shape (n_pairs, 4), and by the gates, shape (n_pairs, n_examples)."""
+        """Return the gradients of the tables, shape (n_pairs, 4), and of the gates, shape (n_pairs, n_examples)."""
         found = self.run()
         return found.tables.reshape(-1, 4), found.gate.reshape(N_EXAMPLES, N_PAIRS).T
 
@@ -88,7 +91,7 @@ Run = Callable[[], tuple[Any, Any]]
 
 
 def torch_runs(step: Step, real: str) -> dict[str, Run]:
-    """PyTorch's gradients by tables and gates, in both ways."""
+    """Return PyTorch's gradients with respect to tables and gates, by both implementations."""
     import torch
 
     torch.set_num_threads(1)
@@ -141,7 +144,7 @@ def torch_runs(step: Step, real: str) -> dict[str, Run]:
 
 
 def jax_runs(step: Step, real: str) -> dict[str, Run]:
-    """JAX's, compiled."""
+    """Return JAX's gradients, compiled, by both implementations."""
     import jax
     import jax.numpy as jnp
 
@@ -193,32 +196,33 @@ def jax_runs(step: Step, real: str) -> dict[str, Run]:
 
 
 def difference(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[Any, Any]) -> float:
-    """The largest of tables and gates, each over its largest entry."""
+    """Return the largest difference of tables and gates, each divided by its largest component."""
     pairs = [(mine, np.asarray(other)) for mine, other in zip(ours, theirs, strict=True)]
     return max(float(np.abs(mine - other).max() / np.abs(other).max()) for mine, other in pairs)
 
 
-TURNS = 3
-REST = 0.2
-"""Seconds before each turn: when its work is done, threads of JAX go on for a while, and take a core from what comes next."""
+RUNS_PER_BLOCK = 3
+PAUSE_SECONDS = 0.2
+"""Seconds to wait before each block: JAX's threads remain active for a while and would use a core of the next block."""
 
 
 def clocks() -> np.ndarray:
-    """Seconds: of CPU, of CPU without the system's, of the wall."""
+    """Return CPU seconds, CPU seconds without system time, and wall seconds."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return np.array((used.ru_utime + used.ru_stime, used.ru_utime, time.perf_counter()))
 
 
 def medians(rounds: int, works: list[Callable[[], Any]]) -> list[np.ndarray]:
-    """Of each, the medians of what its runs take by `clocks`: in turns of several runs each, as in learning one step follows
-    the other, after one for warm-up.
+    """Return the medians of `clocks` for each function.
+
+    After one warm-up run, the functions alternate in blocks of several runs, because learning runs consecutive steps.
     """
     seconds: list[list[np.ndarray]] = [[] for _ in works]
-    for _ in range(TURNS):
+    for _ in range(RUNS_PER_BLOCK):
         for work, found in zip(works, seconds, strict=True):
-            time.sleep(REST)
+            time.sleep(PAUSE_SECONDS)
             work()
-            for _ in range(-(-rounds // TURNS)):
+            for _ in range(-(-rounds // RUNS_PER_BLOCK)):
                 start = clocks()
                 work()
                 found.append(clocks() - start)
@@ -226,16 +230,20 @@ def medians(rounds: int, works: list[Callable[[], Any]]) -> list[np.ndarray]:
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="three rounds")
-    parser.add_argument("--rounds", type=int, default=15, help="of each, one after the other; the median counts")
+    parser = BenchmarkParser(__doc__, quick="three repetitions")
+    parser.add_argument("--rounds", type=int, default=15, help="number of repetitions; the median is reported")
     options = parser.parse_args()
     rounds = 3 if options.quick else options.rounds
-    step = a_step()
-    ours, ours64, scattered = Ours(step, "float32"), Ours(step, "float64"), Ours(step, "float32", scattered=True)
+    step = random_step()
+    ours, ours64, scattered = (
+        RelcrfStep(step, "float32"),
+        RelcrfStep(step, "float64"),
+        RelcrfStep(step, "float32", scattered=True),
+    )
     n_threads = numba.config.NUMBA_NUM_THREADS
     result: dict[str, float | None] = dict.fromkeys(("ratio_torch", "ratio_jax", "gradient_difference"))
-    columns = ("", "", "CPU ms", "without system", "wall ms", "CPU ns a message")
-    table = Table(*columns, title=f"{N_MESSAGES:,} messages, and back")
+    columns = ("", "", "CPU ms", "without system", "wall ms", "CPU ns per message")
+    table = Table(*columns, title=f"{N_MESSAGES:,} messages, forward and backward")
 
     def row(name: str, kind: str, seconds: np.ndarray) -> None:
         table.add_row(name, kind, *(f"{1e3 * s:.1f}" for s in seconds), f"{1e9 * seconds[0] / N_MESSAGES:.2f}")

@@ -1,8 +1,8 @@
-"""Training of linear-chain CRFs beside CRFsuite: the same features, the same weights, the same penalised likelihood.
+"""Training of linear-chain CRFs, compared with CRFsuite: the same features, weights and penalised likelihood.
 
-Both run L-BFGS for the same number of iterations, single-threaded, on sequences of tokens with sparse attributes; CRFsuite
-with a weight for every attribute and state (`feature.possible_states`), as relcrf has. What counts is CPU time a token and
-iteration, and that the losses are the same. For the rival: pip install -r benchmarks/requirements.txt
+Both run L-BFGS for the same number of iterations, single-threaded, on sequences of tokens with sparse attributes. CRFsuite
+has a weight for every attribute and state (`feature.possible_states`), as relcrf has. The results are CPU time per token and
+iteration, and the difference of the losses. Install the rival with: pip install -r benchmarks/requirements.txt
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ except ImportError:
     pycrfsuite = None
 
 L2 = 1.0
-"""Penalty `L2 * |w|^2`, CRFsuite's `c2`."""
+"""Strength of the penalty `L2 * |w|^2`; CRFsuite's `c2`."""
 
 
 def corpus(n_sequences: int, length: int, n_states: int, n_attributes: int, per_token: int, seed: int = 0):
-    """Tokens' attributes, shape (n_sequences, length, per_token), and labels that depend on them and on each other."""
+    """Return the tokens' attributes, shape (n_sequences, length, per_token), and labels that depend on them and on each other."""
     rng = np.random.default_rng(seed)
     attributes = rng.integers(n_attributes, size=(n_sequences, length, per_token))
     taste = rng.normal(size=(n_attributes, n_states))
@@ -47,7 +47,7 @@ def corpus(n_sequences: int, length: int, n_states: int, n_attributes: int, per_
     return attributes, labels
 
 
-class Relcrf:
+class RelcrfChains:
     """The chains as one ground graph: a unary group of attributes and a pair group of transitions."""
 
     def __init__(self, attributes: np.ndarray, labels: np.ndarray, n_states: int, n_attributes: int) -> None:
@@ -78,7 +78,7 @@ class Relcrf:
 
 
 def crfsuite(attributes: np.ndarray, labels: np.ndarray, iterations: int) -> tuple[float, float, int]:
-    """CPU seconds of training alone, the final loss, and evaluations of it."""
+    """Return CPU seconds of training, the final loss, and the number of evaluations."""
     trainer = pycrfsuite.Trainer(algorithm="lbfgs", verbose=False)
     for tokens, states in zip(attributes.tolist(), labels.tolist(), strict=True):
         trainer.append([[str(a) for a in token] for token in tokens], [str(s) for s in states])
@@ -104,20 +104,20 @@ def crfsuite(attributes: np.ndarray, labels: np.ndarray, iterations: int) -> tup
 
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="fewer sequences and repetitions")
-    parser.add_argument("--iterations", type=int, default=20, help="of L-BFGS")
+    parser.add_argument("--iterations", type=int, default=20, help="number of L-BFGS iterations")
     parser.add_argument("--until", type=int, default=150, help="iterations after which the losses are compared")
     options = parser.parse_args()
     if options.smallest:
         options.iterations = options.until = 3
     figures: dict[str, float | None] = {"ratio_crfsuite_k5": None, "ratio_crfsuite_k25": None, "loss_difference": None}
     if pycrfsuite is None:
-        print("python-crfsuite is not installed: no rival (pip install -r benchmarks/requirements.txt)")
+        print("python-crfsuite is not installed; no comparison (pip install -r benchmarks/requirements.txt)")
     differences = []
     for k in (5, 25):
         n_sequences, length, n_attributes = sized(options, (400, 30, 2_000), (400, 30, 2_000), (10, 5, 20))
         attributes, labels = corpus(n_sequences, length, k, n_attributes, 20)
-        chains = Relcrf(attributes, labels, k, n_attributes)
-        chains.train(2)  # compiles, or reads what is compiled
+        chains = RelcrfChains(attributes, labels, k, n_attributes)
+        chains.train(2)  # compile or load the kernels
         ours, theirs, state, loss = [], [], None, None
         for _ in range(3 if options.quick else 7):
             start = time.process_time()
@@ -129,25 +129,25 @@ def main() -> None:
         tokens = n_sequences * length
         per_token = np.median(ours) / tokens * 1e9
         figures[f"nanoseconds_k{k}"] = float(per_token)
-        print(f"k = {k}: relcrf {per_token:,.0f} ns a token and iteration, loss {state.value:.9f}, "
+        print(f"k = {k}: relcrf {per_token:,.0f} ns per token and iteration, loss {state.value:.9f}, "
               f"{state.iteration} iterations, {state.evaluations} evaluations")  # fmt: skip
         if theirs:
             ratio = float(np.median(theirs) / np.median(ours))
             figures[f"ratio_crfsuite_k{k}"] = ratio
             print(f"       CRFsuite {np.median(theirs) / tokens * 1e9:,.0f} ns, loss {loss:.9f}: {ratio:.1f} times")
-            # Line searches differ, and so the way does; not the end of it.
+            # The line searches differ, so only the final losses can be compared.
             end, (_, loss, done) = chains.train(options.until), crfsuite(attributes, labels, options.until)
             print(f"       after {end.iteration} and {done} iterations: {end.value:.9f}, CRFsuite {loss:.9f}")
             differences.append(abs(loss - end.value) / abs(loss))
-        # Ten times the sequences: the cost of a token should stay.
+        # With ten times the sequences, the cost per token should be the same.
         if not options.quick or k == 5:
-            larger = Relcrf(*corpus(10 * n_sequences, length, k, n_attributes, 20, seed=1), k, n_attributes)
+            larger = RelcrfChains(*corpus(10 * n_sequences, length, k, n_attributes, 20, seed=1), k, n_attributes)
             larger.train(1)
             start = time.process_time()
             state = larger.train(5)
             grown = (time.process_time() - start) / state.iteration
             figures[f"growth_10x_k{k}"] = float(grown / np.median(ours))
-            print(f"       10 times the tokens: {figures[f'growth_10x_k{k}']:.1f} times the CPU time an iteration")
+            print(f"       10 times the tokens: {figures[f'growth_10x_k{k}']:.1f} times the CPU time per iteration")
     figures["loss_difference"] = max(differences) if differences else None
     print(json.dumps(figures))
 

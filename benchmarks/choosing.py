@@ -27,10 +27,11 @@ from real import cora, nations, webkb
 
 @dataclass(frozen=True)
 class Task:
-    """
+    """A comparison on one dataset.
+
     Args:
-        asked: the attribute or relation whose figures count.
-        split: how labels are held out; `quick` in a quick run.
+        asked: Attribute or relation whose results are reported.
+        split: Split of the labels; `quick` is that of a quick run.
     """
 
     name: str
@@ -61,7 +62,7 @@ TASKS = (
 QUICK = ("local", "ess", "trmrf")
 
 
-def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Evaluation:
+def evaluate_task(task: Task, *, quick: bool, jobs: int, limit: float) -> Evaluation:
     """Return the evaluation of a task."""
     model = relcrf.load(ROOT / "models" / f"{task.name}.rcrf")
     grounding = model.ground(relcrf.Dataset(task.tables()))
@@ -70,8 +71,8 @@ def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Evaluation:
     return compare(grounding, backends, split, jobs=jobs, time_limit=limit, n_subgraphs=0, settings=task.settings)
 
 
-def cell(found: Evaluation, task: Task, name: str) -> tuple[str, dict[str, Any] | None]:
-    """What the table says of a backend on a task, and the same for machines."""
+def format_cell(found: Evaluation, task: Task, name: str) -> tuple[str, dict[str, Any] | None]:
+    """Return the table cell of a backend on a task, and the same as JSON."""
     outcome = found.results.get(name)
     if outcome is None:
         return "", None
@@ -87,12 +88,12 @@ def cell(found: Evaluation, task: Task, name: str) -> tuple[str, dict[str, Any] 
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="one round each, three backends")
-    parser.add_argument("--jobs", type=int, default=1, help="backends at a time")
-    parser.add_argument("--limit", type=float, default=1200.0, help="seconds that a backend may take on a task")
+    parser = BenchmarkParser(__doc__, quick="one fold each, three backends")
+    parser.add_argument("--jobs", type=int, default=1, help="number of backends to run in parallel")
+    parser.add_argument("--limit", type=float, default=1200.0, help="timeout per backend and task, in seconds")
     options = parser.parse_args()
     tasks = sized(options, TASKS, TASKS, TASKS[2:])
-    found = {t.name: judged(t, quick=options.quick, jobs=options.jobs, limit=options.limit) for t in tasks}
+    found = {t.name: evaluate_task(t, quick=options.quick, jobs=options.jobs, limit=options.limit) for t in tasks}
     names = [name for name in (*_ALL, "grafting") if any(name in one.results for one in found.values())]
     print("| | " + " | ".join(task.title for task in tasks) + " |")
     print("| --- |" + " --- |" * len(tasks))
@@ -100,7 +101,7 @@ def main() -> None:
     for name in names:
         cells = []
         for task in tasks:
-            text, facts = cell(found[task.name], task, name)
+            text, facts = format_cell(found[task.name], task, name)
             cells.append(text)
             if facts is not None:
                 machines[task.name][name] = facts

@@ -2,8 +2,8 @@
 
     RELCRF_DATA=... python benchmarks/classical.py --recipes 5000 --more 6
 
-The pairs are those of a spanning tree by mutual information, and some more. Seconds are of the processor, compilation left
-out. Each learner's weights are judged under the exact model. The last line is one JSON object.
+The pairs are those of a spanning tree by mutual information, and a few additional ones. Seconds are CPU time without
+compilation. All weights are evaluated under the exact model. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ LEARNERS = (
 
 
 def mutual_information(first: np.ndarray, second: np.ndarray) -> float:
-    """Of two columns of 0 and 1, in nats; a millionth of an observation is added to each cell."""
+    """Return the mutual information of two binary columns in nats; 1e-6 observations are added to each cell."""
     joint = np.histogram2d(first, second, bins=2)[0] + 1e-6
     joint /= joint.sum()
     return float((joint * np.log(joint / np.outer(joint.sum(axis=1), joint.sum(axis=0)))).sum())
 
 
 def tables(n_recipes: int, n_ingredients: int, more: int) -> dict[str, pd.DataFrame]:
-    """The tables of the model.
+    """Return the tables of the model.
 
     Args:
-        more: pairs beside those of the tree.
+        more: Number of pairs in addition to those of the tree.
     """
     found = recipes(n_recipes, n_ingredients)
     uses, ids = found["uses"], found["recipe"]["id"]
@@ -80,7 +80,7 @@ def main() -> None:
     parser = BenchmarkParser(__doc__, quick="1,000 recipes, 6 ingredients")
     parser.add_argument("--recipes", type=int, default=5000)
     parser.add_argument("--ingredients", type=int, default=10)
-    parser.add_argument("--more", type=int, default=6, help="pairs beside those of the tree")
+    parser.add_argument("--more", type=int, default=6, help="number of pairs in addition to the tree")
     options = parser.parse_args()
     if options.quick:
         options.recipes, options.ingredients = sized(options, None, (1_000, 6), (200, 4))
@@ -90,7 +90,7 @@ def main() -> None:
     rows = []
     for backend, own in LEARNERS:
         settings = {"tolerance": 1e-8, "max_iterations": 2000, **own}
-        api.fit(model, grounding, backend, **{**settings, "max_iterations": 1})  # compiles
+        api.fit(model, grounding, backend, **{**settings, "max_iterations": 1})  # compile the kernels
         started = time.process_time()
         fit = api.fit(model, grounding, backend, **settings)
         seconds = time.process_time() - started

@@ -1,7 +1,8 @@
-"""What faces.py, webkb.py and cora.py share: methods on hidden labels, settings chosen by inner folds, tables of errors.
+"""Shared code of faces.py, webkb.py and cora.py: methods, selection of settings by inner folds, and tables of errors.
 
-Every method chooses by one rule: the setting with the fewest errors on the inner folds, which are labels of the training
-part; of equals the one of the larger log-likelihood, then the first. Seconds are CPU time with what was chosen.
+All methods use the same rule: the setting with the fewest errors on the inner folds, which are labels of the training part.
+Ties are broken by the larger log-likelihood, then by the order of the settings. Seconds are CPU time with the selected
+setting.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from relcrf.grounding.grounding import Grounding  # noqa: E402
 Settings = Mapping[str, Any]
 L2: tuple[Settings, ...] = ({"l2": 3.0}, {"l2": 10.0}, {"l2": 1.0})
 L2_MARGIN: tuple[Settings, ...] = ({"l2": 100.0}, {"l2": 30.0}, {"l2": 10.0})
-"""The hinge grows with the violation where the log-likelihood flattens: it wants a larger penalty."""
+"""Penalties of the margin objective: the hinge loss grows with the violation and requires a larger penalty."""
 C = (0.1, 0.3, 1.0, 3.0)
 
 
 @dataclass(frozen=True)
 class Method:
-    """A backend, settings that are given, and settings to choose from."""
+    """A backend with fixed settings, and settings to select from."""
 
     name: str
     backend: str
@@ -60,8 +61,8 @@ class Fold:
     """One division of the labels.
 
     Args:
-        hidden: the test labels, shape (n_variables,), bool.
-        inner: parts of the other labels by which settings are chosen, each such a mask.
+        hidden: Mask of the test labels, shape (n_variables,).
+        inner: Masks of the parts of the other labels that select the settings.
     """
 
     name: str
@@ -70,9 +71,8 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Of one method on one fold: the share of errors, the mean log-likelihood (NaN without probabilities), CPU seconds of
-    learning and of inference, and what was chosen."""
+class MethodResult:
+    """The result of one method on one fold; the log-likelihood is NaN without probabilities, and seconds are CPU time."""
 
     error: float
     log_likelihood: float
@@ -82,10 +82,10 @@ class Outcome:
 
 
 Features = Callable[[np.ndarray], Mapping[str, sp.csr_matrix]]
-"""Named feature matrices of a classifier, when the labels of a mask are known."""
+"""A function from the mask of known labels to named feature matrices of a classifier."""
 
 
-def crf(
+def evaluate_crf(
     model: api.Model,
     grounding: Grounding,
     method: Method,
@@ -94,22 +94,22 @@ def crf(
     choose: bool = True,
     repeats: int = 1,
     **settings: Any,
-) -> Outcome:
-    """A backend with the settings that the inner folds choose.
+) -> MethodResult:
+    """Evaluate a backend with the settings that the inner folds select.
 
     Args:
-        choose: or else the first of the method's choices.
-        repeats: times are the least of so many runs.
-        settings: in place of the method's.
+        choose: Whether to select settings; otherwise the first choice is used.
+        repeats: Number of runs; the minimum time is reported.
+        settings: Settings that override those of the method.
     """
 
-    def run(choice: Settings, hidden: np.ndarray, judged: np.ndarray) -> tuple[Score, float, float]:
+    def run(choice: Settings, hidden: np.ndarray, scored: np.ndarray) -> tuple[Score, float, float]:
         start = time.process_time()
         fit = api.fit(model, grounding, method.backend, hidden=hidden, **{**method.settings, **choice, **settings})
         middle = time.process_time()
         found = api.predict(fit, grounding, hidden=hidden)
         end = time.process_time()
-        return found.score(subset=judged), middle - start, end - middle
+        return found.score(subset=scored), middle - start, end - middle
 
     def rank(choice: Settings) -> tuple[float, float]:
         loose = {**choice, "tolerance": 1e-3}
@@ -120,40 +120,40 @@ def crf(
     runs = [run(chosen, fold.hidden, fold.hidden) for _ in range(repeats)]
     score, learn, infer = runs[0][0], min(r[1] for r in runs), min(r[2] for r in runs)
     text = " ".join(f"{name}={value:g}" for name, value in chosen.items())
-    return Outcome(1.0 - score.accuracy, score.log_likelihood, learn, infer, text)
+    return MethodResult(1.0 - score.accuracy, score.log_likelihood, learn, infer, text)
 
 
-def warm(model: api.Model, grounding: Grounding, methods: Sequence[Method], fold: Fold) -> None:
-    """Compiles the kernels, or reads them where they are compiled: that is not to be measured."""
+def warm_up(model: api.Model, grounding: Grounding, methods: Sequence[Method], fold: Fold) -> None:
+    """Compile or load the kernels, so that this is not measured."""
     for method in methods:
-        crf(model, grounding, method, fold, choose=False, max_iterations=1)
+        evaluate_crf(model, grounding, method, fold, choose=False, max_iterations=1)
 
 
-def svm(features: Features, label: np.ndarray, fold: Fold) -> Outcome:
-    """A linear support vector machine, its features and `C` chosen by the inner folds."""
+def evaluate_svm(features: Features, label: np.ndarray, fold: Fold) -> MethodResult:
+    """Evaluate a linear support vector machine whose features and `C` are selected by the inner folds."""
 
-    def run(name: str, c: float, hidden: np.ndarray, judged: np.ndarray) -> tuple[float, float, float]:
+    def run(name: str, c: float, hidden: np.ndarray, scored: np.ndarray) -> tuple[float, float, float]:
         start = time.process_time()
         matrix = features(~hidden)[name]
         machine = LinearSVC(C=c, max_iter=20_000).fit(matrix[~hidden], label[~hidden])
         middle = time.process_time()
-        found = machine.predict(matrix[judged])
-        return float((found != label[judged]).mean()), middle - start, time.process_time() - middle
+        found = machine.predict(matrix[scored])
+        return float((found != label[scored]).mean()), middle - start, time.process_time() - middle
 
     pairs = itertools.product(features(~fold.hidden), C)
     name, c = min(pairs, key=lambda pair: np.mean([run(*pair, fold.hidden | part, part)[0] for part in fold.inner]))
     error, learn, infer = run(name, c, fold.hidden, fold.hidden)
-    return Outcome(error, float("nan"), learn, infer, f"{name}, C={c:g}")
+    return MethodResult(error, float("nan"), learn, infer, f"{name}, C={c:g}")
 
 
-def side_by_side(*parts: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
-    """Matrices beside each other, each with rows of length 1."""
+def concatenate_normalised(*parts: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
+    """Concatenate matrices horizontally, each with rows normalised to length 1."""
     return sp.hstack([normalize(sp.csr_matrix(part)) for part in parts]).tocsr()
 
 
-def show(title: str, columns: Sequence[str], outcomes: Mapping[str, Sequence[Outcome]]) -> None:
-    """A table of errors: a method a row, a fold a column, then their mean and spread (standard deviation) and more."""
-    table = Table("method", *columns, "mean", "spread", "log-lik.", "learn s", "infer s", "chosen", title=title)
+def print_errors(title: str, columns: Sequence[str], outcomes: Mapping[str, Sequence[MethodResult]]) -> None:
+    """Print a table of errors with a row per method and a column per fold, the mean, the standard deviation and other results."""
+    table = Table("method", *columns, "mean", "spread", "log-lik.", "learn s", "infer s", "selected", title=title)
     for name, found in outcomes.items():
         errors = [o.error for o in found]
         percents = (f"{100 * value:.1f}" for value in (*errors, np.mean(errors), np.std(errors)))
@@ -177,21 +177,22 @@ def compare(
     choose: bool,
     **settings: Any,
 ) -> None:
-    """Runs all methods on all folds, prints a table, and as the last line one JSON object.
+    """Run all methods on all folds, print a table, and one JSON object as the last line.
 
     Args:
-        runs: models by the suffix that their methods' names get, each with its ground graph.
-        choose, settings: see `crf`.
+        runs: Models and ground graphs, with the suffix of their methods' names.
+        choose: See `evaluate_crf`.
+        settings: See `evaluate_crf`.
     """
-    outcomes: dict[str, list[Outcome]] = {}
+    outcomes: dict[str, list[MethodResult]] = {}
     for suffix, model, grounding in runs:
-        warm(model, grounding, METHODS, folds[0])
+        warm_up(model, grounding, METHODS, folds[0])
         for method in METHODS:
             outcomes[method.name + suffix] = [
-                crf(model, grounding, method, fold, choose=choose, **settings) for fold in folds
+                evaluate_crf(model, grounding, method, fold, choose=choose, **settings) for fold in folds
             ]
-    outcomes["svm"] = [svm(features, label, fold) for fold in folds]
-    show(f"{title}: errors, %", [fold.name for fold in folds], outcomes)
+    outcomes["svm"] = [evaluate_svm(features, label, fold) for fold in folds]
+    print_errors(f"{title}: errors, %", [fold.name for fold in folds], outcomes)
     figures: dict[str, Any] = {name: float(np.mean([o.error for o in found])) for name, found in outcomes.items()}
     figures["spread"] = {name: float(np.std([o.error for o in found])) for name, found in outcomes.items()}
     figures["seconds"] = {name: float(np.mean([o.learn + o.infer for o in found])) for name, found in outcomes.items()}

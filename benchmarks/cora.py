@@ -2,10 +2,10 @@
 
     RELCRF_DATA=... python benchmarks/cora.py
 
-2,708 papers in seven topics, models/cora.rcrf, five folds by the hash of the papers' keys: the labels of the other four are
-known in training and as evidence at the test. The inner fold, by which settings are chosen, is a fifth of the training
-labels. The machine sees the paper's words, and where the inner fold says so also the words of the papers that it cites or that
-cite it, and how many of these are known to be of each topic.
+2,708 papers in seven topics, models/cora.rcrf, five folds by the hash of the papers' keys: the labels of the other four folds
+are observed in training and evidence at test time. The inner fold that selects settings is a fifth of the training labels.
+The features of the support vector machine are the words of the paper and, if the inner fold selects them, the words of citing
+and cited papers and the counts of their known topics.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 import scipy.sparse as sp
-from collective import Fold, compare, side_by_side
+from collective import Fold, compare, concatenate_normalised
 from support import ROOT, BenchmarkParser, sized
 
 import relcrf
@@ -25,8 +25,8 @@ from real import cora
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="one fold, nothing is chosen, a looser optimum")
-    parser.add_argument("--fixed", action="store_true", help="nothing is chosen: penalties of 3, of the margin 100")
+    parser = BenchmarkParser(__doc__, quick="one fold, without selection of settings, lower accuracy")
+    parser.add_argument("--fixed", action="store_true", help="fixed penalties: 3, and 100 for the margin objective")
     options = parser.parse_args()
     tables = cora()
     model = relcrf.load(ROOT / "models" / "cora.rcrf")
@@ -47,9 +47,9 @@ def main() -> None:
     def features(known: np.ndarray) -> dict[str, sp.csr_matrix]:
         topics = links @ (np.eye(len(topic))[code] * known[:, None])
         return {
-            "words": side_by_side(words),
-            "neighbours' words": side_by_side(words, around),
-            "neighbours' words and topics": side_by_side(words, around, topics),
+            "words": concatenate_normalised(words),
+            "neighbours' words": concatenate_normalised(words, around),
+            "neighbours' words and topics": concatenate_normalised(words, around, topics),
         }
 
     settings = sized(options, {}, {"tolerance": 1e-2, "max_iterations": 25}, {"max_iterations": 2})

@@ -1,6 +1,6 @@
-"""Single slips in the shipped models: how many give exactly one diagnostic, and on the right line.
+"""Diagnostics of single mistakes in the shipped models: how many give exactly one diagnostic, and on the right line.
 
-A slip that makes another sound model is no mistake, and is not counted.
+A mutation that results in another valid model is not a mistake and is not counted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mutations import KINDS
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="a sample of 1,500 slips")
-    parser.add_argument("--show", type=int, default=0, help="print so many slips that miss")
+    parser = BenchmarkParser(__doc__, quick="a sample of 1,500 mutations")
+    parser.add_argument("--show", type=int, default=0, help="number of failures to print")
     arguments = parser.parse_args()
     slips = []
     for path in sorted((ROOT / "models").glob("*.rcrf")):
@@ -53,14 +53,16 @@ def main() -> None:
             counts[kind][k] += holds
         if not right:
             missed.append((kind, model, slip.what, texts))
-    table = Table("slip", "mistakes", "one diagnostic", "on the right line", title="single slips of the shipped models")
+    table = Table(
+        "mutation", "mistakes", "one diagnostic", "on the right line", title="mutations of the shipped models"
+    )
     for kind, (n, one, right) in counts.items():
         table.add_row(kind, f"{n:,}", f"{one / max(n, 1):.3f}", f"{right / max(n, 1):.3f}")
     total = [sum(c[k] for c in counts.values()) for k in range(3)]
     table.add_row("all", f"{total[0]:,}", f"{total[1] / total[0]:.3f}", f"{total[2] / total[0]:.3f}")
     console = Console()
     console.print(table)
-    console.print(f"{sound:,} slips made another sound model")
+    console.print(f"{sound:,} mutations resulted in another valid model")
     for kind, model, what, texts in random.Random(1).sample(missed, min(arguments.show, len(missed))):
         console.print(f"\n[bold]{kind} {model}: {what}[/]")
         for text in texts:

@@ -1,21 +1,22 @@
-"""Ways to learn a graph from candidate edges: objective and held-out pseudo-likelihood over seconds, and which edges are found.
+"""Learning a graph from candidate edges: objective and held-out pseudo-likelihood over time, and the selected edges.
 
-    python benchmarks/edge_grafting.py --cache /tmp/rows
+    python benchmarks/edge_grafting.py --cache rows
 
-Scale-free networks (`datasets/scale_free.py`); with `--data` Jester and What's Cooking, from the folder in `RELCRF_DATA`. All
-ways begin at the same unary weights and have the same penalty, optimiser and stop: no group of weights may be further from
-the minimum's conditions than a hundredth of the penalty, on all edges. `features` has L1 in the place of group L1, so that
-its objective is another one. Seconds are of the processor, of one thread, from the unary weights on; `nlpl` is minus the log
-pseudo-likelihood of rows that were not learned from, a variable, in nats; `edges` are those of weights other than 0.
-`time_share_best_choice` is best choice's time (alpha 0) to come within 1 % of the objective at which edge grafting ends, over the
-time that edge grafting takes in all; `time_share_same_level` is over the time in which edge grafting comes there itself.
+Scale-free networks (`datasets/scale_free.py`); with `--data` also Jester and What's Cooking, from the folder in
+`RELCRF_DATA`. All methods start from the same unary weights and have the same penalty, optimiser and stopping criterion: on
+all edges, no group of weights violates the optimality conditions by more than a hundredth of the penalty. `features` has L1
+instead of group L1, so its objective is different. Seconds are CPU time of one thread after the unary weights; `nlpl` is the
+negative log pseudo-likelihood of held-out rows, per variable, in nats; `edges` are those with nonzero weights.
+`time_share_best_choice` is the time of best choice (alpha 0) to come within 1 % of the final objective of edge grafting,
+divided by the total time of edge grafting; `time_share_same_level` is divided by the time of edge grafting to the same
+objective.
 """
 
 from __future__ import annotations
 
 import os
 
-# Read when NumPy and Numba are loaded: one thread for all.
+# NumPy and Numba read these variables when they are loaded: one thread for all libraries.
 os.environ.update(
     dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 )
@@ -50,26 +51,35 @@ import real
 import scale_free
 
 L2, TOLERANCE = 0.1, 1e-2
-JOINING = 100
-"""Edges that join in a round at most."""
-FEATURES = 1_000
-"""Weights that join in a round at most: of some 40 to 100 edges."""
-TESTS = 5_000
-"""Edges that best choice tests in a round."""
-HUBS = 0.02
-"""Of all possible edges of a node; a hub of 600 nodes has a dozen."""
+MAX_EDGES_PER_ROUND = 100
+"""Maximum number of edges added per round."""
+MAX_WEIGHTS_PER_ROUND = 1_000
+"""Maximum number of weights added per round, of about 40 to 100 edges."""
+MAX_TESTS_PER_ROUND = 5_000
+"""Number of edges that best choice tests per round."""
+HUB_FRACTION = 0.02
+"""Fraction of a node's possible edges above which it is a hub; a hub of 600 nodes has about a dozen edges."""
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BEST = "best-choice 0"
 METHODS: dict[str, dict[str, Any]] = {
-    "edges": {"activation": TopEdges(JOINING)},
-    **{f"best-choice {alpha:g}": {"activation": BestChoice(alpha, JOINING, TESTS)} for alpha in ALPHAS},
-    "best-choice 0, hubs": {"activation": BestChoice(0.0, JOINING, TESTS), "hubs": HUBS},
-    "best-choice 0, counts": {"activation": BestChoice(0.0, JOINING, TESTS), "score_by_counts": True},
-    "first-hit": {"activation": FirstHit(TESTS)},
-    "first-hit, hubs": {"activation": FirstHit(TESTS), "hubs": HUBS},
+    "edges": {"activation": TopEdges(MAX_EDGES_PER_ROUND)},
+    **{
+        f"best-choice {alpha:g}": {"activation": BestChoice(alpha, MAX_EDGES_PER_ROUND, MAX_TESTS_PER_ROUND)}
+        for alpha in ALPHAS
+    },
+    "best-choice 0, hubs": {
+        "activation": BestChoice(0.0, MAX_EDGES_PER_ROUND, MAX_TESTS_PER_ROUND),
+        "hub_fraction": HUB_FRACTION,
+    },
+    "best-choice 0, counts": {
+        "activation": BestChoice(0.0, MAX_EDGES_PER_ROUND, MAX_TESTS_PER_ROUND),
+        "score_by_counts": True,
+    },
+    "first-hit": {"activation": FirstHit(MAX_TESTS_PER_ROUND)},
+    "first-hit, hubs": {"activation": FirstHit(MAX_TESTS_PER_ROUND), "hub_fraction": HUB_FRACTION},
     "features": {
-        "activation": TopWeights(FEATURES),
-        "final_activation": TopWeights(FEATURES, 1.0 + TOLERANCE),
+        "activation": TopWeights(MAX_WEIGHTS_PER_ROUND),
+        "final_activation": TopWeights(MAX_WEIGHTS_PER_ROUND, 1.0 + TOLERANCE),
         "grouped": False,
     },
 }
@@ -78,10 +88,10 @@ console = Console(width=150)
 
 @dataclass(frozen=True)
 class World:
-    """Rows to learn from and rows to judge by.
+    """Training and test rows.
 
     Args:
-        truth: the true edges as pairs of keys, where they are known.
+        truth: The true edges as pairs of keys, if they are known.
     """
 
     learned: EdgeLikelihood
@@ -92,11 +102,11 @@ class World:
 
     @classmethod
     def of(cls, model: api.Model, learned: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame], l1: float) -> World:
-        """With the unary weights learned. A penalty of 0 is twice what chance gives."""
+        """Return a world with learned unary weights. A penalty of 0 selects twice the gradient expected by chance."""
         (likelihood, layout), (judge, _) = (_likelihood(model, tables) for tables in (learned, test))
         strength = l1 or 2.0 * null_gradient(likelihood, 0, 0)
         strengths = PenaltyStrengths(layout.l1(0.0), layout.l2(L2), layout.learnable_mask(), [strength], [L2])
-        alone = search_of(likelihood, strengths, activation=None)
+        alone = create_search(likelihood, strengths, activation=None)
         point = alone.run(alone.initial_state(layout.initial(), CandidateSet.empty())).point
         return cls(likelihood, judge, strengths, point, None)
 
@@ -104,12 +114,12 @@ class World:
         return self.test.with_candidates(chosen)(point)[0] / self.test.base.n_nodes
 
 
-def search_of(
+def create_search(
     model: EdgeLikelihood, strengths: PenaltyStrengths, *, activation: AbstractActivation | None, **options: Any
 ) -> StructureSearch:
-    """Return a search; at the minimum it tests all edges."""
+    """Return a search that tests all edges at the minimum."""
     minimiser = group_lasso_factory(strengths, TOLERANCE, 100_000)
-    options = {"final_activation": TopEdges(JOINING, 1.0 + TOLERANCE), **options}
+    options = {"final_activation": TopEdges(MAX_EDGES_PER_ROUND, 1.0 + TOLERANCE), **options}
     return StructureSearch(model, strengths, minimiser, activation, **options)
 
 
@@ -120,7 +130,7 @@ def _likelihood(model: api.Model, tables: dict[str, pd.DataFrame]) -> tuple[Edge
 
 
 def network(n_nodes: int, n: int, n_test: int, seed: int, keep: Path | None, l1: float) -> World:
-    """Rows of a scale-free network."""
+    """Return the rows of a scale-free network."""
     drawn, learned, test = scale_free.load_or_draw(n_nodes, n, n_test, seed, keep)
     model = relcrf.parse(scale_free.MODEL.format(last=drawn.bias.shape[1] - 1))
     world = World.of(model, scale_free.tables(learned), scale_free.tables(test), l1)
@@ -128,7 +138,7 @@ def network(n_nodes: int, n: int, n_test: int, seed: int, keep: Path | None, l1:
 
 
 def split(tables: dict[str, pd.DataFrame], things: str, rows: str, of: str) -> list[dict[str, pd.DataFrame]]:
-    """Tables of nine tenths of the things, and of the others."""
+    """Return the tables of nine tenths of the entities, and those of the others."""
     test = np.arange(len(tables[things])) % 10 == 9
     out = []
     for mask in (~test, test):
@@ -150,14 +160,14 @@ def cooking(l1: float) -> World:
 REAL = {"jester": jester, "cooking": cooking}
 
 
-def measure(world: World, method: str, most: float) -> dict[str, Any]:
-    """Figures of one way, and its path.
+def measure(world: World, method: str, time_limit: float) -> dict[str, Any]:
+    """Return the results of one method, and its path.
 
     Args:
-        most: seconds.
+        time_limit: Maximum CPU seconds.
     """
-    search = search_of(
-        world.learned, world.strengths, max_seconds=most, clock=time.process_time, **METHODS[method]
+    search = create_search(
+        world.learned, world.strengths, max_seconds=time_limit, clock=time.process_time, **METHODS[method]
     )  # fmt: skip
     path: list[tuple[float, float, int]] = []
     seen: list[tuple[float, CandidateSet, np.ndarray]] = []
@@ -190,37 +200,39 @@ def measure(world: World, method: str, most: float) -> dict[str, Any]:
     return {**figures, "path": path, "judged": judged}
 
 
-def kept(row: dict[str, Any], most: float, make: Callable[[], dict[str, Any]], folder: Path | None) -> dict[str, Any]:
-    """Figures of a way as the file of an earlier run has them, that ended or had as much time; else as they are made."""
+def load_or_measure(
+    row: dict[str, Any], time_limit: float, make: Callable[[], dict[str, Any]], folder: Path | None
+) -> dict[str, Any]:
+    """Return cached results of a method if that run finished or had the same time limit; otherwise measure them."""
     if folder is None:
         return make()
     path = folder / "figures.jsonl"
     for line in path.read_text().splitlines() if path.exists() else []:
         found = json.loads(line)
-        if found["row"] == row and (found["figures"]["status"] == "converged" or found["most"] >= most):
+        if found["row"] == row and (found["figures"]["status"] == "converged" or found["time_limit"] >= time_limit):
             return dict(found["figures"])
     figures = make()
     with path.open("a") as file:
-        file.write(json.dumps({"row": row, "most": most, "figures": figures}) + "\n")
+        file.write(json.dumps({"row": row, "time_limit": time_limit, "figures": figures}) + "\n")
     return figures
 
 
-def reached(figures: dict[str, Any], level: float) -> float:
-    """Seconds until the objective was no higher than a level; infinite where it never was."""
+def seconds_to_reach(figures: dict[str, Any], level: float) -> float:
+    """Return the seconds until the objective reached a level; infinite if it never did."""
     return next((seconds for seconds, value, _ in figures["path"] if value <= level), np.inf)
 
 
-def shares(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
-    """Best choice's times as shares of edge grafting's; see the top."""
+def time_fractions(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
+    """Return the times of best choice as fractions of those of edge grafting; see the module."""
     if "edges" not in found or BEST not in found:
         return {"time_share_best_choice": None, "time_share_same_level": None}
     edges = found["edges"]
     out: dict[str, float | None] = {}
     for name, margin in (("", 1.01), ("_tenth_percent", 1.001)):
         level = margin * edges["objective"]
-        time_best = reached(found[BEST], level)
+        time_best = seconds_to_reach(found[BEST], level)
         out[f"time_share_best_choice{name}"] = time_best / edges["seconds"]
-        out[f"time_share_same_level{name}"] = time_best / reached(edges, level)
+        out[f"time_share_same_level{name}"] = time_best / seconds_to_reach(edges, level)
     return out
 
 
@@ -235,12 +247,12 @@ def show(title: str, found: dict[str, dict[str, Any]]) -> None:
 
 
 def plot(worlds: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
-    """Objective and held-out figures over seconds, a row of two for each world."""
+    """Plot objective and held-out results over seconds, with two panels for each world."""
     figure, axes = plt.subplots(len(worlds), 2, figsize=(11, 4 * len(worlds)), squeeze=False, layout="constrained")
     for (name, found), (left, right) in zip(worlds.items(), axes, strict=True):
         for k, (method, figures) in enumerate(found.items()):
             look = {"label": method, "color": "black" if method == "features" else f"C{k}"}
-            if method != "features":  # its objective is another one
+            if method != "features":  # it has a different objective
                 left.plot(*np.array([(seconds, value) for seconds, value, _ in figures["path"]]).T, **look)
             right.plot(*np.array(figures["judged"]).T, **look)
         least = min(figures["objective"] for method, figures in found.items() if method != "features")
@@ -256,20 +268,18 @@ def plot(worlds: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
 
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="40 nodes and 3,000 rows")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[200, 400, 600], help="nodes of the networks")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[200, 400, 600], help="numbers of nodes")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--l1", type=float, default=0.0, help="0 is twice what chance gives")
-    parser.add_argument("--timeout", type=float, default=600.0, help="maximum seconds per method")
+    parser.add_argument("--l1", type=float, default=0.0, help="0: twice the gradient expected by chance")
+    parser.add_argument("--timeout", type=float, default=600.0, help="time limit per method, in seconds")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", nargs="*", choices=REAL, default=[], help="real data, besides")
-    parser.add_argument(
-        "--cache", type=Path, help="a folder for drawn rows and for figures: what has been measured is read"
-    )
-    parser.add_argument("--plot", type=Path, help="a picture's file")
+    parser.add_argument("--data", nargs="*", choices=REAL, default=[], help="additional real data")
+    parser.add_argument("--cache", type=Path, help="cache folder for sampled rows and results")
+    parser.add_argument("--plot", type=Path, help="file of the plot")
     chosen = parser.parse_args()
     whole = (chosen.sizes, chosen.rows, chosen.timeout)
-    sizes, rows, most = sized(chosen, whole, ([40], 3_000, min(chosen.timeout, 4.0)), ([10], 100, 0.1))
+    sizes, rows, time_limit = sized(chosen, whole, ([40], 3_000, min(chosen.timeout, 4.0)), ([10], 100, 0.1))
     makers: dict[str, Callable[[], World]] = {
         f"{n} nodes": partial(network, n, rows, 2_000, chosen.seed, chosen.cache, chosen.l1) for n in sizes
     }
@@ -278,11 +288,13 @@ def main() -> None:
     answer: dict[str, Any] = {}
     for name, make in makers.items():
         world = make()
-        measure(world, BEST, 0.2)  # compiles
+        measure(world, BEST, 0.2)  # compile the kernels
         worlds[name] = {}
         for method in chosen.methods:
             row = {"world": name, "rows": rows, "seed": chosen.seed, "l1": chosen.l1, "method": method}
-            worlds[name][method] = figures = kept(row, most, partial(measure, world, method, most), chosen.cache)
+            worlds[name][method] = figures = load_or_measure(
+                row, time_limit, partial(measure, world, method, time_limit), chosen.cache
+            )
             console.print(
                 f"{name}: {method}: {figures['seconds']:.1f} s, {figures['edges']} edges, {figures['status']}"
             )
@@ -290,11 +302,13 @@ def main() -> None:
         title = f"{name}, l1 {world.strengths.l1[0]:.1f}, nlpl of unary weights {unary:.4f}"
         show(title, worlds[name])
         plain = {m: {k: v for k, v in f.items() if k not in ("path", "judged")} for m, f in worlds[name].items()}
-        answer[name] = {**plain, **shares(worlds[name])}
-        console.print({key: round(value, 4) for key, value in shares(worlds[name]).items() if value is not None})
+        answer[name] = {**plain, **time_fractions(worlds[name])}
+        console.print(
+            {key: round(value, 4) for key, value in time_fractions(worlds[name]).items() if value is not None}
+        )
     if chosen.plot:
         plot(worlds, chosen.plot)
-    # The largest network stands for all, beside them.
+    # The top-level results are those of the largest network.
     first = [name for name in answer if name.endswith("nodes")][-1:] or list(answer)[:1]
     print(json.dumps({**{k: v for name in first for k, v in answer[name].items()}, "worlds": answer}))
 

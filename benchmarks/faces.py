@@ -1,13 +1,12 @@
-"""FACES of Chechetka & Guestrin (2010): a few labelled images of each class, a local classifier, and the 5 nearest of each.
+"""FACES of Chechetka & Guestrin (2010): few labelled images per class, a local classifier, and 5 nearest neighbours of each.
 
     RELCRF_DATA=... python benchmarks/faces.py
 
 Digits (1,797 images, 100 labelled, models/digits.rcrf) and Olivetti faces (400 images of 40 people, 3 of each labelled,
-models/faces.rcrf). All models learn from the labelled images and label the rest; the labels are evidence then. `ess_best` is
-the treewidth that inner folds choose, 3, 2 or 1 (of faces 2 or 1: a clique of four has 40^4 states): five parts of the
-labelled images are each taken for unlabelled in turn. `dense` is the better of its two ways of learning, Bethe likelihood and
-pseudo-likelihood, as the test says.
-Speedups are CPU time of that way / CPU time of `ess`.
+models/faces.rcrf). All models learn from the labelled images and predict the rest; the labels are evidence at test time.
+`ess_best` selects the treewidth by inner folds, 3, 2 or 1 (2 or 1 for faces: a clique of four has 40^4 states), with a fifth
+of the labelled images held out in turn. `dense` is the better of Bethe likelihood and pseudo-likelihood by test accuracy.
+Speedups are CPU time of that method / CPU time of `ess`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-from collective import Fold, Method, Outcome, crf, show, warm
+from collective import Fold, Method, MethodResult, evaluate_crf, print_errors, warm_up
 from support import ROOT, BenchmarkParser, sized
 
 import relcrf
@@ -37,20 +36,20 @@ METHODS = (
 )
 INNER = 5
 REPEATS = 3
-"""Times are near a hundredth of a second: the least of so many runs counts."""
+"""Number of runs of which the minimum time is reported, because times are about a hundredth of a second."""
 
 
 def measure(
     make: Callable[[int], dict[str, pd.DataFrame]], model: relcrf.Model, widths: Sequence[int], seeds: Sequence[int]
-) -> dict[str, list[Outcome]]:
-    """The outcomes of all methods, one a seed.
+) -> dict[str, list[MethodResult]]:
+    """Return the results of all methods, one for each seed.
 
     Args:
-        widths: that `ess_best` chooses from.
+        widths: Treewidths from which `ess_best` selects.
     """
     choices = tuple({"treewidth": width} for width in widths)
     methods = (*METHODS, Method("ess_best", "ess", choices=choices))
-    outcomes: dict[str, list[Outcome]] = {method.name: [] for method in methods}
+    outcomes: dict[str, list[MethodResult]] = {method.name: [] for method in methods}
     for seed in seeds:
         grounding = model.ground(relcrf.Dataset(make(seed)))
         hidden = partition_variables(grounding, "part").holdout_mask(["rest"])
@@ -58,14 +57,14 @@ def measure(
         inner = tuple(np.isin(np.arange(len(hidden)), labelled[k::INNER]) for k in range(INNER))
         fold = Fold(str(seed), hidden, inner)
         if seed == seeds[0]:
-            warm(model, grounding, (*METHODS, *(Method("ess", "ess", choice, PLAIN) for choice in choices)), fold)
+            warm_up(model, grounding, (*METHODS, *(Method("ess", "ess", choice, PLAIN) for choice in choices)), fold)
         for method in methods:
-            outcomes[method.name].append(crf(model, grounding, method, fold, repeats=REPEATS))
+            outcomes[method.name].append(evaluate_crf(model, grounding, method, fold, repeats=REPEATS))
     return outcomes
 
 
-def summary(outcomes: dict[str, list[Outcome]]) -> dict[str, object]:
-    """Accuracies, their spreads, and the speedups."""
+def summary(outcomes: dict[str, list[MethodResult]]) -> dict[str, object]:
+    """Return accuracies, their standard deviations, and the speedups."""
     accuracy = {name: 1.0 - float(np.mean([o.error for o in found])) for name, found in outcomes.items()}
     dense = max(("dense_likelihood", "dense_pseudo"), key=accuracy.__getitem__)
 
@@ -84,14 +83,14 @@ def summary(outcomes: dict[str, list[Outcome]]) -> dict[str, object]:
 
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="two splits")
-    parser.add_argument("--seeds", type=int, default=10, help="splits of each set")
+    parser.add_argument("--seeds", type=int, default=10, help="number of splits of each dataset")
     options = parser.parse_args()
     seeds = range(sized(options, options.seeds, 2, 1))
     figures = {}
     sets = ((digits, "digits", (3, 2, 1)), (olivetti, "faces", (2, 1)))
     for make, name, widths in sized(options, sets, sets, sets[:1]):
         outcomes = measure(make, relcrf.load(ROOT / "models" / f"{name}.rcrf"), widths, seeds)
-        show(f"{make.__name__}: errors, %", [str(seed) for seed in seeds], outcomes)
+        print_errors(f"{make.__name__}: errors, %", [str(seed) for seed in seeds], outcomes)
         figures[make.__name__] = {"splits": len(seeds), **summary(outcomes)}
     print(json.dumps(figures))
 

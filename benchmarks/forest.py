@@ -1,11 +1,11 @@
-"""Sum-product on forests beside NumPy by level, PyTorch with autograd, PGMax and pgmpy.
+"""Sum-product on forests, compared with NumPy by level, PyTorch with autograd, PGMax and pgmpy.
 
-The work: log potentials of the edges from 3 features each, and of the nodes from k features each; the log partition; the
-marginals of all nodes and edges; and the gradient of the log partition in the weights, which the marginals and the features
-make. The forest is of random recursive trees. CPU time, one thread, after warm-up, in turns, the median; rivals at the
-size that they bear, a node. Nothing is tuned for either side: NumPy's and PyTorch's large temporaries cost what they
-cost. Two cores are compared in seconds of wall, as threads of one process and as processes
-(`train --workers 2`); the better one counts. For the rivals: pip install -r benchmarks/requirements.txt
+The computation: log potentials of the edges from 3 features each and of the nodes from k features each; the log partition
+function; the marginals of all nodes and edges; and the gradient of the log partition function with respect to the weights.
+The forest consists of random recursive trees. CPU time with one thread, after warm-up, measured alternately, medians; each
+rival at a size that it can process, per node. Nothing is tuned for either side; large temporary arrays of NumPy and PyTorch
+are included. Two cores are compared by wall time, as threads of one process and as processes (`train --workers 2`); the
+better one counts. Install the rivals with: pip install -r benchmarks/requirements.txt
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ console = Console()
 
 
 class Forest:
-    """Random recursive trees: each node but the roots hangs on an earlier one of any age."""
+    """Random recursive trees: the parent of each node except the roots is an earlier node, uniformly at random."""
 
     def __init__(self, n: int, k: int, tree: int, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
@@ -62,7 +62,7 @@ class Forest:
         return np.column_stack((self.parent[self.n_roots :], np.arange(self.n_roots, self.n))).astype(np.int32)
 
     def problem(self) -> tuple[Problem, np.ndarray]:
-        """The forest as a ground graph whose nodes are all in state 0, and the weights."""
+        """Return the forest as a ground graph with all nodes in state 0, and the weights."""
         k, edges = self.k, self.edges
         groups = (
             FactorGroup((edges[:, 0].copy(), edges[:, 1].copy()), (k, k), Dense(self.edge_features), None, 0),
@@ -75,7 +75,7 @@ class Forest:
         return Problem(graph, states.astype(np.int8), states), weights
 
     def relcrf(self):
-        """Value and gradient; the value is minus the log-likelihood."""
+        """Return value and gradient; the value is the negative log-likelihood."""
         problem, weights = self.problem()
         likelihood = ForestLikelihood.build(problem.reduced_graph("ess"), problem.states)
         return lambda: likelihood(weights)
@@ -87,7 +87,7 @@ class Forest:
         return scopes, Potentials(nodes.ravel(), tables.ravel())
 
     def by_level(self):
-        """Nodes by depth and then by parent; for each level its span, where a parent's children begin, and which they are."""
+        """Return the nodes by depth and parent; for each level its range, the offsets of children, and their parents."""
         depth = np.zeros(self.n, dtype=np.int64)
         for v in range(self.n_roots, self.n):
             depth[v] = depth[self.parent[v]] + 1
@@ -106,7 +106,7 @@ class Forest:
 
 
 def numpy_by_level(forest: Forest):
-    """Whole levels at a time, in the log domain, as one writes it in NumPy."""
+    """Compute whole levels at a time in the log domain with NumPy."""
     order, n_roots, levels = forest.by_level()
     k = forest.k
     edge_features = forest.edge_features[order[n_roots:] - forest.n_roots]
@@ -137,7 +137,7 @@ def numpy_by_level(forest: Forest):
 
 
 def torch_by_level(forest: Forest):
-    """The same upward pass in PyTorch; marginals and gradient by autograd."""
+    """Compute the same upward pass in PyTorch; marginals and gradient by autograd."""
     import torch
 
     torch.set_num_threads(1)
@@ -171,7 +171,7 @@ def torch_by_level(forest: Forest):
 
 
 def pgmax(forest: Forest):
-    """Belief propagation on a tree for as many iterations as it is wide, compiled; marginals only."""
+    """Run compiled belief propagation for as many iterations as the tree's diameter; marginals only."""
     import jax
     from pgmax import fgraph, fgroup, infer, vgroup
 
@@ -195,7 +195,7 @@ def pgmax(forest: Forest):
 
 
 def pgmpy(forest: Forest):
-    """Calibration of a junction tree; marginals only."""
+    """Calibrate a junction tree; marginals only."""
     from pgmpy.factors.discrete import DiscreteFactor
     from pgmpy.inference import BeliefPropagation
     from pgmpy.models import DiscreteMarkovNetwork
@@ -228,11 +228,13 @@ def wall(work, threads: int, repeats: int = 7) -> float:
 
 
 def by_processes(forest: Forest, workers: int, folder: Path, repeats: int = 7) -> float:
-    """Seconds of wall of value and gradient, dealt to processes as `fit(..., executor=PoolExecutor(workers))` does."""
+    """Return wall seconds of value and gradient in worker processes, as with `fit(..., executor=PoolExecutor(workers))`."""
     problem, weights = forest.problem()
     with PoolExecutor(workers) as executor:
-        sharded = shard_problem(problem, executor, folder, BYTES_PER_FACTOR * 2 * forest.n)  # eight shards, all kept
-        # Any forest is its own spanning forest, whatever the structure weights.
+        sharded = shard_problem(
+            problem, executor, folder, BYTES_PER_FACTOR * 2 * forest.n
+        )  # eight shards, all in memory
+        # A forest is its own spanning forest for any structure weights.
         structure = sharded.share_vector(np.zeros_like(weights))
         objective = sharded.total_likelihood(StructureLikelihoodSpec("ess", EdgeSelector(), structure, None, None))
         objective(weights)
@@ -245,7 +247,7 @@ def by_processes(forest: Forest, workers: int, folder: Path, repeats: int = 7) -
 
 
 def check(ours, theirs, forest: Forest) -> None:
-    """The same gradient of the log partition, to rounding: ours is that of minus the log-likelihood of state 0 everywhere."""
+    """Check that gradients are equal up to rounding; relcrf's is that of the negative log-likelihood of state 0 everywhere."""
     _, gradient = ours()
     _, of_edges, of_nodes = theirs()
     of_edges, of_nodes = np.array(of_edges), np.array(of_nodes)
@@ -256,8 +258,8 @@ def check(ours, theirs, forest: Forest) -> None:
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="smaller forests, fewer runs")
-    parser.add_argument("--tree", type=int, default=100, help="nodes of a tree, on average")
+    parser = BenchmarkParser(__doc__, quick="smaller forests, fewer repetitions")
+    parser.add_argument("--tree", type=int, default=100, help="mean number of nodes per tree")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
     numba.config.NUMBA_NUM_THREADS = 1
@@ -331,7 +333,7 @@ def main() -> None:
     figures["ratio_two_processes"] = seconds[0] / seconds[1]
     figures["ratio_two_cores"] = max(figures["ratio_two_threads"], figures["ratio_two_processes"])
 
-    table = Table("", "ns a node", "relcrf, the same", "times", title="Forests", title_justify="left")
+    table = Table("", "ns per node", "relcrf, same work", "ratio", title="Forests", title_justify="left")
     for cells in rows:
         table.add_row(*cells)
     console.print(table)

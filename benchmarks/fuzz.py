@@ -1,14 +1,14 @@
-"""Fuzzes relcrf with coverage guidance (atheris), target by target: `tests/fuzz/targets.py` says what they are.
+"""Coverage-guided fuzzing of relcrf with atheris; the targets are defined in `tests/fuzz/targets.py`.
 
     pip install -r benchmarks/requirements.txt
     python benchmarks/fuzz.py --seconds 3600            # all targets share the time
     python benchmarks/fuzz.py --seconds 600 --target language --target uai
 
-What breaks the promise is written to `--out`, a folder for each target, one file for each place in the code; put such a
-file into `tests/fuzz/found/TARGET/` when it is mended. The corpus that the search has found is kept beside it, so that the
-next hour goes on where this one ended. The last line is JSON: inputs, seconds, coverage and findings of each target.
+Inputs that violate a target's contract are written to `--out`, in a folder for each target with one file for each location in
+the code. Copy such a file to `tests/fuzz/found/TARGET/` when it is fixed. The corpus is stored in the same folder, so that
+the next run resumes from it. The last line is JSON: inputs, seconds, coverage and findings of each target.
 
-Native code (DuckDB, pyarrow, SQLite, compiled kernels) is run and not instrumented: its crashes are found, but only
+Native code (DuckDB, pyarrow, SQLite, compiled kernels) is executed but not instrumented: its crashes are found, but only
 branches in Python guide the search.
 """
 
@@ -26,13 +26,13 @@ from pathlib import Path
 from support import ROOT, BenchmarkParser, is_installed, sized
 
 SUPPORT = (ROOT / "tests" / "fuzz", ROOT / "tests" / "support")
-MOST_BYTES = 1 << 14
-MEMORY = 4096
-"""Megabytes of a process, beyond which an input is a finding."""
+MAX_INPUT_BYTES = 1 << 14
+MEMORY_LIMIT_MB = 4096
+"""Memory limit of a process in megabytes; an input that exceeds it is a finding."""
 
 
 def work(name: str, arguments: list[str], found: Path) -> None:
-    """The process of one target: libFuzzer's loop, which does not come back."""
+    """Run libFuzzer's loop for one target; it does not return."""
     import atheris
 
     sys.path[:0] = map(str, SUPPORT)
@@ -47,7 +47,7 @@ def work(name: str, arguments: list[str], found: Path) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            place = place_of(error)
+            place = error_location(error)
             if place not in known:
                 known.add(place)
                 found.mkdir(parents=True, exist_ok=True)
@@ -59,15 +59,15 @@ def work(name: str, arguments: list[str], found: Path) -> None:
     atheris.Fuzz()
 
 
-def place_of(error: BaseException) -> str:
-    """The kind of an error and the line of relcrf that it came through last."""
+def error_location(error: BaseException) -> str:
+    """Return the type of an error and the last line of relcrf in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "/relcrf/" in f.filename] or frames
     return f"{type(error).__name__}-{Path(own[-1].filename).name}-{own[-1].lineno}"
 
 
 def fuzz(name: str, seconds: int, out: Path) -> dict[str, object]:
-    """Fuzzes one target; a process that dies is a finding, and the next one goes on."""
+    """Fuzz one target; a process that dies is a finding, and the next one resumes."""
     sys.path[:0] = map(str, SUPPORT)
     from targets import TARGETS
 
@@ -86,8 +86,8 @@ def fuzz(name: str, seconds: int, out: Path) -> dict[str, object]:
         while (left := seconds - (time.monotonic() - started)) > 5:
             options = [
                 f"-max_total_time={int(left)}",
-                f"-max_len={MOST_BYTES}",
-                f"-rss_limit_mb={MEMORY}",
+                f"-max_len={MAX_INPUT_BYTES}",
+                f"-rss_limit_mb={MEMORY_LIMIT_MB}",
                 "-timeout=120",
             ]
             options += [f"-dict={words.name}", f"-artifact_prefix={found}/died-", "-print_final_stats=1", str(corpus)]
@@ -106,9 +106,9 @@ def fuzz(name: str, seconds: int, out: Path) -> dict[str, object]:
 
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="45 seconds")
-    parser.add_argument("--seconds", type=int, default=3600, help="of all targets together")
-    parser.add_argument("--target", action="append", help="repeatable; default: all")
-    parser.add_argument("--out", type=Path, default=Path("fuzzing"), help="where the corpus and what is found go")
+    parser.add_argument("--seconds", type=int, default=3600, help="total time of all targets")
+    parser.add_argument("--target", action="append", help="target to fuzz; repeatable, default: all")
+    parser.add_argument("--out", type=Path, default=Path("fuzzing"), help="folder for the corpus and the findings")
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.seconds = sized(chosen, None, 45, 6)
@@ -117,7 +117,7 @@ def main() -> None:
 
     names = chosen.target or list(TARGETS)[: sized(chosen, None, None, 1)]
     if unknown := set(names) - set(TARGETS):
-        parser.error(f"no target {sorted(unknown)}; there are {', '.join(TARGETS)}")
+        parser.error(f"unknown targets {sorted(unknown)}; the targets are {', '.join(TARGETS)}")
     answers: dict[str, dict[str, object] | None] = dict.fromkeys(names)
     for name in names if is_installed("atheris") else ():
         answers[name] = fuzz(name, chosen.seconds // len(names), chosen.out.resolve())

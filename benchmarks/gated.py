@@ -1,15 +1,15 @@
-"""Accuracy against messages: gates that look at the evidence, gates that do not, and L1, on rows of random fields.
+"""Accuracy over messages: gates with and without evidence, and L1, on rows of random fields.
 
     python benchmarks/gated.py
 
-The experiment of Stoyanov & Eisner (2012): rows of 50 binary variables from 200 random factors over four of them; a third of
-the variables of each row is evidence, a third asked, a third hidden; models have all pairs, and three iterations of belief
-propagation. `error` is the mean over asked variables of (belief - truth)^2 on test rows, `messages` are those of one row.
-Each method has its own list of prices or strengths; nothing is chosen by test rows within a run. The *reference* is the
-field's own prediction, by long runs of a sampler. `ungated` sends all messages.
+The experiment of Stoyanov & Eisner (2012): rows of 50 binary variables from 200 random factors over four of them; in each
+row, a third of the variables is evidence, a third query and a third hidden. Models have all pairs and three iterations of
+belief propagation. `error` is the mean over query variables of (belief - truth)^2 on test rows, `messages` is their number
+per row. Each method has a list of message costs or penalties; nothing is selected by test rows within a run. The *reference*
+is the prediction of the true field, by long runs of a sampler. `ungated` sends all messages.
 
-Cora (five folds) and digits (five folds of all images, gates by the distance of two images): what is lost with few messages.
-Seven tenths of the labels are evidence in learning, drawn four times.
+Cora (five folds) and digits (five folds of all images, gates by the distance of two images): the loss with few messages.
+Seven tenths of the labels are evidence in training, sampled four times.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from random_fields import INPUT, OUTPUT, FieldRows
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 BUDGETS = (250, 500, 1_000, 2_000, 3_000, 5_000)
-PRICES = (1e-5, 3e-5, 6e-5, 1e-4, 2e-4, 4e-4, 1e-3, 2e-3)
-STRENGTHS = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0)
-"""Of L1, for 1,000 rows."""
-FEWEST = 50
-"""Messages of a run that has a place in the picture: its axis is of logarithms."""
+MESSAGE_COSTS = (1e-5, 3e-5, 6e-5, 1e-4, 2e-4, 4e-4, 1e-3, 2e-3)
+L1_STRENGTHS = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0)
+"""Strengths of L1 for 1,000 rows."""
+MIN_MESSAGES = 50
+"""Minimum number of messages of a run in the plot, which has a logarithmic axis."""
 COMMON: dict[str, Any] = {"l2": 5.0, "unlabelled": "infer", "pretraining_iterations": 0}
 OPEN: dict[str, Any] = {"gates": "none", "optimiser": "lbfgs"}
 console = Console()
 
 
 def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]:
-    """The settings of each method's runs on so many rows."""
-    prices, strengths = (PRICES[3:7:3], STRENGTHS[4:6:2]) if options.quick else (PRICES, STRENGTHS)
-    strengths = tuple(strength * n / 1_000 for strength in strengths)  # penalties are on the sum over rows
+    """Return the settings of each method's runs for a number of rows."""
+    prices, strengths = (MESSAGE_COSTS[3:7:3], L1_STRENGTHS[4:6:2]) if options.quick else (MESSAGE_COSTS, L1_STRENGTHS)
+    strengths = tuple(strength * n / 1_000 for strength in strengths)  # penalties apply to the sum over rows
     quick = {"max_iterations": 50, "batch_size": 50}
     short: dict[str, Any] = sized(options, {}, quick, {"max_iterations": 2, "batch_size": 3})
     return {
@@ -69,8 +69,8 @@ def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]
     }
 
 
-def drawn(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[FieldRows, FieldRows, dict[str, float]]:
-    """FieldRows for training and for the test, and the reference; from the folder if they are there."""
+def sample_rows(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[FieldRows, FieldRows, dict[str, float]]:
+    """Return training and test FieldRows and the reference; from the folder if it contains them."""
     path = None if folder is None else folder / f"field_{seed}_{n}_{n_test}.npz"
     if path is not None and path.exists():
         found = np.load(path, allow_pickle=False)
@@ -97,7 +97,7 @@ def drawn(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[FieldRow
 
 
 class World:
-    """Ground rows of one field."""
+    """The ground rows of one field."""
 
     def __init__(self, training: FieldRows, test: FieldRows) -> None:
         self.model = relcrf.load(MODELS / "random_field.rcrf")
@@ -126,7 +126,7 @@ class World:
 
 
 def best_within(points: list[dict[str, float]], budget: float) -> float:
-    """The least error of the runs of one method that send no more messages."""
+    """Return the smallest error of one method's runs with at most a number of messages."""
     return min((point["error"] for point in points if point["messages"] <= budget), default=np.nan)
 
 
@@ -166,8 +166,8 @@ LINKS: dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], dict[str, dict[
 }  # fmt: skip
 
 
-def on_links(name: str, n_folds: int) -> dict[str, dict[str, float]]:
-    """Means over folds of each way, and their table for people."""
+def evaluate_links(name: str, n_folds: int) -> dict[str, dict[str, float]]:
+    """Return the means over folds of each method, and print their table."""
     (text, tables), ways = LINKS[name][0](), LINKS[name][1]
     model = relcrf.parse(text)
     grounding = model.ground(relcrf.Dataset(tables))
@@ -213,14 +213,14 @@ def show(found: list[dict[str, Any]], n: int) -> None:
         errors = [
             mean_and_error([best_within(one["methods"][m], budget) for one in found]) for m in found[0]["methods"]
         ]
-        table.add_row(f"{budget:,} messages a row", *errors)
+        table.add_row(f"{budget:,} messages per row", *errors)
     console.print(table)
     for name in ("bayes", "constant"):
         console.print(f"{name}: {mean_and_error([one[name] for one in found])}")
 
 
 def pareto(found: list[dict[str, Any]], method: str) -> list[tuple[float, float]]:
-    """Messages and errors of a method's runs, means over fields."""
+    """Return messages and errors of one method's runs, means over fields."""
     each = zip(*(one["methods"][method] for one in found), strict=True)
     return [
         (float(np.mean([p["messages"] for p in runs])), float(np.mean([p["error"] for p in runs]))) for runs in each
@@ -228,7 +228,7 @@ def pareto(found: list[dict[str, Any]], method: str) -> list[tuple[float, float]
 
 
 def plot(found: list[dict[str, Any]], path: Path) -> None:
-    """Errors over messages, a line a method, means over fields."""
+    """Plot errors over messages with one line per method, means over fields."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -236,33 +236,33 @@ def plot(found: list[dict[str, Any]], path: Path) -> None:
     FigureCanvasAgg(figure)
     axis = figure.subplots()
     for method in found[0]["methods"]:
-        points = [point for point in sorted(pareto(found, method)) if point[0] >= FEWEST]
+        points = [point for point in sorted(pareto(found, method)) if point[0] >= MIN_MESSAGES]
         axis.plot(*zip(*points, strict=True), marker="o", label=method.replace("_", " "))
     axis.axhline(np.mean([one["bayes"] for one in found]), linestyle=":", color="gray", label="the field itself")
     axis.set_xscale("log")
     axis.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS])
     axis.set_xticks([], minor=True)
-    axis.set_xlabel("messages a row")
+    axis.set_xlabel("messages per row")
     axis.set_ylabel("mean squared error")
     axis.legend()
     figure.savefig(path, dpi=130)
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="one field, fewer rows and prices")
+    parser = BenchmarkParser(__doc__, quick="one field, fewer rows and message costs")
     parser.add_argument("--fields", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=1_000, help="for training")
-    parser.add_argument("--cache", type=Path, help="a folder of drawn rows, to take from and to add to")
-    parser.add_argument("--plot", type=Path, help="where to write a picture")
+    parser.add_argument("--rows", type=int, default=1_000, help="number of training rows")
+    parser.add_argument("--cache", type=Path, help="cache folder for sampled rows")
+    parser.add_argument("--plot", type=Path, help="file of the plot")
     parser.add_argument("--links", action="store_true", help="only Cora and digits")
     options = parser.parse_args()
     if options.links:
-        print(json.dumps({name: on_links(name, 5) for name in _at_hand(quick=False)}))
+        print(json.dumps({name: evaluate_links(name, 5) for name in _available_datasets(quick=False)}))
         return
     n, n_test, n_fields = sized(options, (options.rows, 1_000, options.fields), (200, 100, 1), (6, 4, 1))
     found = []
     for seed in range(n_fields):
-        training, test, figures = drawn(seed, n, n_test, options.cache)
+        training, test, figures = sample_rows(seed, n, n_test, options.cache)
         world, methods = World(training, test), {}
         for method, settings in runs(options, n).items():
             described = f"field {seed}: {method}"
@@ -276,15 +276,15 @@ def main() -> None:
     figures = {f"pareto_{method}": pareto(found, method) for method in found[0]["methods"]}
     ungated = figures.pop("pareto_ungated")
     bayes = float(np.mean([one["bayes"] for one in found]))
-    names = sized(options, _at_hand(quick=False), _at_hand(quick=True), [])
-    links = {name: on_links(name, 1 if options.quick else 5) for name in names}
+    names = sized(options, _available_datasets(quick=False), _available_datasets(quick=True), [])
+    links = {name: evaluate_links(name, 1 if options.quick else 5) for name in names}
     print(json.dumps({**figures, "ungated": ungated[0][1], "bayes": bayes, "rows": n, "fields": found, **links}))
 
 
-def _at_hand(quick: bool) -> list[str]:
+def _available_datasets(quick: bool) -> list[str]:
     if "RELCRF_DATA" in os.environ:
         return ["cora"] if quick else list(LINKS)
-    console.print("Cora is left out: RELCRF_DATA names no folder with its tables")
+    console.print("Cora is skipped: RELCRF_DATA does not name a folder with its tables")
     return [] if quick else ["digits"]
 
 

@@ -1,11 +1,11 @@
-"""Grounding beside hand-written DuckDB SQL with array fetch: CPU, memory, out of core, the guard, and growth.
+"""Grounding, compared with hand-written DuckDB SQL with array fetch: CPU, memory, out-of-core operation, budget and growth.
 
     python benchmarks/grounding.py --pages 1000000
 
-Three templates on a synthetic web: words of a page with their counts, linked pages, pages linked from one page. The rival
-makes the same rows, by SQL that knows this model and these tables, and fetches them with `fetchnumpy()`; sums over the rows show
-that they are the same. Every run is a process of its own, so that CPU and peak memory are its own. The tables are made
-before and not measured.
+Three templates on a synthetic web graph: words of a page with their counts, linked pages, and pages linked from one page. The
+rival computes the same rows by SQL that is specific to this model and these tables, and fetches them with `fetchnumpy()`;
+checksums verify that the rows are equal. Every run is a separate process with its own CPU time and peak memory. The creation
+of the tables is not measured.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ template cociting(a: Page, b: Page)
 
 
 def checksum(*columns: np.ndarray) -> int:
-    """A sum over rows that does not depend on their order."""
+    """Return a sum over rows that does not depend on their order."""
     total = 0
     for start in range(0, len(columns[0]), 1 << 22):
         mixed = np.zeros(len(columns[0][start : start + (1 << 22)]), dtype=np.uint64)
@@ -65,7 +65,7 @@ def checksum(*columns: np.ndarray) -> int:
 
 
 def by_sql(folder: Path, memory: str) -> dict[str, Any]:
-    """What somebody writes by hand who knows the model: dictionaries, joins, GROUP BY and DISTINCT, arrays at the end."""
+    """Ground by hand-written SQL: dictionaries, joins, GROUP BY and DISTINCT, and arrays at the end."""
     import duckdb
 
     cpu, started = time.process_time(), time.perf_counter()
@@ -102,11 +102,11 @@ def by_sql(folder: Path, memory: str) -> dict[str, Any]:
 
 
 def by_relcrf(folder: Path, memory: str) -> dict[str, Any]:
-    """The same by relcrf, from the model's text."""
+    """Ground with relcrf from the model's text."""
     import relcrf
     from relcrf import api
 
-    assert api  # imported before the clock starts, as duckdb is
+    assert api  # imported before the measurement, as duckdb is
     cpu, started = time.process_time(), time.perf_counter()
     grounding = relcrf.parse(MODEL).ground(relcrf.Dataset(folder, memory=memory))
     cpu, seconds, peak = time.process_time() - cpu, time.perf_counter() - started, peak_mib()
@@ -119,7 +119,7 @@ def by_relcrf(folder: Path, memory: str) -> dict[str, Any]:
         "seconds": seconds,
         "peak_mib": peak,
         "arrays_mib": grounding.graph.nbytes / 2**20,
-        # The columns that rows went to: of the coded bag, and of the graph.
+        # The columns with the results: the encoded bag and the graph.
         "written_mib": (coded + grounding.graph.nbytes) / 2**20,
         "bytes_per_pair_factor": linked.nbytes / linked.n_factors,
         "bytes_per_unary": word.nbytes / len(code),
@@ -132,7 +132,7 @@ def by_relcrf(folder: Path, memory: str) -> dict[str, Any]:
 
 
 def guard(folder: Path, memory: str) -> dict[str, Any]:
-    """What it costs to tell the sizes before, as a share of the join; and to refuse what a hub makes too large."""
+    """Return the cost of size estimates as a fraction of the join, and that of rejecting a join that a hub makes too large."""
     import relcrf
     from relcrf.data.binding import bind
     from relcrf.errors import BudgetError
@@ -147,7 +147,7 @@ def guard(folder: Path, memory: str) -> dict[str, Any]:
     bound = bind(spec, relcrf.Dataset(folder, memory=memory))
     create_relation_tables(bound)
     plans = {t.name: lower_template(t, make_lowering_context(bound)).plan for t in spec.templates}
-    list(DuckDbEngine(bound.cursor).rows(plans["linked"]))  # warm
+    list(DuckDbEngine(bound.cursor).rows(plans["linked"]))  # warm-up
     cpu = time.process_time()
     size = estimate_size(DegreeCache(bound), plans["cocited"])
     cpu_guard = time.process_time() - cpu
@@ -181,7 +181,7 @@ RUNS = {"sql": by_sql, "relcrf": by_relcrf, "guard": guard}
 
 
 def run(what: str, folder: Path, memory: str) -> dict[str, Any]:
-    """One measurement in a fresh process."""
+    """Run one measurement in a new process."""
     found = in_fresh_process(__file__, "--measure", what, "--folder", folder, "--memory", memory)
     shown = {k: v for k, v in found.items() if k not in ("checksums", "refusal")}
     print(f"{what} ({memory})".ljust(20), "  ".join(f"{k} {v:,.3g}" for k, v in shown.items()), flush=True)
@@ -191,7 +191,7 @@ def run(what: str, folder: Path, memory: str) -> dict[str, Any]:
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="100,000 pages")
     parser.add_argument("--pages", type=int, default=1_000_000)
-    parser.add_argument("--memory", default="300MB", help="of the run out of core")
+    parser.add_argument("--memory", default="300MB", help="memory limit of the out-of-core run")
     parser.add_argument("--measure", choices=RUNS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -210,10 +210,10 @@ def main() -> None:
         ours = run("relcrf", folder, "2GB")
         small = run("relcrf", smaller, "2GB")
         outside = run("relcrf", folder, options.memory)
-        told = run("guard", folder, "2GB")
+        guarded = run("guard", folder, "2GB")
     if not sql["checksums"] == ours["checksums"] == outside["checksums"]:
         sys.exit(f"the rows differ: {sql['checksums']}, {ours['checksums']}, {outside['checksums']}")
-    print(told["refusal"])
+    print(guarded["refusal"])
     print(
         json.dumps(
             {
@@ -224,13 +224,13 @@ def main() -> None:
                 "out_of_core_peak_over_graph": outside["peak_mib"] / outside["arrays_mib"],
                 "bytes_per_pair_factor": ours["bytes_per_pair_factor"],
                 "bytes_per_unary": ours["bytes_per_unary"],
-                "guard_share": told["guard_share"],
+                "guard_share": guarded["guard_share"],
                 "growth_10x": ours["cpu"] / small["cpu"],
                 "cpu_seconds": {"sql": sql["cpu"], "relcrf": ours["cpu"], "out_of_core": outside["cpu"]},
                 "peak_mib": {"sql": sql["peak_mib"], "relcrf": ours["peak_mib"], "out_of_core": outside["peak_mib"]},
                 "arrays_mib": {"sql": sql["arrays_mib"], "relcrf": ours["arrays_mib"]},
-                "hub_join_rows": told["hub_join_rows"],
-                "seconds_to_refuse": told["seconds_to_refuse"],
+                "hub_join_rows": guarded["hub_join_rows"],
+                "seconds_to_refuse": guarded["seconds_to_refuse"],
             }
         )
     )

@@ -1,23 +1,23 @@
-"""Feature induction's products and gradient beside SciPy and BLAS: seconds of CPU of one thread on the same work, and memory.
+"""Products and gradient of feature induction, compared with SciPy and BLAS: CPU seconds of one thread, and memory.
 
     python benchmarks/induction.py
 
-Products: h = S'E + E'S over random sparse tables of errors E and signals S. SciPy and NumPy are timed in the one product
-S'E alone (the other is its transpose); relcrf in all that it does: both products, over pairs a < b, and the list of the
-best. Gradient: two sums a feature over all samples; NumPy's are in one dense product of residuals and literals. All in
-turns, after one run for warm-up, the median. The dense products are of float32, the faster for BLAS; sparse sums are of
-float64. The last case has a process of its own, whose peak of memory is read.
+Products: h = S'E + E'S over random sparse tables of errors E and signals S. SciPy and NumPy are timed on the product S'E only
+(the other is its transpose); relcrf on both products, over pairs a < b, and the list of the largest entries. Gradient: two
+sums per feature over all samples; NumPy's are part of one dense product of residuals and literals. All are measured
+alternately after one warm-up run; medians. Dense products are float32, which is faster for BLAS; sparse sums are float64. The
+last case runs in a separate process, whose peak memory is reported.
 
-Learning: random sparse networks in the manner of section 4.1 of Lao & Zhu (2014), `datasets/sparse_networks.py`. In test
-rows a fifth of the states is hidden and asked for given the rest. `full`, `grafting` and `cfi` have the same L1; `true` has the
-true pairs as templates, without L1.
+Learning: random sparse networks as in section 4.1 of Lao & Zhu (2014), `datasets/sparse_networks.py`. In test rows, a fifth
+of the states is hidden and predicted given the rest. `full`, `grafting` and `cfi` have the same L1; `true` has the true pairs
+as templates, without L1.
 """
 
 from __future__ import annotations
 
 import os
 
-# Read when NumPy and Numba are loaded: one thread for all.
+# NumPy and Numba read these variables when they are loaded: one thread for all libraries.
 os.environ.update(
     dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 )
@@ -59,13 +59,13 @@ import sparse_networks
 N_BEST = 50
 SIZES, ROWS, TEST_ROWS = (100, 300, 1_000), 1_000, 200
 L1 = 12.0
-"""About twice the standard deviation of a candidate's gradient that means nothing: of a thousand, some forty pass."""
+"""About twice the standard deviation of the gradient of an irrelevant candidate: about forty of a thousand exceed it."""
 WIDE = ((2_000, 500), (10_000, 1_000))
-"""Numbers of states and of rows: of the quick run, and of the whole one."""
+"""Numbers of states and rows of the quick and the full run."""
 WIDE_BIAS, WIDE_L1, WIDE_BATCH, WIDE_STEPS = -4.0, 25.0, 50_000, 25
-LEAST = ((0.1, 0.1), (0.0, 0.0), (0.3, 0.3), (0.5, 0.5))
-THRESHOLDS = {50: LEAST[:2], 100: LEAST, 300: LEAST[:3], 1_000: LEAST[:1]}
-"""Of errors and signals, by the number of states: high ones need many rounds."""
+THRESHOLD_PAIRS = ((0.1, 0.1), (0.0, 0.0), (0.3, 0.3), (0.5, 0.5))
+THRESHOLDS = {50: THRESHOLD_PAIRS[:2], 100: THRESHOLD_PAIRS, 300: THRESHOLD_PAIRS[:3], 1_000: THRESHOLD_PAIRS[:1]}
+"""Thresholds of errors and signals by the number of states; high thresholds require many rounds."""
 TRUE_MODEL = sparse_networks.MODEL.split("candidates")[0] + (
     "relation Edge(s: State, t: State)\n"
     "template together(r: Row, s: State, t: State) where Edge(s, t) over on(r, s) and on(r, t) per s, t\n"
@@ -74,7 +74,7 @@ console = Console()
 
 
 def random_table(rng: np.random.Generator, n_samples: int, n_keys: int, a_row: int) -> csr_matrix:
-    """Standard normal entries, at `a_row` places of each row, less those that are drawn twice."""
+    """Return a sparse table with standard normal entries at `a_row` random columns of each row, without duplicates."""
     key = rng.integers(n_keys, size=(n_samples, a_row))
     start = np.arange(n_samples + 1) * a_row
     out = csr_matrix((rng.normal(size=key.size), key.ravel(), start), shape=(n_samples, n_keys))
@@ -86,16 +86,16 @@ def arrays(matrix: csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data
 
 
-def both_ways(error: csr_matrix, signal: csr_matrix) -> tuple[Any, ...]:
-    """One side with itself, as `top_products` takes it."""
+def paired_with_itself(error: csr_matrix, signal: csr_matrix) -> tuple[Any, ...]:
+    """Return one side paired with itself, as an argument of `top_products`."""
     return arrays(error.T.tocsr()), arrays(signal.T.tocsr()), arrays(error), arrays(signal)
 
 
 def products(n_keys: int, n_samples: int, a_row: int, repeats: int, dense: bool) -> dict[str, float]:
-    """Seconds of relcrf, SciPy and, where that is possible, NumPy; they must find the same."""
+    """Return the seconds of relcrf, SciPy and, if possible, NumPy; their results must be equal."""
     rng = np.random.default_rng(0)
     error, signal = (random_table(rng, n_samples, n_keys, a_row) for _ in range(2))
-    given = both_ways(error, signal)
+    given = paired_with_itself(error, signal)
     sort_by_key = signal.T.tocsr()
     works: dict[str, Callable[[], Any]] = {
         "relcrf": lambda: top_products(*given, ASCENDING, 0.0, N_BEST),
@@ -114,10 +114,10 @@ def products(n_keys: int, n_samples: int, a_row: int, repeats: int, dense: bool)
     return found
 
 
-def active(n_keys: int, n_samples: int, n_features: int, repeats: int) -> dict[str, float]:
-    """Seconds of relcrf's gradient and scores, and of NumPy's product; the gradients must be the same."""
+def time_active_gradient(n_keys: int, n_samples: int, n_features: int, repeats: int) -> dict[str, float]:
+    """Return the seconds of relcrf's gradient and scores, and of NumPy's product; the gradients must be equal."""
     rng = np.random.default_rng(0)
-    variable = np.arange(n_keys * n_samples, dtype=np.int32).reshape(n_samples, n_keys)  # by row, as data are
+    variable = np.arange(n_keys * n_samples, dtype=np.int32).reshape(n_samples, n_keys)  # row-major, as data are
     sample = np.tile(np.arange(n_samples, dtype=np.int32), n_keys)
     side = KeyedCells.from_arrays(n_samples * np.arange(n_keys + 1), sample, np.ascontiguousarray(variable.T).ravel())
     holds = (rng.random(variable.size) < 0.2).astype(np.float32)
@@ -137,22 +137,22 @@ def active(n_keys: int, n_samples: int, n_features: int, repeats: int) -> dict[s
 
 
 def peak_of_products(n_keys: int) -> dict[str, float]:
-    """For so many states the peak of this process, what it had before and what of that are the tables, and seconds."""
+    """Return the peak memory of this process, its memory before, the size of the tables, and seconds."""
     rng = np.random.default_rng(0)
-    given = both_ways(*(random_table(rng, n_keys // 5, n_keys, 50) for _ in range(2)))
+    given = paired_with_itself(*(random_table(rng, n_keys // 5, n_keys, 50) for _ in range(2)))
     top_products(
-        *both_ways(*[random_table(rng, 10, 10, 2)] * 2), ASCENDING, 0.0, 1
-    )  # compiles, or reads what is compiled
-    ctypes.CDLL(None).malloc_trim(0)  # what making the tables took and gave back is not to hide what comes now
+        *paired_with_itself(*[random_table(rng, 10, 10, 2)] * 2), ASCENDING, 0.0, 1
+    )  # compile or load the kernels
+    ctypes.CDLL(None).malloc_trim(0)  # release the memory used to create the tables
     before = status_bytes("VmRSS") / 2**20
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is used now
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak to the current memory
     seconds = cpu_seconds(lambda: top_products(*given, ASCENDING, 0.0, N_BEST))
     size = sum(array.nbytes for table in given for array in table) / 2**20
     return {"peak": peak_mib(), "before": before, "input": size, "seconds": seconds}
 
 
 def wide_likelihood(on: np.ndarray) -> LiteralLikelihood:
-    """Return the pseudo-likelihood of rows of binary states, shape (n_rows, n_states), bool, with a bias each."""
+    """Return the pseudo-likelihood of rows of binary states, shape (n_rows, n_states), bool, with a bias for each state."""
     n_rows, n_states = on.shape
     key, sample = np.divmod(np.arange(on.size, dtype=np.int32), np.int32(n_rows))
     side = CandidateSide(
@@ -171,9 +171,9 @@ def wide_likelihood(on: np.ndarray) -> LiteralLikelihood:
 
 
 def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
-    """Contrastive induction on rows of many states, in blocks of ten: seconds, memory, and how many pairs are right.
+    """Run contrastive induction on rows of many states, in blocks of ten: seconds, memory, and the number of correct pairs.
 
-    Of the true pairs those with positive weights can be found: the others are hardly ever on together anyway.
+    Only true pairs with positive weights can be found: the states of the others rarely occur together.
     """
     rng = np.random.default_rng(0)
     network = sparse_networks.make_network(n_states, rng, block=10)
@@ -207,22 +207,22 @@ def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
 
 
 def kernels(options: argparse.Namespace) -> dict[str, float]:
-    """The figures of products and gradient, and their tables for people."""
+    """Return the results of products and gradient, and print their tables."""
     repeats, parts = sized(options, (7, 1), (2, 1), (1, 100))
     narrow = products(2_000 // parts, 20_000 // parts, 20, repeats, dense=True)
     wide = products(100_000 // parts, 20_000 // parts, 50, repeats, dense=False)
-    features = active(5_000 // parts, 1_000 // parts, 100_000 // parts, repeats)
+    features = time_active_gradient(5_000 // parts, 1_000 // parts, 100_000 // parts, repeats)
     wide_memory = in_fresh_process(__file__, "--peak", 100_000 // parts)
-    table = Table("", "relcrf", "rival", "times", title="CPU in ms, one thread", title_justify="left")
+    table = Table("", "relcrf", "rival", "ratio", title="CPU in ms, one thread", title_justify="left")
 
     def row(name: str, rival: float, own: float) -> float:
         table.add_row(name, f"{own * 1e3:,.1f}", f"{rival * 1e3:,.1f}", f"{rival / own:,.1f}")
         return rival / own
 
     figures = {
-        "ratio_scipy_product": row("2,000 keys, 20 a row: SciPy", narrow["scipy"], narrow["relcrf"]),
+        "ratio_scipy_product": row("2,000 keys, 20 per row: SciPy", narrow["scipy"], narrow["relcrf"]),
         "ratio_dense_product": row("the same: NumPy", narrow["numpy"], narrow["relcrf"]),
-        "ratio_scipy_product_100k": row("100,000 keys, 50 a row: SciPy", wide["scipy"], wide["relcrf"]),
+        "ratio_scipy_product_100k": row("100,000 keys, 50 per row: SciPy", wide["scipy"], wide["relcrf"]),
         "ratio_dense_gradient": row("100,000 active of 5,000 keys: NumPy", features["numpy"], features["relcrf"]),
         "ratio_dense_scores": row("their scores: NumPy", features["numpy"], features["scores"]),
         "peak_mib_100k_states": wide_memory["peak"],
@@ -237,15 +237,15 @@ def kernels(options: argparse.Namespace) -> dict[str, float]:
 
 
 def average_precision(truth: np.ndarray, probability: np.ndarray) -> float:
-    """Area under precision and recall, all states of all variables sorted by their probability."""
+    """Return the average precision over all states of all variables, sorted by probability."""
     order = np.argsort(-np.concatenate((probability, 1.0 - probability)), kind="stable")
     relevant = np.concatenate((truth, ~truth))[order]
     precision = np.cumsum(relevant) / np.arange(1, len(relevant) + 1)
     return float(precision[relevant].mean())
 
 
-def judged(fit: api.Fit, grounding: api.Grounding, hidden: np.ndarray) -> dict[str, float]:
-    """Error and AUC in per cent, and the mean log-probability of the hidden states."""
+def test_scores(fit: api.Fit, grounding: api.Grounding, hidden: np.ndarray) -> dict[str, float]:
+    """Return error and AUC in percent, and the mean log-probability of the hidden states."""
     found = api.predict(fit, grounding, hidden=hidden)
     truth, probability = grounding.states[found.variables()] == 1, found.probabilities()[:, 1]
     likelihood = np.where(truth, probability, 1.0 - probability)
@@ -257,7 +257,7 @@ def judged(fit: api.Fit, grounding: api.Grounding, hidden: np.ndarray) -> dict[s
 
 
 def learning(n_states: int, rows: int) -> dict[str, dict[str, float]]:
-    """What each way of learning reaches on one network: CPU seconds, features, how many of them are true, and the test."""
+    """Return the results of each method on one network: CPU seconds, features, correct features, and test scores."""
     rng = np.random.default_rng(n_states)
     network = sparse_networks.make_network(n_states, rng)
     tables = sparse_networks.tables(sparse_networks.draw_gibbs(network, rows + TEST_ROWS, rng))
@@ -283,22 +283,22 @@ def learning(n_states: int, rows: int) -> dict[str, dict[str, float]]:
         grounding = groundings[text]
         model = relcrf.parse(text)
         if name == "full" and n_states > 300:
-            continue  # half a million candidates of 1,000 rows each: minutes
+            continue  # half a million candidates of 1,000 rows each take minutes
         started = time.process_time()
         fit = api.fit(model, grounding, hidden=test, **settings)
         seconds = time.process_time() - started
         info = next((t for t in fit.learned.templates if t.name == "together"), None)
         keys = set(info.keys.values) if info is not None and info.keys is not None else set()
         found[name] = {"seconds": seconds, "features": len(keys), "true": len(keys & edges), "edges": len(edges)}
-        found[name] |= judged(fit, grounding, asked)
-        console.print(f"{n_states:,} states, {name}: {seconds:,.1f} s of CPU, {len(keys):,} chosen", highlight=False)
+        found[name] |= test_scores(fit, grounding, asked)
+        console.print(f"{n_states:,} states, {name}: {seconds:,.1f} s of CPU, {len(keys):,} selected", highlight=False)
     return found
 
 
 def networks_of_sizes(options: argparse.Namespace) -> dict[str, Any]:
-    """The figures of learning, and a table for people."""
+    """Return the results of learning, and print a table."""
     figures: dict[str, Any] = {}
-    table = Table("states", "way", "CPU s", "features", "true", "of", "error %", "CLL", "AUC", title="learning")
+    table = Table("states", "method", "CPU s", "features", "true", "of", "error %", "CLL", "AUC", title="learning")
     for n in sized(options, SIZES, (50,), (50,)):
         figures[str(n)] = learning(n, sized(options, ROWS, 500, 20))
         for name, row in figures[str(n)].items():
@@ -312,16 +312,18 @@ def networks_of_sizes(options: argparse.Namespace) -> dict[str, Any]:
     for row in wide:
         console.print(
             f"{row['states']:,} states, {row['candidates']:,} candidates, {row['rows']:,} rows with {row['share_on']:.1%} on: "
-            f"{row['chosen']:,} chosen in {row['seconds']:,.0f} s ({row['cpu_seconds']:,.0f} s of CPU, {row['peak_mib']:,.0f} "
+            f"{row['chosen']:,} selected in {row['seconds']:,.0f} s ({row['cpu_seconds']:,.0f} s of CPU, {row['peak_mib']:,.0f} "
             f"MiB); {row['precision']:.1%} of them are true, and {row['recall']:.1%} of the true ones are among them"
         )
     return {"learning": figures, "wide": wide}
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="fewer repeats")
+    parser = BenchmarkParser(__doc__, quick="fewer repetitions")
     parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--wide", nargs=2, type=int, metavar=("STATES", "ROWS"), help="only learning on so many states")
+    parser.add_argument(
+        "--wide", nargs=2, type=int, metavar=("STATES", "ROWS"), help="only learning on data of this size"
+    )
     options = parser.parse_args()
     if options.wide:
         print(json.dumps(wide_network(*options.wide)))

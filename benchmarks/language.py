@@ -1,9 +1,9 @@
-"""The language: lines of a large generated model parsed a second, and the time that `import relcrf` takes.
+"""The language: parsed lines per second of a large generated model, and the time of `import relcrf`.
 
     python benchmarks/language.py --lines 20000
 
-`import_ratio` is the time of `import relcrf` over that of `import duckdb, numpy, lark`, the median of fresh processes.
-Positions are kept for every node, as the checker needs them. Checking is timed beside it.
+`import_ratio` is the time of `import relcrf` divided by that of `import duckdb, numpy, lark`, medians over new processes.
+Positions of all nodes are recorded, as the checker requires. Checking is timed separately.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support import BenchmarkParser, sized
 
 
 def large_model(lines: int) -> str:
-    """A model of so many lines that uses all of the language, no two templates alike."""
+    """Return a model with a number of lines that uses all constructs; no two templates are equal."""
     head = """domain Category = { course, faculty, student, project, other }
 domain Word = open
 entity Page {
@@ -70,7 +70,7 @@ def import_seconds(statement: str, repeats: int) -> float:
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="4,000 lines, fewer repeats")
+    parser = BenchmarkParser(__doc__, quick="4,000 lines, fewer repetitions")
     parser.add_argument("--lines", type=int, default=20_000)
     arguments = parser.parse_args()
     from relcrf.language.check import check
@@ -79,7 +79,7 @@ def main() -> None:
 
     text = large_model(sized(arguments, arguments.lines, 4_000, 40))
     n = text.count("\n")
-    parse_with_errors("entity A { predict x : bool }")  # the grammar is loaded once
+    parse_with_errors("entity A { predict x : bool }")  # load the grammar once
     seconds = {}
     started = time.perf_counter()
     spec, problems = parse_with_errors(text)
@@ -96,7 +96,7 @@ def main() -> None:
     theirs = import_seconds("import duckdb, numpy, lark", repeats)
     whole = import_seconds("import relcrf; relcrf.load", repeats)
 
-    table = Table("", f"{n:,} lines, seconds", "lines a second", title="the language")
+    table = Table("", f"{n:,} lines, seconds", "lines per second", title="the language")
     for name, value in seconds.items():
         table.add_row(name, f"{value:.3f}", f"{n / value:,.0f}")
     console = Console()

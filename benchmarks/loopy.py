@@ -1,15 +1,15 @@
-"""Loopy belief propagation on grids beside PGMax (flooding) and libDAI (residual), a random table on every edge.
+"""Loopy belief propagation on grids, compared with PGMax (flooding) and libDAI (residual), with a random table on every edge.
 
-    python benchmarks/loopy.py --libdai /tmp/libDAI
+    python benchmarks/loopy.py --libdai libDAI
 
-Nanoseconds of CPU a directed message and iteration, one core, float64, after warm-up, in turns, the median. PGMax is timed
-in its compiled loop alone; relcrf with all that `marginals` does: tables to numbers, beliefs, Bethe free energy. The same
-iterations of the same potentials, and the beliefs must be the same. libDAI is timed in its `run` alone, in microseconds a
-message sent, and relcrf with all that it does; unary potentials are folded into its tables, so that both send the same
-messages.
+CPU nanoseconds per directed message and iteration, one core, float64, after warm-up, measured alternately; medians. PGMax is
+timed in its compiled loop only; relcrf including conversion of tables, beliefs and Bethe free energy. Both run the same
+iterations on the same potentials, and the beliefs must be equal. libDAI is timed in its `run` only, in microseconds per sent
+message, and relcrf in total; unary potentials are folded into libDAI's tables, so that both send the same messages.
 
-PGMax comes from benchmarks/requirements.txt. libDAI (https://bitbucket.org/jorism/libdai) is built by
-`cp Makefile.LINUX Makefile.conf && make lib DEBUG=`; it needs g++, GMP and Boost's headers. Its folder is `--libdai` or LIBDAI.
+PGMax is installed from benchmarks/requirements.txt. libDAI (https://bitbucket.org/jorism/libdai) is built by `cp
+Makefile.LINUX Makefile.conf && make lib DEBUG=`, which requires g++, GMP and Boost's headers. Pass its folder as `--libdai`
+or in the environment variable LIBDAI.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ console = Console()
 
 
 def grid(side: int, k: int, seed: int = 0) -> tuple[Scopes, Potentials]:
-    """Standard normal log potentials on the nodes and edges of a square grid."""
+    """Return standard normal log potentials of the nodes and edges of a square grid."""
     at = np.arange(side * side, dtype=np.int32).reshape(side, side)
     across = np.column_stack((at[:, :-1].ravel(), at[:, 1:].ravel()))
     edges = np.concatenate((across, np.column_stack((at[:-1].ravel(), at[1:].ravel()))))
@@ -69,7 +69,7 @@ def grid(side: int, k: int, seed: int = 0) -> tuple[Scopes, Potentials]:
 
 
 def pgmax(side: int, scopes: Scopes, potentials: Potentials, iterations: int):
-    """PGMax's loop, compiled, and a function that gives its marginals."""
+    """Return PGMax's compiled loop, and a function that returns its marginals."""
     import jax
     from pgmax import fgraph, fgroup, infer, vgroup
 
@@ -91,7 +91,7 @@ def pgmax(side: int, scopes: Scopes, potentials: Potentials, iterations: int):
 
 
 def write_for_libdai(path: Path, scopes: Scopes, potentials: Potentials) -> None:
-    """libDAI's format (the first variable changes fastest); each node's potentials go into the first pair that has it."""
+    """Write libDAI's format (the first variable changes fastest); each node's potentials are part of its first pair."""
     k = int(scopes.cardinality[0])
     edges, tables = scopes.node.reshape(-1, 2), potentials.factors.reshape(-1, k, k).copy()
     unary = potentials.nodes.reshape(-1, k).copy()
@@ -105,13 +105,13 @@ def write_for_libdai(path: Path, scopes: Scopes, potentials: Potentials) -> None
 
 
 def libdai_runner(folder: Path, root: str | None) -> Path | None:
-    """libDAI's residual propagation as a command, or None with a line that says why."""
+    """Return the command that runs libDAI's residual propagation, or print why it is skipped and return None."""
     if not root:
-        console.print("libDAI is left out: no --libdai and no LIBDAI")
+        console.print("libDAI is skipped: neither --libdai nor LIBDAI is set")
         return None
     library, source, runner = Path(root) / "lib" / "libdai.a", folder / "runner.cpp", folder / "runner"
     if not library.exists():
-        console.print(f"libDAI is left out: there is no {library}")
+        console.print(f"libDAI is skipped: {library} does not exist")
         return None
     source.write_text(RUNNER)
     include = f"-I{Path(root) / 'include'}"
@@ -131,14 +131,14 @@ def libdai_runner(folder: Path, root: str | None) -> Path | None:
     ]
     made = subprocess.run(command, capture_output=True, text=True)
     if made.returncode:
-        console.print(f"libDAI is left out: its runner does not compile: {made.stderr.splitlines()[0]}")
+        console.print(f"libDAI is skipped: its runner does not compile: {made.stderr.splitlines()[0]}")
         return None
     return runner
 
 
 def flooding(result: dict, sides: dict[int, int], iterations: int, repeats: int) -> None:
     has_pgmax = is_installed("PGMax")
-    table = Table("k", "grid", "relcrf", "PGMax", "ratio", "difference", title="flooding, ns a message")
+    table = Table("k", "grid", "relcrf", "PGMax", "ratio", "difference", title="flooding, ns per message")
     for k, side in sides.items():
         scopes, potentials = grid(side, k)
         method = BeliefPropagation(scopes, max_iterations=iterations, tolerance=0.0)
@@ -161,7 +161,7 @@ def flooding(result: dict, sides: dict[int, int], iterations: int, repeats: int)
 
 
 def growth(result: dict, side: int, repeats: int) -> None:
-    table = Table("k", "grid", "ns a message", "at a tenth of the nodes", title="flooding, growth")
+    table = Table("k", "grid", "ns per message", "with a tenth of the nodes", title="flooding, growth")
     small, iterations = round(side / 10**0.5), 20
     for k in (2, 5, 10):
         works, messages = [], []
@@ -177,7 +177,7 @@ def growth(result: dict, side: int, repeats: int) -> None:
 
 
 def residual(result: dict, side: int, passes: int, repeats: int, root: str | None) -> None:
-    table = Table("k", "grid", "relcrf", "libDAI", "ratio", "difference", title="residual, us a message sent")
+    table = Table("k", "grid", "relcrf", "libDAI", "ratio", "difference", title="residual, us per sent message")
     ratios = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -206,7 +206,7 @@ def residual(result: dict, side: int, passes: int, repeats: int, root: str | Non
             if runner:
                 ratios.append(statistics.median(theirs) / statistics.median(ours))
                 result[f"ratio_libdai_residual_k{k}"] = round(ratios[-1], 2)
-                # libDAI's beliefs look one step ahead, at the messages that are pending
+                # libDAI's beliefs include the pending messages
                 difference = f"{np.abs(beliefs - found.nodes).max():.1e}"
                 row = [f"{ratios[-1] * each:.2f}", f"{ratios[-1]:.2f}", difference]
             table.add_row(str(k), f"{side} x {side}", f"{each:.2f}", *row)
@@ -215,13 +215,13 @@ def residual(result: dict, side: int, passes: int, repeats: int, root: str | Non
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="smaller grids, fewer repeats")
-    parser.add_argument("--side", type=int, default=300, help="of the grid that relcrf alone is timed on")
-    parser.add_argument("--libdai", default=os.environ.get("LIBDAI"), help="libDAI's folder, built")
+    parser = BenchmarkParser(__doc__, quick="smaller grids, fewer repetitions")
+    parser.add_argument("--side", type=int, default=300, help="side of the grid of the growth test")
+    parser.add_argument("--libdai", default=os.environ.get("LIBDAI"), help="folder of the built libDAI")
     arguments = parser.parse_args()
     os.environ["JAX_ENABLE_X64"] = "1"
     warnings.simplefilter("ignore")
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # JAX would take all cores
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # otherwise JAX uses all cores
     result: dict = {}
     sides = sized(arguments, {2: 70, 5: 70, 10: 70}, {2: 40, 5: 40, 10: 30}, {2: 4, 5: 4, 10: 4})
     flooding(result, sides, sized(arguments, 100, 100, 5), sized(arguments, 7, 3, 1))

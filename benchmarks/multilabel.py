@@ -1,9 +1,9 @@
-"""Several labels a row: ESSCRFClassifier beside one-vs-rest logistic regression and a classifier chain.
+"""Multi-label classification: ESSCRFClassifier, compared with one-vs-rest logistic regression and a classifier chain.
 
-    python benchmarks/multilabel.py     # ten minutes; needs RELCRF_DATA, the folder of real data sets, for `scene`
+    python benchmarks/multilabel.py     # ten minutes; `scene` requires RELCRF_DATA, the folder of real data sets
 
-The penalty of each is chosen by its own log-loss on a part of the training rows. `exact`: share of test rows whose labels are
-all right; `each`: share of labels that are; `log-loss`: nats a label; seconds of the choice and the fit, on whatever else runs.
+The penalty of each is selected by its log loss on a part of the training rows. `exact`: fraction of test rows whose labels
+are all correct; `each`: fraction of correct labels; `log-loss`: nats per label; seconds of selection and fit, wall time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GRID = (1.0, 10.0, 100.0, 1000.0)
 
 @dataclass(frozen=True)
 class Row:
-    """How one classifier did."""
+    """The results of one classifier."""
 
     name: str
     exact: float
@@ -48,7 +48,7 @@ Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def scene() -> Rows:
-    """2,407 photographs with 294 numbers and six labels, split as their source splits them."""
+    """Return 2,407 photographs with 294 numbers and six labels, split as in the source."""
     folder = Path(os.environ["RELCRF_DATA"]) / "scene"
     images = pd.read_csv(folder / "image.csv").set_index("id")
     X = pd.read_csv(folder / "feature_wide.csv.gz").set_index("image").loc[images.index].to_numpy()
@@ -58,7 +58,7 @@ def scene() -> Rows:
 
 
 def bits() -> Rows:
-    """1,797 digits, the label being the four bits of the digit; every second one is for training."""
+    """Return 1,797 digits with the four bits of the digit as labels; every second one is for training."""
     X, digit = load_digits(return_X_y=True)
     Y = digit[:, None] >> np.arange(4) & 1
     return X[::2], Y[::2], X[1::2], Y[1::2]
@@ -77,7 +77,7 @@ CLASSIFIERS: dict[str, Callable[[float], Any]] = {
 
 
 def log_loss(classifier: Any, X: np.ndarray, Y: np.ndarray) -> float:
-    """Mean of minus the log-probability of each label, in nats."""
+    """Return the mean negative log-probability of each label, in nats."""
     found = classifier.predict_proba(X)
     positive = np.column_stack([p[:, 1] for p in found]) if isinstance(found, list) else found
     right = np.clip(np.where(Y == 1, positive, 1 - positive), 1e-15, 1)
@@ -85,7 +85,7 @@ def log_loss(classifier: Any, X: np.ndarray, Y: np.ndarray) -> float:
 
 
 def compare(X: np.ndarray, Y: np.ndarray, test_X: np.ndarray, test_Y: np.ndarray) -> Iterator[Row]:
-    """Fits each classifier with its own best penalty, and judges it by the test rows."""
+    """Fit each classifier with its best penalty, and score it on the test rows."""
     own_X, held_X, own_Y, held_Y = train_test_split(X, Y, test_size=0.25, random_state=0)
     for name, make in CLASSIFIERS.items():
         started = time.perf_counter()
@@ -101,7 +101,7 @@ def compare(X: np.ndarray, Y: np.ndarray, test_X: np.ndarray, test_Y: np.ndarray
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="the digits alone")
+    parser = BenchmarkParser(__doc__, quick="only the digits")
     options = parser.parse_args()
     sets = {"bits of digits": bits} if options.quick else {"bits of digits": bits, "scene": scene}
     n_rows = sized(options, None, None, 60)

@@ -1,27 +1,27 @@
-"""The pseudo-likelihood of edges beside its dense form, counts beside a matrix product, an L1 fit beside scikit-learn's saga.
+"""The pseudo-likelihood of edges, compared with its dense form; counts, compared with a matrix product; an L1 fit, with saga.
 
-Seconds of CPU of one thread each, in turns, after a run for warm-up, the median.
+CPU seconds of one thread each, measured alternately after one warm-up run; medians.
 
     python benchmarks/pseudo_likelihood.py
 
-Columns of 5 states, 20,000 samples, drawn from a random tree; as many active edges as columns. The dense form is the usual one: a
-one-hot matrix of float32 times a matrix of all weights, probabilities by row, and the one-hot matrix times the residuals; its
-one-hot matrix is made beforehand. relcrf takes and gives float64, and its table is made once, as for a fit. `ratio_torch_200`
-is the same dense form by PyTorch's autograd.
+Columns of 5 states, 20,000 samples from a random tree; as many active edges as columns. The dense form is the usual one: a
+float32 one-hot matrix times a matrix of all weights, probabilities by row, and the one-hot matrix times the residuals; its
+creation is not measured. relcrf computes in float64, and its table is created once, as for a fit. `ratio_torch_200` is the
+same dense form with PyTorch's autograd.
 
-Counts are of all pairs. The one-hot matrix is made beforehand; packing the bits is in relcrf's seconds.
+Counts are those of all pairs. The creation of the one-hot matrix is not measured; relcrf's packing of bits is.
 
-The fit is of 30 columns, 5,000 samples, L1 on each weight of all 435 edges. scikit-learn regresses each column on all others, so
-that each edge has two tables, and L1 is on both: relcrf's one table, that has both ends, has twice the strength. The mean of both
-tables is what saga says of the edge: of it `objective_saga` is, beside `objective`; the negative log pseudo-likelihoods a node
-are of 5,000 more samples, saga's of its own two tables. `gap` is how far relcrf's objective is from the least one, relative.
+The fit has 30 columns, 5,000 samples, and L1 on each weight of all 435 edges. scikit-learn regresses each column on all
+others, so each edge has two tables with L1 on both; relcrf's single table has twice the strength. `objective_saga` is the
+objective of the mean of both tables, next to `objective`; the negative log pseudo-likelihoods per node are those of 5,000
+test samples, for saga with its two tables. `gap` is the relative difference of relcrf's objective to the minimum.
 """
 
 from __future__ import annotations
 
 import os
 
-# Read when NumPy and Numba are loaded: one thread for all.
+# NumPy and Numba read these variables when they are loaded: one thread for all libraries.
 os.environ.update(
     dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 )
@@ -52,15 +52,15 @@ from relcrf.learning.owlqn import Owlqn
 N_SAMPLES, N_STATES, SIZES = 20_000, 5, (200, 600)
 QUICK_SAMPLES = 4_000
 FIT_COLUMNS, QUICK_COLUMNS, FIT_SAMPLES, FIT_L1 = 30, 15, 5_000, 20.0
-"""The strength on each of a column's own weights; about what leaves the edges of the tree and few others."""
+"""Sizes of the fit, and the L1 strength of a column's weights, which selects the edges of the tree and few others."""
 SAGA = {"max_iter": 50, "tol": 1e-4}
 TOLERANCE = 1e-3
-"""Of relcrf's fit: what is left of the largest component of the gradient."""
+"""Stopping criterion of relcrf's fit: the largest gradient component relative to its initial value."""
 console = Console()
 
 
-def drawn(rng: np.random.Generator, n_columns: int, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """States of a random tree, shape (n_columns, n_samples), int8, and its edges, shape (n_columns - 1, 2)."""
+def sample_tree_states(rng: np.random.Generator, n_columns: int, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return states of a random tree, shape (n_columns, n_samples), int8, and its edges, shape (n_columns - 1, 2)."""
     parents = np.array([rng.integers(column) for column in range(1, n_columns)])
     states = np.empty((n_columns, n_samples), dtype=np.int8)
     states[0] = rng.integers(N_STATES, size=n_samples)
@@ -71,11 +71,11 @@ def drawn(rng: np.random.Generator, n_columns: int, n_samples: int) -> tuple[np.
 
 
 def likelihood(states: np.ndarray) -> EdgeLikelihood:
-    """Of columns with a bias for each state; no edge is chosen."""
+    """Return the likelihood of columns with a bias for each state and without selected edges."""
     n_columns, n_samples = states.shape
     n = states.size
     key, sample = np.divmod(np.arange(n, dtype=np.int32), np.int32(n_samples))
-    variable = sample * np.int32(n_columns) + key  # row by row, as a relation has them
+    variable = sample * np.int32(n_columns) + key  # row by row, as in a relation
     side = CandidateSide(n_samples * np.arange(n_columns + 1), sample, variable, np.ones(N_STATES))
     table = np.eye(N_STATES**2)
     space = TableSpace("edge", side, side, KeyRelation.ASCENDING, n_samples, table=table)
@@ -95,7 +95,7 @@ def of_pairs(pairs: np.ndarray) -> CandidateSet:
 
 
 def some_edges(rng: np.random.Generator, tree: np.ndarray, n_columns: int, n_edges: int) -> np.ndarray:
-    """The tree's and others, shape (n_edges, 2), ascending."""
+    """Return the edges of the tree and others, shape (n_edges, 2), ascending."""
     every = np.stack(np.triu_indices(n_columns, 1), axis=1)
     numbers = every[:, 0] * n_columns + every[:, 1]
     others = np.setdiff1d(numbers, tree[:, 0] * n_columns + tree[:, 1])
@@ -104,14 +104,14 @@ def some_edges(rng: np.random.Generator, tree: np.ndarray, n_columns: int, n_edg
 
 
 def one_hot(states: np.ndarray) -> np.ndarray:
-    """Shape (n_samples, n_columns * N_STATES), float32."""
+    """Return the one-hot matrix, shape (n_samples, n_columns * N_STATES), float32."""
     out = np.zeros((*states.T.shape, N_STATES), dtype=np.float32)
     np.put_along_axis(out, states.T[:, :, None].astype(np.int64), 1.0, axis=2)
     return out.reshape(len(out), -1)
 
 
 def dense_weights(n_columns: int, pairs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Biases, shape (n_columns * N_STATES,), and the symmetric matrix of all tables, float32."""
+    """Return biases, shape (n_columns * N_STATES,), and the symmetric matrix of all tables, float32."""
     split = n_columns * N_STATES
     matrix = np.zeros((n_columns, N_STATES, n_columns, N_STATES), dtype=np.float32)
     tables = weights[split:].reshape(-1, N_STATES, N_STATES)
@@ -122,7 +122,7 @@ def dense_weights(n_columns: int, pairs: np.ndarray, weights: np.ndarray) -> tup
 
 
 def dense(hot: np.ndarray, bias: np.ndarray, matrix: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """Value, and gradients of biases and of the matrix, each of whose tables stands in it twice."""
+    """Return the value and the gradients of biases and of the matrix, which contains each table twice."""
     scores = hot @ matrix
     scores += bias
     shape = (len(hot), -1, N_STATES)
@@ -157,9 +157,9 @@ def torch_dense(hot: np.ndarray, bias: np.ndarray, matrix: np.ndarray) -> Callab
 
 
 def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: dict[str, float | None]) -> None:
-    """Value and gradient, and counts, of so many columns."""
+    """Measure value and gradient, and counts, for a number of columns."""
     rng = np.random.default_rng(n_columns)
-    states, tree = drawn(rng, n_columns, n_samples)
+    states, tree = sample_tree_states(rng, n_columns, n_samples)
     pairs = some_edges(rng, tree, n_columns, n_columns)
     empty, hot = likelihood(states), one_hot(states)
     model = empty.with_candidates(of_pairs(pairs))
@@ -209,7 +209,7 @@ def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: di
 
 
 def fit(states: np.ndarray, pairs: np.ndarray, tolerance: float) -> tuple[EdgeLikelihood, np.ndarray, OptimiserState]:
-    """The whole L1 fit of some edges, from states."""
+    """Run the complete L1 fit of some edges from states."""
     model = likelihood(states).with_candidates(of_pairs(pairs))
     l1 = np.full(model.n_base + len(pairs) * N_STATES**2, 2 * FIT_L1)
     l1[: model.n_base] = 0.0
@@ -218,8 +218,11 @@ def fit(states: np.ndarray, pairs: np.ndarray, tolerance: float) -> tuple[EdgeLi
 
 
 def saga(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each column on all others: biases, shape (n_columns, N_STATES), and tables of own states by the others', shape
-    (n_columns, N_STATES, n_columns, N_STATES)."""
+    """Regress each column on all others.
+
+    Returns biases, shape (n_columns, N_STATES), and tables of the column's states by those of the others, shape
+    (n_columns, N_STATES, n_columns, N_STATES).
+    """
     from sklearn.linear_model import LogisticRegression
 
     n_columns = len(states)
@@ -229,7 +232,7 @@ def saga(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         others = np.arange(n_columns) != column
         regression = LogisticRegression(solver="saga", l1_ratio=1.0, C=1.0 / FIT_L1, random_state=0, **SAGA)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it has not converged after so many iterations
+            warnings.simplefilter("ignore")  # the warning that it has not converged
             regression.fit(hot[:, others].reshape(len(hot), -1), states[column])
         seen = regression.classes_
         biases[column, seen] = regression.intercept_
@@ -239,10 +242,10 @@ def saga(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def fits(n_columns: int, n_samples: int, table: Table, result: dict[str, float | None]) -> None:
     rng = np.random.default_rng(5)
-    states, _ = drawn(rng, n_columns, 2 * n_samples)
+    states, _ = sample_tree_states(rng, n_columns, 2 * n_samples)
     train, test = np.split(states, 2, axis=1)
     pairs = np.stack(np.triu_indices(n_columns, 1), axis=1)
-    fit(train[:, :200], pairs, 1e-1)  # for warm-up
+    fit(train[:, :200], pairs, 1e-1)  # warm-up
     start = time.process_time()
     model, l1, found = fit(train, pairs, TOLERANCE)
     ours = time.process_time() - start
@@ -273,8 +276,8 @@ def fits(n_columns: int, n_samples: int, table: Table, result: dict[str, float |
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="three rounds of fewer samples, and a fit of fewer columns")
-    parser.add_argument("--rounds", type=int, default=5, help="of each, one after the other; the median counts")
+    parser = BenchmarkParser(__doc__, quick="three repetitions with fewer samples, and a fit with fewer columns")
+    parser.add_argument("--rounds", type=int, default=5, help="number of repetitions; the median is reported")
     options = parser.parse_args()
     n_samples = sized(options, N_SAMPLES, QUICK_SAMPLES, 50)
     table = Table("", "columns", "edges", "", "CPU ms", title=f"{n_samples:,} samples of {N_STATES} states")

@@ -1,18 +1,18 @@
-"""Evidence-specific trees beside a fixed tree and a dense model, as in figure 1 of Chechetka & Guestrin (2010).
+"""Evidence-specific trees, compared with a fixed tree and a dense model, as in figure 1 of Chechetka & Guestrin (2010).
 
     RELCRF_DATA=... python benchmarks/sensors.py --cache sensors.jsonl --plot sensors.png
 
-Test log-likelihood a row over the number of training rows, for temperatures and for traffic, with rows drawn at random and
-with whole blocks of time held out; mean and spread over several splits. Then rows whose best tree depends on the evidence
-by construction: how many of the true edges are chosen. The strength of L2 and that of structure regularisation (the least share
-of the paper, or pooling) are chosen on training rows alone, for each method by itself: a fifth of them is held out, drawn as the
-test rows are, single rows or whole blocks of time.
+Test log-likelihood per row over the number of training rows, for temperature and traffic, with rows at random and with blocks
+of time held out; mean and standard error over several splits. Then rows whose best tree depends on the evidence by
+construction: the fraction of true edges that are selected. The strengths of L2 and of structure regularisation
+(`min_fraction` from the paper, or pooling) are selected separately for each method on a fifth of the training rows, sampled
+as the test rows are: single rows or blocks of time.
 
-The dense model is learned by pseudo-likelihood, and its likelihood is an estimate by Bethe's log partition. With strong weights
-that estimate means nothing: it may be above 0. Mean field's log partition is too small, so that by it no likelihood is too
-low: `dense` is the lower of the two, and `dense_bound` what mean field says it is at most.
+The dense model is learned by pseudo-likelihood, and its likelihood is estimated by the Bethe approximation, which is
+unreliable with large weights: it may be above 0. The mean-field log partition function is a lower bound, so its likelihood is
+an upper bound: `dense` is the lower of the two, and `dense_bound` is the mean-field bound.
 
-With `--cache` each figure is written to a file as it is found, and is not measured again: a run that was ended goes on.
+With `--cache`, each result is written to a file when it is measured, so that an interrupted run can be resumed.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ PREFIX = {
     ("traffic", True): "traffic_blocks_",
 }
 L2 = {"ess": (0.03, 0.3, 3.0, 10.0), "chow-liu": (0.03, 0.3, 3.0, 10.0), "dense": (10.0, 30.0, 100.0)}
-"""Strengths of L2 to select from: the best of each method lies inside about; the dense one wants the most."""
+"""Strengths of L2 to select from; the best one of each method is inside its range, and the dense model needs the largest."""
 SWITCHING_L2 = (1.0, 3.0)
 MIN_SORTED_FRACTION = (0.1, 0.3)
 POOLING = (0.0, 0.3, 0.6, 0.9, 1.0)
 TEST_ROWS = 200
 ITERATIONS = {"ess": 60, "chow-liu": 400, "dense": 60}
-"""At most. The fixed tree wants little L2, and so more of them: with 60 it was 0.6 nats worse on 1,000 temperatures."""
+"""Iteration limits. The fixed tree needs a small L2 and more iterations: with 60 it was 0.6 nats worse on 1,000 rows."""
 TOLERANCE = 1e-4
 MEMORY = "8GB"
 CONSOLE = Console(width=150)
@@ -73,8 +73,8 @@ CONSOLE = Console(width=150)
 Figures = dict[str, float]
 
 
-class Kept:
-    """Figures that are kept in a file of lines, each with the work that it is of."""
+class ResultCache:
+    """Cached results in a file with one JSON object per line."""
 
     def __init__(self, path: Path | None) -> None:
         self._path, self._known = path, dict[str, Figures]()
@@ -83,7 +83,7 @@ class Kept:
             self._known = {json.dumps(line["work"]): line["figures"] for line in lines}
 
     def get(self, work: list[Any], measure: Callable[[], Figures]) -> Figures:
-        """The figures of a piece of work, measured where they are not known."""
+        """Return the result of a piece of work, measured if it is not cached."""
         key = json.dumps(work)
         if key not in self._known:
             self._known[key] = measure()
@@ -94,17 +94,17 @@ class Kept:
 
 
 def all_pairs(n: int) -> np.ndarray:
-    """All pairs i < j, shape (n_pairs, 2)."""
+    """Return all pairs i < j, shape (n_pairs, 2)."""
     return np.array(list(combinations(range(n), 2)))
 
 
 def measure_methods(readings: sensors.Readings, n: int, seed: int, in_blocks: bool) -> Figures:
-    """Test log-likelihood a row of each method, and what was selected for it."""
+    """Return the test log-likelihood per row of each method, and the selected settings."""
     model = relcrf.load(ROOT / "models" / "sensors_evidence.rcrf")
     pool, held = sensors.split(readings, seed, in_blocks=in_blocks)
     training, test = pool[:n], held[:TEST_ROWS]
     grounding = model.ground(relcrf.Dataset(sensors.tables(readings, pool, training), memory=MEMORY))
-    # The codes of the training's vocabulary are those of the test: both have every sensor.
+    # Training and test have the same codes, because both contain every sensor.
     asked = model.ground(relcrf.Dataset(sensors.tables(readings, pool, test), memory=MEMORY))
 
     def likelihood(backend: str, methods: tuple[str, ...] = (), **settings: Any) -> list[float]:
@@ -137,7 +137,7 @@ def learn(model: api.Model, grounding: api.Grounding, backend: str, **settings: 
 
 
 def select(grounding: api.Grounding, backend: str, grid: dict[str, Any], **settings: Any) -> list[dict[str, Any]]:
-    """What was tried on a fifth of the training rows, the best first."""
+    """Return the settings that were evaluated on a fifth of the training rows, the best first."""
     limits = {"max_iterations": ITERATIONS[backend], "tolerance": TOLERANCE}
     rows = api.select(grounding, backend, grid, seed=0, **settings, **limits).rows
     return sorted(rows, key=lambda row: -row["log_likelihood"])
@@ -146,7 +146,7 @@ def select(grounding: api.Grounding, backend: str, grid: dict[str, Any], **setti
 def selected_ess(
     grounding: api.Grounding, l2: tuple[float, ...], hold: dict[str, Any] | None = None
 ) -> dict[str, dict[str, float]]:
-    """The best settings without structure regularisation, with the paper's alone, and with either."""
+    """Return the best settings without structure regularisation, with the paper's only, and with either kind."""
     shares = select(grounding, "ess", {"l2": l2, "min_fraction": MIN_SORTED_FRACTION}, **hold or {})
     pooled = select(grounding, "ess", {"l2": l2, "pooling": POOLING}, **hold or {})
     plain = next(row for row in pooled if row["pooling"] == 0.0)
@@ -156,7 +156,7 @@ def selected_ess(
 
 
 def selected_dense(grounding: api.Grounding, hold: dict[str, Any]) -> float:
-    """The strength of L2 whose lower estimate of the held-out likelihood, of Bethe's and mean field's, is the highest."""
+    """Return the L2 strength with the highest lower estimate (Bethe or mean field) of the held-out likelihood."""
     lower = dict.fromkeys(L2["dense"], np.inf)
     for method in ("bp", "mf"):
         for row in select(grounding, "dense", {"l2": L2["dense"]}, objective="pseudo", inference=method, **hold):
@@ -165,7 +165,7 @@ def selected_dense(grounding: api.Grounding, hold: dict[str, Any]) -> float:
 
 
 def measure_switching(n: int, seed: int) -> Figures:
-    """Likelihoods a row on fresh rows, and the share of true edges among those that are chosen for them."""
+    """Return the log-likelihoods per row on new rows, and the fraction of true edges among the selected ones."""
     rng = np.random.default_rng(seed)
     world = switching.make_switching_trees(rng)
     rows, test = switching.draw_rows(world, n, rng), switching.draw_rows(world, 1_000, rng)
@@ -192,7 +192,7 @@ def measure_switching(n: int, seed: int) -> Figures:
 
 
 def share_of_true_edges(world: switching.SwitchingTrees, rows: switching.SwitchingRows, edges: np.ndarray) -> float:
-    """Of the true edges of all rows, how many are among `edges`: pairs of variables, row by row, shape (m, 2)."""
+    """Return the fraction of the true edges of all rows that are in `edges`, pairs of variables by row, shape (m, 2)."""
     row, ends = edges[:, 0] // switching.VARIABLES, np.sort(edges % switching.VARIABLES, axis=1)
     true = np.zeros((switching.LEVELS, switching.VARIABLES, switching.VARIABLES), dtype=bool)
     for level, tree in enumerate(np.sort(world.trees, axis=2)):
@@ -202,7 +202,7 @@ def share_of_true_edges(world: switching.SwitchingTrees, rows: switching.Switchi
 
 
 def mean_and_spread(values: list[float]) -> tuple[float, float]:
-    """A mean and its standard error, which is 0 of one value."""
+    """Return a mean and its standard error, which is 0 for one value."""
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
     return float(np.mean(values)), float(error)
 
@@ -219,17 +219,19 @@ def plot(found: dict[str, Any], path: Path) -> None:
         for (name, label), mark in zip(METHODS.items(), "osDv^", strict=True):
             rows, error = found[f"{prefix}rows"], found[f"{prefix}{name}_spread"]
             axis.errorbar(rows, found[f"{prefix}{name}"], yerr=error, marker=mark, capsize=3, label=label)
-        axis.set(xscale="log", title=title, xlabel="training rows", ylabel="nats a row")
+        axis.set(xscale="log", title=title, xlabel="training rows", ylabel="nats per row")
         axis.set_xticks(rows, labels=[f"{n:,}" for n in rows], minor=False)
         axis.set_xticks([], minor=True)
     axes[0, 0].legend()
     figure.savefig(path, dpi=100)
 
 
-def likelihoods(readings: sensors.Readings, in_blocks: bool, options: argparse.Namespace, kept: Kept) -> dict[str, Any]:
-    """Means and spreads of each method over the splits, a list over rows; shown as a table."""
+def likelihoods(
+    readings: sensors.Readings, in_blocks: bool, options: argparse.Namespace, kept: ResultCache
+) -> dict[str, Any]:
+    """Return means and standard errors of each method over the splits, as lists over rows, and print a table."""
     how = "whole blocks of time held out" if in_blocks else "rows at random"
-    table = Table("rows", *SHOWN.values(), title=f"{readings.name}, {how}: log-likelihood a row, nats")
+    table = Table("rows", *SHOWN.values(), title=f"{readings.name}, {how}: log-likelihood per row, nats")
     most = len(sensors.split(readings, 0, in_blocks=in_blocks)[0])
     found: dict[str, Any] = {"rows": [min(n, most) for n in options.rows]}
     for n in found["rows"]:
@@ -237,7 +239,7 @@ def likelihoods(readings: sensors.Readings, in_blocks: bool, options: argparse.N
         for seed in range(options.splits):
             work = [readings.name, len(readings.targets), in_blocks, n, seed]
             figures = kept.get(work, partial(measure_methods, readings, n, seed, in_blocks))
-            # On the same split: what splits have in common is no spread.
+            # Differences on the same split: the variation between splits cancels.
             gains = {f"{name}_gain": figures[name] - figures["chow_liu"] for name in ("ess", "ess_regularised")}
             each.append({**figures, **gains})
         shown = []
@@ -251,10 +253,10 @@ def likelihoods(readings: sensors.Readings, in_blocks: bool, options: argparse.N
     return found
 
 
-def switching_trees(n: int, seeds: int, kept: Kept) -> dict[str, Any]:
-    """Means and spreads over worlds; shown as a table."""
+def switching_trees(n: int, seeds: int, kept: ResultCache) -> dict[str, Any]:
+    """Return means and standard errors over worlds, and print a table."""
     each = [kept.get(["switching", n, seed], partial(measure_switching, n, seed)) for seed in range(1, seeds + 1)]
-    table = Table("figure", "mean", "spread", title=f"trees that switch: {n:,} rows")
+    table = Table("figure", "mean", "spread", title=f"switching trees: {n:,} rows")
     found: dict[str, Any] = {"rows": n}
     for name in each[0]:
         mean, error = mean_and_spread([figures[name] for figures in each])
@@ -265,15 +267,15 @@ def switching_trees(n: int, seeds: int, kept: Kept) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="six sensors of each, few rows, and two splits")
-    parser.add_argument("--rows", type=int, nargs="+", default=[100, 300, 1_000], help="of training; or all there are")
-    parser.add_argument("--splits", type=int, default=3, help="each with its own rows")
-    parser.add_argument("--cache", type=Path, help="a file of figures that are not measured again")
-    parser.add_argument("--plot", type=Path, help="where the picture goes (needs Matplotlib)")
+    parser = BenchmarkParser(__doc__, quick="six sensors of each dataset, few rows, two splits")
+    parser.add_argument("--rows", type=int, nargs="+", default=[100, 300, 1_000], help="numbers of training rows")
+    parser.add_argument("--splits", type=int, default=3, help="number of splits")
+    parser.add_argument("--cache", type=Path, help="file of cached results")
+    parser.add_argument("--plot", type=Path, help="file of the plot (requires Matplotlib)")
     options = parser.parse_args()
     if options.quick:
         options.rows, options.splits = sized(options, None, ([50, 150], 2), ([20], 1))
-    kept = Kept(options.cache)
+    kept = ResultCache(options.cache)
     found: dict[str, Any] = {"splits": options.splits}
     for (name, in_blocks), prefix in PREFIX.items():
         readings = DATA[name]().with_targets(6) if options.quick else DATA[name]()
@@ -281,7 +283,7 @@ def main() -> None:
         found.update((f"{prefix}{key}", value) for key, value in figures.items())
     n, seeds = sized(options, (10_000, options.splits), (500, 1), (60, 1))
     found.update((f"switching_{key}", value) for key, value in switching_trees(n, seeds, kept).items())
-    CONSOLE.print("The dense model's likelihoods are estimates; where it is as high as its bound, only that is known.")
+    CONSOLE.print("The dense model's likelihoods are estimates; if one equals its bound, only the bound is known.")
     if options.plot:
         plot(found, options.plot)
     print(json.dumps(found))

@@ -1,9 +1,9 @@
-"""Ten thousand predictions by one process: whether its memory grows.
+"""Memory growth of one process over ten thousand predictions.
 
     python benchmarks/soak.py
 
-A `Predictor` is asked about one page at a time, `Fit.predict` about a whole web. Memory is what the process holds in RAM after
-collecting garbage, told after each tenth of the calls; growth is that of the last half, when all caches are full.
+A `Predictor` predicts one page per request, and `Fit.predict` a whole web graph. Memory is the resident set after garbage
+collection, after each tenth of the calls; growth is that of the second half, when all caches are full.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ import relcrf
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def resident() -> int:
-    """Bytes in RAM."""
+def resident_bytes() -> int:
+    """Return the resident memory in bytes."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
-def soaked(call: Callable[[int], object], calls: int) -> tuple[list[float], float]:
-    """Memory in MiB after each tenth of the calls, and seconds of all."""
+def measure_growth(call: Callable[[int], object], calls: int) -> tuple[list[float], float]:
+    """Return the memory in MiB after each tenth of the calls, and the total seconds."""
     began, held = time.perf_counter(), []
     for k in range(calls):
         call(k)
         if (k + 1) % (calls // 10) == 0:
-            held.append(resident() / 2**20)
+            held.append(resident_bytes() / 2**20)
     return held, time.perf_counter() - began
 
 
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="500 calls")
-    parser.add_argument("--calls", type=int, default=10_000, help="of each, at least 10")
+    parser.add_argument("--calls", type=int, default=10_000, help="number of calls of each kind, at least 10")
     chosen = parser.parse_args()
     calls = sized(chosen, chosen.calls, 500, 10)
     model, data = relcrf.datasets.load("web")
@@ -62,7 +62,7 @@ def main() -> None:
 
         table, answer = Table("", "calls", "MiB after each tenth", "growth", "seconds"), {}
         for name, call in (("predictor", ask), ("predict", lambda k: fit.predict(data))):
-            held, seconds = soaked(call, calls)
+            held, seconds = measure_growth(call, calls)
             growth = held[9] - held[4]
             shown = " ".join(f"{mib:.0f}" for mib in held)
             table.add_row(name, f"{calls:,}", shown, f"{growth:+.1f} MiB", f"{seconds:.0f}")

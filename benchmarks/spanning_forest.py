@@ -1,10 +1,10 @@
-"""Maximum spanning forests beside SciPy: seconds of CPU on the same edges, and the same total weight.
+"""Maximum spanning forests, compared with SciPy: CPU seconds on the same edges, and equal total weight.
 
     python benchmarks/spanning_forest.py
 
-Each graph has a process of its own, in which no memory is left over from another. The graphs are simple, since SciPy
-adds up parallel edges, and have no weight of 0, which SciPy takes for no edge. A last check, on a graph with parallel
-edges, loops and equal weights, is against Kruskal's algorithm as it stands in books.
+Each graph runs in a separate process, so that no memory remains from another. The graphs are simple, because SciPy adds the
+weights of parallel edges, and have no weight of 0, which SciPy interprets as a missing edge. A final check on a graph with
+parallel edges, loops and equal weights compares with Kruskal's textbook algorithm.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALLEST = {"a tenth": (1_000, 2_000), "sparse": (10_000, 20_000), "dense": (150
 
 
 def simple_graph(rng: np.random.Generator, n_nodes: int, n_edges: int) -> tuple[np.ndarray, np.ndarray]:
-    """Different edges i < j in random order, shape (n_edges, 2), and their weights above 0."""
+    """Return distinct edges i < j in random order, shape (n_edges, 2), and their positive weights."""
     n_pairs = n_nodes * (n_nodes - 1) // 2
     if n_edges > n_pairs // 2:
         low, high = np.triu_indices(n_nodes, 1)
@@ -48,7 +48,7 @@ def simple_graph(rng: np.random.Generator, n_nodes: int, n_edges: int) -> tuple[
 
 
 def kruskal(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The edges of the maximum spanning forest, ascending: a stable sort, and every edge looked at in turn."""
+    """Return the edges of the maximum spanning forest, ascending, by a stable sort and one pass over the edges."""
     leader = list(range(n_nodes))
     chosen = []
     pairs = edges.tolist()
@@ -64,8 +64,8 @@ def kruskal(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return np.sort(np.array(chosen, dtype=np.int64))
 
 
-def negated(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> csr_matrix:
-    """What SciPy is given, as it finds the minimum."""
+def negated_matrix(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> csr_matrix:
+    """Return the graph with negated weights, because SciPy computes the minimum."""
     return coo_matrix((-weight, (edges[:, 0], edges[:, 1])), shape=(n_nodes, n_nodes)).tocsr()
 
 
@@ -76,20 +76,20 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(n_nodes: int, n_edges: int, rounds: int) -> dict[str, float]:
-    """Median seconds of CPU of relcrf and of SciPy from the edge list and from a matrix, one after the other."""
+    """Return median CPU seconds of relcrf and of SciPy, from the edge list and from a matrix, measured alternately."""
     edges, weight = simple_graph(np.random.default_rng(n_nodes), n_nodes, n_edges)
-    maximum_spanning_forest(2, edges[:0], weight[:0])  # compiles, or reads what is compiled
-    ctypes.CDLL(None).malloc_trim(0)  # what making the graph took and gave back is not to hide what comes now
+    maximum_spanning_forest(2, edges[:0], weight[:0])  # compile or load the kernels
+    ctypes.CDLL(None).malloc_trim(0)  # release the memory used to create the graph
     before = status_bytes("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is used now
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak to the current memory
     chosen = maximum_spanning_forest(n_nodes, edges, weight)
     peak = status_bytes("VmHWM") - before
     ours, theirs, built = [], [], []
     for _ in range(rounds):
         seconds, chosen = timed(lambda: maximum_spanning_forest(n_nodes, edges, weight))
         ours.append(seconds)
-        building, matrix = timed(lambda: negated(n_nodes, edges, weight))
-        seconds, tree = timed(lambda: minimum_spanning_tree(matrix))  # noqa: B023  (called at once)
+        building, matrix = timed(lambda: negated_matrix(n_nodes, edges, weight))
+        seconds, tree = timed(lambda: minimum_spanning_tree(matrix))  # noqa: B023  (called immediately)
         theirs.append(building + seconds)
         built.append(seconds)
     total, reference = float(weight[chosen].sum()), -float(tree.sum())
@@ -103,8 +103,8 @@ def measure(n_nodes: int, n_edges: int, rounds: int) -> dict[str, float]:
     }
 
 
-def same_as_in_books(n_nodes: int, n_edges: int) -> bool:
-    """Whether relcrf takes the very edges of `kruskal` where edges are parallel, loops and of equal weights."""
+def matches_kruskal(n_nodes: int, n_edges: int) -> bool:
+    """Return True if relcrf selects the same edges as `kruskal` with parallel edges, loops and equal weights."""
     rng = np.random.default_rng(0)
     edges = rng.integers(n_nodes, size=(n_edges, 2)).astype(np.int32)
     weights = (rng.integers(-3, 4, size=n_edges).astype(float), np.ones(n_edges), rng.normal(size=n_edges))
@@ -112,8 +112,8 @@ def same_as_in_books(n_nodes: int, n_edges: int) -> bool:
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="one round, and a smaller last check")
-    parser.add_argument("--rounds", type=int, default=5, help="of each, one after the other; the median counts")
+    parser = BenchmarkParser(__doc__, quick="one repetition, and a smaller final check")
+    parser.add_argument("--rounds", type=int, default=5, help="number of repetitions; the median is reported")
     parser.add_argument("--measure", choices=CASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     cases = sized(options, CASES, CASES, SMALLEST)
@@ -122,7 +122,7 @@ def main() -> None:
         return
     console = Console()
     columns = ("nodes", "edges", "relcrf", "SciPy", "matrix given", "ratio", "memory")
-    table = Table(*columns, title="CPU in ns an edge; memory over that of the edges")
+    table = Table(*columns, title="CPU in ns per edge; memory relative to that of the edges")
     found = {}
     for name, (n_nodes, n_edges) in cases.items():
         console.print(f"{name}: {n_nodes:,} nodes, {n_edges:,} edges")
@@ -133,7 +133,7 @@ def main() -> None:
         ratio = f"{row['scipy'] / row['relcrf']:.1f}"
         table.add_row(f"{n_nodes:,}", f"{n_edges:,}", *each, ratio, f"{row['peak_over_edges']:.2f}")
     console.print(table)
-    same = same_as_in_books(2_000, sized(options, 1_000_000, 100_000, 1_000))
+    same = matches_kruskal(2_000, sized(options, 1_000_000, 100_000, 1_000))
     console.print(f"parallel edges, loops and equal weights: {'the' if same else 'NOT the'} edges of a stable sort")
     result = {
         "ratio_scipy": found["sparse"]["scipy"] / found["sparse"]["relcrf"],

@@ -1,10 +1,10 @@
-"""Spark beside one process: equal rows and weights, an executor killed in the middle, and what an iteration costs.
+"""Spark, compared with one process: equal rows and weights, an executor killed during training, and the cost of an iteration.
 
     python benchmarks/spark.py --pages 50000
 
-Needs the extra `spark` and Java. Two executors of Spark run on this machine, each a process of its own with one core. An
-ESS-CRF is trained on a synthetic web of many sites, cut into shards, in one process, by two processes and on Spark, once
-with an executor killed. The overhead is that of an evaluation that computes nothing, with as many weights.
+Requires the extra `spark` and Java. Two Spark executors run on this machine, each a process with one core. An ESS-CRF is
+trained on a synthetic web graph of many sites, partitioned into shards, in one process, by two processes and on Spark, once
+with an executor killed. The overhead is that of an evaluation that computes nothing, with the same number of weights.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHARD_MEMORY = 10_000_000
-"""Bytes of a worker: small, so that there are many shards."""
+"""Memory per worker in bytes; small, so that there are many shards."""
 KILL_AT = 4
-"""The iteration in which an executor is killed."""
+"""Iteration in which an executor is killed."""
 
 
 def ground(session: SparkSession, folder: Path) -> bool:
-    """Whether Spark and DuckDB ground the same rows of a synthetic web."""
+    """Return whether Spark and DuckDB ground the same rows of a synthetic web graph."""
     bound = bind(relcrf.load(ROOT / "models" / "webkb.rcrf").spec, relcrf.Dataset(folder / "web"))
     create_relation_tables(bound)
     facts = make_lowering_context(bound)
@@ -75,7 +75,7 @@ def ground(session: SparkSession, folder: Path) -> bool:
             sums.append(checksum(engine.rows(plan), plan.outputs))
             seconds.append(time.perf_counter() - start)
         equal = equal and sums[0] == sums[1]
-        found = "equal" if sums[0] == sums[1] else f"OTHER ROWS: {sums}"
+        found = "equal" if sums[0] == sums[1] else f"DIFFERENT ROWS: {sums}"
         print(
             f"{template.name:24} {sums[0][0]:12,} rows, DuckDB {seconds[0]:6.2f} s, Spark {seconds[1]:6.2f} s, {found}",
             flush=True,
@@ -86,15 +86,15 @@ def ground(session: SparkSession, folder: Path) -> bool:
 
 
 @dataclass
-class Learnt:
-    """What a training gave: all vectors of weights, one after the other, and the seconds of each iteration."""
+class TrainingResult:
+    """The result of a training: the concatenated weight vectors, and the seconds of each iteration."""
 
     weights: np.ndarray
     seconds: list[float]
 
 
 class Clock(Monitor):
-    """Takes the time of each iteration, and kills a process in the middle of one."""
+    """A callback that measures each iteration, and kills a process during one of them."""
 
     def __init__(self, victim: int | None) -> None:
         self.victim, self.last, self.seconds = victim, time.perf_counter(), []
@@ -109,8 +109,8 @@ class Clock(Monitor):
 
 def learn(
     problem: Problem, executor: AbstractExecutor | None, folder: Path, iterations: int, victim: int | None = None
-) -> Learnt:
-    """Trains an ESS-CRF in shards, or in one piece without an executor."""
+) -> TrainingResult:
+    """Train an ESS-CRF in shards, or as a whole without an executor."""
     clock = Clock(victim)
     pieces = problem
     if executor is not None:
@@ -119,11 +119,11 @@ def learn(
         clock.last = time.perf_counter()
     learned = make_backend("ess", max_iterations=iterations, tolerance=1e-12).fit(pieces, clock)
     unload_shards()
-    return Learnt(np.concatenate([learned.vectors[name] for name in sorted(learned.vectors)]), clock.seconds)
+    return TrainingResult(np.concatenate([learned.vectors[name] for name in sorted(learned.vectors)]), clock.seconds)
 
 
 def overhead(executor: AbstractExecutor, shards: list[Path], n_weights: int, times: int) -> float:
-    """Median seconds of an evaluation that computes nothing."""
+    """Return the median seconds of an evaluation that computes nothing."""
     seconds = []
     for _ in range(times):
         start = time.perf_counter()
@@ -132,14 +132,14 @@ def overhead(executor: AbstractExecutor, shards: list[Path], n_weights: int, tim
     return statistics.median(seconds)
 
 
-def say(name: str, learnt: Learnt) -> None:
+def print_times(name: str, learnt: TrainingResult) -> None:
     median, worst = statistics.median(learnt.seconds), max(learnt.seconds[1:])
-    print(f"{name:24} median {median:6.3f} s an iteration, worst but the first {worst:6.3f} s", flush=True)
+    print(f"{name:24} median {median:6.3f} s per iteration, maximum after the first {worst:6.3f} s", flush=True)
 
 
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="4 iterations, 2,000 pages")
-    parser.add_argument("--iterations", type=int, default=20, help="of each of the two optimisations")
+    parser.add_argument("--iterations", type=int, default=20, help="iterations of each of the two optimisations")
     parser.add_argument("--pages", type=int, default=50_000)
     options = parser.parse_args()
     if options.quick:
@@ -162,20 +162,20 @@ def main() -> None:
         on_spark = SparkExecutor(session)
 
         whole = learn(problem, None, place / "whole", options.iterations)
-        say("in one piece", whole)
+        print_times("in one piece", whole)
         serial = learn(problem, SerialExecutor(), place / "serial", options.iterations)
-        say("in shards", serial)
+        print_times("in shards", serial)
         shards = sorted((place / "serial").glob("shard*"))
         with PoolExecutor(2) as pool:
             pooled = learn(problem, pool, place / "pool", options.iterations)
-            say("2 processes", pooled)
+            print_times("2 processes", pooled)
             pool_overhead = overhead(pool, shards, n_weights, 10)
         sparked = learn(problem, on_spark, place / "spark", options.iterations)
-        say("Spark, 2 executors", sparked)
+        print_times("Spark, 2 executors", sparked)
         spark_overhead = overhead(on_spark, shards, n_weights, 10)
         victim = executor_pids()[0]
         killed = learn(problem, on_spark, place / "killed", options.iterations, victim)
-        say("Spark, one killed", killed)
+        print_times("Spark, one killed", killed)
         session.stop()
 
     others = (pooled, sparked, killed)

@@ -1,4 +1,4 @@
-"""Arguments, clocks and processes that the benchmarks share."""
+"""Shared arguments, clocks and processes of the benchmarks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BenchmarkParser(argparse.ArgumentParser):
 
 
 def sized(options: argparse.Namespace, whole: Any, quick: Any, smallest: Any) -> Any:
-    """Return the size that the options ask for."""
+    """Return the size that the options select."""
     return smallest if options.smallest else quick if options.quick else whole
 
 
@@ -50,7 +50,7 @@ def cpu_seconds(work: Callable[[], Any]) -> float:
 
 
 def medians(repeats: int, *works: Callable[[], Any]) -> list[float]:
-    """Return the median CPU seconds of each call, measured in turns, after one run each for warm-up."""
+    """Return the median CPU seconds of each call, measured alternately, after one warm-up run each."""
     for work in works:
         work()
     runs = [[cpu_seconds(work) for work in works] for _ in range(repeats)]
@@ -60,7 +60,7 @@ def medians(repeats: int, *works: Callable[[], Any]) -> list[float]:
 def status_bytes(name: str) -> int:
     """Return a line of this process's status in bytes.
 
-    `VmHWM` is the peak of this process alone; `ru_maxrss` would count the process that started it.
+    `VmHWM` is the peak of this process only; `ru_maxrss` would include the parent process.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(name))) * 1024
@@ -82,13 +82,13 @@ def in_fresh_process(script: str, *arguments: object) -> dict[str, Any]:
 
 
 def is_installed(rival: str) -> bool:
-    """Return True if a rival's package is installed; else print one line that says that it is left out."""
+    """Return True if a rival's package is installed; otherwise print that it is skipped."""
     there = importlib.util.find_spec(rival.lower()) is not None
     if not there:
-        print(f"{rival} is left out: it is not installed (pip install -r benchmarks/requirements.txt)")
+        print(f"{rival} is skipped: it is not installed (pip install -r benchmarks/requirements.txt)")
     return there
 
 
 def no_work(shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return a gradient of the size of the weights without any work; Spark's workers import it from this module."""
+    """Return a gradient of zeros without any computation; Spark's workers import this function."""
     return 0.0, weights

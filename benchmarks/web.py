@@ -1,8 +1,8 @@
-"""ESS-CRF on a synthetic web of pages: seconds, peak memory, accuracy, and how the cost grows with the data.
+"""ESS-CRF on a synthetic web graph: seconds, peak memory, accuracy, and growth with the size of the data.
 
     python benchmarks/web.py --pages 100000
 
-Each size runs in a process of its own, so that peak memory is its own. The tables are made before and not measured.
+Each size runs in a separate process, so that peak memory is that of the size. The creation of the tables is not measured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from support import ROOT, BenchmarkParser, in_fresh_process, peak_mib, sized
 
 
 def measure(folder: Path, memory: str) -> dict[str, float]:
-    """Grounds, learns on the pages of part `train`, infers those of `test`; in this process."""
+    """Ground, learn on the pages of part `train` and infer those of `test`, in this process."""
     import relcrf
     from relcrf import api
     from relcrf.evaluation.splits import partition_variables
@@ -50,7 +50,7 @@ def measure(folder: Path, memory: str) -> dict[str, float]:
 def main() -> None:
     parser = BenchmarkParser(__doc__, quick="20,000 pages")
     parser.add_argument("--pages", type=int, default=100_000)
-    parser.add_argument("--memory", default="500MB", help="limit of DuckDB's buffers")
+    parser.add_argument("--memory", default="500MB", help="memory limit for tables and the ground graph")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
@@ -68,13 +68,13 @@ def main() -> None:
 
         for size in (pages // 10, pages):
             make_web(Path(folder) / str(size), size)
-        run(pages // 10)  # compiles the kernels, if they are not cached
+        run(pages // 10)  # compile the kernels unless they are cached
         for size in (pages // 10, pages):
             results.append(run(size))
             print("  ".join(f"{k} {v:,.3f}" if isinstance(v, float) else f"{k} {v:,}" for k, v in results[-1].items()))
     small, large = results
     large["growth_10x"] = large["cpu_seconds"] / small["cpu_seconds"]
-    # L-BFGS may need more iterations on one size than on the other; this is the growth of what one of them costs.
+    # L-BFGS may need different numbers of iterations; this is the growth of the cost per iteration.
     learn = [r["seconds_learn"] / r["iterations"] for r in results]
     large["growth_10x_per_iteration"] = learn[1] / learn[0]
     print(json.dumps(large))

@@ -2,10 +2,10 @@
 
     RELCRF_DATA=... python benchmarks/webkb.py
 
-877 pages of four universities in five classes. A university's pages link only among themselves, and none of the test
-university's labels is known. The inner folds, by which settings are chosen, are the training universities. The model is
-models/departments.rcrf; as `*_links` the same without co-citations, and as `*_webkb` models/webkb.rcrf. The machine sees the
-page's words, and where the inner folds say so also the words of the pages that it links to and of those that link to it.
+877 pages of four universities in five classes. Pages link only within a university, and no label of the test university is
+observed. The inner folds that select settings are the training universities. The model is models/departments.rcrf; `*_links`
+is the same without co-citations, and `*_webkb` is models/webkb.rcrf. The features of the support vector machine are the words
+of the page and, if the inner folds select them, the words of linked and linking pages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 import scipy.sparse as sp
-from collective import Fold, compare, side_by_side
+from collective import Fold, compare, concatenate_normalised
 from support import ROOT, BenchmarkParser, sized
 
 import relcrf
@@ -26,7 +26,7 @@ from real import webkb
 
 
 def models() -> dict[str, relcrf.Model]:
-    """The models by the suffix of their rows."""
+    """Return the models by the suffix of their rows."""
     whole = relcrf.load(ROOT / "models" / "departments.rcrf")
     kept = (d for d in whole.spec.declarations if not (isinstance(d, Template) and d.name == "cocited"))
     return {
@@ -37,7 +37,7 @@ def models() -> dict[str, relcrf.Model]:
 
 
 def main() -> None:
-    parser = BenchmarkParser(__doc__, quick="nothing is chosen, a looser optimum")
+    parser = BenchmarkParser(__doc__, quick="without selection of settings, lower accuracy")
     options = parser.parse_args()
     tables = webkb()
     runs = [(suffix, model, model.ground(relcrf.Dataset(tables))) for suffix, model in models().items()]
@@ -52,8 +52,8 @@ def main() -> None:
     words = sp.csr_matrix((np.ones(len(word)), (word["page"], word["word"])), shape=(n, word["word"].max() + 1))
     links = sp.csr_matrix((np.ones(len(link)), (link["source"], link["target"])), shape=(n, n))
     features = {
-        "words": side_by_side(words),
-        "neighbours' words": side_by_side(words, links @ words, links.T @ words),
+        "words": concatenate_normalised(words),
+        "neighbours' words": concatenate_normalised(words, links @ words, links.T @ words),
     }
     label = tables["page"]["category"].to_numpy()
     settings = sized(options, {}, {"tolerance": 1e-3}, {"max_iterations": 2})

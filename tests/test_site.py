@@ -106,7 +106,7 @@ value: /[a-z]/
         name = getattr(item, "text", None)
         return (type(item).__name__, *([name] if name else map(shape, filter(None, inner))))
 
-    draw = grammar_page["_drawn"]
+    draw = grammar_page["_diagram_item"]
     once = ("Skip",)
     value, comma = ("NonTerminal", "value"), ("Terminal", ",")
     assert shape(draw(found["item"].body, found)) == (

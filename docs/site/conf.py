@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: `make docs`. The pages are plain Markdown, which reads as well where nothing builds it."""
+"""The Sphinx configuration of the documentation site, which `make docs` builds from plain Markdown pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
-import grammar_page  # noqa: E402  # both are in this folder
+import grammar_page  # noqa: E402  # both modules are in this folder
 import reference_pages  # noqa: E402
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ myst_heading_anchors = 4
 nb_execution_mode = "off"
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # signatures are readable without, and the Args sections give shapes and units
+autodoc_typehints = "none"  # the Args sections have shapes and units
 autodoc_default_options = {
     "members": True,
     "exclude-members": "set_fit_request, set_predict_request, set_score_request",
@@ -68,7 +68,7 @@ CHILDREN = {
         "grounding",
     ),
 }
-"""Pages below another page in the navigation. The pages are plain Markdown, so their lists of children are here."""
+"""The child pages of pages in the navigation; the pages are plain Markdown, which has no `toctree`."""
 
 html_theme = "furo"
 html_title = "relcrf"
@@ -86,20 +86,20 @@ _PAGE = re.compile(r"\[([^]]+)\]\((?!\w+:)([^)\s#]+\.md)(?:#[^)\s]*)?\)")
 
 
 def _front(text: str) -> str:
-    """The README as a page of docs/."""
+    """Return the README with its links relative to docs/."""
     moved = _LINK.sub(lambda link: f"](../{link[1]})", text)
     return moved.replace("](../docs/", "](")
 
 
 def _inside(text: str, page: str) -> str:
-    """A page on which other pages that are no part of the site, those outside docs/, are named by their paths."""
+    """Return a page with links to pages outside docs/, which are not part of the site, replaced by their paths."""
     docs = ROOT / "docs"
 
-    def named(link: re.Match[str]) -> str:
+    def replace_link(link: re.Match[str]) -> str:
         target = (docs / page).parent.joinpath(link[2]).resolve()
         return link[0] if target.is_relative_to(docs) else f"{link[1]} (`{target.relative_to(ROOT)}`)"
 
-    return _PAGE.sub(named, text)
+    return _PAGE.sub(replace_link, text)
 
 
 def _autodoc(found: re.Match[str]) -> str:
@@ -117,7 +117,7 @@ def _read(app: Sphinx, page: str, source: list[str]) -> None:
     elif page == "reference/grammar":
         text = _RULES.sub(lambda _: grammar_page.page((ROOT / "grammar" / "rcrf.lark").read_text()), text)
     elif re.fullmatch(r"errors/[EW]\d+", page):
-        text = "---\norphan: true\n---\n" + text  # their index leads to them, and the navigation stays short
+        text = "---\norphan: true\n---\n" + text  # the index of errors links to them; the navigation does not list them
     elif page == "reference/command_line":
         text = text.replace("<!-- commands -->", reference_pages.command_line())
     elif page == "reference/settings":

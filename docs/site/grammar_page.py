@@ -1,4 +1,4 @@
-"""The reference of the grammar: each rule of a Lark grammar with its railroad diagram, as Markdown with SVG in it."""
+"""The grammar page: each rule of a Lark grammar as a railroad diagram, in Markdown with inline SVG."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from railroad import Choice, Diagram, DiagramItem, NonTerminal, OneOrMore, Optio
 from railroad import Sequence as Line
 from railroad import Stack as Lines
 
-WIDEST = 740
-"""Pixels of a line of a diagram, beyond which it is broken: what a page has beside its navigation."""
+MAX_LINE_WIDTH = 740
+"""Maximum width of a line of a diagram in pixels; the width of a page without the navigation."""
 
 _SECTION = re.compile(r"^// ---- (.+) ----$", re.MULTILINE)
 _LARK = Lark.open_from_package(
@@ -28,8 +28,8 @@ class Rule:
     """A rule of a grammar, or a token in capitals.
 
     Args:
-        section: the heading above it.
-        body: what stands right of the colon.
+        section: The section heading above the rule.
+        body: The right-hand side of the rule.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Rule:
         return f"{'token' if self.name.isupper() else 'rule'}-{self.name}"
 
     def names(self) -> list[str]:
-        """The rules and tokens that it mentions, each once."""
+        """Return the distinct names of rules and tokens in the body."""
         found = (str(tree.children[0]) for tree in self.body.find_data("name"))
         return list(dict.fromkeys(found))
 
 
 def rules(grammar: str) -> list[Rule]:
-    """The rules and tokens of a grammar in their order, but what `%ignore` says and what only that names."""
+    """Return the rules and tokens of a grammar in order, except ignored tokens."""
     sections = [(found.start(), found[1]) for found in _SECTION.finditer(grammar)]
     parsed = _LARK.parse(grammar.rstrip() + "\n").find_pred(lambda tree: tree.data in ("rule", "token"))
     found = []
@@ -61,8 +61,8 @@ def rules(grammar: str) -> list[Rule]:
 
 
 def diagram(rule: Rule, known: dict[str, Rule]) -> str:
-    """The diagram of a rule as SVG, in which the names of other rules lead to theirs."""
-    drawn = Diagram(_drawn(rule.body, known), type="complex")
+    """Return the diagram of a rule as SVG, with links to the diagrams of other rules."""
+    drawn = Diagram(_diagram_item(rule.body, known), type="complex")
     drawn.attrs["aria-label"] = f"Diagram of {rule.name}"
     drawn.attrs["xmlns:xlink"] = "http://www.w3.org/1999/xlink"
     drawn.attrs["width"], drawn.attrs["height"] = f"{drawn.width:g}", f"{drawn.up + drawn.height + drawn.down:g}"
@@ -71,22 +71,22 @@ def diagram(rule: Rule, known: dict[str, Rule]) -> str:
     return "\n".join(line for line in written.getvalue().splitlines() if line.strip())
 
 
-def _drawn(node: Tree[Token], known: dict[str, Rule]) -> DiagramItem:
+def _diagram_item(node: Tree[Token], known: dict[str, Rule]) -> DiagramItem:
     parts: list[Any] = node.children
     match node.data:
         case "expansions":
-            return Choice(0, *(_drawn(part, known) for part in parts))
+            return Choice(0, *(_diagram_item(part, known) for part in parts))
         case "alias":
-            return _drawn(parts[0], known)
+            return _diagram_item(parts[0], known)
         case "expansion":
-            return _lines([_drawn(part, known) for part in _repeated(parts)])
+            return _lines([_diagram_item(part, known) for part in _repeated(parts)])
         case "expr":
-            item = _drawn(parts[0], known)
+            item = _diagram_item(parts[0], known)
             return {"?": Optional, "*": ZeroOrMore, "+": OneOrMore}[str(parts[1])](item)
         case "maybe":
-            return Optional(_drawn(parts[0], known))
+            return Optional(_diagram_item(parts[0], known))
         case "list":
-            return OneOrMore(_drawn(parts[0], known), _drawn(parts[1], known))
+            return OneOrMore(_diagram_item(parts[0], known), _diagram_item(parts[1], known))
         case "name":
             name = str(parts[0])
             return NonTerminal(name, href=f"#{known[name].anchor}") if name in known else NonTerminal(name)
@@ -97,7 +97,7 @@ def _drawn(node: Tree[Token], known: dict[str, Rule]) -> DiagramItem:
 
 
 def _repeated(parts: Sequence[Tree[Token]]) -> Iterator[Tree[Token]]:
-    """The parts of a sequence, in which `x ("," x)*` is a list of x with commas."""
+    """Yield the parts of a sequence; `x ("," x)*` becomes one list of x separated by commas."""
     k = 0
     while k < len(parts):
         if k + 1 < len(parts) and (separator := _separator(parts[k], parts[k + 1])) is not None:
@@ -109,7 +109,7 @@ def _repeated(parts: Sequence[Tree[Token]]) -> Iterator[Tree[Token]]:
 
 
 def _separator(item: Tree[Token], rest: Tree[Token]) -> Tree[Token] | None:
-    """What stands between items, where the rest of a sequence is any number of them."""
+    """Return the separator of a list, if `rest` repeats `item` with a separator."""
     if rest.data != "expr" or str(rest.children[1]) != "*":
         return None
     inner = rest.children[0]
@@ -119,10 +119,10 @@ def _separator(item: Tree[Token], rest: Tree[Token]) -> Tree[Token] | None:
 
 
 def _lines(items: Sequence[DiagramItem]) -> DiagramItem:
-    """Items one after the other, in as many lines as they need."""
+    """Return items in sequence, broken into lines of at most `MAX_LINE_WIDTH` pixels."""
     lines: list[list[DiagramItem]] = [[]]
     for item in items:
-        if lines[-1] and sum(i.width + 20 for i in lines[-1]) + item.width > WIDEST:
+        if lines[-1] and sum(i.width + 20 for i in lines[-1]) + item.width > MAX_LINE_WIDTH:
             lines.append([])
         lines[-1].append(item)
     drawn = [Line(*line) if len(line) > 1 else line[0] for line in lines]
@@ -130,7 +130,7 @@ def _lines(items: Sequence[DiagramItem]) -> DiagramItem:
 
 
 def page(grammar: str) -> str:
-    """All rules as Markdown: headings of sections and rules, diagrams, and where each rule is used."""
+    """Return all rules as Markdown: headings, diagrams, and links to the rules that use each rule."""
     found = rules(grammar)
     known = {rule.name: rule for rule in found}
     lines = []
@@ -143,5 +143,5 @@ def page(grammar: str) -> str:
             f'<a href="#{r.anchor}"><code>{html.escape(r.name)}</code></a>' for r in found if rule.name in r.names()
         ]
         if users:
-            lines += [f'<p class="railroad-uses">in {", ".join(users)}</p>', ""]
+            lines += [f'<p class="railroad-uses">used by {", ".join(users)}</p>', ""]
     return "\n".join(lines)

@@ -34,7 +34,7 @@ def command_line() -> str:
 
 
 def _command(name: str, command: Any, group: Any) -> Iterator[str]:
-    """Yield the blocks of one command: what it does, its usage, its arguments and options."""
+    """Yield the blocks of one command: its description, usage, arguments and options."""
     context = command.context_class(command, info_name=name, parent=group.context_class(group, info_name="relcrf"))
     text = inspect.cleandoc(command.help or "")
     example = re.search(r"^Example: (.+)$", text, re.MULTILINE)
@@ -49,7 +49,7 @@ def _command(name: str, command: Any, group: Any) -> Iterator[str]:
 
 
 def _parameter(parameter: Any, context: Any) -> str:
-    """Return the table row of one argument or option; an empty text for a hidden one."""
+    """Return the table row of one argument or option; an empty string for a hidden one."""
     record = None if getattr(parameter, "hidden", False) else parameter.get_help_record(context)
     if record is None:
         return ""

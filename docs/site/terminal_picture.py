@@ -1,4 +1,4 @@
-"""A command and what it prints, as a picture of a terminal.
+"""A picture of a terminal with a command and its output.
 
 python docs/site/terminal_picture.py docs/pictures/demo.svg relcrf demo
 """
@@ -21,10 +21,10 @@ COLUMNS = 110
 
 
 def picture(argv: list[str], path: Path) -> None:
-    """Runs a command, and writes its picture; standard error is left out.
+    """Run a command and write a picture of its standard output.
 
     Raises:
-        subprocess.CalledProcessError: where the command fails.
+        subprocess.CalledProcessError: The command failed.
     """
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"}
     done = subprocess.run(
@@ -33,7 +33,7 @@ def picture(argv: list[str], path: Path) -> None:
     console = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True)
     console.print(Text.assemble(("$ ", "bold green"), shlex.join(argv)), soft_wrap=True)
     console.print(Text.from_ansi(done.stdout))
-    # The page that shows it must load nothing from elsewhere.
+    # Remove the font URL: the page must not load external resources.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title=argv[0], theme=MONOKAI), flags=re.DOTALL)
     path.write_text(svg, encoding="utf-8")
 

@@ -1,4 +1,4 @@
-// Starts `relcrf lsp` and lets it answer whatever VS Code asks about .rcrf files.
+// Starts the language server `relcrf lsp` and connects it to VS Code for .rcrf files.
 
 "use strict";
 
@@ -10,7 +10,7 @@ let client;
 
 async function start() {
   const [command, ...before] = vscode.workspace.getConfiguration("relcrf").get("command", ["relcrf"]);
-  // No transport is named: standard input and output are used then, and no `--stdio` is added to the command.
+  // Without a transport, the client uses standard input and output and does not append `--stdio`.
   const run = { command, args: [...before, "lsp"] };
   client = new LanguageClient("relcrf", "relcrf", run, {
     documentSelector: [
@@ -23,8 +23,8 @@ async function start() {
   } catch (error) {
     client = undefined;
     const choice = await vscode.window.showErrorMessage(
-      `relcrf: the language server '${run.command} ${run.args.join(" ")}' does not start (${error.message}). ` +
-        "Install it with: pip install 'relcrf[editor]', or name it in the setting relcrf.command.",
+      `relcrf: the language server '${run.command} ${run.args.join(" ")}' cannot be started (${error.message}). ` +
+        "Install it with: pip install 'relcrf[editor]', or set its path in relcrf.command.",
       "Open the setting"
     );
     if (choice) {

@@ -106,9 +106,8 @@ class _SchemaInference:
         if self.manifest.can_query(*tables):
             return True
         for table in tables:
-            self._add_finding(
-                table, "left out", "its entities have no table or no key, and this source does not support a manifest"
-            )
+            reason = "its entities have no table or no key, and this source does not support a manifest"
+            self._add_finding(table, "left out", reason)
         return False
 
     def _find_vocabularies(self) -> list[EntityCandidate]:
@@ -230,11 +229,8 @@ class _SchemaInference:
         if columns.n_missing or (not is_home and table.rows != size):
             if self._add_panel(entity, candidate, table, columns):
                 return False
-            self._exclude_column(
-                table,
-                f"{columns.prefix}0..{len(columns.columns) - 1}",
-                "numbers with missing values do not form a vector",
-            )
+            reason = "numbers with missing values do not form a vector"
+            self._exclude_column(table, f"{columns.prefix}0..{len(columns.columns) - 1}", reason)
             return False
         if (
             columns.is_boolean
@@ -418,11 +414,8 @@ class _SchemaInference:
             return
         for column, other in find_references(table, self.candidates):
             if candidate.key is None or not self.manifest.can_query(table):
-                self._exclude_column(
-                    table,
-                    column,
-                    "refers to other entities, which needs a manifest, and this source does not support one",
-                )
+                reason = "refers to other entities, which needs a manifest, and this source does not support one"
+                self._exclude_column(table, column, reason)
             elif id(other) in self.entities:
                 name = self.manifest.names.reserve(f"{table.name}_{attribute_name(column)}")
                 key, reference, rows = quoted(candidate.key), quoted(column), self.manifest.query_source(table)
@@ -477,9 +470,7 @@ class _SchemaInference:
             elif len(refs) == 1 or not is_functional:
                 if column.kind == "real" or column.distinct == table.rows or column.kind not in ("text", "whole"):
                     self._exclude_column(
-                        table,
-                        column.name,
-                        "not determined by the tuple, and has too many values for an argument",
+                        table, column.name, "not determined by the tuple, and has too many values for an argument"
                     )
                     continue
                 argument = used.reserve(argument_name(column.name))

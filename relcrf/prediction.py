@@ -30,7 +30,9 @@ def find_variable_block(grounding: Grounding, attribute: str | None) -> Variable
     found = [b for b in grounding.blocks if attribute in (b.name, b.attribute)]
     if len(found) != 1:
         message = (
-            "several attributes are predicted" if attribute is None else f"unknown predicted attribute '{attribute}'"
+            "several attributes are predicted"
+            if attribute is None
+            else f"{'ambiguous' if found else 'unknown'} predicted attribute '{attribute}'"
         )
         hint = suggestion(attribute or "", known) or f"choose one of: {listing(known)}"
         raise UsageError(Diagnostic("E310", message, hint=hint))

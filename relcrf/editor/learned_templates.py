@@ -31,7 +31,7 @@ class LearnedTemplate:
 
     Args:
         n_weights: Number of weights.
-        n_bindings: Number of factors on the training data of the run.
+        n_bindings: Number of bindings in the training data of the run.
         largest: The weights with the largest absolute values, in descending order; see `weight_table`.
     """
 

@@ -16,7 +16,7 @@ from relcrf.evaluation.predictions import FoldPrediction
 from relcrf.evaluation.splits import random_folds
 
 SCALES = np.geomspace(0.25, 2.0, 13)
-"""Candidate scales in steps of 19 %; smaller differences have no practical effect. One of them is 1, no calibration."""
+"""Candidate scales in steps of 19 %; smaller differences have no practical effect. The scale 1 is included."""
 
 
 def calibrate_temperature(

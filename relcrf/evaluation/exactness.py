@@ -17,7 +17,7 @@ from relcrf.inference.junction_tree import JunctionTree
 from relcrf.kernels.distinct import distinct
 
 JOINT_BITS = 20.0
-"""Maximum log2 of the number of joint states of a subgraph; exact inference over 2**20 takes about a second."""
+"""Maximum log2 of the number of joint states of a subgraph; exact inference over 2**20 is always feasible."""
 
 MAX_VARIABLES = 16
 

@@ -107,7 +107,7 @@ def _with_factor(factor: FactorGroup, problem: Problem) -> Problem:
 
 
 def find_flips(case: ExplanationCase, against: str | None = None) -> FlipSearch:
-    """Search for changes that flip the answer: first single changes, then greedily the best change added to those before it.
+    """Search for changes that flip the answer: single changes first, then greedily the best further change in each step.
 
     Args:
         against: The state towards which changes are ranked. Default: the second most probable one. A change to any other state

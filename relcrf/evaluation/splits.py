@@ -290,7 +290,7 @@ def _strata(grounding: Grounding, attribute: str | None) -> np.ndarray:
     """Return the stratum of each labelled variable, one per attribute and state, shape (n_variables,); -1 for all others.
 
     Args:
-        attribute: A predicted attribute or relation; all other variables are -1. Default: all.
+        attribute: A predicted attribute or relation; None for all.
     """
     names = [block.name for block in grounding.blocks if not block.is_latent]
     chosen = [
@@ -298,7 +298,9 @@ def _strata(grounding: Grounding, attribute: str | None) -> np.ndarray:
     ]
     if attribute is not None and len(chosen) != 1:
         hint = suggestion(attribute, names) or f"the predicted attributes are {listing(names)}"
-        raise UsageError(Diagnostic("E310", f"unknown or ambiguous predicted attribute '{attribute}'", hint=hint))
+        raise UsageError(
+            Diagnostic("E310", f"{'ambiguous' if chosen else 'unknown'} predicted attribute '{attribute}'", hint=hint)
+        )
     strata, n_before = np.full(len(grounding.states), -1), 0
     for block in chosen:
         block_slice = slice(block.start, block.start + block.count)

@@ -46,9 +46,9 @@ def warnings(
         and sections
     ):
         out.append(
-            f"The run was trained on {learned.summary['variables']:,} labels, as many as the data contain including "
-            "the held-out ones: it was probably trained on the held-out labels, and the scores are too optimistic. Train with "
-            "the same --split and --holdout."
+            f"The run was trained on {learned.summary['variables']:,} labels, which is the number of all labels in the "
+            "data, including the held-out ones: the run has probably used the held-out labels, and the scores are too "
+            "optimistic. Train with the same --split and --holdout."
         )
     out += [
         f"{count:,} keys of template '{name}' do not occur in the training data; their weights are 0."

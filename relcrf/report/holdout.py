@@ -70,7 +70,7 @@ class HoldoutEvaluation:
         tables: The number of rows of each table.
         errors: The standard errors of the displayed weights, or why they are unavailable; None if they were not requested.
         system: The name of the run's backend.
-        verdict: Whether inference converged; None if no labels are held out.
+        verdict: The verdict on the convergence of inference; None if no labels are held out.
         predictions: The predictions of the baselines and of `system`; None if no labels are held out.
         names: The names of the test variables by attribute.
         no_local_reason: Why the local model is unavailable; empty if it is available.

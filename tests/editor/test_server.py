@@ -421,7 +421,7 @@ def test_hover_of_template_shows_learned_weights(editor, trained):
     said = editor.request("textDocument/hover", at(path, text, "template wo|rd"))["contents"]["value"]
     weights = fit.weights()
     of_word = weights.columns["template"] == "word"
-    assert f"**Learned** in `one` by local: {of_word.sum()} weights, 275 bindings" in said
+    assert f"**Learned** in `one` by local: {of_word.sum()} weights; 275 bindings" in said
     largest = max(range(len(of_word)), key=lambda k: abs(weights.columns["weight"][k]) * of_word[k])
     value, pattern, key = (weights.columns[c][largest] for c in ("weight", "pattern", "key"))
     rows = [line for line in said.splitlines() if line.startswith("|")]

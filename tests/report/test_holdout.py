@@ -157,11 +157,11 @@ def test_report_without_held_out_labels(run, web):
 
 def test_held_out_labels_seen_in_training_give_a_warning(place, web):
     run = train_run(place / "seen", relcrf.load(resource_path("models", "webkb.rcrf")), web, held=None)
-    assert [text for text in page.render_report(run, evaluate_run(run, web)).warnings if "probably seen" in text]
+    assert [text for text in page.render_report(run, evaluate_run(run, web)).warnings if "probably used" in text]
     assert not [
         text
         for text in page.render_report(place / "web", evaluate_run(place / "web", web)).warnings
-        if "probably seen" in text
+        if "probably used" in text
     ]
 
 

@@ -2,9 +2,10 @@
 
     RELCRF_DATA=... python benchmarks/choosing.py
 
-Settings are the defaults, except for the penalty of candidates on nations. It prints the table of docs/benchmarks/backends.md:
-log loss, accuracy and CPU seconds of learning, summed over folds; `*` marks the lowest log loss. On nations only backends that
-support candidates are compared with `local`, since all others would be equal to `local`.
+Settings are the defaults, except for the penalty of candidates on nations. It prints the table of
+docs/benchmarks/backends.md: log loss, accuracy and CPU seconds of learning, summed over folds; `*` marks the lowest log
+loss. On nations, only backends that support candidates are compared with `local`, because all others would be equal to
+`local`.
 """
 
 from __future__ import annotations

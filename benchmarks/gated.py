@@ -103,20 +103,20 @@ class World:
         self.model = relcrf.load(MODELS / "random_field.rcrf")
         self.training, self.test = training, test
         self.n_training_labels = self._ground(training, answered=True)
-        self.asked_of = self._ground(test, answered=False)
+        self.unlabelled_test = self._ground(test, answered=False)
 
     def _ground(self, rows: FieldRows, *, answered: bool) -> api.Grounding:
         return self.model.ground(relcrf.Dataset(random_fields.tables(rows, with_outputs=answered)))
 
     def measure(self, settings: dict[str, Any]) -> dict[str, float]:
-        given = (self.training.statuses == INPUT).ravel()
+        observed = (self.training.statuses == INPUT).ravel()
         began = time.process_time()
-        fit = api.fit(self.model, self.n_training_labels, "gated", given=given, **COMMON, **settings)
+        fit = api.fit(self.model, self.n_training_labels, "gated", observed=observed, **COMMON, **settings)
         learned = time.process_time() - began
-        asked = (self.test.statuses == OUTPUT).ravel()
-        found = api.predict(fit, self.asked_of, queried=asked)
+        queried = (self.test.statuses == OUTPUT).ravel()
+        found = api.predict(fit, self.unlabelled_test, queried=queried)
         variables, probability = found.variables(), found.probabilities()[:, 1]
-        wanted = asked[variables]
+        wanted = queried[variables]
         errors = (probability[wanted] - self.test.values.ravel()[variables[wanted]]) ** 2
         n = len(self.test.values)
         return {

@@ -126,5 +126,5 @@ def test_wrong_number_of_initial_weights_for_open_domain_raises_e145():
     model = relcrf.parse(text)
     layout = model.ground(relcrf.Dataset({"a": {"id": [1, 2, 3], "x": ["u", "v", "w"]}})).graph.layout
     np.testing.assert_array_equal(layout.initial(), [1.0, 2.0, 3.0])
-    with pytest.raises(UsageError, match=r"E145[\s\S]*'t' has 3 numbers, and there are 2 patterns"):
+    with pytest.raises(UsageError, match=r"E145[\s\S]*'t' has 3 numbers, but there are 2 patterns"):
         model.ground(relcrf.Dataset({"a": {"id": [1, 2], "x": ["u", "v"]}}))

@@ -67,10 +67,10 @@ def test_missing_java_raises_e360(monkeypatch, tmp_path):
     pytest.importorskip("pyspark")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UsageError, match=r"E360.*none on the PATH(.|\n)*default-jre-headless"):
+    with pytest.raises(UsageError, match=r"E360.*no Java executable on the PATH(.|\n)*default-jre-headless"):
         spark_session("local[1]")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(UsageError, match=r"E360.*none in JAVA_HOME"):
+    with pytest.raises(UsageError, match=r"E360.*no Java executable in JAVA_HOME"):
         spark_session("local[1]")
 
 

@@ -3,9 +3,10 @@
 An edge between two columns has one table of weights for all samples.
 
 A block of samples stays in the L1 cache from the scores to the gradients. Each sample has a row of scores, one for each
-state of the column. Each edge adds one row of its table to the sample's scores: the row of the other column's state. The
-gradient of a table row is the sum of the residuals of all samples in which the other column has that state. Rows are added as whole vectors; no one-hot
-encoding is built. Between the two steps the scores are transposed, so that exponentials are vectorised over samples.
+state of the column. Each edge adds one row of its table to the sample's scores: the row of the other column's state.
+The gradient of a table row is the sum of the residuals of all samples in which the other column has that state. Rows
+are added as whole vectors; no one-hot encoding is built. Between the two steps the scores are transposed, so that
+exponentials are vectorised over samples.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_texts_with_blanks_take_the_slow_path(run):
         ({"page": {"id": 1}, "link": {"source": 1, "target": 2}}, "E219", "unknown Page '2'"),
         ({"page": [{"id": 1}, {"id": 1}]}, "E214", "two rows of Page"),
         ({"page": {"category": "course"}}, "E211", "no key column"),
-        ({"page": 5}, "E203", "not a row, a list of rows or a data frame"),
+        ({"page": 5}, "E203", "has type int; expected a row, a list of rows or a data frame"),
         ([{"id": "new"}], "E203", "a request must be a mapping from table names to rows, but has type list"),
         ({5: {"id": "new"}}, "E248", "does not read a table '5'"),
         ({"page": {"id": 1}, "link": {"source": 1}}, "E212", "no column 'target'"),

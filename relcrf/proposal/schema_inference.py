@@ -72,10 +72,7 @@ class _SchemaInference:
 
     def run(self) -> ProposedSchema:
         for table in self.excluded_tables:
-            reason = (
-                "smaller part of a split, with the same columns as the larger part; combine the parts in the manifest, "
-                "or predict on this one"
-            )
+            reason = "smaller part of a split; combine it with the larger part in the manifest, or predict on it"
             self._add_finding(table, "left out", reason)
         self.candidates = [t for t in self.candidates if t.table not in self.excluded_tables or t.table is None]
         vocabularies = self._find_vocabularies()
@@ -512,10 +509,7 @@ class _SchemaInference:
     def _drop_implied(
         self, table: TableProfile, refs: list[tuple[str, EntityCandidate]]
     ) -> list[tuple[str, EntityCandidate]]:
-        """Return the references without those that two references to one entity type determine.
-
-        An example is the molecule of a bond, which is determined by its two atoms.
-        """
+        """Return the references without those that two others determine, such as a bond's molecule by its two atoms."""
         paired = [(c, t) for c, t in refs if sum(other is t for _, other in refs) == 2]
         if len(paired) != 2 or len(refs) == 2:
             return refs
@@ -584,9 +578,7 @@ class _SchemaInference:
                     or attribute.distinct > MAX_ENUMERATION
                 ):
                     continue
-                if all(
-                    self._is_constant_along_links(table, entity.key, attribute.column, link, entity) for link in links
-                ):
+                if all(self._is_equal_along(table, entity.key, attribute.column, link, entity) for link in links):
                     entity.attributes.remove(attribute)
                     entity.split_column = entity.split_column or attribute.name
                     self._exclude_column(
@@ -594,7 +586,7 @@ class _SchemaInference:
                     )
 
     @staticmethod
-    def _is_constant_along_links(
+    def _is_equal_along(
         own_table: TableProfile, key: str, column: str, relation: ProposedRelation, entity: ProposedEntity
     ) -> bool:
         assert relation.profile is not None

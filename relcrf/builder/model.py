@@ -31,7 +31,7 @@ _TYPES: dict[Any, AttributeType] = {
 
 @dataclass(frozen=True)
 class DomainHandle:
-    """A declared domain: the type of attributes and arguments; a call creates a binder of its values."""
+    """A declared domain, used as the type of attributes and arguments; calling it creates a binder over its values."""
 
     name: str
 
@@ -306,12 +306,12 @@ class TemplateHandle:
         return format_text(render_declaration(template)).rstrip() if template.over else f"template {template.name}"
 
     def where(self, *conditions: TermLike) -> TemplateHandle:
-        """Add conditions on the evidence, which are joined with those of previous calls."""
+        """Add conditions on the evidence; they are combined with those of previous calls by `and`."""
         previous = () if self._template.where is None else (Term(self._template.where),)
         return self._replace(where=conjoin_terms((*previous, *conditions)))
 
     def over(self, *terms: TermLike, symmetric: bool = False) -> TemplateHandle:
-        """Set the random terms, with one weight for each of their joint states, or a single formula."""
+        """Set either random terms, which have one weight for each joint state, or a single formula, which has one weight."""
         return self._replace(over=_to_expressions(terms), symmetric=symmetric)
 
     def per(self, *keys: TermLike) -> TemplateHandle:
@@ -319,7 +319,10 @@ class TemplateHandle:
         return self._replace(per=_to_expressions(keys))
 
     def by(self, *features: TermLike) -> TemplateHandle:
-        """Set the evidence features; each feature has a separate weight for each pattern of states."""
+        """Set the evidence features; each feature has a separate weight for each pattern.
+
+        The patterns are the joint states of the random terms; a formula in `over` has a single pattern, its truth.
+        """
         return self._replace(by=_to_expressions(features))
 
     def options(self, **options: Any) -> TemplateHandle:
@@ -327,7 +330,7 @@ class TemplateHandle:
         return self._replace(options=replace(self._template.options, **_validate_options(options)))
 
     def init(self, *values: float) -> TemplateHandle:
-        """Set the initial value of all weights, or one for each pattern."""
+        """Set the initial value of all weights, or one value for each pattern (see `by`)."""
         return self.options(init=values)
 
     def fixed(self) -> TemplateHandle:
@@ -405,7 +408,9 @@ def _validate_options(options: dict[str, Any]) -> dict[str, Any]:
 def _validate_init(values: Sequence[Any]) -> float | tuple[float, ...]:
     """Return the value of `init` as one number or as a tuple."""
     if not values or not all(isinstance(value, numbers.Real) for value in values):
-        raise builder_error(f"invalid value {values!r} of option 'init'", "pass one number, or one for each pattern")
+        raise builder_error(
+            f"invalid value {values!r} of option 'init'", "pass one number, or one for each joint state of 'over'"
+        )
     floats = tuple(_require_finite("init", value) for value in values)
     return floats if len(floats) > 1 else floats[0]
 

@@ -39,7 +39,7 @@ def _operator(make: Callable[..., e.Expression], symbol: str, *, is_reflected: b
 
 
 class Term:
-    """An expression, which operators combine with other terms or with Python values."""
+    """An expression that operators can combine with other terms and with Python values."""
 
     def __init__(self, node: e.Expression) -> None:
         self._node = node
@@ -163,7 +163,7 @@ def to_expression(value: TermLike) -> e.Expression:
             return e.UnaryMinus(e.Number(-number)) if number < 0 else e.Number(number)
         case numbers.Real():
             raise builder_error(
-                f"{value} is not a finite number", "use a finite number; omit conditions that hold for all numbers"
+                f"{value} is not a finite number", "use a finite number; comparisons with infinity can be omitted"
             )
     message = f"a value of type {type(value).__name__} is not allowed in an expression"
     raise builder_error(message, "use terms, strings, numbers, dates and booleans")

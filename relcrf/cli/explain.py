@@ -147,5 +147,8 @@ def _print_flips(search: FlipSearch, explanation: Explanation, top: int) -> None
         text = f"no tested change of the evidence around {explanation.variable} flips the prediction"
     else:
         changes = "; ".join(str(change) for change in search.nearest.changes)
-        text = f"the prediction flips to {search.nearest.answer} ({search.nearest.probability:.4f}) with: {changes}"
+        text = (
+            f"the prediction changes to {search.nearest.answer} ({search.nearest.probability:.4f}) "
+            f"if all of these change: {changes}"
+        )
     print_line(text)

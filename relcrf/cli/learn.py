@@ -181,7 +181,9 @@ def train(
     for text in training.grounding.bound.notes:
         print_note(text)
     _print_training(learned, selected)
-    print_line(f"grounded in {timings['ground']:.2f} s, learned in {learned.seconds:.2f} s; wrote run to {folder.out}")
+    print_line(
+        f"grounded in {timings['ground']:.2f} s, learned in {learned.seconds:.2f} s; wrote the run folder '{folder.out}'"
+    )
 
 
 def _build_protocol(

@@ -19,7 +19,7 @@ from relcrf.columns.storage import Storage
 BUCKET_ROWS = 1 << 18
 """Target number of rows per bucket: about 10 MB while it is sorted."""
 MAX_BUCKETS = 1 << 8
-"""Maximum number of buckets, because each may be a file."""
+"""Maximum number of buckets; it is limited because each bucket may be a file."""
 BATCH_ROWS = 1 << 18
 """Number of rows that are collected before they are distributed to the buckets."""
 KEY_BITS = 64
@@ -137,7 +137,7 @@ class BucketSort:
         return placed_fields, payload_fields
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Add rows: a column for each field, which is copied."""
+        """Add rows, given as one column per field; the columns are copied."""
         self._pending.append({f.name: np.array(batch[f.name]) for f in self._fields})
         self._n_pending += len(batch[self._first.name])
         if self._n_pending >= BATCH_ROWS:

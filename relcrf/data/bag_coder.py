@@ -111,7 +111,7 @@ class BagCoder(ColumnCoder):
             f"each row of a bag needs the key of its {entity.name}",
         )
         self._check_references(entity.name, table, entity_column, message, hint, row_filter)
-        assert self.problems, f"no bad row found in the table of {name}, although the join lost rows"
+        assert self.problems, f"no bad row found in the table of {name}, although a row refers to an unknown entity"
 
     def _aggregate_bag(self, entity: str, attribute: AttributeDeclaration, table: RawTable, sql: str) -> bool:
         """Build the columns of a bag: one row per entity and value, sorted, with its counts added up.

@@ -1,10 +1,10 @@
-"""The binding of a model to a dataset: its declarations are checked against the tables and coded as dense integers.
+"""The binding of a model to a dataset: the tables are checked against the model and coded as dense integers.
 
 A *vid* is the number of an entity within its type, from 0 in the order of the keys; a *code* is the number of a value within
 its domain. Binding builds a table `vid, key, attributes...` for each entity type; a table of distinct tuples of vids and codes
 for each relation, with the attributes of the tuples; a table of the tuples listed in the data for each random relation, with
-their states; a table `vid, code, count` for each bag; and a table `code, value` for each domain (names: `names.py`). All of
-these tables are materialized with int32 columns, which DuckDB joins fastest.
+their states; a table `vid, code, count` for each bag; and a table `code, value` for each domain. All of
+these tables are materialized with int32 columns, which DuckDB joins fastest; `names.py` defines the names of the tables.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Binder(BagCoder):
         for number, (table, column) in enumerate(self._domain_columns(domain.name)):
             # Deduplicate the raw cells before they are trimmed: trimming is slow, and few cells are distinct.
             code_table = f"cells.{domain.name}.{number}"
-            source = self.dataset.find_table(table.name) or table  # for a list column, the table that has it
+            source = self.dataset.find_table(table.name) or table  # a list column is unnested from a raw table
             self._record_source(domain.name, source)
             cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
             with self._collect_read_errors(table):
@@ -184,7 +184,7 @@ class _Binder(BagCoder):
                 columns.append(f"NULL::INTEGER AS {quoted(attribute_column(attribute.name))}")
                 if table.column(attribute.name):
                     self.bound.notes.append(
-                        f"{table.location}: column '{attribute.name}' is ignored, its attribute is latent"
+                        f"{table.location}: column '{attribute.name}' is ignored because its attribute is latent"
                     )
                 continue
             column = self._attribute_sql(entity.name, attribute, table)
@@ -343,7 +343,10 @@ class _Binder(BagCoder):
                 self.problems.append(duplicates.diagnostic("E220", message, table, value.raw_column, hint))
 
     def _find_value_column(self, relation: s.RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
-        """Return the column with the values of a random relation; None if every listed tuple is true."""
+        """Return the column with the values of a random relation; None if there is none.
+
+        The listed tuples of a boolean relation are then true.
+        """
         arguments = self._find_argument_columns(relation, table, quiet=True)
         column = table.state_column(relation, arguments)
         other_columns = [c for c in table.columns if c not in arguments] if all(arguments) else []
@@ -354,7 +357,7 @@ class _Binder(BagCoder):
         elif column is None and other_columns and not quiet:
             columns = listing(f"'{c}'" for c in other_columns)
             self.bound.notes.append(
-                f"{table.location}: {columns} ignored, every listed tuple of {relation.name} is true; "
+                f"{table.location}: ignoring {columns}: every listed tuple of {relation.name} is true; "
                 "a column of truth values must be named 'value'"
             )
         return column

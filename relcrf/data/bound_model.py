@@ -70,7 +70,10 @@ class BoundModel:
         self.connection.register(table, self.external_tables[table])
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a new connection that sees the coded tables, but not raw data frames: registering one takes a millisecond."""
+        """Return a new connection to the coded tables.
+
+        Raw data frames are not registered on it, because registering one takes a millisecond.
+        """
         cursor = self.dataset.connection.cursor()
         cursor.execute(f"SET schema = '{self.schema}'")
         for table, columns in self.external_tables.items():

@@ -252,7 +252,10 @@ class Dataset:
             case FileEntry(path, table_name):
                 tables = self._read_file(path)
                 if tables is None:
-                    raise DataError(Diagnostic("E203", f"'{path.name}' is not a table file", entry.source_location))
+                    hint = "write the name of a table file, such as 'page.csv'"
+                    raise DataError(
+                        Diagnostic("E203", f"'{path.name}' is not a table file", entry.source_location, hint)
+                    )
                 matches = [t for t in tables if t.name == table_name] if table_name is not None else tables
                 if len(matches) != 1:
                     message = (

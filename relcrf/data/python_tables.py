@@ -36,7 +36,7 @@ def add_frame(name: str, frame: Any, store: Store) -> str:
             return store.copy_frame(frame)  # a stream, which can be read only once
         return store.add_frame(frame)
     except (duckdb.Error, TypeError) as error:
-        message = f"table '{name}' is a {type(frame).__name__}, not a data frame"
+        message = f"table '{name}' has type {type(frame).__name__} and is not a data frame"
         hint = "pass a pandas, Polars or Arrow table, columns by name, a NetworkX graph, or the path of a table file"
         raise DataError(Diagnostic("E203", message, hint=hint, notes=(first_line(error),))) from None
 
@@ -49,11 +49,13 @@ def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
     """
     location = DataLocation(f"table '{name}'")
     if not columns:
-        raise DataError(Diagnostic("E203", f"table '{name}' has no columns", location, "pass columns by name"))
+        raise DataError(
+            Diagnostic("E203", f"table '{name}' has no columns", location, "pass a mapping from column names to values")
+        )
     lengths = {}
     for column, values in columns.items():
         if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
-            message = f"column '{column}' of table '{name}' is a {type(values).__name__}"
+            message = f"column '{column}' of table '{name}' has type {type(values).__name__}"
             raise DataError(Diagnostic("E203", message, location, "pass a list or a NumPy array"))
         lengths[column] = len(values)
     if len(set(lengths.values())) > 1:

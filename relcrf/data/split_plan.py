@@ -114,7 +114,9 @@ def parse_split(text: str, folds: int | None = None, seed: int = 0, repeats: int
     options = _parse_options(text)
     if "folds" in options and folds is not None:
         raise UsageError(
-            Diagnostic("E349", f"'{text}' and --folds {folds} both set the number of folds", hint="set one")
+            Diagnostic(
+                "E349", f"'{text}' and --folds {folds} both set the number of folds", hint="remove one of the two"
+            )
         )
     if folds is not None:
         options["folds"] = str(folds)

@@ -1,4 +1,4 @@
-"""A picture of the predictions that the relations changed."""
+"""A picture of the predictions in which the ESS-CRF differs from the local classifier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _SHADES = " .:-=+*#%@"
 
 
 def changed_images(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return indices of unlabelled images that the relations corrected, made wrong, or changed to another wrong digit."""
+    """Return the indices of the unlabelled images whose prediction was changed, as three arrays.
+
+    The ESS-CRF corrected the prediction, made it wrong, or changed it to another wrong digit.
+    """
     truth = result.digits.digit[~result.digits.labelled]
     was_correct, is_correct, has_changed = result.before == truth, result.after == truth, result.before != result.after
     corrected, newly_wrong, other = (

@@ -171,16 +171,16 @@ class RcrfServer(LanguageServer):
     def markup(self, text: str) -> types.MarkupContent:
         return types.MarkupContent(types.MarkupKind.Markdown, text)
 
-    def to_document_symbol(self, document: Document, heading: OutlineEntry) -> types.DocumentSymbol:
+    def to_document_symbol(self, document: Document, entry: OutlineEntry) -> types.DocumentSymbol:
         """Convert an entry of the outline."""
         text = document.text.text
         return types.DocumentSymbol(
-            name=heading.name,
-            detail=heading.detail,
-            kind=types.SymbolKind[heading.kind],
-            range=self.range(text, heading.start, heading.stop),
-            selection_range=self.range(text, heading.name_start, heading.name_stop),
-            children=[self.to_document_symbol(document, child) for child in heading.children],
+            name=entry.name,
+            detail=entry.detail,
+            kind=types.SymbolKind[entry.kind],
+            range=self.range(text, entry.start, entry.stop),
+            selection_range=self.range(text, entry.name_start, entry.name_stop),
+            children=[self.to_document_symbol(document, child) for child in entry.children],
         )
 
 

@@ -44,8 +44,8 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         settings: settings of the backend, such as `l2=0.5`.
 
     Attributes:
-        model_: the fitted model; `str(model_)` returns its text.
-        fit_: the trained model.
+        model_: the `Model` that was used, given or proposed; `str(model_)` returns its text.
+        fit_: the result of `relcrf.fit`: the model with its learned weights.
         classes_: the values of the attribute, sorted as scikit-learn sorts labels; only with `tables`.
     """
 
@@ -143,7 +143,10 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         return prediction.probabilities(block.name)[rows][:, self._order]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy for the keys in X or, without `tables`, for all observed labels of X, hidden simultaneously."""
+        """Return the accuracy for the keys in X or, without `tables`, for all observed labels of X.
+
+        Without `tables`, all of these labels are hidden during prediction.
+        """
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
@@ -210,7 +213,7 @@ def _key_texts(X: Any, key: str) -> list[str]:
 
 
 def _find_variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray:
-    """Return the variables of keys.
+    """Return the index of the variable of each key's entity.
 
     Raises:
         DataError: if a key is unknown.
@@ -224,7 +227,7 @@ def _find_variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.nd
 
 
 def _label_codes(block: VariableBlock, y: Any) -> np.ndarray:
-    """Return the states of labels.
+    """Return the state index of each label.
 
     Raises:
         DataError: if a label is not a value of the attribute.

@@ -37,7 +37,7 @@ class RowModel:
     def graph(self, evidence: np.ndarray) -> FactorGraph:
         """Return the ground graph of rows; the variable of a target is `q * row + target`.
 
-        The constants of single targets have separate weights without a penalty.
+        The intercepts of single targets are in separate weight blocks without a penalty.
 
         Args:
             evidence: the features, shape (n, n_features).

@@ -24,8 +24,8 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
     Learning and inference on the selected trees are exact. With one target the model is a logistic regression.
 
     Args:
-        l2: strength of the penalty `l2 / 2 * w^2`, relative to the sum (not the mean) of the log-likelihoods; the constants of
-            single targets are not penalised. With more than two classes it equals 1 / C of `LogisticRegression`; with two
+        l2: strength of the penalty `l2 / 2 * w^2`, relative to the sum (not the mean) of the log-likelihoods; the intercepts of
+            the targets are not penalised. With more than two classes it equals 1 / C of `LogisticRegression`; with two
             classes it equals 2 / C, because here each class has separate weights.
         evidence_on_pairs: whether factors over pairs of targets depend on the evidence; otherwise a pair has one table for all
             rows, and the tree is selected by the evidence of single targets.

@@ -81,7 +81,8 @@ class Leakage:
                 else "component, which cuts none"
             )
             out.append(
-                f"to estimate the performance on new data use --split {other}, or by=COLUMN if a column separates data sets"
+                f"to estimate the performance on new data, use --split {other}, or --split by=COLUMN if a column "
+                "identifies independent groups"
             )
         elif not self.has_links:
             out.append("no factor joins two labels: each label is predicted independently of the others")

@@ -59,7 +59,7 @@ def require_edges(graph: LearnedGraph) -> None:
     """
     if not len(graph.edges):
         message = "the run has no learned graph: its model contains no candidate with two literals"
-        hint = "train a model with 'candidates' by --backend trmrf or grafting; a smaller l1 selects more candidates"
+        hint = "train a model that declares 'candidates' with --backend trmrf or grafting; a smaller l1 selects more candidates"
         raise UsageError(Diagnostic("E398", message, hint=hint))
 
 

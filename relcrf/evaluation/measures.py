@@ -18,7 +18,10 @@ MEASURES = ("accuracy", "log_loss", "brier", "macro_f1", "roc_auc", "pr_auc", "c
 """Names of all measures in display order."""
 
 RANKING_MEASURES = ("roc_auc", "pr_auc")
-"""Measures that rank items against each other and are therefore computed per fold, with one trained model, and averaged."""
+"""Measures that rank items against each other.
+
+They are computed within each fold, whose predictions come from one trained model, and then averaged over the folds.
+"""
 
 
 @dataclass(frozen=True)

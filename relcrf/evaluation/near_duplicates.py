@@ -60,7 +60,7 @@ def find_near_duplicates(evidence: LocalEvidence, variables: np.ndarray, seed: i
     """Return the pairs of near-duplicates among variables of one attribute or relation, each pair once.
 
     Args:
-        variables: Indices of variables, ascending; of variables with equal evidence, one suffices.
+        variables: Indices of variables, ascending; may contain only one variable of each group with equal evidence.
     """
     values, numbers = evidence.value_matrix(variables), evidence.numeric_matrix(variables)
     rng = np.random.default_rng(seed)

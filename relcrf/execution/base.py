@@ -36,7 +36,7 @@ class AbstractExecutor(ABC):
     """
 
     def map_reduce(self, task: ShardTask[T], shards: Sequence[Path]) -> T:
-        """Return the sum of the task's results over the shards; its bits are the same for every executor and number of workers.
+        """Return the sum of the task's results over the shards, bitwise identical for every executor and number of workers.
 
         Args:
             task: Function that returns a number, an array or a tuple of them, with the same shapes for every shard. It must
@@ -56,7 +56,7 @@ class AbstractExecutor(ABC):
         """Run the work on ranges of consecutive shards, of any lengths; yield the results in the order of the shards."""
 
     def close(self) -> None:
-        """Stop everything that the executor has started; the default is for executors that start nothing."""
+        """Stop all workers that the executor has started; the default implementation does nothing."""
         return
 
     def __enter__(self) -> Self:

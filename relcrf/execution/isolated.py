@@ -104,7 +104,8 @@ def run_isolated(
 def memory_usage() -> tuple[int, int]:
     """Return this process's current and peak resident memory in bytes.
 
-    Both are 0 on systems without `/proc`: the peak of `getrusage` includes the memory of the parent process.
+    Both are 0 on systems without `/proc`. `getrusage` is no substitute, because its peak includes the memory of the parent
+    process.
     """
     if sys.platform != "linux":
         return 0, 0

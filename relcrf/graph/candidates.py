@@ -1,8 +1,8 @@
 """Spaces of candidate factors over two literals.
 
-Each literal has a *side*: a table with at most one *cell*, which contains a variable, per key and sample. A candidate is a
-pair of keys, one of each side. It has a factor in each sample in which both keys have a cell. Only the sides are stored; the
-pairs are never expanded.
+Each literal has a *side*: a table that has, for each key and sample, at most one *cell*; a cell contains a variable. A
+candidate is a pair of keys, one from each side. It has a factor in each sample in which both keys have a cell. Only the
+sides are stored; the pairs are never expanded.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class CandidateSide:
 
     @cached_property
     def by_sample(self) -> CandidateSide:
-        """Return the cells in ascending order of sample, then key; `start` then counts samples and `sample` holds keys."""
+        """Return the cells in ascending order of sample, then key; `start` is then by sample, and `sample` contains keys."""
         order = np.argsort(self.sample, kind="stable")
         n_samples = int(self.sample.max(initial=-1)) + 1
         start = offsets(np.bincount(self.sample, minlength=n_samples))
@@ -94,10 +94,10 @@ class CandidateSide:
 
 
 class AbstractSpace(ABC):
-    """A space of candidates. A candidate is a combination of keys, one of each side, with weights of its own.
+    """A space of candidates. A candidate is a combination of keys, one from each side, and has separate weights.
 
-    A candidate has a factor in each sample in which all of its keys have a cell. Its log potential is the candidate's weight if
-    all literals are true, or one weight for each of the `patterns`.
+    A candidate has a factor in each sample in which all of its keys have a cell. The log potential of the factor is
+    the candidate's only weight if all literals are true, or a table with one weight for each of the `patterns`.
 
     Candidates are not stored. Functions identify them by pairs of integers, shape (n, 2).
 
@@ -237,8 +237,8 @@ class CandidateSet:
     """Candidates of several spaces, in the order of their weights.
 
     Args:
-        rows: Index of each candidate's space, and the pair of integers that identifies it there: its two keys, or the composite
-            and the third key of a triple. Shape (3, n), int64.
+        rows: Index of each candidate's space, and the pair of integers that identifies it there: its two keys, or for a
+            triple the index of its first two keys and the third key (see `TripleSpace`). Shape (3, n), int64.
     """
 
     rows: np.ndarray

@@ -21,7 +21,7 @@ from relcrf.kernels import gibbs as kernel
 from relcrf.kernels.forest_sampling import NodeSets
 
 N_BATCHES = 20
-"""Number of batches per chain, for batch means and as intervals between checks for Ctrl-C."""
+"""Number of batches per chain; a batch is the unit of the batch means, and Ctrl-C is checked after each."""
 
 WARM_UP_BATCHES = N_BATCHES // 5
 """Number of warm-up batches per chain, which are discarded."""
@@ -163,7 +163,7 @@ class _ChainRun:
         self.batch_index, self.all_possible = 0, True
 
     def run(self) -> Verdict:
-        """Run all chains, or until Ctrl-C. Observers receive the residual of the completed halves."""
+        """Run all chains to the end or until Ctrl-C. Observers receive the residual of the completed halves of chains."""
         n_sweeps = -(-self.method.sweeps // N_BATCHES)
         max_sweeps = self.method.chains * (WARM_UP_BATCHES + self.n_batches) * n_sweeps
         return iterate(self._run_batch, -1.0, max_sweeps, self.method.observe, n_sweeps)

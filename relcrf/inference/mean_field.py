@@ -157,7 +157,10 @@ class MeanField(AbstractInference):
 
     @cached_property
     def _q_size(self) -> int:
-        """Return the length of `q`, which has an entry for each state of a node and each cell of a part with several nodes."""
+        """Return the length of `q`, which has an entry for each state of a node and each cell of a part with several nodes.
+
+        A part is the set of nodes of one factor that are in one block; see `FactorParts`.
+        """
         parts = self._parts
         cardinality = self.scopes.cardinality[self.scopes.node[parts.slot]].astype(np.int64)
         sizes = np.multiply.reduceat(cardinality, parts.slot_start[:-1])
@@ -250,8 +253,8 @@ class _JunctionTreeBlock:
     Args:
         block: Index of the block.
         inference: Junction tree of the block.
-        states: Indices in `q` of the states of its nodes.
-        cells: Indices in `q` of the cells of its parts with several nodes.
+        states: Indices in `q` of the states of the block's nodes.
+        cells: Indices in `q` of the cells of the block's parts with several nodes; see `FactorParts`.
     """
 
     block: int
@@ -284,7 +287,10 @@ class _JunctionTreeBlock:
         return cls(block, inference, entries_of_runs(scopes.state_start, nodes), cells)
 
     def update(self, ascent: _MeanFieldAscent, source: np.ndarray, hard: bool, out: np.ndarray) -> None:
-        """Write the block's new distribution to `out`: a best state if `hard`, or if every state violates a rule."""
+        """Write the block's new distribution to `out`.
+
+        It is concentrated on a best state if `hard` is True or if every state violates a rule.
+        """
         method, potentials = ascent.method, ascent.potentials
         field, violation_field, _ = ascent.scratch
         arrays = (method.scopes.kernel_factors, method._parts, potentials.nodes, potentials.factors)

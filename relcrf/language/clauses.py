@@ -297,7 +297,8 @@ def check_nearest(spec: s.ModelSpec, derived: s.DerivedRelation, nearest: s.Near
     span, measure = nearest.span, nearest.measure
     type_names = {p.type_name for p in derived.parameters}
     if len(derived.parameters) != 2 or len(type_names) != 1 or not spec.entity(next(iter(type_names))):
-        yield Diagnostic("E133", "'nearest' requires two parameters of one entity type", derived.span)
+        hint = "declare two parameters with the same entity type, such as (a: Page, b: Page)"
+        yield Diagnostic("E133", "'nearest' requires two parameters of one entity type", derived.span, hint)
         return
     if nearest.count < 1:
         yield Diagnostic("E133", "the number of nearest neighbours is less than 1", span)

@@ -63,8 +63,12 @@ def check_domain(declared: s.Domain) -> Iterator[Diagnostic]:
 
 def _check_range(declared: s.RangeDomain, span: Span | None) -> Iterator[Diagnostic]:
     if not 0 <= declared.high - declared.low < MAX_RANGE_SIZE:
-        problem = "is empty" if declared.high < declared.low else f"has more than {MAX_RANGE_SIZE:,} values"
-        yield Diagnostic("E134", f"the range {declared.low}..{declared.high} {problem}", span, "write low..high")
+        if declared.high < declared.low:
+            problem, hint = "is empty", "write the lower bound first"
+        else:
+            problem = f"has more than {MAX_RANGE_SIZE:,} values"
+            hint = "write a smaller range, or use the type 'integer' for evidence"
+        yield Diagnostic("E134", f"the range {declared.low}..{declared.high} {problem}", span, hint)
 
 
 def check_duplicates(

@@ -98,7 +98,7 @@ class Token(NamedTuple):
 
 
 class DeclarationTokens:
-    """The tokens of one declaration, complete or not, without white space and comments; at least one.
+    """The tokens (one or more) of a complete or incomplete declaration, without white space and comments.
 
     Its keyword, name, parameters and attributes are derived from these tokens alone, independent of the rest of the model.
     """
@@ -168,7 +168,7 @@ class DeclarationTokens:
 
     @cached_property
     def attributes(self) -> dict[int, int]:
-        """The indices of the tokens with names of attributes, each with the index of its role keyword, if any, or itself."""
+        """A mapping from the index of each attribute-name token to that of its role keyword, or to itself if there is none."""
         texts = self.texts
         if self.keyword not in ("entity", "relation") or "{" not in texts[self.body_index :]:
             return {}
@@ -342,7 +342,10 @@ class _DeclarationSplitter:
         return 0
 
     def _is_type(self, k: int) -> bool:
-        """Return True if only a type follows the colon before token `k`, as in an attribute with the name `rule`."""
+        """Return True if only a type follows the colon before token `k`.
+
+        The word before the colon is then an attribute with the name of a keyword, as in `rule: float`.
+        """
         if self._word(k) == "bag" or ".." in (self._word(k + 1), self._word(k + 2) if self._word(k) == "-" else ""):
             return True
         following = self._word(k + 1)
@@ -360,7 +363,10 @@ class _DeclarationSplitter:
 
 
 def matching_bracket(texts: Sequence[str], bracket: int) -> int:
-    """Return the index of the bracket that matches the one at index `bracket`; the length, or -1, if none does."""
+    """Return the index of the bracket that matches the one at index `bracket`.
+
+    If there is none, return `len(texts)` for an opening bracket and -1 for a closing bracket.
+    """
     symbol = texts[bracket]
     partner = {"(": ")", "{": "}", ")": "(", "}": "{"}[symbol]
     indices = range(bracket, len(texts)) if symbol in "({" else range(bracket, -1, -1)

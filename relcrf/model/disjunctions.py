@@ -1,7 +1,7 @@
 """The extraction of disjunctions from conditions into derived relations.
 
 As a filter, `where Link(a, b) or Link(b, a)` would be evaluated for every pair of pages. As a derived relation it is the union of
-two scans, whose cost is that of its result.
+two scans, whose cost is proportional to the number of result rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Expressions of the language: conditions in `where`, formulas in `over`, features in `by`, keys in `per`.
 
-All four have the same node types; the checker validates which nodes are allowed in which position. Spans serve messages and
-are ignored by comparisons.
+All four have the same node types; the checker validates which nodes are allowed in which position. Spans are used in messages
+and ignored by comparisons.
 """
 
 from __future__ import annotations

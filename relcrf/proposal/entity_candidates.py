@@ -49,7 +49,7 @@ def find_candidates(tables: list[TableProfile]) -> list[EntityCandidate]:
     """Return the candidates for entity types in some tables, with all columns that refer to them."""
     candidates = [EntityCandidate(t.name, t, key) for t in tables if (key := _find_key(t)) is not None]
     _add_references(tables, candidates)
-    _add_unlisted(tables, candidates)
+    _add_candidates_without_table(tables, candidates)
     candidate_tables = {id(t.table) for t in candidates}
     for table in tables:
         if id(table) in candidate_tables or find_references(table, candidates):
@@ -118,7 +118,7 @@ def _name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: Tab
     # `x` and `y` in an entity table are coordinates, not references to other rows of the table.
     if column.name.lower() in ENDPOINT_COLUMNS and (len(column.name) > 1 or candidate.table is not table):
         return 1
-    # Numbers are often keys by chance, texts hardly ever.
+    # Numeric values often occur among unrelated keys by chance, texts hardly ever.
     return 1 if column.kind == "text" and column.distinct > 2 and candidate.table is not table else 0
 
 
@@ -132,7 +132,7 @@ def _is_included(table: TableProfile, column: ColumnProfile, target: TableProfil
     return count_unmatched_values(table, column.name, target, key) == 0
 
 
-def _add_unlisted(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
+def _add_candidates_without_table(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
     """Add candidates without a table: each is a group of text columns that share values."""
     taken = {(id(t), c) for candidate in candidates for t, c in candidate.references}
     taken |= {(id(candidate.table), candidate.key) for candidate in candidates if candidate.key}

@@ -47,7 +47,7 @@ LEVELS = 5
 def infer_schema(
     tables: Sequence[TableProfile], candidates: Sequence[EntityCandidate], manifest: ManifestBuilder
 ) -> ProposedSchema:
-    """Infer the schema of tables; tables that it needs in another shape are added to the manifest."""
+    """Infer the schema of tables; queries for tables that must be reshaped are added to the dataset manifest."""
     return _SchemaInference(tables, candidates, manifest).run()
 
 
@@ -72,7 +72,7 @@ class _SchemaInference:
 
     def run(self) -> ProposedSchema:
         for table in self.excluded_tables:
-            reason = "a smaller part of a split, with the same columns; combine them in the manifest, or predict on it"
+            reason = "smaller part of a split; combine it with the larger part in the manifest, or predict on it"
             self._add_finding(table, "left out", reason)
         self.candidates = [t for t in self.candidates if t.table not in self.excluded_tables or t.table is None]
         vocabularies = self._find_vocabularies()
@@ -83,7 +83,7 @@ class _SchemaInference:
             self.schema.domains.append(name)
             self.entities[id(candidate)] = ProposedEntity(name, "", 0, "", "")  # an empty key marks a domain
             users = ", ".join(f"{t.name}.{c}" for t, c in candidate.references)
-            self._add_finding(candidate.table, f"names of domain {name}", f"only names, used by {users}")
+            self._add_finding(candidate.table, f"names of domain {name}", f"contains only names; referenced by {users}")
         for candidate in candidates:
             self._add_entity(candidate)
         for table in self.tables:
@@ -227,7 +227,7 @@ class _SchemaInference:
         """Add a vector, several labels, or a random relation for a group of columns; return True if a query is needed."""
         is_home = table is candidate.table
         if columns.n_missing or (not is_home and table.rows != size):
-            if self._add_panel(entity, candidate, table, columns):
+            if self._add_random_relation_for_columns(entity, candidate, table, columns):
                 return False
             reason = "numbers with missing values do not form a vector"
             self._exclude_column(table, f"{columns.prefix}0..{len(columns.columns) - 1}", reason)
@@ -262,7 +262,7 @@ class _SchemaInference:
         sources.append((table, tuple(columns.columns), name))
         return not is_direct
 
-    def _add_panel(
+    def _add_random_relation_for_columns(
         self, entity: ProposedEntity, candidate: EntityCandidate, table: TableProfile, columns: NumberedColumns
     ) -> bool:
         """Add a random relation over entities and column names for numbers with missing values; return False if impossible."""
@@ -509,7 +509,7 @@ class _SchemaInference:
     def _drop_implied(
         self, table: TableProfile, refs: list[tuple[str, EntityCandidate]]
     ) -> list[tuple[str, EntityCandidate]]:
-        """Return the references that two others of one type do not determine: atoms of a bond determine its molecule."""
+        """Return the references without those that two others determine, such as a bond's molecule by its two atoms."""
         paired = [(c, t) for c, t in refs if sum(other is t for _, other in refs) == 2]
         if len(paired) != 2 or len(refs) == 2:
             return refs
@@ -538,7 +538,7 @@ class _SchemaInference:
         return True
 
     def _detect_symmetry(self, relation: ProposedRelation) -> None:
-        """Set whether a relation has pairs of entities in both orders, and whether it pairs no entity with itself."""
+        """Set whether a relation is symmetric and whether it is irreflexive."""
         if len(relation.arguments) < 2 or relation.profile is None or relation.arguments[0].entity is None:
             return
         ends = [x for x in relation.arguments if x.entity and len(relation.arguments_of(x.entity)) == 2]
@@ -578,7 +578,7 @@ class _SchemaInference:
                     or attribute.distinct > MAX_ENUMERATION
                 ):
                     continue
-                if all(self._never_crosses(table, entity.key, attribute.column, link, entity) for link in links):
+                if all(self._is_equal_along(table, entity.key, attribute.column, link, entity) for link in links):
                     entity.attributes.remove(attribute)
                     entity.split_column = entity.split_column or attribute.name
                     self._exclude_column(
@@ -586,7 +586,7 @@ class _SchemaInference:
                     )
 
     @staticmethod
-    def _never_crosses(
+    def _is_equal_along(
         own_table: TableProfile, key: str, column: str, relation: ProposedRelation, entity: ProposedEntity
     ) -> bool:
         assert relation.profile is not None

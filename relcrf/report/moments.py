@@ -46,7 +46,7 @@ def summarise_moments(learned: LearnedModel) -> MomentSummary | None:
     if stored is None:
         return None
     magnitudes = np.abs((stored.empirical, stored.expected))
-    # A weight without factors has no moments, such as that of links between isolated variables.
+    # A weight without training factors has empirical and expected values of 0, which are not moments.
     offsets = np.flatnonzero(
         learned.layout.learnable_mask() & (magnitudes <= MAX_ABSOLUTE_EDGE).all(axis=0) & magnitudes.any(axis=0)
     )

@@ -202,7 +202,7 @@ def _write_legend(axes: Any, drawing: GraphDrawing) -> None:
         dot = {"marker": markers.get(colour), "linestyle": "none", "markersize": 6}
         style = dot if colour in markers else {"linewidth": 2.5}
         handles.append(lines.Line2D([], [], color=_LIGHT[colour], label=text, **style))
-    title = f"{len(drawing.graph.nodes):,} keys, {len(drawing.graph.edges):,} edges"
+    title = f"{len(drawing.graph.nodes):,} nodes, {len(drawing.graph.edges):,} edges"
     handles.insert(0, lines.Line2D([], [], linestyle="none", label=title))
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=len(handles), frameon=False,

@@ -24,7 +24,7 @@ MAX_EXACT_INTEGER = 2**53
 
 
 class FastPathUnavailable(Exception):
-    """A request that needs the slow path; the text is the reason."""
+    """The error that a request needs the slow path; the message is the reason."""
 
 
 def parse_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
@@ -49,7 +49,7 @@ def parse_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
 
 
 def parse_keys(column: str, cells: Sequence[Any]) -> dict[str, int]:
-    """Return the vid of each key; keys are numbered in numeric order if all are integers, otherwise in the order of texts."""
+    """Return the vid of each key; keys are numbered in numeric order if all are integers, otherwise in UTF-8 order."""
     texts = parse_texts(column, cells)
     if None in texts or len(set(texts)) < len(texts):
         raise FastPathUnavailable(f"a key in '{column}' is missing or occurs twice")

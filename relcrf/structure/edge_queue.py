@@ -29,11 +29,11 @@ The pairs closest to passing are retained; the others are tested again only in t
 
 @dataclass(frozen=True, eq=False)
 class EdgeQueue:
-    """A priority queue over all pairs of some spaces; memory is used only for pairs that differ from the initial order.
+    """A priority queue over all pairs of some spaces; memory is used only for pairs that have left the initial order.
 
     Untested pairs are queued in the order of a permutation, from `cursor` on, and are not stored. All other queued
     pairs are stored in `waiting`. The *ends* of a pair and the order of the pairs are those of a `PairIndex`. Methods
-    that depend on the numbers and the order of the pairs have the parameter `pair_index`.
+    that need the numbering and the order of the pairs have the parameter `pair_index`.
 
     Args:
         cursor: Position in the permutation.

@@ -127,8 +127,8 @@ class SearchState(EarlyStoppingState):
 class StructureSearch:
     """A search that alternates between the activation of candidates and the optimisation of weights.
 
-    It minimises the objective `+ sum over groups of strength |weights| + l2 / 2 |weights|^2`, where the weights of a
-    candidate form a group of strength `l1 sqrt(size)`. The search has converged when the optimiser has converged for
+    It minimises `objective + sum over groups of (strength * |weights|) + l2 / 2 * |all weights|^2`, where the weights of a
+    candidate form a group of strength `l1 * sqrt(size)`. The search has converged when the optimiser has converged for
     the active weights and no other candidate passes the test at this minimum.
 
     Args:
@@ -140,8 +140,8 @@ class StructureSearch:
         grouped: False makes each weight a separate group.
         score_by_counts: If True, `activation` tests edges by counts, see `CandidateScorer`; `final_activation` uses
             gradients.
-        hub_fraction: An end (see `PairIndex`) with more than this fraction of its possible edges is a hub, whose
-            candidates are tested first; None disables hubs.
+        hub_fraction: A key (an *end* of a pair, see `PairIndex`) with more than this fraction of its possible edges is a hub,
+            whose candidates are tested first; None disables hubs.
         iterations_per_round: Maximum number of optimiser iterations per round.
         max_seconds: Time limit, after which the search stops with its current state; None is unlimited.
         patience: Number of rounds without improvement on held-out labels, see `update_early_stopping`.

@@ -236,7 +236,7 @@ class StructureSearch:
         return self.max_seconds is not None and self.clock() - start_time >= self.max_seconds
 
     def _run_round(self, state: SearchState, is_out_of_time: Callable[[], bool]) -> SearchState:
-        """Activate candidates unless none are left, and optimise the weights; at the minimum, test all candidates again."""
+        """Activate candidates unless the search is exhausted, and optimise the weights; at the minimum, test all again."""
         if not state.is_exhausted and self.activation is not None:
             state = self._activate(state, self.activation, self.score_by_counts, is_out_of_time)
         optimiser, objective = self._build_problem(state.chosen, state.active_weights, state.diagonal)
@@ -294,7 +294,7 @@ class StructureSearch:
         return replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
 
     def _prioritise_hubs(self, queue: EdgeQueue, state: SearchState, added: CandidateSet) -> EdgeQueue:
-        """Return the queue with candidates at hubs moved ahead; nonzero edges and added edges count for the degrees."""
+        """Return the queue with candidates at hubs moved to the front; degrees count nonzero and added edges."""
         assert self.hub_fraction is not None
         edges = state.chosen.select(self.nonzero_mask(state.chosen, state.point)).concat(added)
         ends = self.pair_index.ends(self.pair_index.encode(edges))
@@ -311,7 +311,7 @@ class StructureSearch:
         )
         l2 = np.concatenate((strengths.base_l2, np.repeat(l2, sizes)))
         learned = np.concatenate((strengths.learnable, np.ones(len(l2) - len(strengths.learnable), dtype=bool)))
-        # As in `maximise_likelihood`, scaling by the square root of the curvature converges faster than by the curvature.
+        # As in `maximise_likelihood`, a scale of the square root of the curvature gives faster convergence than the curvature.
         root = np.sqrt(diagonal + l2)
         root = np.maximum(root, 1e-6 * root.max(initial=1e-300))
         if self.grouped:

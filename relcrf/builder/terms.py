@@ -1,6 +1,6 @@
 """Expressions of the language as Python objects: `(Link(a, b) & (a.length > 3)) >> Spam(b)`.
 
-Python operators correspond to those of the language: `== != < <= > >=`, `+ - * /`, and `& | ~ >>` to `and`, `or`, `not`, `=>`.
+The operators `== != < <= > >= + - * /` are those of the language; `& | ~ >>` mean `and`, `or`, `not` and `=>`.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class AttributedTerm(Term):
         return self[name]
 
     def __getitem__(self, name: str) -> Term:
-        """Return an attribute; works also for attributes with the name of a method."""
+        """Return an attribute, also if it has the name of a method."""
         if name not in self._attributes:
             message = f"unknown attribute '{name}' of {self._owner}"
             hint = (
@@ -127,7 +127,7 @@ class AttributedTerm(Term):
 
 
 class BinderTerm(AttributedTerm):
-    """A binder: a name for an entity of a type or for a value of a domain.
+    """A binder: a variable that ranges over the entities of a type or over the values of a domain.
 
     Args:
         type_name: the name of the entity type or domain.

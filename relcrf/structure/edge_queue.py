@@ -21,7 +21,7 @@ at a hub.
 """
 
 MAX_HISTORY = 1 << 22
-"""Maximum number of pairs in the history, which take 64 MiB.
+"""Maximum number of pairs in the history; this many pairs take 64 MiB.
 
 The pairs closest to passing are retained; the others are tested again only in the final test of all pairs.
 """
@@ -37,7 +37,7 @@ class EdgeQueue:
 
     Args:
         cursor: Position in the permutation.
-        waiting, priority: Pairs that precede the rest of the permutation, and their priorities, ascending, shape (n,).
+        waiting, priority: Queued pairs that precede the rest of the permutation, and their ascending priorities, shape (n,).
         failed, violation: The history in any order, and the violation of each pair, 1 minus its ratio; negative if it
             passed.
         hubs: Ends whose untested pairs are stored in `waiting`.
@@ -57,11 +57,11 @@ class EdgeQueue:
         return cls(0, no_pairs, no_values, no_pairs, no_values, no_pairs)
 
     def is_fully_listed(self, pair_index: PairIndex) -> bool:
-        """Return True if the permutation is used up, so that every untested pair is in `waiting`."""
+        """Return True if the cursor is at the end of the permutation; every untested pair is then in `waiting`."""
         return self.cursor >= pair_index.size
 
     def is_empty(self, pair_index: PairIndex) -> bool:
-        """Return True if the queue is empty; the history may not be."""
+        """Return True if the queue is empty, regardless of the history."""
         return self.is_fully_listed(pair_index) and not len(self.waiting)
 
     @property

@@ -80,8 +80,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
         return value, np.concatenate((base, self.edges.gradient(table_gradient)))
 
     def edge_gradients(self, point: np.ndarray, space_index: int, pairs: np.ndarray) -> np.ndarray:
-        """Return the gradients of the weights of edges that are not chosen, at the given weights of base and chosen
-        edges.
+        """Return the gradients of edges that are not chosen, at the given weights of the base and the chosen edges.
 
         Args:
             space_index: The index of the space of the edges.

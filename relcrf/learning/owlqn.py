@@ -58,7 +58,7 @@ class Owlqn(AbstractLineSearch):
     def search_along(
         self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
     ) -> LineSearchResult | None:
-        """Backtrack along the direction, projected onto the orthant of the point and, at 0, of the steepest descent."""
+        """Backtrack along the direction; project onto the orthant of the point and, at 0, of the steepest descent."""
         orthant = np.where(state.point == 0.0, -np.sign(steepest), np.sign(state.point))
         for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = state.point + length * direction

@@ -188,7 +188,7 @@ class ProportionalFitting(AbstractMinimiser[Objective]):
         return replace(state, point=point, value=value, gradient=gradient, evaluations=state.evaluations + 1)
 
     def _is_better(self, candidate: OptimiserState, state: OptimiserState) -> bool:
-        """Return True if the value has decreased or, if rounding hides that, the gradient norm has not increased."""
+        """Return True if the value, or the gradient norm if rounding hides changes of the value, has not increased."""
         if abs(candidate.value - state.value) > ROUNDING_TOLERANCE * abs(state.value):
             return candidate.value < state.value
         return self.norm(candidate.point, candidate.gradient) <= self.norm(state.point, state.gradient)

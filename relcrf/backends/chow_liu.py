@@ -57,8 +57,8 @@ class TreeLikelihoodSpec(AbstractForestSpec):
 class ChowLiuBackend(AbstractLikelihoodBackend):
     """A forest by mutual information in the training labels, with exact maximum likelihood of the model's features.
 
-    The mutual information of an edge is computed from all pairs with the same template and key. In propositional
-    models, all rows therefore have the same tree.
+    The mutual information of an edge is that of all pairs with the same template and key. In propositional models, all
+    rows therefore have the same tree.
 
     For the settings see `AbstractLikelihoodBackend`.
     """

@@ -24,12 +24,12 @@ def shard_if_large(
     executor: AbstractExecutor | None = None,
     n_vectors: int = memory.INFERENCE_VECTORS,
 ) -> Iterator[ShardedProblem | None]:
-    """Split a problem into shards for the duration of the context; yield None if it is small and there is no executor.
+    """Split a problem into shards for the duration of the context; yield None for a small problem without an executor.
 
     Args:
-        store: The store of the dataset, which has a memory limit and creates the folder for the shards; None disables
-            splitting.
-        executor: Executor for the shards; with an executor, small problems are split, too.
+        store: The store of the dataset, which defines the memory limit and creates the folder for the shards; None
+            disables splitting.
+        executor: Executor for the shards; with an executor, small problems are also split.
         n_vectors: Number of weight vectors that are in memory at the same time; see `execution/memory.py`.
 
     Raises:
@@ -61,10 +61,10 @@ def infer_with_sharding(
     executor: AbstractExecutor | None = None,
     observe: Observer = ignore_progress,
 ) -> InferenceResult:
-    """Infer on a problem, in shards if it is large.
+    """Run inference on a problem, in shards if it is large.
 
     Args:
-        observe: Receives the progress of an iterative method if the problem is not sharded.
+        observe: Function that receives the progress of an iterative method if the problem is not sharded.
     """
     with shard_if_large(store, problem, executor) as sharded:
         return infer_shards(sharded, backend, vectors) if sharded else backend.infer(problem, vectors, observe)

@@ -1,4 +1,4 @@
-"""The interface of backends: systems that learn weights on a ground graph and infer with them."""
+"""The interface of backends, which learn weights on a ground graph and use the weights for inference."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Problem:
-    """A ground graph and the role of each variable in it.
+    """A ground graph, with a role for each variable.
 
     Args:
         roles: A `Role` for each variable, shape (n_variables,), int8. In training, the free variables are the targets,
-            and `states` contains their labels. In prediction, the free variables are those of unknown state.
+            and `states` contains their labels. In prediction, the free variables are those whose states are unknown.
         states: State of each variable, shape (n_variables,), int32; -1 if unknown, as for latent variables.
-        candidates: Candidate spaces, from which factors may be added to the graph.
+        candidates: Spaces of candidate factors (see `graph/candidates.py`), which learning may add to the graph.
         lazy_gates: The gates on the factors; None for gates that depend only on the statuses of the factor's variables
             (see `graph/gates.py`).
         queries: Mask of the query variables among the free variables, shape (n_variables,), bool; None selects those
@@ -54,7 +54,7 @@ class Problem:
     roles: np.ndarray
     states: np.ndarray
     is_sharded: ClassVar[bool] = False
-    """Whether the components are stored in shards, so that no worker loads the whole graph."""
+    """Whether the graph is stored in shards of whole components, so that no worker loads the whole graph."""
     candidates: tuple[PairOrTripleSpace, ...] = field(default=(), kw_only=True)
     lazy_gates: LazyGates | None = field(default=None, kw_only=True)
     queries: np.ndarray | None = field(default=None, kw_only=True)
@@ -82,8 +82,8 @@ class Problem:
     def initial_weights(self, seed: int) -> np.ndarray:
         """Return the weights at which learning starts, shape (layout.size,).
 
-        Weights of templates over latent variables start at small random values: with equal weights, the states
-        of a latent variable are interchangeable, and learning would keep them so.
+        Weights of templates over latent variables start at small random values. With equal weights, the states of a
+        latent variable would be interchangeable and remain so during learning.
         """
         point = self.graph.layout.initial()
         latent = self.latent
@@ -133,7 +133,7 @@ class Problem:
         return function(self)
 
     def likelihood(self, spec: AbstractLikelihoodSpec) -> AbstractLikelihood:
-        """Return the likelihood of this shard, caching the last one because an optimiser evaluates it many times."""
+        """Return the likelihood of this shard; cache the latest one, because an optimiser evaluates it many times."""
         if spec not in self._likelihoods:
             self._likelihoods.clear()
             self._likelihoods[spec] = spec.likelihood(self)
@@ -148,7 +148,7 @@ class Problem:
         return TotalLikelihood(self, spec)
 
     def share_vector(self, vector: np.ndarray) -> SharedVector:
-        """Return a vector as a field for likelihood specifications of this problem."""
+        """Return a vector in the form of a field of likelihood specifications of this problem."""
         return SharedVector.from_values(vector)
 
 
@@ -158,7 +158,7 @@ class SharedVector:
 
     Args:
         digest: Digest of the content; vectors with the same digest are equal.
-        path, values: The file of the vector, or the vector itself; the other one is None.
+        path, values: Either the file of the vector or the vector itself; the other is None.
     """
 
     digest: str
@@ -167,7 +167,7 @@ class SharedVector:
 
     @classmethod
     def from_values(cls, values: np.ndarray, path: Path | None = None) -> SharedVector:
-        """Return the shared vector of some values, written to a file if a path is given."""
+        """Return the shared vector of some values; write it to a file if a path is given."""
         digest = hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
         if path is None:
             return cls(digest, None, values)
@@ -182,7 +182,7 @@ class SharedVector:
 
 
 class AbstractLikelihoodSpec(ABC):
-    """A specification of a likelihood, a sum over the components of a problem, which can be built for each shard.
+    """A specification of a likelihood that is a sum over the components of a problem and can be built for each shard.
 
     Subclasses are frozen dataclasses, picklable and hashable.
     """
@@ -194,7 +194,7 @@ class AbstractLikelihoodSpec(ABC):
     def conditional_graph(self, problem: Problem) -> ReducedGraph | None:
         """Return the graph of the conditional distributions of a pseudo-likelihood, or None if this is a likelihood.
 
-        The graph has a node for each variable given its neighbours' labels, and no edges.
+        The graph has no edges; each node represents a variable given its neighbours' labels.
         """
         return None
 
@@ -207,7 +207,7 @@ class TotalLikelihood:
     spec: AbstractLikelihoodSpec
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient at weights of shape (layout.size,)."""
+        """Return value and gradient for weights of shape (layout.size,)."""
         return self.problem.map_reduce(partial(_evaluate, spec=self.spec, weights=weights))
 
     def curvature(self) -> np.ndarray:
@@ -245,22 +245,22 @@ def _label_moments(
 
 
 class Monitor:
-    """A monitor of a backend's training run; this base class neither reports nor stores anything.
+    """A monitor of the training run of a backend; this base class neither reports nor stores anything.
 
-    A stage is one optimisation, named by the backend. `restore` returns the last stored state of a stage of an
-    interrupted run, as an instance of `state_class`, or None if no state is stored.
+    A stage is one optimisation, with a name that the backend assigns. `restore` returns the last stored state of a
+    stage of an interrupted run, as an instance of `state_class`, or None if no state is stored.
     """
 
     @property
     def log(self) -> Sequence[Mapping[str, Any]]:
-        """The entries of the optimiser's log so far, if the monitor records them."""
+        """The entries of the optimiser's log so far; empty if the monitor does not record them."""
         return ()
 
     def restore(self, stage: str, state_class: type[AnyState]) -> AnyState | None:
         return None
 
     def step(self, stage: str, state: OptimiserState, max_iterations: int) -> None:
-        """Receive the state after each iteration of the optimiser, and once more when a stage has ended."""
+        """Receive the state after each iteration of the optimiser and again at the end of a stage."""
 
 
 @dataclass(frozen=True)
@@ -268,13 +268,13 @@ class FitResult:
     """The result of training a backend.
 
     Args:
-        vectors: Named vectors of shape (layout.size,): `weights`, and others that the backend needs for inference; the
-            layout includes the chosen candidates. `gates` has the layout of `Problem.gates`.
+        vectors: Vectors of shape (layout.size,) by name: `weights`, and others that the backend needs for inference;
+            the layout includes the chosen candidates. The vector `gates` has the layout of `Problem.gates`.
         stages: The name and the last optimiser state of each optimisation.
-        summary: Summary figures, in the order of display.
+        summary: Summary values by name, in the order of display.
         chosen_candidates: The chosen candidates of each space, in the form that `Problem.with_candidates` accepts.
         histograms: For each quantity, such as `errors`, a histogram for each phase of training, by name.
-        moments: Moments at the weights, without the effect of the penalties; None if the backend has none.
+        moments: Moments at the learned weights, which do not include the penalties; None if the backend has none.
     """
 
     vectors: dict[str, np.ndarray]
@@ -286,7 +286,7 @@ class FitResult:
 
     @property
     def converged(self) -> bool:
-        """Return True if every stage has met its own stopping criterion, which may be the end of a schedule."""
+        """Return True if every stage has met its stopping criterion, such as the end of a schedule."""
         return all(state.status in ("converged", "stopped early", "schedule ended") for _, state in self.stages)
 
 
@@ -313,7 +313,7 @@ class InferenceResult:
     n_messages: int | None = None
 
     def modes(self) -> np.ndarray:
-        """Return the most probable state of each variable by its marginals, shape (n,), int32."""
+        """Return the state with the largest marginal probability of each variable, shape (n,), int32."""
         return modes(self.marginals, self.state_start)
 
     def select_variables(self, selected: np.ndarray) -> InferenceResult:
@@ -351,7 +351,7 @@ def run_inference(task: InferenceTask) -> InferenceResult:
 def _average_results(results: Sequence[InferenceResult]) -> InferenceResult:
     """Return the marginals of the average of several distributions.
 
-    If there are several, the log partition is NaN, and `map_states` contains the mode of each variable.
+    If there are several distributions, the log partition is NaN, and `map_states` contains the mode of each variable.
     """
     if len(results) == 1:
         return results[0]
@@ -370,15 +370,15 @@ class AbstractBackend(ABC):
 
     name: ClassVar[str]
     unused_settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Settings that do not affect a training stage, by the name of the stage."""
+    """For each training stage, by name, the settings that do not affect it."""
     uses_candidates: ClassVar[bool] = False
     """Whether the backend chooses among candidates."""
     uses_gates: ClassVar[bool] = False
-    """Whether the backend reads the gates of a problem; checkpoints then depend on the gates, too."""
+    """Whether the backend reads the gates of a problem; if so, checkpoints depend on the gates."""
 
     @property
     def unshardable_reason(self) -> str:
-        """The reason why the results for a problem differ from those for its shards; empty if they do not differ."""
+        """The reason why sharding a problem would change the results; empty if it would not."""
         return ""
 
     @abstractmethod
@@ -397,16 +397,16 @@ class AbstractBackend(ABC):
 
     @abstractmethod
     def joint_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec:
-        """Return the specification of the distribution that `infer` uses.
+        """Return the specification of the likelihood of the distribution that `infer` uses.
 
-        At `vectors["weights"]` its value is the negative log-likelihood of the free variables' states given all others.
+        Its value at `vectors["weights"]` is the negative log-likelihood of the free variables' states given all others.
         """
 
     def inference_tasks(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[InferenceTask, ...]:
-        """Return the tasks that `infer` solves and averages, so that predictions can be explained.
+        """Return the inference tasks that `infer` runs and averages; they are used to explain predictions.
 
         Raises:
-            UsageError: If the backend does not provide them.
+            UsageError: If the backend does not provide inference tasks.
         """
         message = f"backend '{self.name}' does not implement inference_tasks"
         raise UsageError(
@@ -416,9 +416,8 @@ class AbstractBackend(ABC):
         )
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
-        """Return the likelihood that the weights maximise, without the `l2` penalty.
-
-        The result is None if this likelihood is approximate and is not a pseudo-likelihood.
+        """Return the likelihood that the weights maximise, without the `l2` penalty.  The result is None if this
+        likelihood is approximate and is not a pseudo-likelihood.
         """
         return None
 
@@ -429,7 +428,7 @@ class AbstractBackend(ABC):
             raise UsageError(Diagnostic("E309", message, hint=hint))
 
     def _require_labels(self, problem: Problem, reason: str, hint: str) -> None:
-        """Raise UsageError if some variables are latent, with the reason why the backend cannot learn them."""
+        """Raise UsageError, with the reason why the backend requires labels, if some variables are latent."""
         if problem.latent.any():
             message = f"backend '{self.name}' cannot learn latent attributes: {reason}"
             raise UsageError(Diagnostic("E307", message, hint=hint))
@@ -466,21 +465,22 @@ def maximise_likelihood(
     start: Callable[[], np.ndarray],
     monitor: Monitor,
 ) -> OptimiserState:
-    """Run one stage of penalised maximum likelihood, from the state that the monitor restores or else from `start()`.
+    """Run one stage of penalised maximum likelihood, from the state restored by the monitor or else from `start()`.
 
     Args:
         l2: Penalty strength for templates that do not set their own.
     """
     layout = objective.problem.graph.layout
     strength = layout.l2(l2)
-    # Scale by the square root of the curvature: on a graph of 100,000 web pages it halves the iterations (341 to 173).
-    # The curvature itself nearly doubles them on 20,000 pages, because frequent words are correlated, which a diagonal
-    # cannot represent.
+    # Scaling by the square root of the curvature halves the iterations on a graph of 100,000 web pages (341 to 173).
+    # Scaling by the curvature itself nearly doubles them on 20,000 pages, because a diagonal cannot represent the
+    # correlations of frequent words.
     diagonal = np.sqrt(objective.curvature() + strength)
     optimiser = replace(
         optimiser,
         inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)),
-        # Near the minimum, the error of the value is quadratic in the gradient, so its tolerance must be smaller.
+        # Near the minimum, the error of the value is quadratic in the gradient, so the value's tolerance must be
+        # smaller.
         value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
     )
     evaluate = add_l2_penalty(objective, strength, layout.learnable_mask())
@@ -497,8 +497,8 @@ class AbstractLikelihoodBackend(AbstractBackend):
     """A backend that learns by penalised maximum likelihood or pseudo-likelihood with L-BFGS.
 
     Args:
-        l2: Strength of the penalty `l2 / 2 * w^2`, for templates that do not set their own; it is relative to the sum
-            of the log-likelihoods, not to their mean.
+        l2: Strength of the penalty `l2 / 2 * w^2` for templates that do not set their own. The penalty is added to the
+            sum of the negative log-likelihoods, not to their mean.
         max_iterations: Maximum number of L-BFGS iterations in each optimisation.
         tolerance: L-BFGS converges when the gradient has decreased to this fraction of its initial norm.
     """
@@ -520,7 +520,7 @@ class AbstractLikelihoodBackend(AbstractBackend):
         """Learn weights in one stage.
 
         Args:
-            size_names: Names in the summary for the number of nodes and, if there is a second name, of edges.
+            size_names: Names in the summary of the number of nodes and, if there is a second name, the number of edges.
         """
         weights = self.maximise("weights", objective, start, monitor)
         return FitResult(
@@ -532,11 +532,11 @@ class AbstractLikelihoodBackend(AbstractBackend):
 
 
 def moments_at(objective: TotalLikelihood, state: OptimiserState, l2: float) -> Moments:
-    """Return the moments at the final state of `maximise_likelihood`, whose gradient determines the model's moments.
+    """Return the moments at the final state of `maximise_likelihood`; its gradient determines the expected moments.
 
     Args:
         objective: The total of a joint likelihood.
-        l2: The strength that was used in the optimisation.
+        l2: The penalty strength of the optimisation.
     """
     layout = objective.problem.graph.layout
     empirical, variance = objective.label_moments(state.point)

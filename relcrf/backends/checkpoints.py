@@ -1,4 +1,4 @@
-"""Checkpoints, from which an interrupted training run resumes with bitwise identical results."""
+"""Checkpoints of training runs; an interrupted run resumes from them with bitwise identical results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMAT_VERSION = 3
 """Version of the checkpoint files; checkpoints of other versions are rejected."""
 
 SAVE_INTERVAL = 5.0
-"""Seconds between checkpoints, which limits the work that an interruption loses."""
+"""Seconds between checkpoints: an interruption loses at most the work of this time."""
 
 WallCpuSeconds = tuple[float, float]
 """Elapsed wall-clock time and CPU time of this process."""
@@ -42,13 +42,13 @@ class _Progress:
 class CheckpointMonitor(Monitor):
     """A monitor that saves the optimiser's state every few seconds and restores it.
 
-    `log` is the optimiser's log so far, and `seconds` the time of each of its entries since the start of its stage; the
-    duration of an interruption is not counted.
+    `log` is the optimiser's log so far. `seconds` has the time of each log entry since the start of its stage, without
+    the duration of interruptions.
 
     Args:
         folder: The partial run folder.
         identity: The `fingerprint` of the training run.
-        on_step: The `step` of another monitor, for progress reports.
+        on_step: The `step` method of another monitor, for progress reports.
 
     Raises:
         UsageError: If the folder's checkpoint belongs to another training run.
@@ -108,7 +108,7 @@ class CheckpointMonitor(Monitor):
             "weights": int(np.count_nonzero(state.point)),
             **({"chosen": len(state.chosen)} if isinstance(state, SearchState) else {}),
         }
-        # A single assignment: an interruption between several could save a state without its log entry.
+        # A single assignment, because an interruption between two could save a state without its log entry.
         self.progress = _Progress(
             (stage, state), [*self.log, entry], [*self.seconds, _subtract(_current_seconds(), self.stage_start)]
         )

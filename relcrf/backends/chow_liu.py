@@ -62,8 +62,8 @@ class TreeLikelihoodSpec(AbstractForestSpec):
 class ChowLiuBackend(AbstractLikelihoodBackend):
     """A maximum spanning forest by mutual information of the training labels; its weights are learned by exact likelihood.
 
-    The mutual information of an edge is computed from all pairs with the same template and key. In propositional
-    models, all rows therefore have the same tree.
+    The mutual information of an edge is that of all pairs with the same template and key. In propositional models, all
+    rows therefore have the same tree.
 
     For the settings see `AbstractLikelihoodBackend`.
     """

@@ -1,4 +1,4 @@
-"""The dense model, in which every factor is active and the log partition is approximate, as in RMNs and MLNs."""
+"""The dense model: every factor is active, and the log partition is approximate, as in RMNs and MLNs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from relcrf.backends.whole_graph import PARTITION_METHODS, AbstractWholeGraphBac
 
 @dataclass(frozen=True)
 class DenseBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
-    """Maximum likelihood with all edges and the log partition of an inference method, or pseudo-likelihood.
+    """A model with all edges, trained by pseudo-likelihood or by maximum likelihood with an inference method.
 
-    With loopy belief propagation this is the Bethe likelihood of relational Markov networks (Taskar, Abbeel & Koller
-    2002).
+    With loopy belief propagation, the likelihood is the Bethe likelihood of relational Markov networks (Taskar, Abbeel
+    & Koller 2002).
 
     Args:
         seed: Seed of the initial weights if the model has latent attributes.

@@ -35,7 +35,7 @@ from relcrf.structure.edge_kinds import count_factors_by_kind
 
 @dataclass(frozen=True)
 class PairLikelihoodSpec(AbstractLikelihoodSpec):
-    """A specification of the likelihood in which each pair of variables that share a factor is a separate model."""
+    """A specification of the likelihood of pairs: two variables with a common factor form a separate model."""
 
     backend: str
 
@@ -50,12 +50,12 @@ class PairLikelihoodSpec(AbstractLikelihoodSpec):
 
 @dataclass(frozen=True)
 class StructureLikelihoodSpec(AbstractLikelihoodSpec):
-    """A specification of the likelihood on the edges that a rule selects under structure weights.
+    """A specification of the likelihood on the edges that a rule selects with given structure weights.
 
     Args:
         structure: The structure weights.
         fractions, label_information: See `EdgeSelector.select`.
-        observed_in_tree: Whether labelled neighbours are included in the structure.
+        observed_in_tree: Whether the structure includes labelled neighbours.
         sharpness: Sharpness of the margin loss; 0 selects the likelihood.
         trees: Number of structures whose distributions are averaged.
     """
@@ -99,24 +99,25 @@ def _kind_counts(problem: Problem, spec: PairLikelihoodSpec | StructureLikelihoo
 class EssBackend(AbstractLikelihoodBackend):
     """Evidence-specific structures by conditional mutual information, with exact learning of the weights on them.
 
-    Training has three steps: learn structure weights u from pairs of variables, select edges by conditional mutual
-    information under u, and learn the weights w exactly on these edges. In prediction, u determines the edges for the
-    new evidence.
+    Training has three steps: learn structure weights u from pairs of variables, select edges by their conditional
+    mutual information under u, and learn the weights w on these edges by exact likelihood. In prediction, u selects the
+    edges for the new evidence.
 
     Args:
         seed: Seed of the initial weights if the model has latent attributes.
         objective: Objective of the weights: `likelihood`, or `margin`, the structured hinge loss.
         sharpness: Sharpness of the smoothed margin loss; larger values are closer to the hinge.
-        treewidth: Maximum treewidth of the structure; 1 selects a spanning forest, larger values select edges greedily.
+        treewidth: Maximum treewidth of the structure. With 1, the structure is a spanning forest; with larger values,
+            edges are selected greedily.
         min_information: Minimum conditional mutual information of an edge, in nats.
-        min_fraction: An edge is excluded if training selected less than this fraction of the edges of its kind, that
-            is, of the same template and key.
+        min_fraction: Minimum fraction of the edges with the same template and key that training selected; edges below
+            it are excluded.
         pooling: Weight, from 0 to 1, of the mutual information of the training labels; the conditional mutual
-            information has the remaining weight. 1 gives the fixed tree of Chow & Liu.
-        trees: Number of structures whose predictions are averaged, in inference only; each structure discounts the
-            edges of the previous ones.
-        observed_edges: `fold` absorbs the factor of a labelled neighbour into the unknown variable, so that it needs no
-            edge; `tree` treats labelled neighbours like unknown variables in the structure.
+            information has the weight `1 - pooling`. 1 gives the fixed tree of Chow & Liu.
+        trees: Number of structures whose predictions are averaged, in inference only; each structure is selected with a
+            discount on the edges of the previous ones.
+        observed_edges: `fold` adds the factor with a labelled neighbour to the potential of the unknown variable,
+            without an edge; `tree` treats labelled neighbours as unknown variables in the structure.
 
     Raises:
         UsageError: If `objective` or `observed_edges` has another value, a setting that must be positive is 0, or

@@ -26,7 +26,7 @@ MAX_CLIQUE_BYTES = 1 << 32
 def exact_likelihood(
     graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None, *, treewidth: int = 1
 ) -> AbstractJointLikelihood:
-    """Return the exact likelihood of the states, shape (n_nodes,), of a graph of at most the given treewidth.
+    """Return the exact likelihood of states, shape (n_nodes,), of a graph of at most the given treewidth.
 
     The arguments are those of `ForestLikelihood.build` and `InferredLikelihood`.
 
@@ -40,7 +40,7 @@ def exact_likelihood(
 
 @dataclass(frozen=True)
 class AbstractForestSpec(AbstractLikelihoodSpec):
-    """A specification of a distribution on a forest, whose likelihood and inference are exact."""
+    """A specification of a distribution on a forest, with exact likelihood and exact inference."""
 
     @abstractmethod
     def graph(self, problem: Problem) -> ReducedGraph:

@@ -21,11 +21,11 @@ from relcrf.model.expressions import (
 from relcrf.model.spec import ModelSpec, Template
 
 _SCORE_FORMATS = {"gain": ".4g", "support": ".0f"}
-"""Vectors with scores of candidates, and the formats of their values."""
+"""The vectors with scores of candidates, by name, and the number format of each."""
 
 
 def require_exportable(spec: ModelSpec) -> None:
-    """Reject models whose candidates have entities as keys, before any work is done.
+    """Reject models whose candidates have entities as keys; call this before training.
 
     Raises:
         UsageError: If a key of candidates is an entity, which a model file cannot name.
@@ -42,10 +42,10 @@ def require_exportable(spec: ModelSpec) -> None:
 def render_learned_model(learned: LearnedModel) -> str:
     """Return the text of the model with each chosen candidate as a template in place of the declaration of candidates.
 
-    The weights of the candidates become initial weights of the templates. Comments give the gain and the support of a
-    candidate (see `structure/gains.py`) if the backend reports them and, if it has several weights, its strength, which
-    is the norm of its weights. The weights of the other templates are not exported. See `require_exportable` for the
-    supported models.
+    The weights of the candidates become initial weights of the templates. Comments contain the gain and the support of
+    a candidate (see `structure/gains.py`) if the backend reports them, and the strength (the norm of the weights) if
+    the candidate has several weights. The weights of the other templates are not exported. See `require_exportable` for
+    the supported models.
     """
     spec = learned.spec.flatten()
     taken = {node.name for node in spec.templates}
@@ -83,7 +83,7 @@ def _render_candidates(node: Template, learned: LearnedModel, taken: set[str]) -
 
 
 def _instantiate_key(node: Template, key: tuple[str, ...], name: str) -> Template:
-    """Return the candidates of one key as a template."""
+    """Return the template of the candidate with the given keys."""
     constants: dict[str, Expression] = {
         item.name: Text(value) for item, value in zip(node.per, key, strict=True) if isinstance(item, Name)
     }

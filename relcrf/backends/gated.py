@@ -1,4 +1,4 @@
-"""The gated MRF: the evidence selects the active factors; gates and weights are learned jointly for accuracy and speed.
+"""The gated MRF: evidence selects the active factors; gates and weights are learned jointly for accuracy and speed.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012).
 """
@@ -36,9 +36,9 @@ class TrainingStage:
     Args:
         steepness: Steepness of the gates' soft thresholds; see `learning/risk.py`.
         uses_evidence: Whether gates depend on the evidence.
-        early_stopping: Whether the risk of held-out variables may end the stage; False if its gates are closing for the
-            first time.
-        refit: Whether the weights of keys that are 0 stay 0, while the others are learned without L1 and group L1.
+        early_stopping: Whether the risk of held-out variables may end the stage; False for a stage in which gates close
+            for the first time.
+        refit: Whether weights of keys that are 0 remain 0 and the other weights are learned without L1 and group L1.
     """
 
     name: str
@@ -59,15 +59,15 @@ TRAINING_STAGES = {
 }
 """Training stages by the setting `gates`.
 
-Gates that depend on the evidence from the start soon close all pairs of unknown variables, and the remaining factors
-overfit.
+If gates depend on the evidence from the start, those of all pairs of unknown variables soon close, and the remaining
+factors overfit.
 """
 
 REFIT_STAGE = TrainingStage("refit", 2.0, True, True, refit=True)
-"""The last stage if L1 or group L1 is used; it learns the nonzero weights without these penalties."""
+"""The last stage with L1 or group L1; it learns the nonzero weights again, without these penalties."""
 
 INITIAL_GATE_LOG_ODDS = 2.0
-"""Initial log odds of all gates; 2 means open with probability 0.88, at which gates still have a gradient."""
+"""Initial log odds of all gates; 2 is a probability of 0.88, at which the gradient of a gate is still large enough."""
 
 PRETRAINING_BP_ITERATIONS = 50
 """Maximum number of belief propagation iterations per evaluation of the likelihood in pretraining."""
@@ -78,42 +78,43 @@ DEFAULT_LEARNING_RATES = {"adam": 0.03, "smd": 0.1}
 
 @dataclass(frozen=True)
 class GatedBackend(AbstractBackend):
-    """A model with gates on pair factors; gates and weights minimise the loss after some belief propagation.
+    """A model with gates on pair factors; gates and weights minimise the loss of belief propagation's predictions.
 
-    Training first maximises the likelihood of the weights for a few iterations with all gates open; then it minimises
-    the risk (the mean loss plus the cost of messages) over weights and gates, with soft gate thresholds that become
-    steeper. Penalties are relative to the sum of the losses over variables and evidence draws, not to their mean.
+    Training first maximises the likelihood for a few iterations with all gates open. It then minimises the risk (the
+    mean loss plus the cost of messages) over weights and gates, with soft gate thresholds that become steeper.
+    Penalties are added to the sum of the losses over variables and evidence draws, not to their mean.
 
     Args:
         loss: Loss of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, which is 1 minus the F
             measure.
-        message_cost: Cost that is added to the mean loss for each message per query variable.
-        gates: `evidence`: gates depend on the evidence; `static`: one gate per key for all evidence; `none`: all gates
-            are open.
+        message_cost: Cost of one message; the mean loss is increased by this cost times the number of messages per
+            query variable.
+        gates: `evidence`: gates depend on the evidence; `static`: each key has one gate, which does not depend on the
+            evidence; `none`: all gates are open.
         bp_iterations: Number of iterations of belief propagation.
-        gate_threshold: Gate probability below which a factor is left out in prediction.
+        gate_threshold: Gate probability below which a factor is omitted in prediction.
         training_gate_threshold: Threshold of the soft gates in training.
         l2: L2 penalty on the weights of factors.
         l1: L1 penalty on the weights of factors with keys; it requires `optimiser=lbfgs`. A last stage refits the
             nonzero weights without L1.
         group_l1: Group L1 penalty on the weights of each key of a factor. A last stage refits the nonzero weights
-            without it.
+            without group L1.
         gate_l2: L2 penalty on the base weights of gates.
         evidence_l2: L2 penalty on the evidence weights of gates.
-        evidence_fraction: Fraction of the labels that are treated as evidence in training, as they will be in
+        evidence_fraction: Fraction of the labels that training treats as evidence; it should be similar to that in
             prediction.
-        evidence_draws: Number of random draws of the labels that are treated as evidence.
-        unlabelled: `ignore` leaves variables without a label out of training; `infer` treats them as hidden.
-        pretraining_iterations: Maximum number of iterations in which the likelihood is maximised first.
-        optimiser: `adam` or `smd` (stochastic meta-descent), both on batches of whole components; or `lbfgs`, which
-            finds worse optima with gates: the weights that all gates share move first, and the gates open or close all
-            at once.
+        evidence_draws: Number of random selections of the labels that are treated as evidence.
+        unlabelled: `ignore` excludes variables without a label from training; `infer` treats them as hidden.
+        pretraining_iterations: Maximum number of iterations of the initial likelihood maximisation.
+        optimiser: `adam` or `smd` (stochastic meta-descent), both on batches of whole components; or `lbfgs`. With
+            gates, `lbfgs` finds worse optima, because the weights shared by all gates change first and the gates open
+            or close simultaneously.
         batch_size: Number of components per batch.
         learning_rate: Learning rate of the first step of a stochastic optimiser; 0 selects the optimiser's default.
         max_iterations: Maximum number of iterations of each stage; for stochastic optimisers, of passes.
         tolerance: A stage converges when the gradient has decreased to this fraction of its initial norm.
-        validation_fraction: Fraction of the training data that is held out for early stopping: components, or variables
-            if there are few components.
+        validation_fraction: Fraction of the components (of the variables if there are few components) that is held out
+            for early stopping.
         patience: Number of iterations without improvement on the held-out data after which a stage stops.
         seed: Random seed.
     """
@@ -164,11 +165,12 @@ class GatedBackend(AbstractBackend):
         """Learn from the labels of the free variables; see `AbstractBackend.fit`.
 
         Args:
-            warm_start: Vectors learned for the same problem, for example at another message cost, that replace the
-                likelihood pretraining; shared gate weights are reduced to their initial value if they are larger.
+            warm_start: Vectors learned for the same problem, for example with another message cost. They replace the
+                likelihood pretraining; shared gate weights above their initial value are reset to it.
         """
         self._require_unsharded(problem)
-        # Before unlabelled variables become free: unlike states of latent attributes, theirs are not interchangeable.
+        # This precedes `with_unlabelled`: unlike those of latent attributes, states of unlabelled variables are not
+        # interchangeable.
         start = problem.initial_weights(self.seed)
         if self.unlabelled == "infer":
             problem = problem.with_unlabelled()
@@ -176,7 +178,7 @@ class GatedBackend(AbstractBackend):
         batch = 0 if self.optimiser == "lbfgs" else self.batch_size
         examples = ExampleSplitter(self._risk_settings, self.name, self.validation_fraction, batch)
         held_out, whole = examples.select_held_out(problem, rng)
-        # If whole components are held out, they are in no batch, so their labels may be evidence, too.
+        # If whole components are held out, they are in no batch, so their labels may also be evidence.
         eligible = np.ones_like(held_out) if whole else ~held_out
         problems = [
             self._draw_evidence(problem, eligible, rng)
@@ -189,7 +191,7 @@ class GatedBackend(AbstractBackend):
             point = np.concatenate((pretrained.point, self._initial_gates(problem)))
             stages += [("likelihood", pretrained)] if self.pretraining_iterations else []
         else:
-            # Saturated open gates have no gradient by which a higher message cost could close them.
+            # Saturated open gates have no gradient, so that a higher message cost could not close them.
             initial_gates = self._initial_gates(problem)
             gates = np.where(initial_gates > 0.0, np.minimum(warm_start["gates"], initial_gates), warm_start["gates"])
             point = np.concatenate((warm_start["weights"], gates))
@@ -245,7 +247,7 @@ class GatedBackend(AbstractBackend):
         return replace(state, status="stopped early") if state.status == "not converged" else state
 
     def _initial_gates(self, problem: Problem) -> np.ndarray:
-        """Return gate weights with which all gates are equally open."""
+        """Return gate weights that give all gates the same probability."""
         gates = problem.gates
         shared = ~(gates.feature_weight_mask(problem.graph) | gates.key_weight_mask(problem.graph))
         return np.where(shared, INITIAL_GATE_LOG_ODDS, 0.0)

@@ -18,17 +18,17 @@ from relcrf.learning.likelihood import AbstractLikelihood
 from relcrf.learning.risk import Risk, RiskSettings
 
 MIN_WHOLE_COMPONENTS = 20
-"""Minimum number of components to hold out whole components; with fewer, single variables are held out."""
+"""Minimum number of components at which whole components are held out; with fewer, variables are held out."""
 
 MIN_HELD_OUT_LABELS = 10
-"""Minimum number of held-out labels; fewer would not be informative, so that none are held out."""
+"""Minimum number of held-out labels; if there would be fewer, none are held out, as they would not be informative."""
 
 
 def build_risk(problem: Problem, scored: np.ndarray, settings: RiskSettings, backend: str) -> Risk:
     """Return the risk of the scored variables.
 
-    A free variable has the status `QUERY` (see `graph/gates.py`) if it is in `problem.queries`, or by default if it has
-    a label; otherwise, its status is `HIDDEN`.
+    A free variable in `problem.queries` (by default, one with a label) has the status `QUERY` (see `graph/gates.py`);
+    the status of others is `HIDDEN`.
 
     Args:
         scored: Free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
@@ -69,7 +69,8 @@ class ExampleSplitter:
     def split_risks(
         self, problems: Sequence[Problem], held_out: np.ndarray, whole: bool, rng: np.random.Generator
     ) -> tuple[list[Risk], Risk | None]:
-        """Return the risks of the batches of all problems, and that of the held-out variables, None if there are none.
+        """Return the risks of the batches of all problems, and the risk of the held-out variables, None if there are
+        none.
 
         Args:
             problems: One or more versions of a problem that treat different labels as evidence; the first one is used
@@ -109,7 +110,7 @@ class ExampleSplitter:
 
 
 def remove_closed_factors(problem: Problem, gates: np.ndarray, threshold: float) -> Problem:
-    """Return the problem without the factors whose gate probability is below the threshold, so that they cost nothing.
+    """Return the problem without the factors whose gate probability is below the threshold.
 
     Args:
         gates: Weights of the gates.
@@ -146,7 +147,7 @@ class GatedBeliefsSpec(AbstractLikelihoodSpec):
 
     Args:
         gates: Weights of the gates.
-        threshold: Gate probability below which factors are left out.
+        threshold: Gate probability below which factors are omitted.
     """
 
     backend: str
@@ -158,7 +159,7 @@ class GatedBeliefsSpec(AbstractLikelihoodSpec):
         return build_risk(problem, _labelled_mask(problem), self.settings, self.backend)
 
     def likelihood(self, problem: Problem) -> BeliefLikelihood:
-        # A likelihood needs the cross-entropy, whatever the loss of training.
+        # A likelihood needs the cross-entropy, even if training used another loss.
         risk = replace(self, settings=replace(self.settings, loss="cross-entropy")).risk(problem)
         return BeliefLikelihood(risk.graph.ungated, risk.states, risk, self.gates, self.threshold)
 

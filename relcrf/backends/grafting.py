@@ -1,4 +1,4 @@
-"""Edge grafting: structure and tables of a graph are learned together by adding edges from the model's candidates.
+"""Edge grafting: structure and tables of a graph are learned together by adding candidate edges of the model.
 
 Source: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018):
 edge grafting with on-demand statistics, best choice with a search history and a reservoir, first hit.
@@ -26,7 +26,7 @@ from relcrf.structure.search import PenaltyStrengths, StructureSearch, group_las
 CHANCE_L1_FACTOR = 2.0
 """Default l1 as a multiple of `null_gradient`.
 
-With 2, edges between independent ends rarely pass the test, for tables of 5 x 5 as well as for pairs of literals.
+With 2, edges between independent ends rarely pass the test, both for 5 x 5 tables and for pairs of literals.
 """
 
 ACTIVATION_RULES = ("best-choice", "edges", "first-hit", "features")
@@ -36,29 +36,31 @@ ACTIVATION_RULES = ("best-choice", "edges", "first-hit", "features")
 class GraftingBackend(AbstractWholeGraphBackend):
     """Pseudo-likelihood with group L1, starting from the templates and adding candidate edges.
 
-    Training first learns the templates' weights. Then it repeats rounds: test edges, add those whose gradient exceeds
-    their penalty, and run a few iterations of the optimiser. When no edge passes, it optimises to convergence and tests
-    all edges by their exact gradients; it ends when none passes. An edge whose weights are all 0 is removed.
+    Training first learns the templates' weights. Each of the following rounds tests edges, adds those whose gradient
+    exceeds their penalty, and runs a few iterations of the optimiser. If no edge passes, the optimiser runs to
+    convergence and all edges are tested by their exact gradients; training ends if none passes. An edge whose weights
+    are all 0 is removed.
 
     Args:
-        activation: Rule for adding edges. `edges`: the best of all edges. `best-choice`: the best of a sample that a
-            priority queue provides. `first-hit`: the first that passes. `features`: the best single weights of all
-            edges, with L1 instead of group L1.
+        activation: Rule that selects the edges to add. `edges`: the best of all edges. `best-choice`: the best of a
+            sample from a priority queue. `first-hit`: the first edge that passes. `features`: the best single weights
+            of all edges, with L1 instead of group L1.
         alpha: For `best-choice`: 0 adds all edges of the reservoir with gradients above the mean, 1 only the best edge.
-        reservoir_size: Maximum number of edges added per round; for `features`, of weights.
-        tests_per_round: Number of edges tested per round of `best-choice`; the maximum number for `first-hit`.
-        hub_fraction: A node with more than this fraction of its possible edges is a hub, whose candidates are tested
-            first; 0 disables hubs.
+        reservoir_size: Maximum number of edges (weights for `features`) added per round.
+        tests_per_round: Number of edges tested per round with `best-choice`, and maximum number with `first-hit`.
+        hub_fraction: A node with more than this fraction of its possible edges is a hub. The candidates of hubs are
+            tested first; 0 disables hubs.
         score: Test statistic of an edge: `gradient` is exact; `counts` measures the dependence of the two ends' labels.
-        l1: Penalty strength for candidates that do not set their own; an edge of d weights adds `l1 sqrt(d) |weights|`
-            to the loss, a sum over variables. 0 selects twice the gradient that independent ends have by chance.
+        l1: Penalty strength for candidates that do not set their own. An edge of d weights adds `l1 sqrt(d) |weights|`
+            to the loss, which is a sum over variables. 0 selects twice the gradient that occurs by chance between
+            independent ends.
         l2: Penalty `l2 / 2 |weights|^2` on all weights whose template does not set its own.
-        max_seconds: Time limit in seconds, after which learning stops with the current model; 0 disables it.
+        max_seconds: Time limit in seconds; learning then stops with the current model. 0 disables the limit.
         iterations_per_round: Number of optimiser iterations per round.
         max_iterations: Maximum number of iterations in each stage.
         tolerance: Maximum violation of the optimality conditions, relative to the smallest l1 of candidates.
-        validation_fraction: Fraction of the labels held out for early stopping; training then continues on all labels.
-            0 disables it.
+        validation_fraction: Fraction of the labels held out for early stopping; training afterwards continues on all
+            labels. 0 disables early stopping.
         patience: Number of rounds without improvement on the held-out labels before training stops.
         inference: Name of a method that computes marginals; see docs/explanation/inference.
         seed: Seed of the queue's order, of the held-out labels, and of sampling methods.
@@ -99,7 +101,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
         base = blanket_graph(problem.graph, problem.roles, problem.states)
         model = EdgeLikelihood.build(base, problem.states[base.variables], spaces)
         trained = np.random.default_rng(self.seed).random(base.n_nodes) >= self.validation_fraction
-        # If no two ends share a sample, the gradient is 0 and any strength is fine.
+        # If no two ends are in the same sample, the gradient is 0 and every strength is suitable.
         l1 = [
             space.l1 or self.l1 or CHANCE_L1_FACTOR * null_gradient(model, number, self.seed) or 1.0
             for number, space in enumerate(spaces)

@@ -1,4 +1,4 @@
-"""The inference task of a backend: a graph of the free variables with its active factors, and an inference method."""
+"""The inference task of a backend: a graph of the free variables with the active factors, and an inference method."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class InferenceTask:
         weights: The weights of the graph, shape (layout.size,).
         method: Constructs the inference method for the scopes of the graph or of a part of it.
         observed_states: States of observed nodes, shape (n_nodes,), -1 for all others; None if no node is observed.
-        is_mean_field: Whether the method is mean field, in which a node receives expected log potentials from its
-            factors.
+        is_mean_field: Whether the method is mean field; the messages from factors to nodes are then expected log
+            potentials.
     """
 
     graph: ReducedGraph

@@ -1,4 +1,4 @@
-"""Iterative proportional fitting: maximum likelihood by matching the counts of one table after another."""
+"""Iterative proportional fitting: maximum likelihood by fitting the counts of one table after another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from relcrf.learning.proportional_fitting import (
 
 @dataclass(frozen=True)
 class IpfBackend(AbstractWholeGraphBackend):
-    """Unpenalised maximum likelihood for tables of weights that the evidence selects but does not scale.
+    """Unpenalised maximum likelihood for tables of weights; the evidence selects tables but does not scale them.
 
     The method is described in `learning/proportional_fitting.py`.
 
@@ -33,10 +33,10 @@ class IpfBackend(AbstractWholeGraphBackend):
         max_iterations: Maximum number of passes over all tables.
         tolerance: The fit converges when the largest difference between observed and expected counts has decreased to
             this fraction of its initial value.
-        update: `each` updates one table after another; `all` updates all tables at once, as in generalised iterative
-            scaling.
+        update: `each` updates one table after another; `all` updates all tables simultaneously, as in generalised
+            iterative scaling.
         smoothing: Fraction of the samples that is replaced by samples of the initial model, in which all states are
-            equally likely, so that the potential of a state that never occurs in the labels is small but not 0.
+            equally likely. With smoothing, a state that never occurs in the labels has a small potential instead of 0.
         inference: Name of a method that computes a log partition; see docs/explanation/inference. The fit is only as
             exact as this method.
 
@@ -125,7 +125,7 @@ class IpfBackend(AbstractWholeGraphBackend):
     def _require_feasible_counts(
         self, graph: ReducedGraph, tables: WeightTables, target: np.ndarray, expected: np.ndarray
     ) -> None:
-        """Reject counts that no finite weights match.
+        """Reject counts that cannot be matched with finite weights.
 
         Raises:
             DataError: If the labels contain a state that the fixed weights exclude or, without smoothing, lack a

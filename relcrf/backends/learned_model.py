@@ -21,7 +21,7 @@ from relcrf.model.spec import ModelSpec, OpenDomain
 
 @dataclass(frozen=True)
 class WeightSchema:
-    """A weight layout with the templates, keys and features to which its weights belong."""
+    """A weight layout, with the templates, keys and features of its weights."""
 
     layout: WeightLayout
     templates: tuple[TemplateInfo, ...]
@@ -39,9 +39,9 @@ class LearnedModel:
     Args:
         backend, settings: Name of the backend and its settings.
         vectors: Named weight vectors of shape (layout.size,), except `gates`, which has the layout of the gates.
-        templates: The templates, keys and features to which the weights belong, in the order of the blocks of `layout`.
+        templates: The templates with the keys and features of their weights, in the order of the blocks of `layout`.
         vocabulary: The values of the open domains, in the order of their codes.
-        summary: Summary figures of the training run; see `FitResult`.
+        summary: Summary values of the training run; see `FitResult`.
         log: For each iteration of each stage: stage, iteration, value, gradient norm, and the number of nonzero
             weights.
         converged: Whether every optimisation has converged.
@@ -66,14 +66,15 @@ class LearnedModel:
     seconds: float = field(default=0.0, compare=False)
 
     def configure_backend(self, **settings: Any) -> AbstractBackend:
-        """Return the backend with the settings of training, of which the given ones are replaced."""
+        """Return the backend with the settings of training, except for the given settings."""
         return make_backend(self.backend, **{**self.settings, **settings})
 
     def extend_grounding(self, grounding: Grounding) -> Grounding:
-        """Return a ground graph with the candidates that training chose.
+        """Return a ground graph to which the candidates chosen in training are added.
 
         Raises:
-            DataError: If the weights belong to another model, because files of two runs are in one folder.
+            DataError: If the weights are those of another model, for example because files of two runs are in one
+                folder.
         """
         names = {t.name for t in self.spec.templates if t.is_candidate}
         chosen = {t.name: t.keys.values for t in self.templates if t.name in names and t.keys is not None}
@@ -148,9 +149,9 @@ def _transfer_weights(
     for source_block, block in blocks:
         old_template, new_template = old.templates[source_block], new.templates[block]
         if not new_template.bindings:
-            continue  # no binding in these data: features and patterns may be undetermined
+            continue  # no binding in these data, so features and patterns may be unknown
         if not old_template.bindings and old_template.features != new_template.features:
-            continue  # no binding in training: its features were undetermined
+            continue  # no binding in training, so its features were unknown
         if old_template.patterns != new_template.patterns:
             unseen = [p for p in new_template.patterns if p not in old_template.patterns]
             message = f"template '{new_template.name}' has states that did not occur in training: {listing(unseen)}"
@@ -172,7 +173,7 @@ def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray
         return offsets, offsets
     n = len(old.keys.values)
     if old_width == new_width and old.keys.domain is not None and new.keys.values[:n] == old.keys.values:
-        # Values seen in training keep their codes, so this is the usual case.
+        # This is the usual case, because values seen in training have the same codes.
         all_features = np.arange(n * old_width)
         return all_features, all_features
     new_index = {value: k for k, value in enumerate(new.keys.values)}

@@ -1,4 +1,4 @@
-"""Independent variables: factors over several variables are left out. The baseline of all relational models."""
+"""Independent variables, without factors over several variables; the baseline of all relational models."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ def training_problem(
     *,
     with_candidates: bool = False,
 ) -> Problem:
-    """Return a problem in which labelled and latent variables are free, evidence is clamped, and all others are absent.
+    """Return a problem with labelled and latent variables free, evidence clamped, and all other variables absent.
 
     Args:
         hidden: Variables whose labels are ignored, shape (n_variables,), bool.
         evidence: Variables whose labels are evidence instead of targets, shape (n_variables,), bool.
-        with_candidates: Include the candidate spaces of the model.
+        with_candidates: Whether to include the candidate spaces of the model.
 
     Raises:
         DataError: If no variable is labelled.

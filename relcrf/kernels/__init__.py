@@ -1,1 +1,1 @@
-"""Loops over flat arrays, compiled with Numba. `tests/kernels/` has a plain NumPy reference for each of them."""
+"""Loops over flat arrays, compiled with Numba. `tests/kernels/` has a NumPy reference for each loop."""

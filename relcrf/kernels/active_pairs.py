@@ -1,8 +1,8 @@
 """Scores and gradients of active pair features.
 
-A pair feature (a, b) has two *sides*. A side is a table with at most one cell per sample and key; a cell contains a
-variable. In every sample that has both cells, the feature is the conjunction of two literals: that of the variable of
-key a on the first side and that of the variable of key b on the second side.
+A *side* is a table with at most one *cell* for each *key* and *sample*; a cell contains a variable, which has a
+literal. A pair feature (a, b) combines key a of a first side with key b of a second side. In every sample in which both
+keys have a cell, it is the conjunction of the literals of the two cells' variables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ U = np.uint64
 """Type of loop indices, unsigned; see `forest.py`."""
 
 PREFETCH_LINES = 4
-"""Number of cache lines (16 float32 each) of the next key's cells that are prefetched while a key is read."""
+"""Number of cache lines (16 float32 each) prefetched from the cells of the next key while a key is read."""
 
 
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
@@ -29,11 +29,11 @@ NUMBERS = (float32[::1], float64[::1])
 
 @kernel((read_only(SHORT), INDEX, SHORT))
 def sort_by_key(key, start, feature):
-    """Sort features by key with a counting sort: those of key k are `feature[start[k]:start[k + 1]]`.
+    """Sort features by key with a counting sort: the features of key k are `feature[start[k]:start[k + 1]]`.
 
     Args:
         key: key of each feature, shape (n_features,).
-        start: overwritten; zeros on entry, shape (n_keys + 2,); the last entry is unused.
+        start: overwritten by the offsets, shape (n_keys + 2,); zeros on entry; the last entry is unused.
         feature: overwritten by the sorted feature indices, shape (n_features,).
     """
     for f in range(len(key)):
@@ -48,7 +48,7 @@ def sort_by_key(key, start, feature):
 
 @kernel(*((CELLS, int64, int64, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
 def gather(cells, lo, hi, used, values, out):
-    """Set `out[cell]` to the value of the cell's variable, or to 0 if it has none, for the used keys among lo..hi-1."""
+    """Set `out[cell]` to the value of the cell's variable, or 0 if there is none, for the used keys in lo..hi-1."""
     for key in range(lo, hi):
         if used[key] > 0:
             for cell in range(U(cells.start[key]), U(cells.start[key + 1])):
@@ -73,13 +73,14 @@ FAST = {"contract", "reassoc", "nsz"}
 
 @kernel(*((*FEATURE_TYPES, read_only(FLAT), read_only(numbers), numbers) for numbers in NUMBERS), fastmath={"contract"})
 def sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, other_truth, out):
-    """Sum, for each cell of keys lo..hi-1, the weights of its key's features, times the truth of the partner's cell.
+    """Sum, for each cell of keys lo..hi-1, the weights of its key's features times the truth of the partner's cell.
 
-    The partner's cell is the cell of the feature's other key in the same sample; without one, the feature adds 0.
+    The partner is the other key of a feature, and the partner's cell is that of the same sample; if there is none, the
+    feature adds 0.
 
     Args:
         start, feature: the features of the keys of `own`, as `sort_by_key` returns them.
-        partner: key of each feature in `other`, shape (n_features,).
+        partner: the key of each feature on the side `other`, shape (n_features,).
         weight: weight of each feature, shape (n_features,).
         other_truth: truth of the literal at each cell of `other`.
         out: sum for each cell of `own`; overwritten for keys that have features.
@@ -112,7 +113,7 @@ def feature_gradient(
     Args:
         start, feature, partner: as for `sum_by_cell`, with the first side as `own`.
         residual, truth: residual and truth of each variable's literal.
-        second_residual, second_truth: the same at each cell of the second side.
+        second_residual, second_truth: residual and truth at each cell of the second side.
         out: gradient; overwritten for these features, shape (n_features,).
     """
     own_residual = np.zeros(n_samples, dtype=residual.dtype)
@@ -156,18 +157,18 @@ def add_scores(
     truth: np.ndarray,
     score: np.ndarray,
 ) -> None:
-    """Add to the score of each variable's literal the weights of its active features whose other literal is true.
+    """Add the weights of active features to the scores of those literals whose partner literal is true.
 
     For a feature (a, b) of weight w and each sample that has both cells, with variables v1 and v2, it adds
-    `w * truth[v2]` to `score[v1]` and `w * truth[v1]` to `score[v2]`. The result does not depend on the number of
-    threads, bit for bit.
+    `w * truth[v2]` to `score[v1]` and `w * truth[v1]` to `score[v2]`. The result is bitwise identical for every number
+    of threads.
 
     Args:
         first, second: the sides; a cell with variable -1 is treated as missing.
         a, b: key of each feature on the first and on the second side, shape (n_features,), int32.
         weight: weight of each feature, shape (n_features,), float64.
         truth: 1 if the variable's literal is true, else 0, shape (n_variables,), float64 or float32.
-        score: added to; same shape and type as `truth`.
+        score: the weights are added to it; same shape and type as `truth`.
 
     Raises:
         ValueError: if `score` differs from `truth` in shape or type, or is not contiguous.
@@ -222,7 +223,7 @@ def gradient(
         residual: same shape and type as `truth`; sums are accumulated in this type.
 
     Returns:
-        The gradient, shape (n_features,), float64. It does not depend on the number of threads, bit for bit.
+        The gradient, shape (n_features,), float64; bitwise identical for every number of threads.
 
     Raises:
         ValueError: if `residual` differs from `truth` in shape or type.
@@ -251,7 +252,7 @@ def _sort_features(key: np.ndarray, cells: KeyedCells) -> tuple[np.ndarray, np.n
 
 
 def _gather_used_cells(cells: KeyedCells, key: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the value of each cell's variable; only the cells of keys that a feature uses are set."""
+    """Return the value of each cell's variable; only the entries of keys that a feature uses are set."""
     used = freeze(np.bincount(key, minlength=len(cells.start) - 1), np.int64)
     out = np.empty(len(cells.variable), dtype=values.dtype)
     list(map_key_ranges(np.diff(cells.start) * (used > 0), lambda lo, hi: gather(cells, lo, hi, used, values, out)))

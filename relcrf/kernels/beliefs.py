@@ -1,4 +1,4 @@
-"""Results of belief propagation from its messages: beliefs, the Bethe free energy, and a joint state."""
+"""Results computed from the messages of belief propagation: beliefs, the Bethe free energy, and a joint state."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from relcrf.kernels.messages import (
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT, FLAT)
 def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
-    """Compute beliefs of all nodes and factors into flat arrays; for an agreement, the probability that its nodes agree.
+    """Write the beliefs of all nodes and factors to flat arrays; for an agreement, the probability that its nodes
+    agree.
 
     Args:
-        tables: potentials for sum-product with log messages.
-        count: overwritten by the counting number of each node, shape (n_nodes,): 1 minus the sum of the appearance
-            probabilities of its factors.
+        tables: the potentials, in the form for sum-product with log messages.
+        count: overwritten by the counting number of each node, which is 1 minus the sum of the appearance probabilities
+            of its factors; shape (n_nodes,).
 
     Returns:
-        Minus the Bethe free energy: the sum of the log partitions of factors, weighted by their appearance
-        probabilities, and of nodes, weighted by their counting numbers.
+        Minus the Bethe free energy. It is the sum of the factors' log partitions times their appearance probabilities,
+        plus the sum of the nodes' log partitions times their counting numbers.
     """
     cavities, without, agreeing, differing, state_index = scratch[0], scratch[2], scratch[4], scratch[5], scratch[6]
     total = 0.0
@@ -76,7 +77,7 @@ def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
 
 @inline_kernel
 def _find_best_state(net, tables, state, v, states, scratch):
-    """Return the best state of a node, given the decoded nodes (state not -1) and the messages from all others."""
+    """Return the best state of a node, given the states of decoded nodes (not -1) and the messages from the others."""
     k = net.factors.cardinality[v]
     cavities, new, value = scratch[0], scratch[3][0], scratch[5]
     for x in range(k):
@@ -117,12 +118,12 @@ def _find_best_state(net, tables, state, v, states, scratch):
 def decode(net, tables, state, scratch, max_rounds, queue, queued, states):
     """Decode a joint state.
 
-    Nodes are first set to their best states one by one, in breadth-first order from one node of each component, given
-    the states of the nodes set before. Then, in rounds, each node is set to its best state given all other nodes, until
-    no round changes a state.
+    First, the nodes are set one by one, in breadth-first order from one node of each component, to their best states
+    given the nodes set before. Then, in rounds, each node is set to its best state given all other nodes, until a round
+    changes no state.
 
     Args:
-        tables: potentials for max-product with log messages.
+        tables: the potentials, in the form for max-product with log messages.
         max_rounds: maximum number of rounds of improvement.
         queue, queued: scratch, shape (n_nodes,), int64 and bool; `queued` must be False on entry.
         states: overwritten, shape (n_nodes,), int32.

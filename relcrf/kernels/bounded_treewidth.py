@@ -1,4 +1,4 @@
-"""Subgraphs of bounded treewidth with a large total weight: partial k-trees, grown node by node as in Prim's algorithm."""
+"""Subgraphs of bounded treewidth and large total weight: partial k-trees, grown node by node as in Prim's algorithm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numba import boolean, float64, int32, int64
 from relcrf.kernels.compile import kernel
 
 MAX_BAGS = 64
-"""Maximum number of bags tried per node, the latest ones that contain it; hubs are in thousands of bags."""
+"""Maximum number of bags tried per node: the latest bags that contain it. A hub may be in thousands of bags."""
 
 
 @kernel()
@@ -53,12 +53,13 @@ def _pop(key, item, size):
 def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
     """Choose edges so that the resulting graph has treewidth at most `width`.
 
-    Every added node gets a bag, which contains the node and at most `width` nodes of one earlier bag: the bag to whose
-    nodes the new node's edges have the largest total weight. These edges are chosen. The bags form a tree decomposition.
+    For every added node, a new bag is created from the node and at most `width` nodes of one earlier bag. The earlier
+    bag is selected such that the edges between the node and these nodes have the largest total weight; these edges are
+    chosen. The bags form a tree decomposition.
 
     Args:
         weight: weight of each edge, shape (n_edges,); edges of weight 0 or less are never chosen.
-        start, incident: the edges at each node, in CSR form, shapes (n_nodes + 1,) and (2 * n_edges,).
+        start, incident: the edges incident to each node, in CSR form, shapes (n_nodes + 1,) and (2 * n_edges,).
         chosen: overwritten by a mask of the chosen edges, shape (n_edges,), all False on entry.
     """
     bag = np.full((n_nodes, width + 1), -1, dtype=np.int32)
@@ -75,7 +76,7 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
         size = 0
         v = first
         while True:
-            # Find the best bag: the largest total weight of edges into it, without the lightest one if the bag is full.
+            # Find the bag with the largest total weight of edges into it, without the lightest edge if the bag is full.
             best = -1
             best_weight = 0.0
             best_size = 0
@@ -105,7 +106,7 @@ def choose_edges(n_nodes, edges, weight, start, incident, width, chosen):
                         total += w
                         lightest = min(lightest, w)
                     total -= lightest
-                    # Ties go to the larger bag, which gives later nodes more choice, then to the earlier one.
+                    # Ties go to the larger bag, which leaves more nodes for later bags, then to the earlier bag.
                     if total > best_weight or (
                         total == best_weight and (members > best_size or (members == best_size and b < best))
                     ):

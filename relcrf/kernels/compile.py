@@ -1,8 +1,8 @@
 """Compilation of kernels, and the folder in which compiled kernels are cached between processes.
 
-The folder is the one that the user sets (`NUMBA_CACHE_DIR`), `__pycache__` of this package, or a private folder of the
-user. Numba pickles its cache, so that loading a file can run code: a private folder is used only if no other user can
-write to it.
+The folder is the one set by the user (`NUMBA_CACHE_DIR`), `__pycache__` of this package, or a private folder of the
+user. Numba pickles its cache, so loading a cache file can run code. A private folder is therefore used only if no other
+user can write to it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ STALE_INDEX_ERRORS = (
     TypeError,
     ValueError,
 )
-"""Exceptions raised by unpickling an index that was truncated by a power failure or a full disk, or that refers to classes
-which another version of Numba has moved.
+"""Exceptions raised by unpickling a damaged index, which was truncated by a power failure or a full disk, or an
+outdated index, which refers to classes that were moved in another version of Numba.
 """
 
 
@@ -50,9 +50,9 @@ class CacheFolder:
     """A cache folder of compiled kernels.
 
     Args:
-        path: the folder; None if no usable folder was found, so that every process compiles its own kernels.
+        path: the folder; None if no usable folder was found. Every process then compiles the kernels again.
         private: whether the folder is rejected if another user can write to it.
-        note: why the folder differs from the expected one; empty if it does not.
+        note: the reason why the folder is not the expected one; empty if it is.
     """
 
     path: Path | None
@@ -81,7 +81,7 @@ def _is_private(folder: Path) -> bool:
     if folder.is_symlink():
         return False
     if sys.platform == "win32":
-        return True  # user folders and temporary folders of Windows are not writable for other users
+        return True  # on Windows, other users cannot write to user folders and temporary folders
     real = folder.resolve()
     for ancestor in (real, *real.parents):
         status = ancestor.stat()
@@ -94,7 +94,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _lock_folder(folder: Path) -> AbstractContextManager[None]:
-    """Lock out other processes and threads that read or add compiled kernels."""
+    """Prevent other processes and threads from reading or adding compiled kernels during the context."""
     return file_lock(folder / ".lock")
 
 
@@ -102,11 +102,11 @@ def _lock_folder(folder: Path) -> AbstractContextManager[None]:
 def cache_folder() -> CacheFolder:
     """Choose the cache folder of compiled kernels, once per process.
 
-    It is the first usable folder of this list: `NUMBA_CACHE_DIR`, if it is set; `__pycache__` of this package; the user's
-    cache folder (on Linux `$XDG_CACHE_HOME/relcrf/kernels`, by default in `~/.cache`); a private folder in the temporary
-    directory.
+    The result is the first usable folder of this list: `NUMBA_CACHE_DIR`, if it is set; `__pycache__` of this package;
+    the user's cache folder (on Linux `$XDG_CACHE_HOME/relcrf/kernels`, by default in `~/.cache`); a private folder in
+    the temporary directory.
     """
-    # One folder per installation: two versions would evict each other's kernels.
+    # One folder per installation, because two versions in one folder would evict each other's kernels.
     installation = "kernels_" + hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:16]
     note = ""
     if config.CACHE_DIR:
@@ -137,10 +137,10 @@ def _source_stamp() -> str:
 
 
 class _KernelCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache of one kernel, made safe for concurrent processes; the only class that uses Numba's private cache API.
+    """Numba's cache of one kernel, with locks for concurrent processes; only this class uses Numba's private cache API.
 
-    Numba numbers its files by an index that it reads and writes without a lock: two processes that compile one kernel
-    for different types can choose the same number, and the code for one type is then run for the other.
+    Numba numbers its files with an index that it reads and writes without a lock. Two processes that compile one kernel
+    for different types can therefore choose the same number; the code for one type is then run for the other.
     """
 
     class _KernelFiles(CompileResultCacheImpl):  # type: ignore[misc]
@@ -176,13 +176,13 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
     @classmethod
     def has_all(cls, dispatcher: Any, signatures: tuple[tuple[Any, ...], ...]) -> bool:
-        """Return True if a dispatcher's code is cached for all these signatures."""
+        """Return True if the code of a dispatcher is cached for all given signatures."""
         cached = dispatcher._cache
         return isinstance(cached, cls) and all(cached.contains(types_, dispatcher.targetctx) for types_ in signatures)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         folder = cache_folder()
-        if folder.path is None or not folder.is_usable():  # a temporary folder may have been deleted meanwhile
+        if folder.path is None or not folder.is_usable():  # a temporary folder may have been deleted since
             return None
         with _lock_folder(folder.path):
             try:
@@ -192,7 +192,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
                 return None
 
     def contains(self, signature: tuple[Any, ...], target_context: Any) -> bool:
-        """Return True if the code for this signature is cached, without loading it."""
+        """Return True if the code for this signature is cached; do not load the code."""
         folder = cache_folder()
         if folder.path is None or not folder.is_usable():
             return False
@@ -212,7 +212,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled function and the signatures that relcrf calls it with."""
+    """A compiled function and the signatures with which relcrf calls it."""
 
     dispatcher: Any
     signatures: tuple[tuple[Any, ...], ...]
@@ -222,7 +222,7 @@ class Kernel:
         return _KernelCache.has_all(self.dispatcher, self.signatures)
 
     def compile(self) -> None:
-        """Compile for all signatures, or load what is cached."""
+        """Compile the function for all signatures, or load the code from the cache."""
         for signature in self.signatures:
             self.dispatcher.compile(signature)
 
@@ -235,15 +235,16 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
     """Compile a function with Numba on its first call, releasing the GIL, and cache the result.
 
     Args:
-        signatures: the argument types that it is called with, for `relcrf warmup`. Empty for a function that only other
-            kernels call: it is compiled and cached as a part of them, and if called from Python, it runs uncompiled.
-        label: distinguishes functions of the same name that a factory creates.
+        signatures: the argument types with which the function is called, for `relcrf warmup`. They are empty for a
+            function that is called only by other kernels. Such a function is compiled and cached as a part of these
+            kernels; if called from Python, it runs uncompiled.
+        label: a label that distinguishes functions of the same name created by a factory.
         options: options of `numba.njit`, such as `fastmath`. As in NumPy, division by 0 gives inf, nan or, for
             integers, 0: raising an error would take long to compile and prevent vectorisation.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        # The wrappers for C, which are unused, and for Python take a quarter of the compile time.
+        # The unused wrappers for C and the wrappers for Python take a quarter of the compile time.
         njit_options = {"error_model": "numpy", "no_cfunc_wrapper": True, **options}
         if not signatures and "inline" not in options:
             return register_jitable(**njit_options)(function)
@@ -260,12 +261,12 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
 
 
 def allocation_free_kernel(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a kernel that allocates no arrays, without reference counting, which is expensive for large tuples."""
+    """Compile a kernel that allocates no arrays; it has no reference counting, which is expensive for large tuples."""
     return kernel(signature, _nrt=False)
 
 
 inline_kernel = kernel(_nrt=False, forceinline=True)
-"""Decorator of functions inlined into such kernels, whose tuples are passed as more than a hundred arguments."""
+"""Decorator of functions inlined into such kernels; a call would pass their tuples as more than 100 arguments."""
 
 
 def read_only(array: Any) -> Any:

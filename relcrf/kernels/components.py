@@ -9,7 +9,7 @@ from relcrf.kernels.compile import kernel
 
 @kernel()
 def find(parent, node):
-    """Return the representative of a node's component, its lowest node, and halve the path to it.
+    """Return the representative of a node's component, which is its lowest node, and halve the path to this node.
 
     Args:
         parent: shape (n,), int32; each node's parent, initially the node itself.
@@ -22,7 +22,7 @@ def find(parent, node):
 
 @kernel((int32[::1], int32[::1], int32[::1], boolean[::1]))
 def unite(parent, first, second, joinable):
-    """Join the components of `first[k]` and `second[k]` for each k where both nodes are joinable.
+    """Join the components of `first[k]` and `second[k]` for each k for which both nodes are joinable.
 
     Args:
         first, second: nodes of each pair, shape (n_pairs,).

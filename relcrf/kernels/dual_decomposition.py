@@ -1,12 +1,12 @@
-"""Dual coordinate ascent for the most probable joint state: messages from factors to nodes that lower an upper bound.
+"""Dual coordinate ascent for the most probable joint state: messages from factors to nodes lower an upper bound.
 
 With a message m[f, i] from each factor to each of its nodes, no joint state scores more than
 
     sum over nodes i of max (node[i] + sum over f of m[f, i])  +  sum over factors f of max (factor[f] - sum over i of m[f, i])
 
-A pass visits the nodes in order. Each node collects the max-marginals of its factors and distributes their sum equally
-among those of its factors that have a later node. No such step raises the bound, and on a forest whose nodes are
-ordered children first, one pass makes it tight.
+A pass processes the nodes in order. For each node, it collects the max-marginals of the node's factors and distributes
+their sum equally among those of these factors that have a later node. No such step raises the bound. On a forest whose
+nodes are ordered children first, the bound is tight after one pass.
 
 Messages never contain -inf: a state that some factor makes impossible is removed from `alive` permanently.
 
@@ -24,7 +24,7 @@ from relcrf.kernels.factors import FACTORS, advance_cell, max_arity, max_cardina
 
 @kernel()
 def _agreement_max_marginals(factors, weight, slot, message_start, message, alive, out):
-    """Compute the max-marginals of an agreement: either the other nodes all agree with this one, or not all of them do."""
+    """Compute the max-marginals of an agreement, over the cases that all or not all other nodes agree with this one."""
     f = factors.factor[slot]
     n = factors.cardinality[factors.node[slot]]
     unconstrained = 0.0
@@ -37,7 +37,7 @@ def _agreement_max_marginals(factors, weight, slot, message_start, message, aliv
             unconstrained += top
     for x in range(n):
         agreeing = weight
-        min_loss = np.inf  # the smallest loss of score if one other node changes from x to another state
+        min_loss = np.inf  # the smallest decrease of the score if one other node changes from x to another state
         for p in range(factors.start[f], factors.start[f + 1]):
             if p == slot:
                 continue
@@ -56,13 +56,13 @@ def _agreement_max_marginals(factors, weight, slot, message_start, message, aliv
 
 @kernel()
 def compute_max_marginals(factors, factor_table, slot, message_start, message, alive, state, out):
-    """Compute a factor's max-marginals for the node at a slot, minus its messages to its other nodes, into `out`.
+    """Write a factor's max-marginals for the node at a slot, minus the messages to its other nodes, to `out`.
 
     Args:
         slot: index of the node in the scopes' `node`.
         message_start: offset of each slot's message in `message`.
         alive: mask of the possible states of all nodes, flat.
-        state: scratch, as long as the largest arity.
+        state: scratch whose length is the largest arity.
     """
     f = factors.factor[slot]
     first, stop = factors.start[f], factors.start[f + 1]
@@ -102,7 +102,7 @@ def update_messages(factors, node_table, factor_table, order, has_later_node, me
     """Update all messages in one pass over the nodes.
 
     Args:
-        has_later_node: for each slot, whether its factor has a node later in `order`.
+        has_later_node: for each slot, whether its factor has a node that is later in `order`.
         message: updated in place.
         alive: updated in place: states found to be impossible are removed.
 
@@ -174,7 +174,7 @@ def upper_bound(factors, node_table, factor_table, message_start, message, alive
 
 @kernel((FACTORS, float64[::1], float64[::1], int64[::1], int64[::1], float64[::1], boolean[::1], int32[::1]))
 def decode(factors, node_table, factor_table, order, message_start, message, alive, states):
-    """Set the nodes one by one, in reverse `order`, to the best state given the nodes set before and the messages.
+    """Set the nodes in reverse `order`, each to its best state given the messages and the nodes set before.
 
     Args:
         alive: updated in place: only the chosen state of each node remains.

@@ -26,13 +26,13 @@ U = np.uint64
 ONE = U(1)
 
 BLOCK_SIZE = U(256)
-"""Number of samples per block: with 8 states, their rows take 16 KiB, half of a small L1 cache."""
+"""Number of samples per block: with 8 states, the rows of a block take 16 KiB, half of a small L1 cache."""
 
 GRADIENT_COPIES = 2
-"""Number of gradient accumulators used in turn: consecutive additions to the same row would wait for each other."""
+"""Number of gradient accumulators, used in turn because consecutive additions to one row would wait for each other."""
 
 VECTOR_LENGTH = 8
-"""Row lengths are padded to a multiple of this number of float64; LLVM splits vectors if the machine has shorter ones."""
+"""Row lengths are multiples of this number of float64; LLVM splits the vectors if those of the machine are shorter."""
 
 VECTOR_STEP = U(VECTOR_LENGTH)
 
@@ -46,9 +46,9 @@ class SampleTable(NamedTuple):
     Args:
         n_states: number of states of each column, shape (n_columns,), int32.
         states: all labels, shape (n_columns, n_samples), int8; -1 where there is no variable.
-        labels: the labels that are trained on, -1 elsewhere; same shape and type.
-        node, state_start: the node of each variable, same shape, int32, and the offset of its states in flat tables;
-            both empty if all variables of a column have the same potentials.
+        labels: `states` where the label is trained on, otherwise -1; same shape and type.
+        node, state_start: the node of each variable, same shape, int32, and the offset of the node's states in flat
+            tables; both empty if all variables of a column have the same potentials.
     """
 
     n_states: np.ndarray
@@ -64,8 +64,8 @@ class ColumnEdges(NamedTuple):
     Args:
         start: start of each column's edges, shape (n_columns + 1,), int64.
         other: the column at the other end of each edge, shape (n,), int32.
-        row: first row of the edge's table, shape (n,), int64: a row of zeros for a missing state, then one row for each
-            state of the other column.
+        row: first row of the edge's table, shape (n,), int64. The table has a row of zeros for a missing state,
+            followed by one row for each state of the other column.
     """
 
     start: np.ndarray
@@ -116,7 +116,8 @@ def _add_table_gradients(columns, requested, c, begin, n_samples, rows, width, g
 
 @kernel(fastmath={"contract"})
 def _compute_residuals(labels, n, k, width, rows, scores, top, loss):
-    """Convert scores to residuals: the probability of each state, minus 1 at the label; 0 for samples without a label.
+    """Convert scores to residuals: probabilities, minus 1 at the label; all residuals of a sample without a label are
+    0.
 
     Args:
         labels: labels of n samples.
@@ -184,7 +185,7 @@ def _sum_first(values, n):
 def sweep_columns(
     columns, active, requested, all_columns, lo, hi, base, tables, flat, value, base_sums, gradient, rows
 ):
-    """Compute values and gradients of the columns lo..hi-1, or only of those with a requested edge.
+    """Compute values and gradients of those columns in lo..hi-1 that have a requested edge, or of all these columns.
 
     Args:
         active: the edges that contribute to the scores.
@@ -196,9 +197,10 @@ def sweep_columns(
         flat: if `columns` has nodes, their log potentials on entry, which are added to `base`, and their residuals on
             return; otherwise empty.
         value: overwritten by minus the sum of log conditionals of each column.
-        base_sums: overwritten by the sums of state probabilities over labelled samples, shape (n_columns, width).
-        gradient: the gradients are added to it: table rows of the requested edges, laid out as `tables`, in
-            `GRADIENT_COPIES` copies whose sum is the gradient. The rows for a missing state are meaningless.
+        base_sums: overwritten by the sums of state probabilities over the samples with a label, shape (n_columns,
+            width).
+        gradient: the gradients of the requested edges' tables are added to it. It contains `GRADIENT_COPIES` arrays
+            with the layout of `tables`, whose sum is the gradient. The rows for a missing state are meaningless.
         rows: scratch for one block, shape (BLOCK_SIZE * width,).
     """
     width, n_total = U(base.shape[1]), U(columns.states.shape[1])

@@ -1,7 +1,10 @@
-"""Scores and gradients of edge tables, where an edge connects the cells of two keys in each sample that has both.
+"""Scores and gradients of edge tables.
 
-A variable may have any number of cells. The cells of a key are sorted by sample, so that those of two keys are merged
-while they are read, without storing the matching pairs.
+A *side* is a table with at most one *cell* for each *key* and *sample*; a cell contains a variable. An *edge* is a pair
+of keys, one from each of two sides. It connects the two keys' cells in each sample that has both.
+
+A variable may have any number of cells. The cells of a key are sorted by sample, so that the matching pairs of cells
+are found by merging and are not stored.
 """
 
 from __future__ import annotations
@@ -21,11 +24,11 @@ INDEX, LABELS, FLAT = int64[::1], int16[::1], float64[::1]
 
 
 class EdgeCells(NamedTuple):
-    """Edges between keys, and the cells of both sides.
+    """Edges between keys, with the cells of both sides.
 
     Args:
         a, b: keys on the first and on the second side, shape (n_edges,), int64.
-        first, second: the cells of the sides; their variables are nodes.
+        first, second: the cells of the two sides; their variables are nodes.
     """
 
     a: np.ndarray
@@ -55,7 +58,7 @@ def _find_next_pair(edges, edge, first_cell, second_cell):
 
 @kernel((EDGES, *NODES, read_only(float64[:, :, ::1]), FLAT))
 def add_table_scores(edges, states, state_start, tables, scores):
-    """Add to the scores of each end's states the row or column of the edge's table that the other end's state selects.
+    """Add to each end's scores the row or column of the edge's table for the state of the other end.
 
     Args:
         states: state of each node, shape (n_nodes,), int16.
@@ -77,7 +80,8 @@ def add_table_scores(edges, states, state_start, tables, scores):
 
 @kernel((EDGES, *NODES, read_only(FLAT), float64[:, :, ::1]))
 def add_table_gradients(edges, states, state_start, residual, out):
-    """Add the flat residuals of scores to the table entries that contribute to them: the adjoint of `add_table_scores`.
+    """Add each residual of the flat scores to the table entries that contribute to the score: the adjoint of
+    `add_table_scores`.
 
     Args:
         out: the gradients are added to it, shape (n_edges, n_first_states, n_second_states).
@@ -96,7 +100,7 @@ def add_table_gradients(edges, states, state_start, residual, out):
 
 @kernel((EDGES, read_only(LABELS), int64[:, :, ::1]))
 def count_joint_states(edges, labels, out):
-    """Count the joint states of the two ends of each edge, over the samples in which both have a label.
+    """Count the joint states of the two ends of each edge in the samples in which both have a label.
 
     Args:
         labels: label of each node, shape (n_nodes,), int16; -1 for nodes that are not counted.

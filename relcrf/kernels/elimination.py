@@ -1,6 +1,6 @@
 """Node elimination by min-fill, and the maximal cliques of the resulting chordal graph.
 
-The number of missing pairs (fill-in edges) among the neighbours of each node is updated incrementally, never recounted.
+The number of missing pairs (fill-in edges) among the neighbours of each node is updated incrementally.
 
 Source: min-fill, as in Kjaerulff (1990).
 """
@@ -20,12 +20,12 @@ _HASH_MULTIPLIER = -7046029254386353131
 
 @kernel()
 def _find_slot(a, b, n_nodes, pairs):
-    """Find the slot of a pair of nodes in the hash table `pairs`, or the empty slot (0) where it would be inserted.
+    """Find the slot of a pair of nodes in the hash table `pairs`, or the empty slot in which it would be inserted.
 
     Args:
         a, b: the nodes, int64.
-        pairs: open-addressing table of keys, int64; its length is a power of two, and some slots are 0 (keys are at
-            least 1).
+        pairs: open-addressing table of keys, int64; its length is a power of two, some slots are empty (0), and keys
+            are at least 1.
 
     Returns:
         The slot, and the key.
@@ -39,7 +39,7 @@ def _find_slot(a, b, n_nodes, pairs):
 
 @kernel()
 def _rehash(pairs, n_nodes, n_pairs):
-    """Copy the pairs to a table with capacity for `n_pairs`, at most half full."""
+    """Copy the pairs to a hash table that is at most half full with `n_pairs` pairs."""
     size = 64
     while size < 2 * n_pairs:
         size *= 2
@@ -62,7 +62,7 @@ def _grow_array(values, size):
 
 @kernel()
 def _collect_neighbours(v, head, next_item, item, alive, out):
-    """Write the remaining neighbours of `v` to `out` and return their number; remove eliminated ones from its list."""
+    """Write the remaining neighbours of `v` to `out` and return their number; remove eliminated nodes from v's list."""
     n = 0
     last = -1
     at = head[v]
@@ -81,7 +81,7 @@ def _collect_neighbours(v, head, next_item, item, alive, out):
 
 @kernel()
 def _update_missing_pairs(a, b, pairs, head, next_item, item, alive, degree, missing, scratch, changed, n_changed):
-    """Insert a new pair into `pairs` and update the counts of missing pairs around its nodes and their common neighbours.
+    """Insert a new pair into `pairs`; update the missing pairs of its two nodes and of their common neighbours.
 
     Args:
         changed: the first row is a list of distinct nodes of length `n_changed`, to which the common neighbours are
@@ -136,7 +136,7 @@ def _precedes(missing, clique_weight, v, other_missing, other_clique_weight, oth
 
 @kernel()
 def _sift(missing, clique_weight, v, at, heap, n_heap, position, key_missing, key_clique_weight):
-    """Insert a node with its keys into a heap at index `at` and restore the heap order and the `position` of each node."""
+    """Insert a node with its keys at index `at` of a heap; restore the heap order and the `position` of each node."""
     while at > 0:
         above = (at - 1) >> 1
         if not _precedes(missing, clique_weight, v, key_missing[above], key_clique_weight[above], heap[above]):
@@ -166,24 +166,24 @@ def _sift(missing, clique_weight, v, at, heap, n_heap, position, key_missing, ke
 
 @kernel((LONG, INT, BOOL, INT, INT, int64, boolean))
 def eliminate(weight, component, is_included, first, second, limit, fill):
-    """Eliminate nodes in min-fill order: repeatedly the node with the fewest missing pairs among its neighbours.
+    """Eliminate nodes in min-fill order; the next node is that with the fewest missing pairs among its neighbours.
 
-    Ties are broken by the lighter clique, then by the lower node. Elimination of a component stops at a clique heavier
-    than `limit`.
+    Ties go to the node with the lighter clique, then to the lower node. Elimination of a component stops at a clique
+    heavier than `limit`.
 
     Args:
         weight: weight of each node, shape (n_nodes,), int64; the weight of a clique is the sum over its nodes.
         component: the lowest node of each node's component, shape (n_nodes,).
         is_included: the nodes to eliminate, shape (n_nodes,), bool; whole components.
         first, second: distinct pairs of included nodes, shape (n_pairs,), int32.
-        fill: whether to add fill-in. False computes a lower bound: the node with the lightest clique is eliminated first,
-            without fill-in. Every elimination order must eliminate some first node of each remaining graph, so the
-            heaviest clique of any order is at least as heavy as the heaviest one here.
+        fill: whether to add fill-in edges. If not, the node with the lightest clique is always eliminated first. The
+            heaviest clique is then a lower bound: every elimination order must eliminate some node of each remaining
+            graph first, so that its heaviest clique is at least as heavy.
 
     Returns:
-        `order`, the eliminated nodes in order, shape (n,); `start`, shape (n + 1,), and `member`, the clique of each
-        eliminated node in CSR form, the node itself first; and `too_heavy`, shape (n_nodes,), at the lowest node of a
-        component the position in `order` of the clique that exceeds the limit, or -1.
+        `order`, the eliminated nodes in order, shape (n,). `start`, shape (n + 1,), and `member`, the clique of each
+        eliminated node in CSR form, with the node itself first. `too_heavy`, shape (n_nodes,): at the lowest node of a
+        component, the position in `order` of the clique that exceeds the limit, or -1.
     """
     n_nodes = len(weight)
     head = np.empty(n_nodes, dtype=np.int64)
@@ -306,24 +306,24 @@ def maximal_cliques(n_nodes, order, start, member, is_included):
     """Select the maximal cliques of an elimination, as trees with the running intersection property.
 
     A clique is contained in another if it equals the other without the other's eliminated node. Maximal cliques are
-    ordered children before parents. Within a clique, the nodes shared with the parent come first, then the others, its
-    *own* nodes, the last eliminated first.
+    ordered children before parents. Within a clique, the nodes shared with the parent come first. The other nodes, its
+    *own* nodes, follow in reverse order of elimination.
 
     Args:
         order, start, member: as `eliminate` returns them.
-        is_included: which of these cliques to use, shape (n,), bool; whole components.
+        is_included: mask of the cliques to use, shape (n,), bool; whole components.
 
     Returns:
-        The nodes of each clique in CSR form: start, shape (n_cliques + 1,), and nodes; the number of nodes shared with the
-        parent, and the parent, -1 at roots, shape (n_cliques,) each; and the clique that owns each node, shape (n_nodes,),
-        -1 if none.
+        The nodes of each clique in CSR form: start, shape (n_cliques + 1,), and nodes. The number of nodes that each
+        clique shares with its parent, and the parent, -1 at roots, shape (n_cliques,) each. The clique of which each
+        node is an own node, shape (n_nodes,), -1 if none.
     """
     n = len(order)
     position = np.empty(n_nodes, dtype=np.int64)
     for i in range(n):
         position[order[i]] = i
     parent_position = np.full(n, -1, dtype=np.int64)
-    container = np.arange(n)  # the maximal clique that contains each clique, by its position in the order
+    container = np.arange(n)  # the maximal clique that contains each clique, by position in the order
     for i in range(n):
         if not is_included[i]:
             continue

@@ -1,11 +1,12 @@
 """Factors conditioned on a joint state: potentials of one node, coordinate ascent, and search for a feasible state.
 
-An impossible cell (-inf) is a *violation*. Violations are counted separately from the sum of finite log potentials: the
-better of two states has fewer violations or, with equally many, the larger log potential. This gives infeasible joint
-states a direction of improvement.
+An impossible table cell (-inf) is a *violation*. Violations are counted separately from the sum of finite log
+potentials. The better of two states has fewer violations or, with equally many, the larger sum. Infeasible joint states
+can therefore be compared and improved.
 
-A *slot* is an entry of the scopes' `node`: one node in the scope of one factor. An *agreement* is a factor with one
-number: the log potential of the cells in which all its nodes have the same state; other cells have log potential 0.
+A *slot* is an entry of the scopes' `node`: one node in the scope of one factor. An *agreement* is a factor with a
+single parameter: the log potential of the cells in which all its nodes have the same state. Its other cells have log
+potential 0.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def max_arity(factors):
 
 @inline_kernel
 def advance_cell(factors, first, stop, slot, digit, cell):
-    """Advance to the next joint state of a factor's nodes, the last node fastest; the node at `slot` stays fixed.
+    """Advance to the next joint state of a factor's nodes, with the last node fastest and the node at `slot` fixed.
 
     Args:
         first, stop: the factor's slots are first .. stop - 1.
@@ -94,10 +95,10 @@ def advance_cell(factors, first, stop, slot, digit, cell):
 
 @kernel()
 def draw_state(n, weight, remaining):
-    """Draw one of n states: the first whose cumulative weight exceeds `remaining`; state 0 if all weights are 0.
+    """Return the first of n states whose cumulative weight exceeds `remaining`, or state 0 if all weights are 0.
 
     Args:
-        remaining: random number in [0, 1), times the sum of the weights.
+        remaining: a random number in [0, 1) times the sum of the weights.
     """
     state = 0
     for x in range(n):
@@ -111,7 +112,7 @@ def draw_state(n, weight, remaining):
 
 @kernel()
 def row_offset(first, last, slot, other, node, stride, states):
-    """Compute the offset in a factor's table that the states of its nodes select, ignoring the nodes at two slots.
+    """Compute the offset in a factor's table for the states of its nodes, without the nodes at two slots.
 
     Args:
         first, last: the factor's slots are first .. last - 1.
@@ -126,7 +127,7 @@ def row_offset(first, last, slot, other, node, stride, states):
 
 @kernel()
 def common_state(first, last, slot, other, node, states):
-    """Return the common state of the nodes that `row_offset` includes; -1 if they differ, -2 if there are none."""
+    """Return the common state of the nodes other than those at two slots; -1 if they differ, -2 if there are none."""
     common = -2
     for p in range(first, last):
         if p != slot and p != other:
@@ -142,10 +143,10 @@ def common_state(first, last, slot, other, node, states):
 def compute_conditional(factors, node_table, factor_table, v, states, value, violations):
     """Sum the finite log potentials and count the violations of each state of a node, given the states of all others.
 
-    A state that the node's own potential makes impossible counts as more violations than all its factors can have.
+    A state that is impossible by the node's own potential counts as more violations than all its factors can have.
 
     Args:
-        value, violations: overwritten up to the node's cardinality.
+        value, violations: overwritten by the sum and the count of each state of the node.
     """
     # Unpack the tuple once: accessing its arrays costs as much as a small factor.
     touch_start, touch, factor, start = factors.touch_start, factors.touch, factors.factor, factors.start
@@ -207,7 +208,7 @@ def iterate_conditional_modes(factors, node_table, factor_table, max_sweeps, sta
 
 @kernel((FACTORS, float64[::1], float64[::1], float64[:, :, ::1], int32[::1]))
 def search_feasible_state(factors, node_table, factor_table, uniform, states):
-    """Draw each node from its states with the fewest violations, until none is left or the random numbers are used up.
+    """Draw violating nodes from their states with the fewest violations, until no violation or random number remains.
 
     Args:
         uniform: random numbers in [0, 1), shape (n_sweeps, n_nodes, 2).

@@ -1,12 +1,13 @@
 """Exact sum-product and max-product on forests, with tables of any size.
 
-The nodes of a forest are sorted by position: children before parents, and each tree (or part of one) in a contiguous
-range, so that its tables pass through the cache once in the upward and once in the downward sweep. Many edges may share
-a table. Tables are row-major; rows are the states of the parent if `parent_first`, else those of the child.
+The nodes of a forest have positions: children precede parents, and each tree (or part of a tree) has a contiguous
+range, so that its tables are loaded into the cache once per sweep. Many edges may share a table. Tables are row-major;
+rows are the states of the parent if `parent_first`, otherwise those of the child.
 
-Sum-product runs in the linear domain, on exponentials of potentials, with one logarithm per tree, taken of its total. If a
-value leaves the range in which this is exact, the kernel returns `ok` = False, and the caller repeats the block in the
-log domain (`log_up`, `log_down`), which supports weights of 1e4 and potentials of -inf (impossible states).
+Sum-product runs in the linear domain, on exponentials of log potentials, and computes only one logarithm per tree: that
+of its total. If a value leaves the range in which this is exact, the kernel returns `ok` = False, and the caller
+repeats the block in the log domain (`log_up`, `log_down`), which supports weights of 1e4 and log potentials of -inf
+(impossible states).
 
 All sweeps take a `PositionRange`, a `Forest` and, for the range,
     tables: potentials of the edges above its positions, flat.
@@ -48,7 +49,7 @@ class PositionRange(NamedTuple):
     """A range of positions, lo..hi-1.
 
     Args:
-        stop: the upward sweep does not update parents at or after this position; messages to them are only stored in
+        stop: the upward sweep does not update parents from this position on; it only stores the messages to them in
             `message`.
         first: the position at which `belief` and `message` begin.
         origin: the cell at which `tables` begins.
@@ -71,7 +72,7 @@ U = np.uint64
 """Type of loop indices, unsigned: Numba tests whether a signed index is negative, which prevents vectorisation."""
 
 FAST = {"contract", "reassoc", "nsz"}
-"""Fastmath flags that allow reordering sums, hence vectorisation, and preserve nan and inf."""
+"""Fastmath flags that allow sums to be reordered and therefore vectorised, but preserve nan and inf."""
 
 MAX_LOG_RANGE = 200.0
 """Largest range of log potentials within a table for the linear domain: e^200 is 1e87."""
@@ -80,7 +81,7 @@ MIN_VECTOR_LENGTH = 9
 """Minimum row length at which vectorised loops are faster than scalar loops with the sum in a register."""
 
 MIN_PRODUCT, MAX_PRODUCT = 1e-100, 1e100
-"""Range in which products are kept, by factoring out their maximum."""
+"""Range of products; if a product leaves it, its maximum is divided out."""
 
 
 @kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
@@ -105,15 +106,15 @@ def scatter(lo, hi, edge, cell, table_start, tables, factors):
 
 @kernel((INDEX, FLAT))
 def subtract_maxima(start, values):
-    """Subtract its largest value from each table.
+    """Subtract from each table its largest value.
 
     Args:
         start: offsets of the tables in `values`, and the end of the last one.
         values: the tables, flat; updated in place.
 
     Returns:
-        The sum of the subtracted values; and whether the results fit the linear domain: no finite value is below
-        -`MAX_LOG_RANGE`.
+        The sum of the subtracted values, and whether the results fit the linear domain, that is, no finite value is
+        below -`MAX_LOG_RANGE`.
     """
     total = 0.0
     ok = True
@@ -161,10 +162,10 @@ def _multiply_message(k, own, belief, start, message):
 
 
 def _make_up_kernel(k: int) -> Any:
-    """Make the kernel of upward sum-product, for k states per node, or for any numbers of states if k is 0.
+    """Make the kernel of upward sum-product for k states per node, or for any numbers of states if k is 0.
 
-    If the number of states is a compile-time constant, the loops are unrolled: this takes half the time at k = 2 and
-    three quarters at k = 5. Above that the general loops are as fast.
+    If the number of states is a compile-time constant, the loops are unrolled. They then take half the time at k = 2
+    and three quarters at k = 5; for larger k the general loops are as fast.
     """
     known = U(k)
 
@@ -174,12 +175,13 @@ def _make_up_kernel(k: int) -> Any:
 
         Args:
             tables: exponentials of the log potentials.
-            belief: exponentials of the nodes' log potentials, multiplied by the messages received so far; all
+            belief: exponentials of the nodes' log potentials, multiplied by the messages received so far; for all
                 positions.
             message: overwritten by the unnormalised messages from each position to its parent.
 
         Returns:
-            The log of all factors that were divided out, including the totals of roots; and whether all values are in range.
+            The log of the product of all factors that were divided out, including the totals of roots, and whether all
+            values are in range.
         """
         parent, parent_first, cardinality, state_start, message_start, cell = forest
         first, stop = run.first, run.stop
@@ -261,8 +263,8 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
     """Make the kernel of downward sum-product, which computes marginals; for `k` see `_make_up_kernel`.
 
     Args:
-        shared: whether edges share tables: these are not overwritten, and the marginals of their edges are summed in
-            `out`.
+        shared: whether edges share tables. Shared tables are not overwritten; the marginals of their edges are summed
+            in `out`.
     """
     known = U(k)
 
@@ -272,7 +274,7 @@ def _make_down_kernel(k: int, shared: bool) -> Any:
 
         Args:
             tables: as for `up`; overwritten by the marginals of the edges, unless they are shared.
-            belief: marginals of the parents on entry, of all positions of the range on return.
+            belief: on entry, the marginals of the parents; on return, those of all positions of the range.
             message: as `up` returns it; overwritten.
             out: the sums of the marginals of shared tables are added to it; unused if tables are not shared.
         """
@@ -349,12 +351,12 @@ SWEEP_KERNELS = {
     k: SweepKernels(_make_up_kernel(k), _make_down_kernel(k, False), _make_down_kernel(k, True))
     for k in (0, 2, 3, 4, 5)
 }
-"""Sweeps by the number of states that all nodes of a forest have; 0 for all other forests."""
+"""Sweeps by the common number of states of all nodes of a forest; 0 is the entry for all other forests."""
 
 
 @kernel(SWEEP_TYPES)
 def log_up(run, forest, tables, belief, message):
-    """Run `up` in the log domain; return the log partition of the block's roots, -inf if no joint state is possible."""
+    """Run `up` in the log domain; return the log partition of the range's roots, -inf if no joint state is possible."""
     parent, parent_first, cardinality, state_start, message_start, cell = forest
     state_base, message_base = state_start[run.first], message_start[run.first]
     log_partition = 0.0
@@ -416,10 +418,11 @@ def log_absorb_roots(roots, first, forest, belief, message):
 
 @kernel((*SWEEP_TYPES, FLAT, boolean))
 def log_down(run, forest, tables, belief, message, out, shared):
-    """Run `down` with tables, messages and the block's beliefs in the log domain; the beliefs of parents are marginals.
+    """Run `down` with tables, messages and the range's beliefs in the log domain; beliefs of parents are marginals.
 
     Args:
-        out: marginals of the edges: `tables` itself or, if tables are shared, the sum for each table.
+        out: overwritten by the marginals of the edges; `tables` itself or, if tables are shared, the sums for each
+            table.
     """
     parent, parent_first, cardinality, state_start, message_start, cell = forest
     state_base, message_base = state_start[run.first], message_start[run.first]
@@ -455,8 +458,8 @@ def max_up(run, forest, tables, belief, message, choice):
     """Send max-product messages from children to parents, on log potentials.
 
     Args:
-        choice: overwritten by the child's best state for each state of the parent, laid out as `message`; ties go to
-            the lowest.
+        choice: overwritten by the child's best state for each state of the parent, in the layout of `message`; ties go
+            to the lowest state.
     """
     parent, parent_first, cardinality, state_start, message_start, cell = forest
     state_base, message_base = state_start[run.first], message_start[run.first]

@@ -13,8 +13,8 @@ def topological_order(n_nodes, edges):
     """Compute the breadth-first order of every tree of a forest, roots first.
 
     Returns:
-        The nodes in this order; each node's parent and the edge to it, both -1 at roots; shape (n_nodes,) each; and whether
-        the edges form a forest.
+        The nodes in this order, each node's parent, and the edge to the parent, shape (n_nodes,) each; parent and edge
+        are -1 at roots. The last value is True if the edges form a forest.
     """
     n_edges = len(edges)
     degree = np.zeros(n_nodes + 1, dtype=np.int64)
@@ -65,16 +65,16 @@ def topological_order(n_nodes, edges):
 def lay_out_nodes(order, parent, cardinality, limit):
     """Assign positions to all nodes, children before parents, and split them into independent runs.
 
-    A node whose subtree costs more than `limit` belongs to the *spine*, as do all its ancestors. The subtrees below the
-    spine are *hanging* and form one run each; a tree without a spine is *whole* and forms one run.
+    A node whose subtree costs more than `limit` is part of the *spine*, and so are all its ancestors. Each subtree
+    below the spine is a *hanging* subtree and forms a run. A tree without a spine is a *whole* tree and forms a run.
 
     Args:
         order, parent: as `topological_order` returns them.
         limit: maximum cost of a run, in table cells and states.
 
     Returns:
-        The node at each position: whole trees, then hanging subtrees, then the spine; the start of each run of the
-        first two kinds, ascending, and the end of the last one; and the numbers of whole trees and of hanging subtrees.
+        The node at each position, in the order whole trees, hanging subtrees, spine. The start of each run, ascending,
+        and the end of the last run. The numbers of whole trees and of hanging subtrees.
     """
     n = len(order)
     cost = np.empty(n, dtype=np.int64)
@@ -138,7 +138,7 @@ def lay_out_nodes(order, parent, cardinality, limit):
 
 @kernel((int64[::1], int64[::1], int64))
 def group_runs(start, cost, limit):
-    """Join consecutive runs to blocks that cost at most `limit` or consist of one run.
+    """Combine consecutive runs into blocks that cost at most `limit` or consist of one run.
 
     Args:
         start: start of each run, and the end of the last one, shape (n + 1,).

@@ -1,7 +1,7 @@
 """Exact sampling of node sets whose factors form a forest, given all other nodes: upward filtering, downward sampling.
 
-A *set* is a list of nodes, parents before children. Each factor that touches it has one *entry*: at its only node in
-the set or, if it connects two, at the child. All other nodes of the factor are fixed while the set is drawn. A *slot*
+A *set* is a list of nodes, parents before children. Each factor with one or two nodes in the set has one *entry*: at
+its only node or, if it has two, at the child. The other nodes of the factor are fixed while the set is drawn. A *slot*
 is an entry of the scopes' `node`: one node in the scope of one factor.
 """
 
@@ -22,7 +22,7 @@ class NodeSets(NamedTuple):
     Args:
         start: start of each set in `node`, shape (n_sets + 1,).
         node, parent: the nodes, and their parents in the same set, -1 at roots.
-        entry_start: entries of each position of `node`, in CSR form.
+        entry_start: start of the entries of each position of `node`, in CSR form.
         slot: for each entry, the slot of the node.
         parent_slot: for each entry, the slot of the node's parent in the same factor, or -1.
         records_node: for each position, whether the node's probabilities are recorded at this position.
@@ -47,7 +47,7 @@ NODE_SETS = types.NamedTuple((_INT64, _INT32, _INT32, _INT64, _INT64, _INT64, bo
 
 @inline_kernel
 def _add_unary_factors(factors, sets, factor_table, first_position, last_position, states, belief):
-    """Add the factors with no other node in the set to the beliefs of positions first_position .. last_position - 1."""
+    """Add factors with a single node in the set to the beliefs of positions first_position .. last_position - 1."""
     # Unpack the tuples once: accessing their arrays costs as much as a small factor.
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
     agreement, table_start, cardinality = factors.agreement, factors.table_start, factors.cardinality
@@ -73,7 +73,7 @@ def _add_unary_factors(factors, sets, factor_table, first_position, last_positio
 
 @inline_kernel
 def fill_pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):
-    """Sum the log potentials of a node and its parent into `pair`, row-major, with a row per state of the parent."""
+    """Write the sum of the log potentials of a node and its parent to `pair`, with one row per state of the parent."""
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
     agreement, table_start, slots, parent_slots = factors.agreement, factors.table_start, sets.slot, sets.parent_slot
     for at in range(n_child * n_parent):
@@ -98,10 +98,10 @@ def fill_pair_table(factors, sets, factor_table, k, n_child, n_parent, states, p
 
 @inline_kernel
 def filter_upward(factors, sets, node_table, factor_table, s, states, belief, pair):
-    """Compute, for each state of each node of set `s`, the log-sum-exp over all nodes below it, into `belief`, flat.
+    """Write, for each state of each node of set `s`, the log-sum-exp over the nodes below it to the flat `belief`.
 
     Args:
-        pair: scratch, as long as the square of the largest cardinality.
+        pair: scratch whose length is the square of the largest cardinality.
     """
     cardinality, state_start, member, parent = factors.cardinality, factors.state_start, sets.node, sets.parent
     for k in range(sets.start[s], sets.start[s + 1]):
@@ -131,11 +131,11 @@ def filter_upward(factors, sets, node_table, factor_table, s, states, belief, pa
 
 @inline_kernel
 def condition_on_parent(first, n, belief, pair, y, fallback, out):
-    """Compute the probabilities of a node given its parent's state `y` (-1 at roots), into `out`.
+    """Write the probabilities of a node given its parent's state `y` (-1 at roots) to `out`.
 
     Args:
         first, n: offset of the node's states in `belief`, and their number.
-        pair: as `fill_pair_table` computes it.
+        pair: as computed by `fill_pair_table`.
         fallback: the state that gets probability 1 if no state is possible.
     """
     top = -np.inf
@@ -159,11 +159,11 @@ def condition_on_parent(first, n, belief, pair, y, fallback, out):
 
 @inline_kernel
 def sample_downward(factors, sets, factor_table, s, uniform, belief, pair, out, states):
-    """Draw set `s` after `filter_upward`, each node given its parent, into `states`.
+    """Draw the states of set `s` after `filter_upward`, each node given its parent, and write them to `states`.
 
     Args:
         uniform: random numbers in [0, 1), one for each node of the set.
-        out: scratch, as long as the largest cardinality.
+        out: scratch whose length is the largest cardinality.
     """
     cardinality, state_start, member, parent = factors.cardinality, factors.state_start, sets.node, sets.parent
     for k in range(sets.start[s], sets.start[s + 1]):

@@ -4,13 +4,13 @@ The message of a pair with gate g and table t to its second node is, with E = ex
 
     log(a (1 + E b r) / (1 + E b)),    a = exp(g (t01 - t00)), b = exp(g (t10 - t00)), r = exp(g (t00 - t01 - t10 + t11)),
 
-and the message to its first node is the same with a and b exchanged. a, b and r are computed once for all iterations;
-only E is stored per iteration for the backward pass. `LANES` pairs form a *chunk*, a contiguous range of memory with a
-*row* of `LANES` numbers per quantity. The offsets of the rows are compile-time constants, so the compiler needs no
-overlap checks and vectorises every loop over lanes. Node totals are gathered and scattered one by one, except where
-nodes are consecutive, as in bundles (see `gated_layout`).
+and for the message to its first node, a and b are exchanged. a, b and r are computed once for all iterations; only E is
+stored per iteration for the backward pass. `LANES` pairs form a *chunk*, a contiguous range of memory with a *row* of
+`LANES` numbers for each quantity. The offsets of the rows are compile-time constants; the compiler therefore needs no
+overlap checks and vectorises every loop over lanes. Node totals are gathered and scattered one by one, except for
+consecutive nodes, as in bundles (see `gated_layout`).
 
-Source: the formulas and their adjoint are our own; for the method, see `gated_pairs`.
+The formulas and their adjoint have no published source; for that of the method, see `gated_pairs`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from relcrf.kernels.vector_math import exp, exp_like, log_like
 A, B, R, TO_FIRST, TO_SECOND, D_A, D_B, D_R = (lanes * LANES for lanes in range(8))
 """Offsets of the rows of a chunk.
 
-In the backward pass the two message rows contain derivatives with respect to messages, then to cavities of the same
-ends; the last three rows contain derivatives with respect to log a, log b and log r.
+In the backward pass, the two message rows contain derivatives with respect to messages, which are replaced by those
+with respect to the cavities of the same ends. The last three rows contain derivatives with respect to log a, log b and
+log r.
 """
 CHUNK_SIZE = 8 * LANES
 
@@ -42,8 +43,8 @@ MAX_RANGE32, MAX_RANGE64 = 13.0, 150.0
 MAX_CAVITY32, MAX_CAVITY64 = MAX_RANGE32 + 17.0, MAX_RANGE64 + 38.0
 """Bound to which cavities are clipped.
 
-1 + exp(-17) in float32, and 1 + exp(-38) in float64, rounds to 1, so a cavity that exceeds all differences of a table
-by this much gives the same message as a larger one.
+1 + exp(-17) in float32 and 1 + exp(-38) in float64 round to 1. A cavity that exceeds all differences of a table by this
+number therefore gives the same message as a larger cavity.
 """
 
 FASTMATH_OPTIONS: dict[str, Any] = {"fastmath": {"contract"}}
@@ -75,7 +76,7 @@ def _initialise_pairs(slots, block, contrasts, gate, work):
 
 @inline_kernel
 def _compute_cavities(slots, s, o, total, work, out, e):
-    """Compute the cavities of a chunk, node totals minus the pairs' messages: first ends to `out[e:]`, then second ends."""
+    """Write the cavities (node totals minus messages) of a chunk to `out[e:]`: first ends, then second ends."""
     for k in range(U(0), U(LANES), U(GROUP_SIZE)):
         if slots.contiguous[(s + k) // U(GROUP_SIZE)]:
             subtract_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k, out, e + k)
@@ -101,7 +102,7 @@ def _add_to_nodes(slots, s, o, work, total):
 
 @inline_kernel
 def _compute_messages(o, e, max_cavity, odds, work):
-    """Compute the new messages of a chunk from its cavities in `odds[e:]`, which are replaced by their exponentials."""
+    """Compute the new messages of a chunk from its cavities `odds[e:]`; replace the cavities by their exponentials."""
     one = work.dtype.type(1)
     for i in range(U(2 * LANES)):
         c = odds[e + i]
@@ -151,7 +152,7 @@ def _forward(
     """Run all iterations of a block; `total` is overwritten by the final log odds of its nodes.
 
     Args:
-        n_nodes: number of the block's nodes, including the dummy node of empty slots.
+        n_nodes: number of nodes of the block, including the dummy node of empty slots.
         store_all: 1 if `odds` stores the cavities of every iteration, else 0.
         max_cavity: bound to which cavities are clipped.
         base: log odds of each node's own potential.
@@ -212,7 +213,7 @@ def _load_node_odds(slots, block, nodes, base):
 
 
 def scratch_size(slots: PairSlots, n_iterations: int) -> int:
-    """Return the length of the scratch array of the kernels below, if they store cavities of `n_iterations` iterations."""
+    """Return the length of the kernels' scratch array if they store the cavities of `n_iterations` iterations."""
     return int(np.diff(slots.slot_start).max(initial=0)) * (8 + 2 * max(n_iterations, 1))
 
 
@@ -221,7 +222,7 @@ class BinaryNetwork(NamedTuple):
 
     Args:
         slots: the order of the pairs.
-        nodes: log potentials, shape (2 * n_nodes,); at most one of a node's two may be -inf.
+        nodes: log potentials, shape (2 * n_nodes,); at most one of the two of a node is -inf.
         contrasts: log a, log b and log r of each table at gate 1, flat, shape (3 * n_tables,).
         gate: gate of each pair, shape (n_pairs,).
         n_iterations: number of iterations, 0 or more.
@@ -275,7 +276,7 @@ def differentiate_blocks(lo, hi, network, scratch, loss, d_nodes, d_contrasts, o
         scratch: overwritten; see `scratch_size`.
         loss: see `BeliefLoss`.
         d_nodes, d_gate, beliefs: derivatives and beliefs; overwritten for the blocks' nodes and pairs.
-        d_contrasts: the derivatives of table t are added from index 3 * t - origin on.
+        d_contrasts: the derivatives with respect to table t are added to it from index 3 * t - origin on.
 
     Returns:
         The total loss of the blocks' nodes.

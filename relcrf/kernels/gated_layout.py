@@ -1,10 +1,10 @@
 """The order in which gated pairs are processed: blocks of whole connected components, in slots.
 
-`GROUP_SIZE` components of the same shape, such as examples over one structure, are interleaved in a *bundle*:
-corresponding pairs occupy `GROUP_SIZE` consecutive slots, and corresponding nodes are consecutive too, so they are read
-and written as vectors, without gather and scatter. The remaining components follow the bundles, one after the other. In
-these, pairs with the same first node are separated, since consecutive additions to the same sum would wait for each
-other.
+`GROUP_SIZE` components of the same shape, such as examples over one structure, are interleaved in a *bundle*.
+Corresponding pairs of a bundle occupy `GROUP_SIZE` consecutive slots, and corresponding nodes are consecutive, so that
+they are read and written as vectors without gather and scatter. The remaining components follow the bundles, one after
+the other. In these components, pairs with the same first node are separated, because consecutive additions to the same
+sum would wait for each other.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from relcrf.kernels.lane_vectors import GROUP_SIZE
 from relcrf.kernels.threads import freeze
 
 LANES = 64
-"""Number of slots processed together: several vectors, to hide the latency of each."""
+"""Number of slots processed together: several vectors, so that the latency of each is hidden."""
 
 BLOCK_SIZE = 1024
 """Number of pairs and nodes per block of small components: enough to fill all lanes; stored iterations fit a small cache."""
 
 
 class PairSlots(NamedTuple):
-    """Blocks of pairs in slots; a block has a multiple of `LANES` slots, of which the last ones may be empty.
+    """Blocks of pairs in slots; the number of slots of a block is a multiple of `LANES`, and the last ones may be
+    empty.
 
     Args:
         pair_start: number of pairs before each block, shape (n_blocks + 1,), int64.
@@ -105,7 +106,7 @@ def assign_slots(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> PairSl
 
 
 def _find_components(n_nodes: int, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the component of each node, and the rank of each node and each pair in the order of its component."""
+    """Return the component of each node, and the rank of each node and each pair within its component."""
     parent = np.arange(n_nodes, dtype=np.int32)
     first, second = (np.ascontiguousarray(end, dtype=np.int32) for end in ends.T)
     unite(parent, first, second, np.ones(n_nodes, dtype=np.bool_))
@@ -137,9 +138,10 @@ def _bundle_components(
 
 
 def _hash_shapes(n: int, component: np.ndarray, rows: np.ndarray, n_nodes: np.ndarray) -> np.ndarray:
-    """Number the shapes of n components; those of equal number almost always have equally many nodes and the same rows.
+    """Return a number for the shape of each of n components; those with equal numbers almost always have equal shapes.
 
-    The shape is a sum of hashed rows. A collision is harmless: a bundle of different shapes is slower, but correct.
+    The shape, i.e. the number of nodes and the rows, is hashed. A collision is harmless: a bundle of different shapes
+    is slower, but correct.
     """
     hashed = np.zeros(len(rows), dtype=np.uint64)
     for column in rows.T:

@@ -1,8 +1,12 @@
 """Active candidates of a model: their contribution to the scores of literals, and the gradient of their weights.
 
 A literal is a condition on the state of one variable, and a candidate is a conjunction of two or three literals. A
-candidate is active if it is in the model. The score of a literal is the sum of the weights of the active candidates
-that become true with the literal, that is, whose other literals are true.
+candidate is active if it is in the model. The score of a literal is the sum of the weights of those active candidates
+that contain the literal and whose other literals are true.
+
+A candidate *space* has two *sides*, one for each literal. A side is a table with at most one *cell* for each *key* and
+*sample*; the cell contains a variable. A candidate of the space is a pair of keys, one from each side. It has a factor
+in each sample in which both keys have a cell (see `graph/candidates.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from relcrf.kernels import active_pairs
 from relcrf.learning.literals import Literals
 
 MAX_LITERAL_VARIANCE = 0.25
-"""The largest possible variance of a literal, whose value is 0 or 1."""
+"""The largest possible variance of the truth value of a literal, which is 0 or 1."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,9 @@ class ActiveSpace:
     the other one is true.
 
     Args:
-        composites: Composite literals of a space of triples, numbered after all literals; None for a space of pairs.
-        first, second: The two sides; their `variable` is the number of a literal or of a composite.
+        composites: The composite literals of a space of triples, whose numbers follow those of all literals; None for a
+            space of pairs.
+        first, second: The two sides; their `variable` contains numbers of literals or of composite literals.
         n_samples: The number of samples.
         first_keys, second_keys: Keys of each candidate on the two sides, shape (n,).
     """
@@ -44,7 +49,7 @@ class ActiveSpace:
 
     @classmethod
     def from_pairs(cls, space: PairOrTripleSpace, n_literals: int, pairs: np.ndarray) -> ActiveSpace:
-        """Return the candidates of a space that the integers `pairs`, shape (n, 2), identify (see `AbstractSpace`)."""
+        """Return the candidates of a space with the identifiers `pairs`, shape (n, 2) (see `AbstractSpace`)."""
         if isinstance(space, TripleSpace):
             composites, pairs = space.composites(pairs, n_literals)
             sides = composites.side, space.third
@@ -54,12 +59,12 @@ class ActiveSpace:
         return cls(composites, *sides, space.n_samples, first_keys, second_keys)
 
     def add_scores(self, weights: np.ndarray, truth_values: np.ndarray, scores: np.ndarray) -> None:
-        """Add the weight of each candidate to the score of each of its literals whose other literals are true.
+        """Add the weight of each candidate to the score of a literal if the candidate's other literals are true.
 
         Args:
             weights: Shape (n,).
             truth_values: Truth value of each literal, shape (n_literals,).
-            scores: Modified in place, same shape.
+            scores: Score of each literal, same shape; modified in place.
         """
         composites = self.composites
         if composites is None:
@@ -94,8 +99,8 @@ class ActiveSpace:
         """Return the change in the number of samples in which all literals of a candidate are true, shape (n,).
 
         Args:
-            changes: Change of each literal, shape (n_literals,).
-            means: Mean of the values of each literal before and after the change, same shape.
+            changes: Change of each literal's truth value, shape (n_literals,).
+            means: Mean of each literal's truth values before and after the change, same shape.
         """
         # a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
         composites = self.composites
@@ -110,9 +115,9 @@ class ActiveSpace:
     def curvature(self, truth_values: np.ndarray) -> np.ndarray:
         """Estimate the diagonal of the pseudo-likelihood's Hessian, shape (n,).
 
-        It is an upper bound if no literal is in two samples of its key.
+        The estimate is an upper bound if no key has the same literal in two samples.
         """
-        # The weight multiplies a literal in each sample in which the other literals are true; its variance is at most 1/4.
+        # In each sample in which the other literals are true, the weight multiplies a literal, of variance at most 1/4.
         return MAX_LITERAL_VARIANCE * self.gradient(np.ones(len(truth_values)), truth_values)
 
 
@@ -122,7 +127,8 @@ class ActiveCandidates:
 
     Args:
         n: The number of candidates.
-        spaces: For each space with active candidates, their indices among all active candidates, and the `ActiveSpace`.
+        spaces: For each space with active candidates, the `ActiveSpace`, preceded by the indices of its candidates
+            among all active candidates.
     """
 
     n: int
@@ -166,11 +172,12 @@ class ActiveCandidates:
 
 @dataclass(frozen=True)
 class SideInteractions:
-    """The active candidates of a space, viewed from one side: the key of each candidate there and on the other side.
+    """The active candidates of a space, viewed from one side: the key of each candidate on this and on the other side.
 
     Args:
         keys: Key of each active candidate on this side, shape (n,).
-        other_side: The other side; for triples, the composites of the two other sides, numbered after all literals.
+        other_side: The other side; for triples, the composite literals of the two other sides, whose numbers follow
+            those of all literals.
         partner_keys: Key of each active candidate on the other side.
     """
 

@@ -18,18 +18,20 @@ from relcrf.learning.likelihood import hessian_diagonal_bound
 
 @dataclass(frozen=True, eq=False)
 class AbstractCandidateObjective(ABC):
-    """A loss as a function of the weights of the base model, followed by the weights of each chosen candidate.
+    """A loss of a model; its arguments are the weights of the base model, followed by those of each chosen candidate.
 
     Args:
         base: The graph of all factors that are not candidates.
         states: Labels of the nodes of `base`, shape (n_nodes,); -1 for unlabelled nodes.
-        spaces: The spaces of candidates; each objective defines how the variables of the sides are numbered.
+        spaces: The spaces of candidates (see `graph/candidates.py`); each subclass defines what the numbers in
+            `variable` of their sides refer to.
         chosen: The candidates that are in the model.
-        trained: Nodes whose labels are in the training loss, shape (n_nodes,), bool; the others are only neighbours.
+        trained: Nodes whose labels are in the training loss, shape (n_nodes,), bool; the labels of other nodes are used
+            only as those of neighbours.
     """
 
     exact_gradient: ClassVar[bool] = True
-    """Whether the gradient is the derivative of the value, as line searches require."""
+    """Whether the gradient is exactly the derivative of the value; line searches require this."""
     base: ReducedGraph
     states: np.ndarray
     spaces: tuple[PairOrTripleSpace, ...]
@@ -45,12 +47,12 @@ class AbstractCandidateObjective(ABC):
         return replace(self, trained=nodes)
 
     def held_out(self) -> Self | None:
-        """Return the same objective for the labels that are not trained on, or None if all labels are trained on."""
+        """Return the objective for the labels that are not trained on, or None if all labels are trained on."""
         return None if self.trained[self.states >= 0].all() else self.trained_on(~self.trained)
 
     @abstractmethod
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient at the weights of the base and of the chosen candidates."""
+        """Return value and gradient; `point` contains the weights of the base and of the chosen candidates."""
 
     @abstractmethod
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
@@ -70,7 +72,7 @@ class AbstractCandidateObjective(ABC):
         return self.base.graph.layout.size
 
     def weight_start(self, candidates: CandidateSet) -> np.ndarray:
-        """Return the start of each candidate's weights, counted from the end of the base weights, shape (n + 1,)."""
+        """Return the offset of each candidate's weights from the end of the base weights, shape (n + 1,)."""
         return candidates.entry_offsets([space.n_weights for space in self.spaces])
 
 

@@ -1,4 +1,7 @@
-"""Conditional distributions of nodes that form a table of samples by columns; faster than `CellConditionals`."""
+"""Conditional distributions of nodes that form a table of samples by columns; faster than `CellConditionals`.
+
+A column contains the nodes of one or more keys; see `edge_conditionals.py` for the terms space, side, key and edge.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,11 @@ SOFTMAX_COST = 4
 
 @dataclass(frozen=True, eq=False)
 class ColumnPotentials:
-    """Potentials that are the same in all samples under any weights, as a graph with one node per column.
+    """Node potentials that are the same in all samples for any weights, as a graph with one node per column.
 
     Args:
         graph: The nodes that represent the columns.
-        node: The node that represents each column, shape (n_columns,).
+        node: The node of `graph` that represents each column, shape (n_columns,).
     """
 
     graph: ReducedGraph
@@ -86,7 +89,7 @@ class ColumnPotentials:
         return np.asarray(self.graph.cardinality[self.node])
 
     def _state_offsets(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a mask of the states among the entries of an array (n_columns, width), and their offsets in flat tables."""
+        """Return a mask of the states in an array of shape (n_columns, width), and their offsets in flat tables."""
         offset = self.graph.state_start[self.node][:, None] + np.arange(width)
         is_state = np.arange(width) < self.n_states[:, None]
         return is_state, offset[is_state]
@@ -108,7 +111,7 @@ class ColumnPotentials:
 
 @dataclass(frozen=True, eq=False)
 class EdgeRows:
-    """Edge tables stored twice: as rows that a state of the second end selects, and as rows that the first end selects.
+    """Edge tables stored twice: with one row per state of the second end, and with one row per state of the first end.
 
     Args:
         edges: All edges that have tables.
@@ -124,8 +127,8 @@ class EdgeRows:
     def start(self) -> np.ndarray:
         """Return the start of each edge's rows, shape (n_edges + 1,).
 
-        Each edge has a row for a missing state and one row for each state of its second end, and then the same for its
-        first end.
+        Each edge has a row for a missing state and one row for each state of its second end, followed by the same rows
+        for its first end.
         """
         return self.edges.chosen.entry_offsets(
             [2 + sum(len(side.truth) for side in space.sides) for space in self.edges.spaces]
@@ -135,8 +138,8 @@ class EdgeRows:
     def _row_offsets(self) -> np.ndarray:
         """Return the offset of each entry of the flat tables in the flat rows, shape (2, n_entries).
 
-        The first row of the result is for rows selected by the second end's states, the second for rows selected by the
-        first end's.
+        The first row of the result is for the flat rows of the second end's states, the second for those of the first
+        end's states.
         """
         out = np.empty((2, int(self.edges.table_start[-1])), dtype=np.int64)
         for number, space in enumerate(self.edges.spaces):
@@ -175,14 +178,14 @@ class EdgeRows:
 
 @dataclass(frozen=True, eq=False)
 class ColumnConditionals(AbstractConditionals):
-    """Conditionals of nodes in a table, computed for a block of samples at a time.
+    """Conditional distributions of nodes in a table, computed for one block of samples at a time.
 
     If the nodes of a column share their potentials, the tables of individual nodes are never in memory.
 
     Args:
         base: The nodes, with their factors evaluated at the labels of other variables (`blanket_graph`), without candidates.
         columns: The nodes arranged as a table.
-        shared: The potentials of the columns; None if nodes of a column differ.
+        shared: The potentials of the columns; None if nodes of a column have different potentials.
         states: The labels, shape (n_nodes,).
         trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
     """
@@ -202,7 +205,7 @@ class ColumnConditionals(AbstractConditionals):
         states = np.where(is_node, self.states.astype(np.int8)[node], np.int8(-1))
         labels = states if self.trained.all() else np.where(is_node & self.trained[node], states, np.int8(-1))
         starts = self.base.state_start
-        if self.shared is not None:  # if shared, a node depends only on nodes of the same sample
+        if self.shared is not None:  # then a node depends only on nodes of the same sample
             has_label = (labels >= 0).any(axis=0)
             if not has_label.all():
                 states, labels = states[:, has_label], labels[:, has_label]
@@ -253,7 +256,7 @@ class ColumnConditionals(AbstractConditionals):
     def _sweep(
         self, weights: np.ndarray, active: EdgeRows, tables: np.ndarray, requested: EdgeRows, all_columns: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Run `edge_columns.sweep_columns`; return values, sums of probabilities, flat residuals and gradients of rows."""
+        """Run `edge_columns.sweep_columns`; return values, sums of probabilities, flat residuals and row gradients."""
         columns = self._columns
         n_columns = len(columns.states)
         n_samples = columns.states.shape[1]

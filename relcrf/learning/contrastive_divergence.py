@@ -1,8 +1,10 @@
 """Mean-field contrastive divergence for models with features chosen from spaces of candidates.
 
-Starting from q0, the labels, a few mean-field updates lead to qk, a product of single-variable distributions that is
-closer to the model's distribution; learning counteracts the change. In q0, unlabelled variables have the distributions of
-the mean field given the labels.
+The initial distribution q0 is concentrated on the labels; unlabelled variables have their mean-field distributions
+given the labels. A few mean-field updates change q0 to qk, which is closer to the model's distribution. Learning
+changes the weights such that the updates change q0 less. Both are products of single-variable distributions.
+
+See `active_candidates.py` for the terms literal, candidate, space, side, cell and key.
 
 Source: Welling & Hinton, A new learning algorithm for mean field Boltzmann machines (2002); Lao & Zhu, Contrastive
 Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014), equations 3 and 8 to 13.
@@ -39,12 +41,12 @@ CLAMPED_TOLERANCE = 1e-6
 class ContrastiveDivergence(AbstractLiteralObjective):
     """The contrastive divergence `KL(q0 || p) - KL(qk || p)`, with `<f>_qk - <f>_q0` of each feature f as gradient.
 
-    This gradient treats q0 and qk as constants. They depend on the weights, so it is not the derivative of the value,
-    and a line search must not rely on it. If no two labels interact, one update gives the negative log
+    This gradient treats q0 and qk as constants. As they depend on the weights, the gradient is not the derivative of
+    the value and is not suitable for line searches. If no two labels interact, one update gives the negative log
     pseudo-likelihood and its gradient.
 
     Args:
-        base: The graph of the free variables without candidates; its factors join at most two of them.
+        base: The graph of the free variables without candidates; each factor has at most two free variables.
         regions: The regions of nodes that are updated simultaneously, in the order of their updates.
         whole_region: A region of all nodes.
         steps: Number of updates of each node, at least 1.
@@ -68,7 +70,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
 
         Args:
             blocks: The block of each node, shape (n_nodes,), integers. Blocks are updated in ascending order, each from
-                the newest distributions of the others; None updates all nodes at once.
+                the latest distributions of the others; None updates all nodes simultaneously.
         """
         literals = Literals.build(base, spaces, np.empty(0, dtype=np.int64))
         block_of = np.zeros(base.n_nodes, dtype=np.int64) if blocks is None else blocks
@@ -120,7 +122,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
     def contrast(self, point: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Return the value, and the flat node tables of q0 and of qk.
 
-        Labels that are not trained on keep their value, so they are the same in both.
+        Variables whose labels are not trained on have the same distribution in both.
         """
         updater = MeanFieldUpdater(self, point)
         hidden = np.repeat(self.states < 0, self.base.cardinality)
@@ -138,7 +140,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
             new = q.copy()
             updater.sweep(hidden, new)
             change = float(np.abs(new - q).max())
-            if change >= last_change:  # simultaneous updates may oscillate; damping prevents that
+            if change >= last_change:  # simultaneous updates may oscillate; damping prevents it
                 damping *= 0.5
             q, last_change = q + damping * (new - q), change
             if change <= CLAMPED_TOLERANCE:
@@ -200,7 +202,7 @@ class MeanFieldUpdater:
         return out
 
     def free_energy(self, q: np.ndarray) -> float:
-        """Return `-H(q) - E_q(score)` of flat node tables, which is `KL(q || p)` minus the log partition."""
+        """Return `-H(q) - E_q(score)` of flat node tables; it equals `KL(q || p)` minus the log partition."""
         # A pair is included in the expected potentials of both variables, and a triple in those of all three.
         expected = self.expected_log_potentials(self.model.whole_region, q, triple_factor=2.0 / 3.0)
         return float((xlogy(q, q) - q * (self.node_potentials + 0.5 * expected)).sum())
@@ -212,7 +214,7 @@ class RegionSide:
 
     Args:
         space_index, side_index: The index of the space, and of the side within it.
-        cells: The side restricted to these cells.
+        cells: The cells, as a side without the other cells.
         used_keys: The keys that have cells in the region, shape (n_keys,), bool.
     """
 
@@ -224,14 +226,14 @@ class RegionSide:
 
 @dataclass(frozen=True)
 class UpdateRegion:
-    """Nodes that are updated simultaneously, and the edges and candidates that act on them.
+    """Nodes that are updated simultaneously, and the edges and candidates that contribute to their scores.
 
     Args:
         cells: Flat indices of the nodes' states, ascending.
         state_start: Start of each node's states in `cells`, shape (n + 1,).
-        end_states, other_end_states, edge_cells: For each cell of an edge's table, once per end of the edge in the
+        end_states, other_end_states, edge_cells: Three arrays with an entry for each table cell of each edge end in the
             region: the flat state of this end, the flat state of the other end, and the offset in the flat edge tables.
-        sides: The sides of the spaces that have cells in the region.
+        sides: Those sides of the spaces that have cells in the region.
     """
 
     cells: np.ndarray
@@ -269,9 +271,9 @@ def _edge_cell_states(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairOrTripleSpace]) -> np.ndarray:
-    """Return the block of each node: nodes of a block have the same candidate key and no edge between them.
+    """Return the block of each node; the nodes of a block have the same candidate key, and no edges connect them.
 
-    Most candidates join different keys, so updating block by block is similar to sequential mean field, which updates
+    Most candidates connect different keys, so block-wise updates are similar to sequential mean field, which updates
     one variable at a time.
 
     Returns:
@@ -293,9 +295,9 @@ def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairOrTripleSpace]) -> np
 
 
 def _colour_nodes(n: int, edges: np.ndarray) -> np.ndarray:
-    """Return a colour for each of n nodes that differs from the colours of its neighbours.
+    """Return a colour for each of n nodes such that neighbours have different colours.
 
-    Each colour class is one round of Luby's algorithm (1986), with one random node order for all rounds.
+    Each round of Luby's algorithm (1986) assigns one colour; all rounds use the same random order of nodes.
     """
     rank = np.random.default_rng(0).permutation(n)
     later_end = np.where(rank[edges[:, 0]] > rank[edges[:, 1]], edges[:, 0], edges[:, 1])

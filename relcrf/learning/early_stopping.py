@@ -15,8 +15,8 @@ class EarlyStoppingState(OptimiserState):
     """An optimiser state that also stores the best point so far.
 
     Args:
-        best: The smallest loss of held-out labels; NaN before the first evaluation.
-        best_point: The point of that loss, shape (n,).
+        best: The smallest loss of held-out labels so far; NaN before the first evaluation.
+        best_point: The point with this loss, shape (n,).
         stalled: Number of iterations since the best point.
     """
 
@@ -26,7 +26,7 @@ class EarlyStoppingState(OptimiserState):
 
     @classmethod
     def from_state(cls, state: OptimiserState, **fields: Any) -> Self:
-        """Return an initial state; `fields` are the additional fields of a subclass."""
+        """Return an initial state; `fields` contains the additional fields of a subclass."""
         return cls(**vars(state), best=np.nan, best_point=np.empty(0), stalled=0, **fields)
 
     def with_best(self, loss: float) -> Self:
@@ -42,7 +42,7 @@ AnyStoppingState = TypeVar("AnyStoppingState", bound=EarlyStoppingState)
 
 
 def update_early_stopping(state: AnyStoppingState, loss: float, patience: int) -> AnyStoppingState:
-    """Return the state updated with its loss of held-out labels; if training ends, the state is moved to the best point.
+    """Return the state updated with its held-out loss; if training ends, the returned state is at the best point.
 
     Args:
         patience: Number of iterations without improvement after which the status is `stopped early`.

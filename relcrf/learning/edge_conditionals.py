@@ -1,6 +1,10 @@
 """Conditional distributions of nodes with tables on edges, for any graph.
 
-A node may be in any number of cells of the candidate spaces (see `CandidateSide`) and have any features.
+A candidate *space* has two *sides*. A side is a table with at most one *cell* for each *key* and *sample*; the cell
+contains a variable, here a node. An *edge* is a pair of keys, one from each side, with one table of weights. It
+connects the cells of the two keys in each sample that has both (see `graph/candidates.py`).
+
+A node may be in any number of cells and have any features.
 """
 
 from __future__ import annotations
@@ -22,10 +26,10 @@ from relcrf.learning.candidate_objective import label_residual
 
 @dataclass(frozen=True)
 class EdgeTables:
-    """The edges of some spaces, with the positions of their weights and table entries in flat arrays.
+    """The edges of some spaces, with the offsets of their weights and table entries in flat arrays.
 
     Args:
-        spaces: Spaces whose sides have nodes as variables.
+        spaces: The spaces; the `variable` arrays of their sides contain node indices.
         chosen: The space and the keys of each edge.
     """
 
@@ -43,7 +47,7 @@ class EdgeTables:
         return self.chosen.entry_offsets([len(space.patterns) for space in self.spaces])
 
     def tables(self, weights: np.ndarray) -> np.ndarray:
-        """Return the flat tables for the given weights."""
+        """Return the flat tables of all edges for the given weights."""
         out = np.empty(int(self.table_start[-1]))
         for number, space in enumerate(self.spaces):
             weight_offsets, entry_offsets = self._offsets(number)
@@ -51,7 +55,7 @@ class EdgeTables:
         return out
 
     def gradient(self, tables: np.ndarray) -> np.ndarray:
-        """Apply the adjoint of `tables`: sum the entries of flat tables that each weight contributes to."""
+        """Apply the adjoint of `tables`: sum, for each weight, the entries of flat tables to which it contributes."""
         out = np.empty(int(self.weight_start[-1]))
         for number, space in enumerate(self.spaces):
             weight_offsets, entry_offsets = self._offsets(number)
@@ -78,7 +82,7 @@ class EdgeTables:
 
 
 def joined_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
-    """Return the edges of one space, given as pairs of keys of shape (n, 2), in the form that kernels take."""
+    """Return edges of one space, given as pairs of keys of shape (n, 2), in the form that kernels accept."""
     first, second = space.sides
     return EdgeCells(
         freeze(pairs[:, 0], np.int64), freeze(pairs[:, 1], np.int64), first.kernel_cells, second.kernel_cells
@@ -86,7 +90,7 @@ def joined_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
 
 
 class AbstractConditionals(ABC):
-    """The negative sum of the log conditionals of nodes, each given all other labels, in a model with edge tables.
+    """The negative sum of the nodes' log conditional probabilities, each given all other labels.
 
     Args:
         trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
@@ -96,27 +100,28 @@ class AbstractConditionals(ABC):
 
     @abstractmethod
     def trained_on(self, trained: np.ndarray) -> Self:
-        """Return the conditionals of other nodes."""
+        """Return the same model with the conditionals of the given nodes."""
 
     @abstractmethod
     def value_and_gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return the value, and its gradients with respect to the base weights and to the flat tables of the edges."""
+        """Return the value and its gradients with respect to the base weights and the flat tables of the edges."""
 
     @abstractmethod
     def gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray, candidates: EdgeTables
     ) -> np.ndarray:
-        """Return the gradient with respect to the flat tables of `candidates`, which are 0 if not among `edges`."""
+        """Return the gradient for the flat tables of `candidates`; those not among `edges` have tables of 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class CellConditionals(AbstractConditionals):
-    """Conditionals for any graph, with the table of each node in memory.
+    """Conditional distributions for any graph, with the table of each node in memory.
 
     Args:
-        base: Each node with its factors given the labels of its neighbours (`blanket_graph`), without the edges.
+        base: The nodes, with each factor evaluated at the labels of its other variables (`blanket_graph`), without the
+            factors of the candidate edges.
         states: The labels, shape (n_nodes,), int16.
         trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
     """

@@ -1,4 +1,7 @@
-"""Joint label counts of candidate edges, computed on demand for the requested edges only."""
+"""Joint label counts of candidate edges, computed only for the requested edges.
+
+See `edge_conditionals.py` for the terms space, side, cell, key, sample and edge.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class PackedSide:
 
     @classmethod
     def pack(cls, side: CandidateSide, n_samples: int, labels: np.ndarray) -> PackedSide:
-        """Pack the labels of the nodes, shape (n_nodes,); -1 marks a node that is not counted."""
+        """Return the bit planes for the labels of the nodes, shape (n_nodes,); -1 marks a node that is not counted."""
         shape = (side.n_keys, len(side.truth), n_words(n_samples))
         planes, totals = np.zeros(shape, dtype=np.uint64), np.zeros(shape[:2], dtype=np.int64)
         packed_counts.pack(side.kernel_cells, labels, planes, totals)
@@ -100,5 +103,5 @@ class EdgeCounts:
 
 
 def n_words(n_samples: int) -> int:
-    """Return the number of 64-bit words that hold one bit per sample."""
+    """Return the number of 64-bit words for one bit per sample."""
     return -(-n_samples // 64)

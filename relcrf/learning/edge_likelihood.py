@@ -1,8 +1,10 @@
-"""Pseudo-likelihood of a model with edges chosen from spaces of candidate tables, which are never enumerated.
+"""Pseudo-likelihood of a model with edges chosen from spaces of candidate edges, which are never enumerated.
 
-Source: Besag, Statistical analysis of non-lattice data (1975); as the objective of edge grafting, Chaabene & Huang,
-Best-choice edge grafting for efficient structure learning of Markov random fields (2018). Each variable is a softmax
-regression on its neighbours' labels, and both ends of an edge share the edge's table.
+Source: Besag, Statistical analysis of non-lattice data (1975); for its use in edge grafting, Chaabene & Huang,
+Best-choice edge grafting for efficient structure learning of Markov random fields (2018). Each variable has a softmax
+regression on its neighbours' labels, and the regressions of both ends of an edge share the edge's table.
+
+See `edge_conditionals.py` for the terms space, side, cell, key, sample and edge.
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ from relcrf.learning.edge_counts import EdgeCounts
 class EdgeLikelihood(AbstractCandidateObjective):
     """The negative log pseudo-likelihood of labels, a sum over nodes; convex.
 
-    A point contains the weights of the base, followed by those of each chosen edge, one for each pattern of its space.
+    A point contains the weights of the base, followed by those of each chosen edge; an edge has one weight for each of
+    the `patterns` of its space.
 
     Args:
-        base: Each variable with its factors given the labels of its neighbours (`blanket_graph`), without candidates.
-        spaces: The spaces of candidate edges; their sides have nodes as variables.
+        base: The variables, with each factor evaluated at the labels of its other variables (`blanket_graph`), without
+            candidates.
+        spaces: The spaces of candidate edges; the `variable` arrays of their sides contain node indices.
         conditionals: The conditionals of the nodes.
         counts: The joint state counts of each space's edges.
     """
@@ -76,7 +80,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
         return value, np.concatenate((base, self.edges.gradient(table_gradient)))
 
     def edge_gradients(self, point: np.ndarray, space_index: int, pairs: np.ndarray) -> np.ndarray:
-        """Return the gradients of edges that are not chosen, at the weights of the base and of the chosen edges.
+        """Return the gradients of edges that are not chosen, at the given weights of the base and the chosen edges.
 
         Args:
             space_index: The index of the space of the edges.
@@ -91,7 +95,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
         return candidates.gradient(table_gradient).reshape(len(pairs), self.spaces[space_index].n_weights)
 
     def edge_counts(self, space_index: int, pairs: np.ndarray) -> np.ndarray:
-        """Count the samples of each joint state of the given edges in which both ends are trained on.
+        """Count, for each joint state of the given edges, the samples in which both ends are trained on.
 
         Args:
             space_index: The index of the space of the edges.
@@ -106,8 +110,8 @@ class EdgeLikelihood(AbstractCandidateObjective):
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
         """Return an upper estimate of the Hessian's diagonal for the candidates' weights, shape (n_weights,).
 
-        It is an upper bound if no variable is in two cells: given the label of the other end, the variance of a pattern
-        is at most a quarter of its squared range.
+        The estimate is an upper bound if no variable is in two cells, because the variance of a pattern, given the
+        label of the other end, is at most a quarter of its squared range.
         """
         start = self.weight_start(candidates)
         out = np.empty(int(start[-1]))

@@ -1,9 +1,9 @@
-"""A proximal quasi-Newton method for a smooth function plus group norms; it sets whole groups of weights to exactly 0.
+"""A proximal quasi-Newton method for a smooth function plus group norms, which set whole groups of weights to 0.
 
-Sources: Lee, Sun & Saunders, Proximal Newton-type methods for minimizing composite functions (2014): each step
-minimises the quadratic model of the smooth part plus the exact penalty; Nocedal & Wright, Numerical Optimization
-(2006), 7.2: the limited-memory Hessian estimate in compact form; Beck & Teboulle (2009) with the restarts of O'Donoghue
-& Candes (2015): the minimisation of the model, without evaluations of the function.
+Sources: Each step minimises the quadratic model of the smooth part plus the exact penalty (Lee, Sun & Saunders,
+Proximal Newton-type methods for minimizing composite functions, 2014). The limited-memory Hessian estimate has the
+compact form of Nocedal & Wright, Numerical Optimization (2006), 7.2. The model is minimised without evaluations of the
+function, by the method of Beck & Teboulle (2009) with the restarts of O'Donoghue & Candes (2015).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from relcrf.learning.lbfgs import (
 )
 
 INNER_TOLERANCE = 0.1
-"""Fraction of the current violations that may remain at the approximate minimum of a step's quadratic model."""
+"""Fraction of the current violations that may remain at the end of the minimisation of a step's quadratic model."""
 
 INNER_ITERATIONS = 200
 """Maximum number of iterations to minimise the quadratic model of a step."""
@@ -41,7 +41,7 @@ class WeightGroups:
     """Contiguous groups of weights with the penalty `sum over groups of strength * |weights of the group|`.
 
     Args:
-        start: Start of each group, and the end, shape (n_groups + 1,), int64; no group is empty.
+        start: Start of each group and end of the last one, shape (n_groups + 1,), int64; no group is empty.
         strength: Penalty strength of each group, non-negative, shape (n_groups,); infinite if its weights must stay 0.
     """
 
@@ -58,7 +58,7 @@ class WeightGroups:
         return np.diff(self.start)
 
     def expand(self, values: np.ndarray) -> np.ndarray:
-        """Repeat one value per group to one value per weight."""
+        """Repeat each group's value for all weights of the group."""
         return np.asarray(np.repeat(values, self.sizes))
 
     def sums(self, values: np.ndarray) -> np.ndarray:
@@ -87,8 +87,7 @@ class WeightGroups:
     def violations(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """Return the violation of each group's optimality condition (Karush, Kuhn & Tucker), shape (n_groups,).
 
-        The violation is the norm of the subgradient nearest to 0, divided by the square root of the group's size; it is
-        comparable to a strength divided by that root.
+        The violation is the norm of the subgradient nearest to 0, divided by the square root of the group's size.
 
         Args:
             gradient: Gradient of the smooth part, shape (n,).
@@ -107,7 +106,7 @@ class WeightGroups:
 class GroupLasso(AbstractQuasiNewton):
     """A minimiser of `f(w) + sum over groups of strength |w_g|`.
 
-    The `gradient_norm` of its states is the maximum of `WeightGroups.violations`, and `initial_gradient_norm` is
+    In the optimiser states, `gradient_norm` is the maximum of `WeightGroups.violations`, and `initial_gradient_norm` is
     `scale`.
 
     Args:
@@ -148,7 +147,7 @@ class GroupLasso(AbstractQuasiNewton):
 
     @cached_property
     def _metric(self) -> np.ndarray:
-        """Return the diagonal averaged within each group, as the proximal operator requires."""
+        """Return the diagonal averaged within each group; the proximal operator requires equal entries in a group."""
         return self.groups.expand(self.groups.sums(self.diagonal) / self.groups.sizes)
 
     def _minimise_model(self, model: _QuadraticModel, state: OptimiserState) -> np.ndarray:
@@ -174,7 +173,7 @@ class GroupLasso(AbstractQuasiNewton):
     def _search_towards(
         self, target: np.ndarray, objective: Objective, state: OptimiserState
     ) -> LineSearchResult | None:
-        """Return a lower point on the way to the model's minimum, or None if there is none."""
+        """Return a lower point on the line to the model's minimum, or None if none was found."""
         direction = target - state.point
         predicted = float(state.gradient @ direction) + self.penalty(target) - self.penalty(state.point)
         length = 1.0
@@ -184,7 +183,7 @@ class GroupLasso(AbstractQuasiNewton):
             if np.isfinite(value):
                 if value <= state.value + SUFFICIENT_DECREASE * length * predicted:
                     return point, value, gradient, evaluation
-                # Near the minimum, rounding hides the decrease of the value; use the violations instead.
+                # Near the minimum, rounding hides the decrease of the value; test the violations instead.
                 hidden = abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
                 if hidden and self.norm(point, gradient) < state.gradient_norm:
                     return point, value, gradient, evaluation

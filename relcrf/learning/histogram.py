@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 MAX_ABSOLUTE_EDGE = 1e100
-"""Maximum absolute value of bin edges and thresholds, which keeps their sums and differences finite."""
+"""Maximum absolute value of bin edges and thresholds; within it, their sums and differences are finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Histogram:
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[np.ndarray], edges: np.ndarray, threshold: float | None = None) -> Histogram:
-        """Count the values of chunks; values that rounding puts beyond the outer edges are counted in the outer bins."""
+        """Count the values of chunks; values beyond the outer edges due to rounding are counted in the outer bins."""
         counts, n_beyond = np.zeros(len(edges) - 1, dtype=np.int64), 0
         for values in chunks:
             counts += np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
@@ -48,7 +48,7 @@ class Histogram:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Histogram:
-        """Return the histogram from the form that `as_dict` returns.
+        """Return the histogram from the result of `as_dict`.
 
         Raises:
             ValueError, TypeError, KeyError: If `plain` has another form.

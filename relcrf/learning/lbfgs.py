@@ -20,13 +20,13 @@ LineSearchResult = tuple[np.ndarray, float, np.ndarray, int]
 """The result of a line search: point, value and gradient there, and the number of evaluations."""
 
 ROUNDING_TOLERANCE = 1e-13
-"""Relative difference of values below which rounding in sums of many double-precision terms hides the difference."""
+"""Relative difference of values that may be due to rounding in sums of many double-precision terms."""
 
 SUFFICIENT_DECREASE = 1e-4
 """Fraction of the decrease predicted by the slope that a step must reach (Armijo condition)."""
 
 WOLFE_CURVATURE = 0.9
-"""Fraction of the initial slope of a line search that may remain at its end (strong Wolfe condition)."""
+"""Fraction of a line search's initial slope that may remain at its end (strong Wolfe condition)."""
 
 MAX_EVALUATIONS = 30
 """Maximum number of evaluations of one line search."""
@@ -34,17 +34,16 @@ MAX_EVALUATIONS = 30
 
 @dataclass(frozen=True)
 class OptimiserState:
-    """The complete state of an optimiser between two iterations; learners that need more derive a subclass.
+    """The complete state of an optimiser between two iterations; subclasses have additional fields.
 
     Args:
         point, gradient: The current weights, and the gradient there, shape (n,).
         value: The objective at the point.
-        gradient_norm: Maximum absolute component of the quantity that is 0 at the minimum: the gradient, or with L1 the
-            pseudo-gradient.
-        steps, changes: Differences of points and of gradients, oldest first; m arrays of shape (n,). Methods that are
-            not quasi-Newton store their memory in `steps`.
+        gradient_norm: Maximum absolute component of the gradient or, with an L1 penalty, of the pseudo-gradient.
+        steps, changes: Differences of successive points and of their gradients, oldest first; m arrays of shape (n,).
+            Methods other than quasi-Newton store their memory in `steps`.
         initial_gradient_norm: The `gradient_norm` at the start, which is the scale of the stopping rule.
-        status: `running`, `converged`, or the reason why it stopped.
+        status: `running`, `converged`, or another reason why the optimiser stopped.
     """
 
     point: np.ndarray
@@ -59,7 +58,7 @@ class OptimiserState:
     status: str = "running"
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the state as named arrays; a field that is itself a dataclass has an array for each of its fields."""
+        """Return the state as named arrays; a dataclass field is stored as one array for each of its own fields."""
         return _to_arrays(self)
 
     @classmethod
@@ -67,7 +66,7 @@ class OptimiserState:
         """Return the state from the result of `to_arrays`.
 
         Raises:
-            KeyError, TypeError, ValueError: If the arrays belong to another class.
+            KeyError, TypeError, ValueError: If the arrays are those of another class.
         """
         state: Self = _from_arrays(cls, arrays)
         return state
@@ -104,7 +103,7 @@ def _from_arrays(cls: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -
 
 
 class AbstractMinimiser(ABC, Generic[AnyObjective]):
-    """An iterative minimiser with serialisable states, for one form of objective.
+    """An iterative minimiser with serialisable states; the type parameter is the type of its objectives.
 
     Args:
         tolerance: The run converges when the largest gradient component is below this fraction of the initial one.
@@ -135,8 +134,9 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
         """Iterate until the status is no longer `running`.
 
         Args:
-            observe: Receives the state after each iteration. It may return another state to continue with, for example
-                one with additional fields, or one whose status, such as `stopped early`, ends the run.
+            observe: Receives the state after each iteration. It may return another state, from which the run continues,
+                for example one with additional fields. A returned state with another status, such as `stopped early`,
+                ends the run.
         """
         while state.status == "running":
             state = self.step(objective, state)
@@ -162,10 +162,10 @@ def initial_state(minimiser: AbstractMinimiser[Objective], objective: Objective,
 
 
 class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
-    """A minimiser of a smooth function plus a penalty, whose number of weights may grow during the run.
+    """A minimiser of a smooth function plus a penalty; weights may be added during the run.
 
-    The objective passed to its methods is the smooth function. In its states, `value` includes the penalty and
-    `gradient` does not.
+    The objective passed to the methods is the smooth function. In the optimiser states, `value` includes the penalty
+    and `gradient` does not.
     """
 
     def penalty(self, point: np.ndarray) -> float:
@@ -185,13 +185,13 @@ class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
         return initial_state(self, self.penalised(objective), point)
 
     def extend_state(self, state: AnyState, gradient: np.ndarray) -> AnyState:
-        """Return the state with additional weights of 0, keeping the curvature information of the existing weights.
+        """Return the state with additional weights of 0 and the same curvature information on the existing weights.
 
         The scale of the stopping rule becomes the larger of the old and the new gradient norm, so that the final
         accuracy does not depend on when weights are added.
 
         Args:
-            state: A state of shorter points; the new weights are appended.
+            state: A state without the new weights, which are appended.
             gradient: Gradient of the smooth part in the new weights, shape (n_new,).
         """
         padding = (0, len(gradient))
@@ -209,12 +209,12 @@ class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
 
 @dataclass(frozen=True)
 class AbstractQuasiNewton(AbstractGrowingMinimiser):
-    """The iteration shared by limited-memory quasi-Newton methods.
+    """A base class of limited-memory quasi-Newton methods.
 
     Args:
         tolerance, max_iterations: See `AbstractMinimiser`.
         value_tolerance: The run converges when an iteration reduces the value by less than this fraction. 0 disables
-            this rule, so that the gradient can still decrease after rounding hides the decrease of the value.
+            this rule; the gradient can then decrease further when rounding hides the decrease of the value.
         memory: Number of difference pairs to store.
     """
 
@@ -223,7 +223,7 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
     max_iterations: int = 200
     memory: int = 10
     exhausted_status: ClassVar[str] = "converged"
-    """Status if a search without memory finds no lower point; `converged` if that is the minimum up to rounding."""
+    """Status if a search without memory finds no lower point; `converged` treats this point as the minimum."""
 
     @abstractmethod
     def search(self, objective: Objective, state: OptimiserState) -> LineSearchResult | None:
@@ -264,8 +264,8 @@ class AbstractLineSearch(AbstractQuasiNewton):
 
     Args:
         inverse_diagonal: An estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. Only
-            its proportions matter, not its scale. With it, weights of rare and of frequent features converge at the
-            same rate.
+            its proportions matter, not its scale. With an estimate, the weights of rare and of frequent features
+            converge at the same rate.
     """
 
     inverse_diagonal: np.ndarray | None = None
@@ -299,7 +299,7 @@ class AbstractLineSearch(AbstractQuasiNewton):
 
 @dataclass(frozen=True)
 class Lbfgs(AbstractLineSearch):
-    """A minimiser of a smooth function whose steps satisfy the strong Wolfe conditions."""
+    """A minimiser of smooth functions; its steps satisfy the strong Wolfe conditions."""
 
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         return gradient
@@ -321,7 +321,7 @@ class Lbfgs(AbstractLineSearch):
             decreases = np.isfinite(value) and value <= state.value + SUFFICIENT_DECREASE * length * slope
             if decreases and (best is None or value < best[1]):
                 best = (point, value, gradient)
-            # Near the minimum, rounding hides the decrease of the value; use the slopes instead (approximate Wolfe
+            # Near the minimum, rounding hides the decrease of the value; test the slopes instead (approximate Wolfe
             # conditions, Hager & Zhang 2005, equation 23).
             if (
                 abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)
@@ -348,7 +348,7 @@ class Lbfgs(AbstractLineSearch):
 
 
 def has_positive_curvature(step: np.ndarray, change: np.ndarray) -> bool:
-    """Return True if the function curves upwards along the step, as the inverse Hessian's estimate requires."""
+    """Return True if the function is convex along the step; the estimate of the inverse Hessian requires this."""
     return float(step @ change) > 1e-12 * float(change @ change)
 
 
@@ -360,7 +360,7 @@ def apply_inverse_hessian(
 ) -> np.ndarray:
     """Multiply the inverse Hessian's estimate by the gradient with the two-loop recursion, shape (n,).
 
-    All pairs must have positive curvature.
+    All pairs of a step and a change must have positive curvature.
     """
     result = gradient.copy()
     factors = []
@@ -380,7 +380,7 @@ def apply_inverse_hessian(
 
 
 def _interpolate(low: float, low_value: float, low_slope: float, high: float, length: float, value: float) -> float:
-    """Return the parabola's minimum if it is well inside the bracket, else the middle of the bracket."""
+    """Return the minimum of the interpolating parabola if it is well inside the bracket, else the midpoint."""
     middle = 0.5 * (low + high)
     if length == high and np.isfinite(value):
         width = high - low

@@ -1,8 +1,9 @@
 """Maximum likelihood objectives: exact on forests, by any inference method, and for pairs of variables.
 
-Each is the negative log-likelihood of observed states, as a sum and not an average; its gradient is the expected minus
-the observed pattern counts. It is convex in the weights unless some states are latent: then the observed counts are
-themselves expectations given the observed states, and `log Z` given these states replaces the score.
+Each objective is the negative log-likelihood of observed states, as a sum and not an average. The gradient is the
+expected minus the observed pattern counts. The objective is convex in the weights unless some states are latent. With
+latent states, the observed counts are expectations given the observed states, and `log Z` given these states replaces
+the score.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def clamping_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
 
 
 class AbstractLikelihood(ABC):
-    """A loss as a function of the weights that is a sum over components of a graph, such as a negative log-likelihood.
+    """A loss as a function of the weights, such as a negative log-likelihood; it is a sum over components of a graph.
 
     Args:
         states: The observed states, shape (n_nodes,); -1 for latent nodes.
@@ -62,20 +63,19 @@ class AbstractLikelihood(ABC):
 
 
 class AbstractJointLikelihood(AbstractLikelihood):
-    """The loss `log Z(e, w) - score(x, e, w)` of all nodes jointly, or a sum of such losses over small models.
+    """The loss `log Z(e, w) - score(x, e, w)` of all nodes jointly, or the sum of such losses of several small models.
 
     x are the states, e is the evidence and w are the weights.
 
     Args:
-        evidence: Nodes whose states are conditioned on and not predicted, shape (n_nodes,), bool; None if there are
-            none.
+        evidence: Nodes whose states are given and not predicted, shape (n_nodes,), bool; None if there are none.
     """
 
     evidence: np.ndarray | None
 
     @abstractmethod
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Return the log partition and the expected pattern counts; `added_potentials` are added to node potentials."""
+        """Return log partition and expected pattern counts, with `added_potentials` added to the node potentials."""
 
     @cached_property
     def observed_counts(self) -> np.ndarray:
@@ -107,7 +107,7 @@ class AbstractJointLikelihood(AbstractLikelihood):
 class ForestLikelihood(AbstractJointLikelihood):
     """The exact likelihood of a graph whose edges form a forest.
 
-    Edge tables are computed, summed out and counted a few at a time, while they are in the cache of a core; see
+    Edge tables are computed, summed out and counted a few at a time, so that they stay in the cache of a core; see
     `kernels/forest.py`. An instance must not be used by two threads at once.
 
     Source: Chechetka & Guestrin (2010), equations (6) and (12); with latent states, Quattoni et al. (2007), equation
@@ -126,7 +126,7 @@ class ForestLikelihood(AbstractJointLikelihood):
 
     @classmethod
     def build(cls, graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None) -> ForestLikelihood:
-        """Return the likelihood of states of shape (n_nodes,), given in the graph's own order.
+        """Return the likelihood of states of shape (n_nodes,), in the order of the graph's nodes.
 
         Raises:
             ValueError: If the edges contain a cycle.
@@ -143,15 +143,14 @@ class ForestLikelihood(AbstractJointLikelihood):
     def _first_edge(self) -> np.ndarray:
         """Return the index of the edge from each position to its parent, shape (n + 1,).
 
-        It is the number of earlier positions with a parent, and valid only if the position has a parent.
+        The index is the number of earlier positions with a parent; it is valid only if the position has a parent.
         """
         return offsets(self.plan.edge >= 0)
 
     @cached_property
     def _edge_classes(self) -> tuple[ReducedGraph, np.ndarray] | None:
-        """Return a graph with one edge per distinct table and the start of each position's table.
-
-        It is None if few edges share tables.
+        """Return a graph with one edge per distinct table and the start of each position's table.  It is None if few
+        edges share tables.
         """
         classes = self.graph.edge_classes() if self.graph.n_edges else None
         if classes is None:
@@ -175,7 +174,7 @@ class ForestLikelihood(AbstractJointLikelihood):
 
 @dataclass(frozen=True)
 class _WeightedTables(AbstractForestTables):
-    """Tables that are computed from features and weights during a sweep, and whose marginals are counted immediately.
+    """Tables computed from features and weights during a sweep; their marginals are added to the counts immediately.
 
     Args:
         edge_classes: See `ForestLikelihood`.
@@ -219,12 +218,12 @@ class _WeightedTables(AbstractForestTables):
 
 @dataclass(frozen=True, eq=False)
 class InferredLikelihood(AbstractJointLikelihood):
-    """The likelihood of any graph by an inference method; it is exact if the method is.
+    """The likelihood of any graph, computed by an inference method; it is exact if the method is exact.
 
     With latent or partly observed states, inference runs twice, once free and once with the observed states clamped,
     and the gradient is the difference of the expected counts (Quattoni et al. 2007, equation 4). For loopy belief
-    propagation, the gradient is the derivative of the (Bethe) value at fixed points; for mean field it is so only
-    approximately.
+    propagation, the gradient is the derivative of the value (the Bethe approximation) at fixed points; for mean field
+    it is only approximately the derivative.
 
     Args:
         method: Constructs the inference method for the graph's scopes.
@@ -253,12 +252,13 @@ class InferredLikelihood(AbstractJointLikelihood):
 
 @dataclass(frozen=True)
 class PairLikelihood(AbstractJointLikelihood):
-    """The negative sum over edges of `log P(x_i, x_j | e)`; each pair is a separate model with features of both ends.
+    """The negative sum over edges of `log P(x_i, x_j | e)`; each edge is a separate model with the features of both
+    ends.
 
-    A node without edges is included once, as a separate model. All pairs of all templates share the weights.
+    A node without edges is a separate model. All of these models share the weights.
 
-    Source: Chechetka & Guestrin (2010), equation (9), relational form of section 5. If several relations join the same
-    two variables, their factors are combined.
+    Source: Chechetka & Guestrin (2010), equation (9) and the relational form in section 5. If several relations join
+    the same two variables, their factors are combined.
     """
 
     graph: ReducedGraph
@@ -312,7 +312,7 @@ class PairLikelihood(AbstractJointLikelihood):
 def pair_tables(
     graph: ReducedGraph, weights: np.ndarray, node_tables: np.ndarray, start: int, stop: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the joint marginals of the pairs start..stop-1, flat, and their log partitions, shape (stop - start,)."""
+    """Return the flat joint marginals of pairs start..stop-1, and their log partitions, shape (stop - start,)."""
     tables = graph.edge_log_potentials(weights, start, stop)
     log_partitions = np.empty(stop - start)
     pairs.pair_marginals(
@@ -343,7 +343,7 @@ def square_features(graph: ReducedGraph) -> ReducedGraph:
 def hessian_diagonal_bound(graph: ReducedGraph) -> np.ndarray:
     """Return an upper estimate of the Hessian's diagonal for equally likely states, shape (n_weights,).
 
-    The variance of a feature times a pattern is at most its mean square: `sum x^2 p(pattern)`.
+    The variance of the product of a feature and a pattern is at most its mean square, `sum x^2 p(pattern)`.
     """
     squares = square_features(graph)
     out = np.zeros(graph.graph.layout.size)

@@ -1,7 +1,10 @@
 """Pseudo-likelihood of a model with conjunctions of literals, chosen from candidate spaces that are never enumerated.
 
-If all labels are observed, one step of mean-field contrastive divergence is pseudo-likelihood: the update of each
-variable from its neighbours' labels is its local conditional (Lao & Zhu 2014, equations 8 to 11; Besag 1975).
+See `active_candidates.py` for the terms literal, candidate and space.
+
+If all labels are observed, mean-field contrastive divergence with one step equals pseudo-likelihood, because the update
+of each variable from its neighbours' labels gives its local conditional distribution (Lao & Zhu 2014, equations 8 to
+11; Besag 1975).
 """
 
 from __future__ import annotations
@@ -33,12 +36,13 @@ class NodeTables:
 class AbstractLiteralObjective(AbstractCandidateObjective):
     """An objective whose candidates are conjunctions of literals.
 
-    Gradients of candidates are computed from two numbers per literal, its error and its signal (`errors_and_signals`).
+    Gradients of candidates are computed from two numbers per literal: its error and its signal (see
+    `errors_and_signals`).
 
     Args:
-        literals: The literals of the spaces, which define their numbering.
-        observed: Flat node tables with 1.0 at the labels; uniform for unlabelled nodes.
-        truth_values: Truth value in the data of each literal of each variable, 0.0 or 1.0, shape (literals.size,).
+        literals: The literals of the spaces, with their numbering.
+        observed: Flat node tables with 1.0 at the label of each labelled node; uniform for unlabelled nodes.
+        truth_values: Truth value of each literal of each variable in the data, 0.0 or 1.0, shape (literals.size,).
     """
 
     literals: Literals
@@ -61,15 +65,15 @@ class AbstractLiteralObjective(AbstractCandidateObjective):
     def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return error and signal of each literal; a candidate's gradient is a sum of products of the two.
 
-        The error of a literal is its probability minus its truth value, or 0 if the label is not trained on. Its signal
-        is the value by which other literals' errors are multiplied: the truth value, or in contrastive divergence the
-        mean of the expectations before and after the updates.
+        The error of a literal is its probability minus its truth value, or 0 if the label is not trained on. The errors
+        of the candidate's other literals are multiplied by the literal's signal: its truth value or, in contrastive
+        divergence, the mean of its expectations before and after the updates.
         """
 
     def composite_errors(
         self, composites: CompositeLiterals, errors: np.ndarray, signals: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return errors and signals of the literals, each followed by those of the composites of two literals."""
+        """Return errors and signals of the literals, each array followed by that of the composites of two literals."""
         return composites.append_errors(errors, signals), composites.append_truth_values(signals)
 
 
@@ -78,8 +82,9 @@ class LiteralLikelihood(AbstractLiteralObjective):
     """The negative log pseudo-likelihood of labels.
 
     Args:
-        base: Each variable with its factors given the labels of its neighbours (`blanket_graph`), without candidates.
-        truth_values: Truth values of literals, or expectations for unlabelled variables, which are only neighbours.
+        base: The variables, with each factor evaluated at the labels of its other variables (`blanket_graph`), without
+            candidates.
+        truth_values: Truth values of literals; expectations for unlabelled variables, which have no term in the sum.
     """
 
     @classmethod
@@ -94,7 +99,7 @@ class LiteralLikelihood(AbstractLiteralObjective):
 
         Args:
             states: Shape (n_nodes,), all observed.
-            spaces: Spaces over variables that are nodes or external.
+            spaces: Spaces whose variables are nodes or external variables.
             external: Unlabelled variables and their probabilities.
         """
         observed = np.zeros(int(base.state_start[-1]))

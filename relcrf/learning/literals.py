@@ -15,10 +15,11 @@ from relcrf.kernels.threads import freeze
 
 @dataclass(frozen=True)
 class Literals:
-    """Every literal of some spaces, for every node and for some external variables, which are numbered after the nodes.
+    """Every literal of some candidate spaces, for every node and every external variable.
 
-    A literal is a condition on the state of a variable; it is the same for all variables of a side. External variables
-    have no node in the graph. Literal k of a variable has the number `k * n_variables + variable`.
+    A literal is a condition on the state of a variable. A space has two sides, whose cells contain variables (see
+    `graph/candidates.py`); all variables of a side have the same literal. External variables have no node in the graph;
+    their numbers follow those of the nodes. Literal k of a variable has the number `k * n_variables + variable`.
 
     Args:
         truth_tables: For each literal, its truth value in each state of a variable.
@@ -27,7 +28,7 @@ class Literals:
         external: For each literal, the external variables that occur in its cells, as ascending indices among the
             external variables.
         n_variables: The number of nodes and external variables.
-        spaces: The spaces; the `variable` of their sides is the number of a literal.
+        spaces: The spaces; the `variable` arrays of their sides contain numbers of literals.
     """
 
     state_start: np.ndarray
@@ -39,7 +40,7 @@ class Literals:
 
     @classmethod
     def build(cls, graph: ReducedGraph, spaces: tuple[PairOrTripleSpace, ...], external: np.ndarray) -> Literals:
-        """Return the literals of spaces whose variables are all nodes or external variables, shape (n_external,)."""
+        """Return the literals of spaces whose variables are all nodes or in `external`, shape (n_external,)."""
         index_of = np.full(graph.graph.n_variables, -1, dtype=np.int32)
         variables = np.concatenate((graph.variables, external))
         index_of[variables] = np.arange(len(variables), dtype=np.int32)
@@ -79,7 +80,7 @@ class Literals:
         return len(self.truth_tables) * self.n_variables
 
     def expectations(self, tables: np.ndarray) -> np.ndarray:
-        """Return the expectation of each literal under flat node tables; 0 for external variables. Shape (size,).
+        """Return the expectation of each literal under flat node tables, 0 for external variables; shape (size,).
 
         The tables may contain values other than probabilities, for example residuals.
         """
@@ -96,7 +97,7 @@ class Literals:
         return out.ravel()
 
     def add_scores(self, scores: np.ndarray, tables: np.ndarray) -> None:
-        """Add the score of each literal to flat node tables, at the states in which it is true."""
+        """Add the score of each literal to those entries of flat node tables at which the literal is true."""
         rows = freeze(scores, np.float64).reshape(len(self.truth_tables), self.n_variables)
         for row, nodes, truth in zip(rows, self.nodes, self.truth_tables, strict=True):
             conditionals.add_literal_scores(nodes, self.state_start, truth, row, tables)

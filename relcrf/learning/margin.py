@@ -1,7 +1,7 @@
 """Maximum margin: the smoothed structured hinge loss.
 
-Source: Taskar, Guestrin & Koller, Max-margin Markov networks (2003), for the hinge with Hamming cost; the entropy
-smoothing is that of Nesterov (2005), and with sharpness 1 it is the softmax-margin of Gimpel & Smith (2010).
+Source: Taskar, Guestrin & Koller, Max-margin Markov networks (2003), for the hinge with Hamming cost. The entropy
+smoothing is that of Nesterov (2005). With sharpness 1, the loss is the softmax-margin of Gimpel & Smith (2010).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikeliho
 class MarginLoss(AbstractLikelihood):
     """The loss `1/b log sum_x' exp(b (score(x') + cost(x', x))) - score(x)` with sharpness b and Hamming cost.
 
-    It is convex and smooth, so that L-BFGS applies. It is at least the hinge `max_x' (score(x') + cost(x', x)) -
-    score(x)` and exceeds it by at most log(k) / b for each node of k states. It is exact if the likelihood is.
+    The loss is convex and smooth, so that L-BFGS is applicable. It is at least the hinge `max_x' (score(x') + cost(x',
+    x)) - score(x)` and exceeds the hinge by at most log(k) / b for each node of k states. It is exact if the likelihood
+    is exact.
 
     Args:
         joint: The likelihood of the same states, all observed; its inference method computes the sum over x'.

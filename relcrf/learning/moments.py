@@ -1,7 +1,7 @@
 """Moments: observed and expected counts of each feature together with each pattern.
 
-At the maximum of the likelihood they are equal (moment matching); a penalty or an early end of training makes them
-differ.
+At the maximum of the likelihood, both are equal (moment matching); they differ with a penalty or if training ends
+early.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Moments:
     """Sums over all factors, one per weight; each array has shape (layout.size,).
 
     Args:
-        empirical: Counts in the labels; latent variables are included by their expectation given the labels.
+        empirical: Counts in the labels; those of latent variables are expectations given the labels.
         expected: Expected counts under the model; NaN for weights that were not learned.
-        variance: Approximate variance of the empirical sum if factors were independent: for a count, the count itself
-            (Poisson), which is too large for events that nearly always occur.
+        variance: Approximate variance of the empirical sum under the assumption that factors are independent. The
+            variance of a count is the count itself (Poisson), which is too large for events that nearly always occur.
     """
 
     empirical: np.ndarray
@@ -30,9 +30,9 @@ class Moments:
 
     @property
     def differences(self) -> np.ndarray:
-        """Return expected minus empirical in standard errors, shape (n,).
+        """Return the expected minus the empirical moments in units of the standard error, shape (n,).
 
-        If the empirical variance is 0, the expected count is used in its place.
+        If the empirical variance is 0, the expected count is used instead.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # after a diverged optimisation
             difference = self.expected - self.empirical

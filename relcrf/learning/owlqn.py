@@ -1,11 +1,11 @@
-"""Limited-memory BFGS for a smooth function plus an L1 penalty, which sets many weights exactly to 0.
+"""Limited-memory BFGS for a smooth function plus an L1 penalty; the penalty sets many weights to exactly 0.
 
 Source: Andrew & Gao, Scalable training of L1-regularized log-linear models (ICML 2007): pseudo-gradient, orthant,
-projected line search. There are two deviations: the inverse Hessian's estimate is restricted to the weights that are
-free to move, and the direction need not agree with the pseudo-gradient's signs, because the projection alone preserves
-the orthant. With directions restricted to these signs, as in the paper, the method took 1,415 iterations instead of 139
-on correlated features (5,000 rows, 2,000 weights). Features of very different scales need the `inverse_diagonal`: 83
-iterations with it, 629 without it (the paper's version 118).
+projected line search. There are two deviations. The estimate of the inverse Hessian is restricted to the weights that
+can change. The direction may differ in sign from the pseudo-gradient, because the projection alone preserves the
+orthant; with directions restricted to these signs, as in the paper, the method took 1,415 iterations instead of 139 on
+correlated features (5,000 rows, 2,000 weights). Features of very different scales need the `inverse_diagonal`: a run
+took 83 iterations with it and 629 without it (118 with the paper's version).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Owlqn(AbstractLineSearch):
     def search_along(
         self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
     ) -> LineSearchResult | None:
-        """Backtrack along the direction, projected onto the orthant of the point and, at 0, of the steepest descent."""
+        """Backtrack along the direction; project onto the orthant of the point and, at 0, of the steepest descent."""
         orthant = np.where(state.point == 0.0, -np.sign(steepest), np.sign(state.point))
         for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = state.point + length * direction
@@ -70,7 +70,8 @@ class Owlqn(AbstractLineSearch):
             if slope < 0.0 and np.isfinite(value):
                 if value <= state.value + SUFFICIENT_DECREASE * slope:
                     return point, value, gradient, evaluation
-                # Within an orthant the function is smooth, so its slopes show the decrease that rounding hides.
+                # Within an orthant the function is smooth; its slopes can be tested when rounding hides the decrease of
+                # the value.
                 new_slope = float((gradient + self.l1 * orthant) @ step)
                 if (
                     abs(value - state.value) <= ROUNDING_TOLERANCE * abs(state.value)

@@ -1,4 +1,4 @@
-"""Penalties of an objective: L2, group L1 smoothed at 0, and the L1 strengths that the optimiser applies."""
+"""Penalties of an objective: L2, group L1 smoothed at 0, and the strengths of the L1 penalty."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SMOOTHING_NORM = 1e-3
-"""Norm below which group L1 is smoothed; a group whose final norm is below ten times this value is set to 0."""
+"""Norm below which the group L1 penalty is smoothed; a group with a final norm below ten times this is set to 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class Penalties:
         l2: L2 strength of each weight, shape (n,).
         learned: Weights that may change, shape (n,), bool.
         groups: Groups of weights, one per row of each array; disjoint.
-        l1: L1 strength of the weights in groups; the optimiser applies it, so that the value does not include it.
+        l1: L1 strength of the weights in groups. The optimiser applies this penalty; the value does not include it.
         group_l1: Group L1 strength of the groups.
         scale: Multiplier of all penalties.
     """

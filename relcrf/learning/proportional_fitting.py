@@ -1,17 +1,17 @@
 """Iterative proportional fitting: multiply each table by the ratio of observed to expected counts.
 
-A table consists of the weights of one feature of a template (for one key), one for each outcome p of a factor. Its
-counts are sums over all factors that share it, so that the step is
+A table consists of the weights of one feature of a template (for one key); it has one weight for each outcome p of a
+factor. The counts of a table are sums over all factors that share the table. The step is
 
     weight[p] += 1 / F * log(observed[p] / expected[p])
 
-where F is the largest number of factors of the table in one component of the graph. F = 1, with one factor of each
-table in an independent sample, gives the classical step, which in a network without evidence matches the table's
-moments in one step. If factors of a component share the table, or several tables change simultaneously, it is the step
-of generalised iterative scaling, and the negative log-likelihood never increases: by the inequality of weighted means
-`prod r_c^(1/F) <= 1 + sum (r_c - 1) / F` in each component, and `log y <= y - 1`, it decreases by at least
-`sum observed log(observed / expected) / F`. That bound is conservative: step factors grow up to 1 while the value
-decreases, and return to 1 / F when it does not.
+where F is the largest number of factors of the table in one component of the graph. If each independent sample has one
+factor of the table, then F = 1 gives the classical step; in a network without evidence, this step matches the table's
+moments exactly. If factors of a component share the table, or several tables change simultaneously, it is the step of
+generalised iterative scaling. The negative log-likelihood never increases: by the inequality of weighted means `prod
+r_c^(1/F) <= 1 + sum (r_c - 1) / F` in each component, and `log y <= y - 1`, it decreases by at least `sum observed
+log(observed / expected) / F`. As this bound is conservative, step factors grow up to 1 while the value decreases, and
+are reset to 1 / F when it does not.
 
 Sources: Deming & Stephan (1940); Darroch & Ratcliff (1972); the growing steps are those of Salakhutdinov & Roweis
 (2003).
@@ -42,7 +42,7 @@ STEP_GROWTH = 1.5
 
 
 def has_disjoint_patterns(group: FactorGroup) -> bool:
-    """Return True if each state of a factor has at most one of the patterns, with value 1."""
+    """Return True if each joint state of a factor has at most one pattern, whose value is 1."""
     if group.patterns is None:
         return True
     return bool(np.isin(group.patterns, (0.0, 1.0)).all() and (group.patterns.sum(axis=1) <= 1.0).all())
@@ -63,11 +63,11 @@ class WeightTables:
     Args:
         start: Start of each table among the weights, shape (n_tables,).
         size: Number of weights of each table, shape (n_tables,).
-        n_factors: Number of factors of each table, shape (n_tables,).
-        complete: Whether every state of the factors has one of the patterns, shape (n_tables,), bool. If not, having
-            none of them is an additional outcome of weight 0.
-        rounds: For each round, the tables that change simultaneously and, for each of them, the largest number of
-            factors of the round's tables in a component that contains it.
+        n_factors: Number of factors that use each table, shape (n_tables,).
+        complete: Whether every joint state of the factors has one of the patterns, shape (n_tables,), bool. If not, the
+            states without a pattern are an additional outcome of weight 0.
+        rounds: For each round, the tables that change simultaneously and, for each table, the largest number of factors
+            of the round's tables in a component with this table.
     """
 
     start: np.ndarray
@@ -81,8 +81,8 @@ class WeightTables:
         """Return the tables that learning may change.
 
         Args:
-            simultaneous: Change all tables at once; otherwise each table alone, or together with tables that share no
-                component with it.
+            simultaneous: Whether all tables change simultaneously. Otherwise, tables that change together have no
+                component in common.
         """
         layout = graph.graph.layout
         rows, start, size, complete = [], [], [], []
@@ -112,7 +112,7 @@ class WeightTables:
         return first + np.arange(len(owner)), owner
 
     def outcomes(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the counts of all outcomes, those without any pattern last, and the table of each; both of shape (n,).
+        """Return the count and the table of each outcome, shape (n,) each; outcomes without a pattern are last.
 
         Args:
             counts: One per weight of the layout.
@@ -122,7 +122,7 @@ class WeightTables:
         return np.concatenate((counts[weights], rest[~self.complete])), np.append(owner, np.flatnonzero(~self.complete))
 
     def steps(self, tables: np.ndarray, target: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weights of some tables and `log(target / expected)` of each; 0 for weights with a count of 0.
+        """Return the weights of some tables and `log(target / expected)` of each weight, or 0 if a count is 0.
 
         Args:
             target, expected: Counts, one per weight of the layout.
@@ -140,7 +140,7 @@ class WeightTables:
 class ProportionalFitting(AbstractMinimiser[Objective]):
     """A minimiser of `log Z(w) - target . w`; one iteration updates all tables once.
 
-    The `steps` of its states hold one array, the step factor of each round.
+    In the optimiser states, `steps` contains one array: the step factor of each round.
 
     Args:
         target: The counts to match, one per weight; arbitrary for weights that do not change.
@@ -188,7 +188,7 @@ class ProportionalFitting(AbstractMinimiser[Objective]):
         return replace(state, point=point, value=value, gradient=gradient, evaluations=state.evaluations + 1)
 
     def _is_better(self, candidate: OptimiserState, state: OptimiserState) -> bool:
-        """Return True if the value has decreased or, if rounding hides that, the gradient norm has not increased."""
+        """Return True if the value, or the gradient norm if rounding hides changes of the value, has not increased."""
         if abs(candidate.value - state.value) > ROUNDING_TOLERANCE * abs(state.value):
             return candidate.value < state.value
         return self.norm(candidate.point, candidate.gradient) <= self.norm(state.point, state.gradient)
@@ -206,7 +206,7 @@ def _log_ratio(target: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def _count_factors(graph: ReducedGraph) -> list[sparse.csr_array]:
-    """Return, for each block, the number of factors of each feature per component, shape (n_components, n_features)."""
+    """Return the number of factors of each feature in each component, shape (n_components, n_features), by block."""
     label = np.unique(label_scope_components(graph.scopes), return_inverse=True)[1]
     n_components = int(label.max(initial=-1)) + 1
     entries_by_block: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in graph.graph.layout.blocks]

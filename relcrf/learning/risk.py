@@ -4,9 +4,9 @@ The risk is the mean loss of the labelled variables' beliefs, plus the cost of a
 per query variable. Its gradient is exact: it is propagated back through the iterations (`kernels.gated_pairs`) to the
 weights of the factors and of the gates.
 
-A gate that is open with probability p raises its factor to the power p; in training, to the power p s, and its messages
-count s times, where s = sigmoid(steepness (logit p - logit threshold)) is a soft indicator of p > threshold. At
-prediction time, factors below the threshold are left out.
+A factor whose gate is open with probability p is raised to the power p. In training, the power is p s, and each message
+of the factor counts as s messages, where s = sigmoid(steepness (logit p - logit threshold)) is a soft indicator of p >
+threshold. In prediction, factors with p below the threshold are omitted.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), sections 3 and 4;
 Stoyanov, Ropson & Eisner (2011).
@@ -55,7 +55,7 @@ class PropagationResult(NamedTuple):
     Args:
         beliefs: Flat over the nodes' states.
         n_messages: The number of messages sent.
-        open_factors: Gated factors that were included, bool.
+        open_factors: Mask of the gated factors that were included, bool.
     """
 
     beliefs: np.ndarray
@@ -70,9 +70,10 @@ class RiskSettings:
     Args:
         loss: `squared`: half the sum over states of (belief - truth)^2, where truth is 1 for the true state and 0 for
             the others. `cross-entropy`: minus the log belief of the true state. `f`: 1 minus the F measure of the
-            beliefs of state 1 for binary variables, otherwise the mean over all states, computed for each batch
-            separately.
-        message_cost: Cost that is added to the mean loss for each message per query variable.
+            beliefs, computed for each batch separately: that of state 1 for binary variables, otherwise the mean over
+            all states.
+        message_cost: Cost of one message; the mean loss is increased by this cost times the number of messages per
+            query variable.
         iterations: Number of iterations of belief propagation.
         threshold: Probability threshold of the gates in training.
         has_gates: Whether factors have gates; otherwise all are open.
@@ -89,15 +90,15 @@ class RiskSettings:
 
 @dataclass(frozen=True, eq=False)
 class Risk:
-    """The risk of some examples, as a function of the weights of factors, followed by those of gates.
+    """The risk of some examples; its arguments are the weights of factors, followed by those of gates.
 
-    Folded factors have one free variable, pairs have two; see `GatedGraph`.
+    A folded factor has one free variable and a pair has two; see `GatedGraph`.
 
     Args:
-        gates: The features of the folded factors' gates, followed by those of the pairs' gates.
+        gates: The features of the gates of folded factors, followed by those of the gates of pairs.
         states: The true state of each node, shape (n_nodes,).
         scored: Nodes whose beliefs have a loss, shape (n_nodes,), bool.
-        n_queries: Number of query variables, by which the message count is divided; not all of them need be scored.
+        n_queries: Number of query variables, by which the message count is divided; some may be unscored.
     """
 
     graph: GatedGraph
@@ -124,7 +125,7 @@ class Risk:
 
     @cached_property
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return, for each cell of the folded factors' tables, the cell of its node and the index of its factor."""
+        """Return the node cell and the factor index of each cell of the folded factors' tables."""
         folded, start = self.graph.folded, self.graph.ungated.state_start
         factor = np.repeat(np.arange(folded.n_nodes), folded.cardinality)
         return start[self.graph.folded_node[factor]] + np.arange(len(factor)) - folded.state_start[factor], factor
@@ -224,7 +225,8 @@ class Risk:
         Args:
             point: Weights of factors and of gates.
             threshold: Threshold of the probability of a gate.
-            skip_closed: Remove these factors; otherwise they send uniform messages, which is faster for a single run.
+            skip_closed: Whether to remove these factors. Otherwise they send uniform messages, which is faster for a
+                single run.
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
         folded, tables = graph.folded.node_log_potentials(weights), graph.distinct_pairs.edge_log_potentials(weights)
@@ -253,10 +255,10 @@ class Risk:
         return PropagationResult(beliefs.astype(np.float64), int(self.messages_per_factor[is_open].sum()), is_open)
 
     def factor_exponents(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
-        """Return the exponent of each factor of the groups with gates, as `infer_with_hard_gates` uses it.
+        """Return the exponent of each factor in groups with gates, as used by `infer_with_hard_gates`.
 
         Returns:
-            Arrays of shape (n_factors,) by the index of the group in the graph; factors that are left out have 0.
+            Arrays of shape (n_factors,), by the index of the group in the graph; 0 for omitted factors.
         """
         is_open = self.infer_with_hard_gates(point, threshold).open_factors
         p = expit(self.gates.log_odds(point[self.n_weights :])) if self.settings.has_gates else np.ones(len(is_open))
@@ -284,5 +286,5 @@ class Risk:
 
 
 def _find_nonzero_tables(tables: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Return a mask of the flat tables that have an entry other than 0, shape (n,), bool."""
+    """Return a mask of those flat tables that have an entry other than 0, shape (n,), bool."""
     return np.asarray(np.diff(offsets(tables != 0.0)[start]) > 0)

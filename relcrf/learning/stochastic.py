@@ -16,7 +16,7 @@ import numpy as np
 from relcrf.learning.lbfgs import AbstractMinimiser, AnyState, Objective, OptimiserState
 
 BatchObjective = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
-"""A function of a point of shape (n,) and of the indices of a batch that returns value and gradient.
+"""A function that returns value and gradient; its arguments are a point of shape (n,) and the indices of a batch.
 
 Both are means over the batch; a penalty, if any, is added to each batch in full.
 """
@@ -30,17 +30,17 @@ DIFFERENCE_STEP = float(np.cbrt(np.finfo(float).eps))
 
 @dataclass(frozen=True)
 class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
-    """A minimiser that passes over all examples in batches; one pass is one iteration.
+    """A minimiser that processes all examples in batches; one pass over the examples is one iteration.
 
-    Each pass shuffles the examples, by a generator seeded with `seed` and the number of the pass. In its states,
-    `value` and `gradient` are means over the pass, with each batch evaluated at the point where it was processed;
-    `steps` is the method's memory.
+    Each pass shuffles the examples with a generator seeded by `seed` and the number of the pass. In the optimiser
+    states, `value` and `gradient` are means over the pass, with each batch evaluated at the point where it was
+    processed; `steps` contains the method's memory.
 
     Args:
         n_examples: Number of examples, at least 1.
         batch_size: Maximum size of a batch, at least 1; the batches of a pass have nearly equal sizes.
         learning_rate: Learning rate of the first step.
-        cosine_decay: Reduce the learning rate to 0 at the end of the last pass along a cosine.
+        cosine_decay: Whether to reduce the learning rate along a cosine, to 0 at the end of the last pass.
         tolerance: The run converges when the largest component of a pass's mean gradient is below this fraction of the
             initial one.
         max_iterations: Maximum number of passes, after which the status is `not converged`.
@@ -69,12 +69,12 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
     def update(
         self, objective: Objective, point: np.ndarray, gradient: np.ndarray, memory: OptimiserMemory, t: int
     ) -> tuple[np.ndarray, OptimiserMemory, int]:
-        """Return the next point, the memory there, and the number of evaluations spent.
+        """Return the next point, the memory at this point, and the number of evaluations.
 
         Args:
             objective: The objective of the batch.
             gradient: The gradient of the batch at the point.
-            t: Number of batches before this one, in all passes.
+            t: Number of earlier batches in all passes.
         """
 
     @property
@@ -83,7 +83,7 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
         return -(-self.n_examples // self.batch_size)
 
     def batches(self, iteration: int) -> list[np.ndarray]:
-        """Return the examples of each batch of a pass."""
+        """Return the indices of the examples in each batch of a pass."""
         order = np.random.default_rng((self.seed, iteration)).permutation(self.n_examples)
         return np.array_split(order, self.n_batches)
 
@@ -96,7 +96,7 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
         )
 
     def start(self, objective: BatchObjective, point: np.ndarray) -> OptimiserState:
-        """Return the state before the first pass, with value and gradient of all examples at the point."""
+        """Return the state before the first pass, with the value and gradient over all examples at the point."""
         value, gradient = 0.0, np.zeros(len(point))
         for batch in np.array_split(np.arange(self.n_examples), self.n_batches):
             loss, slope = objective(point, batch)
@@ -112,8 +112,8 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
     def step(self, objective: BatchObjective, state: AnyState) -> AnyState:
         """Run one pass.
 
-        If a value, a gradient or a weight is not finite, the status is `diverged`: point and memory are those before
-        the pass, value and norm are those of the failing batch, or the value is NaN.
+        If a value, a gradient or a weight is not finite, the status is `diverged`. Point and memory are then those
+        before the pass; value and norm are those of the failing batch, or the value is NaN.
         """
         point, memory, evaluations = state.point, state.steps, state.evaluations
         value, gradient = 0.0, np.zeros(len(point))
@@ -150,13 +150,13 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
 
 @dataclass(frozen=True)
 class Adam(AbstractStochasticMethod):
-    """Adam: steps along the running mean of gradients, divided by the root of the running mean of their squares.
+    """Adam: each step is the running mean of gradients divided by the root of the running mean of their squares.
 
-    Its steps do not depend on the gradient's scale. Its memory holds both means without bias correction.
+    The steps do not depend on the scale of the gradient. The memory contains both means without bias correction.
 
     Args:
         beta1, beta2: Decay rates of the two means.
-        epsilon: Added to the root, so that weights without a gradient do not move.
+        epsilon: Number added to the root, so that weights without a gradient do not change.
     """
 
     beta1: float = 0.9
@@ -185,8 +185,9 @@ class MetaDescent(AbstractStochasticMethod):
     scaled by its cosine decay. Unlike in Adam, the best `learning_rate` and `meta_rate` depend on the scale of the
     objective.
 
-    Each batch but the first needs two more gradients, see `hessian_vector_product`. One deviation: a gain at most
-    doubles per step, because v is noisy if the batch is small or H is not positive definite.
+    Each batch except the first needs two additional gradients (see `hessian_vector_product`). There is one deviation
+    from the source: a gain at most doubles per step, because v is noisy if the batch is small or H is not positive
+    definite.
 
     Args:
         meta_rate: Learning rate of the gains.
@@ -218,8 +219,8 @@ class MetaDescent(AbstractStochasticMethod):
 def hessian_vector_product(objective: Objective, point: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Return the Hessian at a point times a nonzero vector v, by central differences of the gradient; shape (n,).
 
-    It evaluates the gradient twice, at points displaced along v by `DIFFERENCE_STEP` of the point's scale: for a smooth
-    function the relative error is about 1e-9.
+    The gradient is evaluated twice, at points displaced along v by `DIFFERENCE_STEP` times the scale of the point. For
+    a smooth function the relative error is about 1e-9.
     """
     distance = DIFFERENCE_STEP * max(1.0, float(np.abs(point).max())) / float(np.abs(v).max())
     ahead, behind = (objective(point + sign * distance * v)[1] for sign in (1.0, -1.0))

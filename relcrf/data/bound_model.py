@@ -30,9 +30,9 @@ class BoundModel:
 
     Args:
         sizes: Number of entities of each entity type.
-        domains: Values of every domain in the order of their codes; those of open domains as found in the data.
+        domains: Values of every domain in the order of their codes; for open domains, the values in the data.
         vector_lengths: Length of each vector attribute, by (entity type, attribute).
-        notes: Assumptions that binding made, shown to the user.
+        notes: Assumptions made by binding, for the user.
         missing_labels: Predicted attributes without a column, as (entity type, attribute).
         closed_world: Random relations whose tuples are false unless the data lists them.
         product_relations: Random relations that admit every tuple of their arguments.

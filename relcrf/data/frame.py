@@ -30,7 +30,7 @@ _ARROW_SUFFIXES = (".arrow", ".feather")
 
 
 def require_writable(path: Path) -> None:
-    """Reject a path that `Frame.write` could not write, before any work is done, and create its folder.
+    """Create the folder of a file for `Frame.write`; raise an error before any work is done if the path cannot be written.
 
     Raises:
         UsageError: The suffix is unknown, the path is a folder or not UTF-8 text, or Arrow's package is not installed.
@@ -96,7 +96,7 @@ class Frame:
         return pyarrow.table({name: pyarrow.array(column) for name, column in self.columns.items()})
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a `.csv`, `.tsv`, `.jsonl`, `.parquet`, `.arrow` or `.feather` file, under a temporary name first.
+        """Write a `.csv`, `.tsv`, `.jsonl`, `.parquet`, `.arrow` or `.feather` file atomically.
 
         Raises:
             UsageError: The suffix is unknown, or the file cannot be written.

@@ -42,7 +42,7 @@ class _Predicate:
 
 
 class AlchemyReader(AbstractReader):
-    """A reader that returns a table per predicate, with columns `a0`, `a1`, ..., and `value` if atoms have a value, `!` or `?`."""
+    """A reader that returns a table per predicate, with columns `a0`, `a1`, ... and `value` if atoms have a value, `!` or `?`."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".db",)
 

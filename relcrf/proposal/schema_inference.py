@@ -111,7 +111,7 @@ class _SchemaInference:
         return False
 
     def _find_vocabularies(self) -> list[EntityCandidate]:
-        """Return the candidates to declare as domains: their tables only have names, and referring tables also refer to entities."""
+        """Return the candidates to declare as domains: their tables only have names; referring tables also refer to entities."""
         vocabularies = []
         for candidate in self.candidates:
             is_paired = any(len(candidate.referring_columns(table)) > 1 for table, _ in candidate.references)

@@ -390,7 +390,7 @@ def predict(
 
     Args:
         hidden: Labelled variables to treat as unobserved, shape (n_variables,), bool.
-        queried: Unobserved variables whose marginals are computed; gates may depend on this selection. Shape (n_variables,), bool.
+        queried: Unobserved variables whose marginals are computed; gates may depend on this mask. Shape (n_variables,), bool.
             Default: all but latent variables.
         executor: See `fit`.
         observe: Callback for the progress of iterative methods; not called if the graph is sharded.

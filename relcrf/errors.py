@@ -46,7 +46,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class DataLocation:
-    """A location in a table: the file (or the table's name), the data row (counted from 1, without the header), and the column."""
+    """A location in a table: the file (or the table's name), the data row (from 1, without the header), and the column."""
 
     table: str
     row: int | None = None

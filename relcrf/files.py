@@ -145,8 +145,7 @@ def replace_folder(folder: Path, target: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, and the remains of earlier folders of its name. After an interruption, no partial folder has this name.
-    """
+    """Remove a folder, and the remains of earlier folders of its name. After an interruption, no partial folder has this name."""
     if folder.exists():
         move_aside(folder, folder)
     for path in folder.parent.iterdir():

@@ -26,7 +26,7 @@ def list_entries(entry_points: Callable[..., Iterable[EntryPoint]], group: str) 
 def _cached_entries(
     entry_points: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[str, ...]
 ) -> tuple[EntryPoint, ...]:
-    """List entry points, cached per path, because reading the metadata of all packages takes longer than inference on a small graph."""
+    """List entry points, cached per path: reading the metadata of all packages takes longer than inference on a small graph."""
     return tuple(sorted(entry_points(group=group), key=lambda entry: entry.name))
 
 

@@ -93,7 +93,7 @@ def progress_monitor(requested: bool | None = None) -> Iterator[ProgressMonitor]
     console = Console(stderr=True)
     enabled = _requested.get() if requested is None else requested
     if console.is_jupyter:
-        has_widgets = find_spec("ipywidgets") is not None  # without ipywidgets, Rich displays a warning instead of progress
+        has_widgets = find_spec("ipywidgets") is not None  # without it, Rich displays only a warning
         disable = not has_widgets or enabled is False
     else:
         disable = not enabled or not console.is_terminal

@@ -103,7 +103,7 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
 
     Args:
         name: Name of the text in messages.
-        folder: Folder of the files that the model includes; None allows no includes.
+        folder: Folder of the files that the model includes; if None, it must not include files.
     """
     spec, problems = parse_with_errors(text, name, folder)
     warnings = require_valid(spec, problems)
@@ -264,7 +264,7 @@ def select(
     """Select the settings of a grid with the best score on held-out labels; see `evaluation.selection.select_settings`.
 
     Args:
-        hidden: Variables whose labels must not be used, as for `fit`.
+        hidden: Variables whose labels must not be used, as in `fit`.
         options: `holdout` or `held_out`, `seed`, `by`, and settings that are the same for all trials.
     """
     uses_candidates = backend_class(backend).uses_candidates

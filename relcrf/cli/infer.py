@@ -56,7 +56,7 @@ class _UaiAnswer:
 
 @contextmanager
 def _open_output(out: Path | None) -> Iterator[TextIO]:
-    """Open standard output, a device or pipe, or a regular file, which is written atomically."""
+    """Open standard output, a device, a pipe or a regular file; a regular file is written atomically."""
     if out is None:
         yield sys.stdout
         return

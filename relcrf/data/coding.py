@@ -38,7 +38,7 @@ class Conversion:
 
 
 def text_sql(table: RawTable, column: str) -> str:
-    """Return SQL of a column's cell as trimmed text, NULL if it is empty, for a query `FROM ... AS raw`."""
+    """Return SQL of a column's cell as trimmed text, NULL if it is empty; the query must have the form `FROM ... AS raw`."""
     cell = f"raw.{quoted(column)}"
     column_type = table.column_type(column)
     if column_type == "VARCHAR" or column_type.startswith("ENUM"):
@@ -184,7 +184,7 @@ def text_list_sql(values: list[str] | tuple[str, ...]) -> str:
 
 
 def is_numeric(table: RawTable, column: str) -> bool:
-    """Return True if a column has a numeric type; texts that look like numbers do not count."""
+    """Return True if a column has a numeric type; texts that contain numbers do not count."""
     column_type = table.column_type(column)
     return column_type in WHOLE_TYPES or column_type in REAL_TYPES or column_type.startswith("DECIMAL")
 

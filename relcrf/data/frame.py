@@ -70,7 +70,7 @@ class Frame:
         return self.columns[name]
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows, or the first of them, as tuples of plain values."""
+        """Return the first `limit` rows (all if None) as tuples of plain values."""
         return list(zip(*(column[:limit].tolist() for column in self.columns.values()), strict=True))
 
     def take_rows(self, rows: np.ndarray) -> Frame:
@@ -78,7 +78,7 @@ class Frame:
         return Frame({name: column[rows] for name, column in self.columns.items()})
 
     def to_dicts(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return the rows, or the first of them, each as a mapping from names to plain values."""
+        """Return the first `limit` rows (all if None), each as a mapping from column names to plain values."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows(limit)]
 
     def to_pandas(self) -> Any:

@@ -19,7 +19,7 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
     """Return the tables that queries compute from source tables.
 
     The queries run in a separate database file with copies of the source tables that they refer to. No other database
-    is open; files, extensions, other databases and Python's variables are inaccessible, and the settings are locked.
+    is open. Files, extensions, other databases and Python variables are inaccessible, and the settings are locked.
 
     Raises:
         DataError: The SQL is not a single SELECT, fails, or references its own result (E234).

@@ -46,7 +46,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
     Attributes:
         model_: the fitted model; `str(model_)` returns its text.
         fit_: the trained model.
-        classes_: the values of the attribute, in scikit-learn's order of labels; only with `tables`.
+        classes_: the values of the attribute, sorted as scikit-learn sorts labels; only with `tables`.
     """
 
     def __init__(

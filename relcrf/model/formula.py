@@ -1,6 +1,7 @@
 """Properties of the `over` clause: its random terms, the evidence in its formula, and its number of patterns.
 
-A pattern is a set of joint states with a common weight: one joint state of a table, or the truth of a formula.
+A pattern is a set of joint states with a common weight: in a table, a single joint state; for a formula, all states that
+make it true.
 """
 
 from __future__ import annotations

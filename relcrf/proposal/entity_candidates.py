@@ -133,7 +133,7 @@ def _is_included(table: TableProfile, column: ColumnProfile, target: TableProfil
 
 
 def _add_unlisted(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
-    """Add candidates for which no table has one row per entity; each is a group of text columns with common values."""
+    """Add candidates without a table: each is a group of text columns that share values."""
     taken = {(id(t), c) for candidate in candidates for t, c in candidate.references}
     taken |= {(id(candidate.table), candidate.key) for candidate in candidates if candidate.key}
     free = [

@@ -24,7 +24,7 @@ class ProposedTemplate:
     Args:
         name: Name of the template. text: The template, preceded by the derived relation that it uses, if any.
         comment: One-line summary.
-        is_active: True if the model contains it; otherwise it is only a comment that the user can activate.
+        is_active: Whether the model contains it; otherwise it is a comment, to try next.
     """
 
     name: str

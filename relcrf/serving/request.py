@@ -41,7 +41,7 @@ class ExpectedTable:
 
     Args:
         columns: The accepted column names; a pattern accepts numbered columns.
-        empty_columns: The columns that the table gets if the request has no rows for it.
+        empty_columns: The columns of the table if a request has no row of it.
     """
 
     name: str

@@ -152,7 +152,7 @@ class Model:
         """Count the bindings, factors and weights of each template, also of templates over the budget, without grounding.
 
         Args:
-            exact: Whether to count every join that may fit the budget exactly; this can take long.
+            exact: Whether all counts are exact for joins that may fit the budget; this can take long.
         """
         bound = bind(self.spec, data)
         create_relation_tables(bound, budget)
@@ -199,8 +199,8 @@ class Model:
         """Learn the weights from the labelled variables of the data; unlabelled variables are omitted.
 
         Args:
-            progress: Whether to show progress. Default: only in notebooks, see `relcrf.progress`.
-            calibrate: Number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
+            progress: Whether to show progress. Default: only in notebooks (see `relcrf.progress`).
+            calibrate: Number of folds for temperature calibration (see `evaluation/calibration.py`); 0 disables it.
             settings: Settings of the backend, such as `l2=0.5`.
         """
         with progress_monitor(progress) as display:
@@ -244,7 +244,7 @@ def fit(
 
     Args:
         executor: See `relcrf.training.Training.run`.
-        options: `hidden`, `observed` and `calibrate`, see `relcrf.training.Training`, and settings of the backend.
+        options: `hidden`, `observed` and `calibrate` (see `relcrf.training.Training`), and settings of the backend.
 
     Raises:
         DataError: No variable has a label.
@@ -261,7 +261,7 @@ def select(
     hidden: np.ndarray | None = None,
     **options: Any,
 ) -> SettingsSelection:
-    """Select the settings of a grid with the best score on held-out labels; see `evaluation.selection.select_settings`.
+    """Select from a grid the settings with the best score on held-out labels; see `evaluation.selection.select_settings`.
 
     Args:
         hidden: Variables whose labels must not be used, as in `fit`.

@@ -106,7 +106,7 @@ class Training:
         system: The backend with its settings.
         hidden: Variables whose labels must not be used, shape (n_variables,), bool.
         observed: Variables whose labels are evidence and not training targets, shape (n_variables,), bool.
-        calibrate: Number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
+        calibrate: Number of folds for temperature calibration (see `evaluation/calibration.py`); 0 disables it.
     """
 
     spec: ModelSpec

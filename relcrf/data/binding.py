@@ -35,7 +35,7 @@ def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str
     """Build the coded tables of a model.
 
     Args:
-        vocabulary: Values of the open domains of a trained model, which keep their codes; new values get the next codes.
+        vocabulary: Values of the open domains of a trained model; they keep their codes, and new values get the next codes.
 
     Raises:
         DataError: The tables do not fit the model; lists every problem found in them.

@@ -20,7 +20,7 @@ WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLIN
 REAL_TYPES = ("DOUBLE", "FLOAT")
 
 MAX_EXACT_INTEGER = 9e15
-"""Bound below which a double represents every integer exactly; the exact bound is 2**53, about 9.007e15."""
+"""Bound below which a double represents every integer exactly; the largest such bound is 2**53, about 9.007e15."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class NamedColumns:
 
 
 def vector_column_pattern(attribute: str) -> re.Pattern[str]:
-    """Return the pattern of the columns `pixels_0, pixels_1, ...` of a vector; its group is the number."""
+    """Return the pattern of the columns `pixels_0, pixels_1, ...` of a vector; its only group matches the number."""
     return re.compile(rf"{re.escape(attribute)}_?(\d+)", re.IGNORECASE)
 
 

@@ -1,4 +1,4 @@
-"""The split language, which defines how labels are held out; used by the command line, manifests and Python.
+"""The split language, which defines how labels are held out, on the command line, in manifests and in Python.
 
     school                      each value of the column `school` is a fold; `column=a=b` selects the column named `a=b`
     by=Page.school              as above, for entity Page only; `folds=4,by=Page.school` distributes the values over 4 folds
@@ -6,7 +6,7 @@
     folds=10                    folds by a hash of each entity's key
     random, component, snowball random folds of labels, connected components, or regions along links
     hide=0.1                    a fraction of the variables, selected by a hash of their keys
-    hide=0.1,of=Friends         a fraction of the labels of each state of one attribute or relation; `of=*`: of all
+    hide=0.1,of=Friends         a fraction of the labels of each state of one attribute or relation; `of=*`: of all of them
 
 You may add `folds=`, `seed=` and `repeats=`, before the name of a column if there is one: `random,folds=10,seed=7`.
 """

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 ShardTask: TypeAlias = Callable[[Path], T]
-"""A task on one shard. It must be picklable, i.e. importable by name in the worker: not a lambda or a function of `__main__`.
+"""A task on one shard. It must be picklable and importable by name in the worker, so not a lambda or a function of `__main__`.
 
 A task can cache loaded data in its module: an executor assigns the same shards to the same worker if possible.
 Use `functools.partial` to pass arguments, such as weights, to a task.

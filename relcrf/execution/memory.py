@@ -54,7 +54,7 @@ def _format_bytes(n_bytes: int) -> str:
 
 
 def available_bytes() -> int:
-    """Return the minimum of the bytes available on the machine, in the container and within the process's limit."""
+    """Return the number of available bytes: the minimum over the machine, the container and the limit of the process."""
     free = int(psutil.virtual_memory().available)
     return max(0, min([free, *_container_limits(), *_process_limits()]))
 

@@ -73,7 +73,7 @@ def _find_hubs(learned: LearnedGraph) -> list[dict[str, Any]]:
 
 
 def _largest_edges(learned: LearnedGraph, top: int) -> Frame:
-    """Return the first `top` edges, which are sorted by strength, with the names of their nodes."""
+    """Return the first `top` edges with the names of their nodes; the edges are already sorted by strength."""
     edges = learned.edges.take_rows(np.arange(min(top, len(learned.edges))))
     names = learned.nodes["name"]
     return Frame({**edges.columns, "first": names[edges["first"]], "second": names[edges["second"]]})

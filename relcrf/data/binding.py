@@ -35,7 +35,7 @@ def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str
     """Build the coded tables of a model.
 
     Args:
-        vocabulary: Values of the open domains of a trained model, which keep their codes; new values get the codes after them.
+        vocabulary: Values of the open domains of a trained model; they keep their codes, and new values get the next codes.
 
     Raises:
         DataError: The tables do not fit the model; lists every problem found in them.
@@ -46,7 +46,7 @@ def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str
 
 @dataclass(frozen=True)
 class _ValueColumn:
-    """A value column of tuples: its name in the coded table, its raw column for messages, and SQL of the coded value."""
+    """A value column of tuples: its name in the coded table, the raw column (for messages), and the SQL of the coded value."""
 
     name: str
     raw_column: str
@@ -56,7 +56,7 @@ class _ValueColumn:
 class _Binder(BagCoder):
     """The state of one binding.
 
-    Problems are collected. After the first one, further tables are checked, and built only as far as the checks need.
+    Problems are collected. After the first one, the other tables are still checked, but built only as far as the checks need.
     """
 
     def __init__(self, bound: BoundModel, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
@@ -73,7 +73,7 @@ class _Binder(BagCoder):
         for random in self.spec.random_relations:
             self._bind_random_relation(random)
         if self.problems:
-            # Several declarations may read one table: report each problem once.
+            # Several declarations may read the same table; report its problems only once.
             raise DataError({(d.code, d.message, d.location): d for d in self.problems}.values())
         return self.bound
 
@@ -100,10 +100,10 @@ class _Binder(BagCoder):
         self.bound.domains[domain.name] = values
 
     def _add_data_values(self, domain: s.OpenDomain, name: str, n_known: int) -> None:
-        """Append the values of an open domain that occur in the data to its table, sorted as texts."""
+        """Append the values that occur in the data to the table of an open domain, sorted as texts."""
         code_tables = []
         for number, (table, column) in enumerate(self._domain_columns(domain.name)):
-            # Deduplicate the raw cells before they are trimmed: trimming is slow, and few cells are distinct.
+            # Deduplicate the raw cells before they are trimmed: trimming is slow, and many cells are equal.
             code_table = f"cells.{domain.name}.{number}"
             source = self.dataset.find_table(table.name) or table  # a list column is unnested from a raw table
             self._record_source(domain.name, source)
@@ -168,7 +168,7 @@ class _Binder(BagCoder):
                 self._bind_bag(entity, attribute)
 
     def _bind_entity_table(self, entity: s.Entity, table: RawTable) -> None:
-        """Create the coded table of an entity type; after a problem, create only its keys, to check references to them."""
+        """Create the coded table of an entity type; after a problem, create only the key column, to check references to it."""
         key = table.column(entity.key)
         if key is None:
             message = f"the table of {entity.name} has no key column '{entity.key}'"
@@ -208,7 +208,7 @@ class _Binder(BagCoder):
         self.bound.sizes[entity.name] = int(str(size))
 
     def _check_keys(self, entity: s.Entity, table: RawTable, key: str) -> str:
-        """Report missing and duplicate keys, and return DuckDB's type of the keys."""
+        """Report missing and duplicate keys; return DuckDB's type of the key column."""
         text = text_sql(table, key)
         rows, present, distinct, integers = self._execute(
             f"SELECT count(*), count(key), count(DISTINCT key), count({integer_sql('key')}) "
@@ -230,7 +230,7 @@ class _Binder(BagCoder):
     def _find_argument_columns(
         self, relation: s.Relation | s.RandomRelation, table: RawTable, *, quiet: bool = False
     ) -> list[str | None]:
-        """Return the columns of a relation's arguments, by name or else by position; None for a missing one."""
+        """Return the columns of a relation's arguments, found by name or else by position; None for a missing column."""
         by_name = [table.column(p.name) for p in relation.parameters]
         if all(by_name):
             return by_name
@@ -277,7 +277,7 @@ class _Binder(BagCoder):
         values: Sequence[_ValueColumn],
         name: str,
     ) -> None:
-        """Create the table of the distinct coded tuples with their values, or report their problems."""
+        """Create the table of the distinct coded tuples with their values; if tuples are invalid, report them instead."""
         codes, entity_joins = [], []
         for k, (parameter, column) in enumerate(zip(relation.parameters, columns, strict=True)):
             if column is None:
@@ -320,10 +320,10 @@ class _Binder(BagCoder):
         columns: Sequence[str | None],
         values: Sequence[_ValueColumn],
     ) -> None:
-        """Report rows that lack an argument, refer to an unknown entity, or give a tuple a second value of an attribute.
+        """Report rows that lack an argument, refer to an unknown entity, or contradict the attribute value of an equal tuple.
 
         Args:
-            columns: Columns of the arguments; None for a missing one.
+            columns: Columns of the arguments; None for a missing column.
         """
         identity = []
         for parameter, column in zip(relation.parameters, columns, strict=True):

@@ -1,4 +1,4 @@
-"""Tables passed as Python values: data frames, columns by name, and NetworkX graphs."""
+"""Tables passed as Python values: data frames, mappings of columns, and NetworkX graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relcrf.errors import DataError, DataLocation, Diagnostic
 
 
 class _ArrowStream:
-    """A data frame as an Arrow stream, through which DuckDB reads Polars frames without pyarrow."""
+    """A data frame as an Arrow stream; DuckDB can thus read Polars frames without pyarrow."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -42,7 +42,7 @@ def add_frame(name: str, frame: Any, store: Store) -> str:
 
 
 def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
-    """Return a table expression for columns of equal length: NumPy arrays, which are scanned in place, or sequences.
+    """Return a table expression for columns of equal length: NumPy arrays (scanned in place) or other sequences.
 
     Raises:
         DataError: The columns have different lengths, or a value has an unsupported type (E203).
@@ -103,7 +103,7 @@ def graph_columns(graph: Any, nodes: str, edges: str) -> dict[str, dict[str, lis
 
 
 def _node_key(node: Any) -> str | int:
-    """Return the key of a node: strings and integers unchanged, other nodes, such as the (0, 1) of a grid, as text."""
+    """Return the key of a node: a string or integer unchanged, any other node, e.g. the (0, 1) of a grid, as text."""
     return node if isinstance(node, str | int) and not isinstance(node, bool) else str(node)
 
 

@@ -29,7 +29,7 @@ def changed_images(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def draw(result: SplitResult, path: Path) -> None:
-    """Write a picture of changed images, each with the classifier's digit and the ESS-CRF's."""
+    """Write a picture of changed images, each with the digits that the classifier and the ESS-CRF predict."""
     save_picture(lambda: _figure(result), path, 130)
 
 
@@ -60,7 +60,7 @@ def _figure(result: SplitResult) -> Any:
 
 
 def _sample_images(result: SplitResult, limit: int) -> np.ndarray:
-    """Return up to `limit` changed images with representative fractions of corrected and wrong ones."""
+    """Return up to `limit` changed images; corrected and wrong ones have about the same fractions as in all."""
     every = np.concatenate(changed_images(result))
     if len(every) <= limit:
         return every

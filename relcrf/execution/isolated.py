@@ -23,7 +23,7 @@ class IsolatedResult(Generic[T]):
     Args:
         number: Index of the task.
         value: The task's return value; None if it has none.
-        failure: Why the value is missing: the process `died`, or was `stopped` at the time limit; otherwise empty.
+        failure: Reason for a missing value: `died`, or `stopped` (at the time limit); otherwise empty.
     """
 
     number: int
@@ -36,7 +36,7 @@ class _RunningTask:
     """A task with its process.
 
     Args:
-        started_at: Start time of the task itself, after Python and the task's packages were loaded.
+        started_at: Start time of the task, after Python and the task's packages were loaded.
     """
 
     number: int

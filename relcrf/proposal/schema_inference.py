@@ -1,4 +1,4 @@
-"""Inference of a schema from table profiles and references: entity types, relations and bags, with their attributes."""
+"""Inference of a schema (entity types, relations, bags and attributes) from table profiles and references."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from relcrf.proposal.schema import (
 )
 
 AttributeSource = tuple[TableProfile, str | tuple[str, ...], str]
-"""A table, its column (or the columns of a vector), and the name of the attribute that it becomes."""
+"""A table, a column (or the columns of a vector), and the name of the attribute built from it."""
 
 VALUE_COLUMNS = frozenset({"value", "holds", "truth", "label", "target", "y"})
 """Usual names of columns with the truth values of tuples."""
 
 MIN_PREFIX_LENGTH = 3
-"""Minimum length of a prefix of numbered columns that becomes an attribute name; a shorter one, such as `x`, says little."""
+"""Minimum length of the prefix of numbered columns for an attribute name; a shorter one, such as `x`, is not informative."""
 
 LEVELS = 5
 """Number of levels into which ratings and measurements are divided."""
@@ -66,7 +66,7 @@ class _SchemaInference:
 
     @staticmethod
     def _is_smaller_part(table: TableProfile, tables: Sequence[TableProfile]) -> bool:
-        """Return True if a table is a part of a split, such as `test`, and a larger part has the same columns."""
+        """Return True if a table is named like a part of a split, e.g. `test`, and a larger part has the same columns."""
         same = [t for t in tables if t.raw.columns == table.raw.columns and t.name.lower() in SPLIT_PARTS]
         return table in same and table is not max(same, key=lambda t: t.rows)
 
@@ -98,7 +98,7 @@ class _SchemaInference:
         self.schema.excluded_columns.append((f"{table.name}.{column}", reason))
 
     def _can_declare(self, candidate: EntityCandidate) -> bool:
-        """Return True if a candidate has a table with a valid key, or a query can provide one; if not, report it."""
+        """Return True if a candidate has a table with a key and valid names, or a query can build it; otherwise, report it."""
         tables = [candidate.table] if candidate.table else [t for t, _ in candidate.references]
         is_named = fold_name(camel_case(candidate.name)) == fold_name(candidate.name)
         if candidate.table is not None and candidate.key is not None and is_name(candidate.key) and is_named:
@@ -111,7 +111,7 @@ class _SchemaInference:
         return False
 
     def _find_vocabularies(self) -> list[EntityCandidate]:
-        """Return the candidates to declare as domains: they have only names, and referring tables also refer to entities."""
+        """Return the candidates to declare as domains: their tables only have names; referring tables also refer to entities."""
         vocabularies = []
         for candidate in self.candidates:
             is_paired = any(len(candidate.referring_columns(table)) > 1 for table, _ in candidate.references)
@@ -224,7 +224,7 @@ class _SchemaInference:
         used: NamePool,
         sources: list[AttributeSource],
     ) -> bool:
-        """Add a vector, several labels, or a random relation for a group of columns; return True if a query is needed."""
+        """Add a vector, several labels or a random relation for a group of numbered columns; return True if a query is needed."""
         is_home = table is candidate.table
         if columns.n_missing or (not is_home and table.rows != size):
             if self._add_random_relation_for_columns(entity, candidate, table, columns):
@@ -265,7 +265,7 @@ class _SchemaInference:
     def _add_random_relation_for_columns(
         self, entity: ProposedEntity, candidate: EntityCandidate, table: TableProfile, columns: NumberedColumns
     ) -> bool:
-        """Add a random relation over entities and column names for numbers with missing values; return False if impossible."""
+        """Add a random relation over entities and column names for columns with missing numbers; return False if impossible."""
         if (
             table is not candidate.table
             or candidate.key is None
@@ -309,7 +309,7 @@ class _SchemaInference:
         position_from_end: int,
         sequence: tuple[str, str] | None,
     ) -> ProposedAttribute | None:
-        """Return the attribute of a column; None, with the reason recorded, if the column is not used."""
+        """Return the attribute of a column. If the column cannot be used, record the reason and return None."""
         missing = size - column.present
         attribute = ProposedAttribute(
             column.name, "", table.name, column.name, column.values, column.distinct, missing, position_from_end,
@@ -353,7 +353,7 @@ class _SchemaInference:
         attribute_tables: list[tuple[TableProfile, str]],
         sources: list[AttributeSource],
     ) -> None:
-        """Add the query of an entity type whose table is joined from several, or has no key."""
+        """Add the query for an entity type whose table has no key or must be joined from several tables."""
         own_table = candidate.table
         alias = {id(own_table): "h"} | {id(table): f"s{k}" for k, (table, _) in enumerate(attribute_tables, start=1)}
         selected = []
@@ -522,7 +522,7 @@ class _SchemaInference:
         return [(c, t) for c, t in refs if c not in implied]
 
     def _add_as_bag(self, table: TableProfile, arguments: list[RelationArgument]) -> bool:
-        """Add a bag and return True if the table's name consists of those of an entity type and a value, such as `page_word`."""
+        """Add a bag and return True if the table's name joins the names of an entity type and a value, e.g. `page_word`."""
         (owner, value) = arguments
         if owner.entity is None or not table.name.lower().startswith(owner.entity.table.lower() + "_"):
             return False
@@ -560,7 +560,7 @@ class _SchemaInference:
     # Splits
 
     def _find_split_columns(self) -> None:
-        """Find split columns: they have few values, equal at both ends of every link. They are not used as evidence."""
+        """Find split columns, which have few values, equal at both ends of every link. They are not used as evidence."""
         for entity in self.schema.entities:
             table = next((t for t in self.tables if t.name == entity.table), None)
             binary = [

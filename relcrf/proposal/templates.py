@@ -1,4 +1,4 @@
-"""Templates of proposed models: those with which an expert would start for a prediction target."""
+"""Templates of proposed models: a typical first set for a prediction target."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRe
 from relcrf.proposal.target import PredictionTarget
 
 MAX_TABLE_VALUES = 40
-"""Maximum number of target values for full weight tables of pair templates; above, they have one weight for equality."""
+"""Maximum number of target values for which pair templates have full weight tables; above, they have one weight for equality."""
 
 MAX_NEIGHBOURS = 50
-"""Maximum degree of a hub whose neighbours are paired: a hub that links all entities carries no information."""
+"""Maximum degree of a hub whose neighbours are paired; a hub with more neighbours carries little information."""
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ class _TemplateBuilder:
 
 
 def relation_guards(schema: ProposedSchema, relation: ProposedRelation) -> list[str]:
-    """Return conditions that the arguments of a predicted relation satisfy: they differ, or are in a unary relation."""
+    """Return conditions that all tuples of a predicted relation satisfy: arguments differ, or are in a unary relation."""
     guards, profile = [], relation.profile
     if relation.is_irreflexive:
         first, second = (a for a in relation.arguments if a.entity and len(relation.arguments_of(a.entity)) == 2)
@@ -342,7 +342,7 @@ def _binders(relation: ProposedRelation, names: dict[str, str]) -> str:
 
 
 def _binder_name(type_name: str, *taken: str) -> str:
-    """Return a short name for a binder that is not taken: the first letter of its type, or another letter."""
+    """Return a short unused name for a binder: the first letter of its type, or another letter."""
     letters: list[str] = [c for c in (type_name[:1].lower(), *"xyzuvwtrspq") if c]
     return next(c for c in letters if c not in taken)
 
@@ -355,7 +355,7 @@ def _binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> d
 
 
 def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
-    """Return the clause that reads an evidence attribute; an empty string if its type has none."""
+    """Return the clause for an evidence attribute; an empty string if its type is not supported."""
     match attribute.type:
         case "enumeration" | "open" | "bool":
             return f"per {term}"

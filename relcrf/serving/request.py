@@ -1,4 +1,4 @@
-"""Requests to a predictor: tables as rows or data frames, converted to columns of plain Python values."""
+"""Requests to a predictor: their tables (rows or data frames) are converted to columns of plain Python values."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ class RequestSchema:
         return {fold_name(e.name): e for e in reversed(expected)}
 
     def read(self, tables: Mapping[str, Any]) -> dict[str, RequestTable]:
-        """Return the tables of a request by their folded names; missing ones are empty, except for random relations.
+        """Return the tables of a request by folded name. Missing tables are added as empty tables, except for random relations.
 
         Raises:
-            DataError: The model does not read a table or a column of a row, or a value is not a table.
+            DataError: A table or a column is not used by the model, or a value is not a table.
         """
         if not isinstance(tables, Mapping):
             message = f"a request must be a mapping from table names to rows, but has type {type(tables).__name__}"
@@ -106,7 +106,7 @@ class RequestSchema:
         return request
 
     def _add_missing_tables(self, request: dict[str, RequestTable]) -> None:
-        """Add an empty table for each missing one, except for random relations, whose tuples are then query variables."""
+        """Add an empty table for each missing one. Random relations get none, so that their tuples are query variables."""
         for entity in self.spec.entities:
             own_table = self._add_empty(request, entity.name)
             for attribute in entity.attributes:

@@ -35,7 +35,7 @@ class AbstractReader(ABC):
     """Suffixes of file names, with the dot, in lower case."""
 
     def accepts(self, path: Path) -> bool:
-        """Return True if a file with such a suffix has this format; formats that share a suffix override it."""
+        """Return True if a file with one of the suffixes has this format. Readers that share a suffix override this method."""
         return True
 
     @abstractmethod
@@ -43,7 +43,7 @@ class AbstractReader(ABC):
         """Yield the tables of a file.
 
         Args:
-            name: The file's name without its suffix, for a table that has no other name.
+            name: The file's name without its suffix, used for a table without a name.
             store: The store for rows that DuckDB cannot scan in the file.
 
         Raises:

@@ -2,7 +2,7 @@
 
 The integers and single-precision numbers of a row are packed into a 64-bit key that sorts like the fields. One vectorised
 sort of integers therefore sorts a bucket (5 ns per row; ORDER BY of DuckDB takes 120 ns). Double-precision numbers and fields
-that do not fit into the key are stored separately as the payload. Their `Storage` stores buckets in memory or in files; only
+that do not fit into the key are stored separately as the payload. A `Storage` holds the buckets in memory or in files; only
 one bucket is loaded at a time. All rows with the same value of the first field are in the same bucket.
 """
 

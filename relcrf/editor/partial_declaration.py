@@ -1,4 +1,4 @@
-"""Name resolution in declarations that may be incomplete, from their tokens and the checker's scopes.
+"""Name resolution in complete and incomplete declarations, by their tokens and the checker's scopes.
 
 A declaration that is being typed does not parse. Its atoms are therefore read from its tokens, whether it is complete or not,
 and the types of its names are resolved by `NameScope`, as in the checker and in grounding.
@@ -58,7 +58,7 @@ class PartialDeclaration(DeclarationTokens):
 
     @cached_property
     def scopes(self) -> tuple[tuple[range, NameScope], ...]:
-        """The scopes of the declaration and of its aggregates, outermost first, each with the range of its tokens."""
+        """The scopes of the declaration and of its aggregates, each with its range of tokens, outermost first."""
         if self.template is not None:
             outer = NameScope(self.spec, self.template.parameters, self.template.where)
         else:
@@ -82,7 +82,7 @@ class PartialDeclaration(DeclarationTokens):
 
     @property
     def type_names(self) -> dict[str, str]:
-        """The types of the names outside of aggregates."""
+        """The types of the names outside aggregates."""
         return self.scopes[0][1].type_names
 
     def _condition(self, start: int, stop: int) -> Expression | None:
@@ -134,7 +134,7 @@ class PartialDeclaration(DeclarationTokens):
         return self.scope_at(dot).type_names.get(self.texts[dot - 1])
 
     def call_at(self, k: int) -> tuple[str, int] | None:
-        """Return the called name of the innermost open bracket before token `k`, and the argument index of the token."""
+        """Return the name before the innermost open bracket around token `k`, and the index of the token's argument."""
         depth, argument = 0, 0
         for j in range(k - 1, self.body_index - 1, -1):
             if self.texts[j] in (")", "}"):
@@ -164,7 +164,7 @@ class PartialDeclaration(DeclarationTokens):
         return self._type_name_before(k - 2) if self.text_at(k - 1) in COMPARISONS else self.argument_type_name(k)
 
     def _type_name_before(self, k: int) -> str | None:
-        """Return the domain of the term that ends with token `k`, or the type of the name there."""
+        """Return the domain of the term that ends with token `k`, or the type of a name that ends there."""
         if k < 1:
             return None
         if self.texts[k - 1] == ".":
@@ -177,7 +177,7 @@ class PartialDeclaration(DeclarationTokens):
         return kind.domain if isinstance(kind, DomainType) else None
 
     def _type_name_after(self, k: int) -> str | None:
-        """Return the domain of the term that follows a comparison or an `in` at token `k`."""
+        """Return the domain of the term after the comparison operator or `in` at token `k`."""
         last = k + 1
         if self.text_at(last + 1) == "(":
             last = matching_bracket(self.texts, last + 1)
@@ -200,7 +200,7 @@ class PartialDeclaration(DeclarationTokens):
         Args:
             source: Name of the text that contains the declaration.
             texts: All texts of the model, by name.
-            binders: Output: the binders found are added to it.
+            binders: Output argument to which the binders of the declaration are added.
         """
         declaration_location = (source, self.start)
         if self.template is not None and self.template.span is not None:

@@ -87,7 +87,7 @@ def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: 
 
 
 def time_periods(time: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
-    """Assign variables to time periods with similar numbers of labels; return period indices, from 0, shape (n_variables,).
+    """Assign variables to time periods with similar numbers of labels; return period indices (0: earliest), shape (n_variables,).
 
     Equal times are in the same period.
 

@@ -95,7 +95,7 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
 
 
 def _agreement_states(scopes: Scopes, states: np.ndarray, touched: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each factor the observed state of a partly observed agreement, else -1; and whether its nodes agree."""
+    """Return the observed state of each partly observed agreement, -1 for others; and a mask, False if its states differ."""
     state, is_active = np.full(scopes.n_factors, -1), np.ones(scopes.n_factors, dtype=bool)
     if scopes.agreement is None or not scopes.n_factors:
         return state, is_active

@@ -133,7 +133,7 @@ class BeliefPropagation(AbstractInference):
         return PairLanes.from_scopes(self.scopes)
 
     def _propagate(self, potentials: Potentials, maximum: bool) -> tuple[MessageTables, MessageState, Verdict]:
-        """Propagate messages until the stopping criterion holds; return tables, log messages with node products, and verdict."""
+        """Propagate messages until the stopping criterion holds; return tables, log messages, node products and the verdict."""
         net, logs = self._network, potentials.factors
         if self._trees is not None:
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))

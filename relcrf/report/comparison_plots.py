@@ -52,7 +52,7 @@ def _backends_figure(evaluation: Evaluation) -> Any:
 
 
 def draw_cost_sweep(points: Sequence[ParetoPoint], path: Path) -> None:
-    """Write a picture of loss against messages and seconds, with a line per value of `gates`; Pareto-optimal points are filled."""
+    """Write a picture of loss against messages and seconds, a line per value of `gates`; Pareto-optimal points are filled."""
     save_picture(lambda: _cost_figure(points), path, 130)
 
 

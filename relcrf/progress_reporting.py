@@ -84,7 +84,7 @@ def progress_monitor(requested: bool | None = None) -> Iterator[ProgressMonitor]
     """Yield the monitor of a call. It is the monitor of the enclosing call or, without one, a new monitor.
 
     Args:
-        requested: Whether to display progress; with None, `progress` determines this, or else it is displayed only in notebooks.
+        requested: Whether to display progress; None to follow `progress` or, outside it, to display it only in notebooks.
     """
     current = _current_monitor.get()
     if current is not None:

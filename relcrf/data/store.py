@@ -27,7 +27,8 @@ DEFAULT_MEMORY = "1GB"
 
 DUCKDB_FRACTION = 0.5
 COLUMN_FRACTION = 0.03
-"""Fractions of the memory limit for DuckDB's buffers and for ground columns (larger data goes to files); computations use the rest."""
+"""Fractions of the memory limit for DuckDB's buffers and ground columns; larger data is moved to files. Computations use
+the rest."""
 
 _TYPES = {
     "number": "DOUBLE",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class SparkExecutor(AbstractExecutor):
     """An executor that sends only paths and the task to the executors of a Spark session; they open the shards themselves.
 
-    The paths must therefore refer to the same folders everywhere; on a cluster, this requires a file system that all machines share.
+    The paths must therefore refer to the same folders everywhere; on a cluster, this requires a shared file system.
     Spark reassigns the work of an executor that dies.
 
     Args:

@@ -1,7 +1,7 @@
 """The conversion of Markov logic rules to templates.
 
 A rule `B1 and B2 => H` is quantified over all values of its names. The conjuncts of its body that depend only on evidence become
-the `where` of the template, because the rule is true if its body is false; the rest is the formula of `over`.
+the `where` of the template, because the rule is true if its body is false; the rest of the rule becomes the formula of `over`.
 """
 
 from __future__ import annotations

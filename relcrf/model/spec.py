@@ -218,7 +218,7 @@ class Rule(Spanned):
 
 @dataclass(frozen=True)
 class Gate(Spanned):
-    """`gate TEMPLATE by FEATURES`: the evidence features of gates, where a gate activates a factor of the template."""
+    """`gate TEMPLATE by FEATURES`: the evidence features of gates; each gate activates a factor of the template."""
 
     template: str
     by: tuple[Expression, ...]

@@ -18,7 +18,7 @@ class SourceTable:
     Args:
         name: The table's name in models.
         location: The location shown in messages.
-        scan: A DuckDB table expression, used after FROM.
+        scan: A DuckDB table expression for a FROM clause.
         numbered_scan: Like `scan`, with row numbers for messages as the first column; None if rows are numbered from 1.
     """
 

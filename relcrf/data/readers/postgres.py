@@ -16,7 +16,7 @@ from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggesti
 SCHEMES = ("postgresql://", "postgres://")
 
 _TYPES = {16: "BOOLEAN", 20: "BIGINT", 21: "BIGINT", 23: "BIGINT", 700: "DOUBLE", 701: "DOUBLE"}
-"""DuckDB's types by PostgreSQL's type OIDs (catalog pg_type); other types become text; for `numeric` this keeps all digits."""
+"""DuckDB's types by PostgreSQL's type OIDs (catalog pg_type); other types become text, which keeps all digits of `numeric`."""
 
 _ARRAY_TYPES = {
     **dict.fromkeys((1009, 1015), "VARCHAR"),

@@ -40,9 +40,9 @@ def test_relcrf_runs_from_its_wheel(tmp_path):
     assert entity == "Page"
     assert "ess" in backends
 
-    folder = tmp_path / "empty"
-    folder.mkdir()
     for page in ("README.md", "docs/tutorial.md"):
+        folder = tmp_path / Path(page).stem
+        folder.mkdir()
         text = (ROOT / page).read_text()
         for model in re.findall(r"^```rcrf\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             (folder / "accounts.rcrf").write_text(model)

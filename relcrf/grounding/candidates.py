@@ -81,8 +81,9 @@ class CandidateSpace:
         )
 
     def find_pairs(self, texts: Sequence[tuple[str, ...]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs of some key texts, shape (n, 2), and the indices of these texts, shape (n,).  Keys that are not in
-        the data are skipped.
+        """Return the pairs for some key texts, shape (n, 2), and the index of the text of each pair, shape (n,).
+
+        Keys that are not in the data are skipped.
         """
         keys_of_sides = [self.keys_by_text(side) for side in range(len(self.coded_keys))]
         keys, found_texts = [], []

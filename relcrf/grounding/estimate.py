@@ -28,8 +28,9 @@ DEFAULT_BUDGET = 100_000_000
 """Default maximum number of bindings per template: about a gigabyte of pair factors."""
 
 MAX_BUDGET_RATIO = 10
-"""Ratio of a size's upper bound to the budget above which a join is rejected without running it.  At smaller ratios, the
-conditions that the bound ignores may bring the size within the budget.
+"""Ratio of the upper bound of a join's size to the budget above which the join is rejected without running it.
+
+At smaller ratios, the actual size may be within the budget because of conditions that the bound ignores.
 """
 
 
@@ -62,8 +63,9 @@ def count_exact_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: 
 
 
 def resolve_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: PlanSize, budget: int) -> PlanSize:
-    """Return a size that is certainly within the budget or certainly over it.  The join runs only if the estimate does not
-    decide this, and stops as soon as it exceeds the budget.
+    """Return a size that is certainly within the budget or certainly over it.
+
+    The join runs only if the estimate is inconclusive, and stops when it exceeds the budget.
     """
     if size.is_exact or size.bindings <= budget or size.bindings > MAX_BUDGET_RATIO * budget:
         return size

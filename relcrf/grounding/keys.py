@@ -98,7 +98,7 @@ def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | Non
 
 
 def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
-    """Return a template with all keys replaced by codes; plain values get a separate table of `code` and `value`."""
+    """Return a template with all keys replaced by codes; create a table of `code` and `value` for plain values."""
     texts, outputs = [], list(lowered.plan.outputs)
     for key in lowered.keys:
         key_texts = fixed_key_values(bound, key)

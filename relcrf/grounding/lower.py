@@ -107,7 +107,7 @@ class LoweredTemplate:
 
 
 def lower_derived(derived: DerivedRelation, context: LoweringContext) -> list[p.Plan]:
-    """Return the plans whose distinct bindings together are a derived relation: one plan for each operand of an `or`."""
+    """Return the plans whose bindings form a derived relation, one plan for each operand of an `or`."""
     assert not isinstance(derived.definition, NearestNeighbours)
     scope = NameScope(context.spec, derived.parameters, derived.definition)
     return [
@@ -456,7 +456,7 @@ class _PlanBuilder:
         return p.Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters))
 
     def _is_equivalence(self, node: e.Comparison) -> bool:
-        """Return True if a comparison is between truth values of which at least one is a condition, not a stored value."""
+        """Return True if a comparison is between truth values and at least one is a condition, not a stored value."""
         stored = e.Attribute | e.Boolean | e.TupleAttribute
         is_bool = isinstance(self.scope.operand_types(node)[0], Bool)
         return is_bool and not (isinstance(node.left, stored) and isinstance(node.right, stored))

@@ -69,7 +69,7 @@ from relcrf.text.html_table import html_table
 from relcrf.training import Training, TrainingRequest, ground_with_engine
 
 SHOWN_WEIGHTS = 20
-"""Number of weights in the notebook display of a `Fit`."""
+"""Maximum number of weights in the notebook display of a `Fit`."""
 
 
 def load(path: str | os.PathLike[str]) -> Model:
@@ -103,7 +103,7 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
 
     Args:
         name: Name of the text in messages.
-        folder: Folder of the files that the model includes; None allows no includes.
+        folder: Folder of the files that the model includes; if None, it must not include files.
     """
     spec, problems = parse_with_errors(text, name, folder)
     warnings = require_valid(spec, problems)
@@ -112,10 +112,10 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """A checked model, displayed as its text, with syntax highlighting in notebooks.
+    """A checked model. It is displayed as its text, in notebooks with syntax highlighting.
 
     Args:
-        warnings: Warnings of the check about valid but suspicious declarations.
+        warnings: Warnings of the checker about valid but suspicious declarations.
     """
 
     spec: ModelSpec
@@ -130,7 +130,7 @@ class Model:
         return highlight_html(self.to_rcrf())
 
     def to_rcrf(self) -> str:
-        """Return the canonical text, which `parse` reads as the same model."""
+        """Return the canonical text of the model; `parse` converts it to the same model."""
         return format_text(render(self.spec))
 
     @property
@@ -139,7 +139,7 @@ class Model:
         return model_text(self.spec)
 
     def check(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> tuple[list[Diagnostic], list[str]]:
-        """Check tables against the model; return all warnings, and notes on assumptions about the data.
+        """Check tables against the model. Return all warnings, and notes on the assumptions made about the data.
 
         Raises:
             DataError: The tables have errors; all are reported.
@@ -149,10 +149,10 @@ class Model:
         return add_data_warnings(bound, self.warnings, budget), bound.notes
 
     def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
-        """Count the bindings, factors and weights of each template without grounding it; include templates over the budget.
+        """Count the bindings, factors and weights of each template, also of templates over the budget, without grounding.
 
         Args:
-            exact: Whether to count exactly every join that may fit the budget, which can take long.
+            exact: Whether all counts are exact for joins that may fit the budget; this can take long.
         """
         bound = bind(self.spec, data)
         create_relation_tables(bound, budget)
@@ -172,8 +172,8 @@ class Model:
         """Ground the model on the data; return the factor graph.
 
         Args:
-            engine: The engine that runs the joins: a name, or a factory of `relcrf.grounding.engines.choice`:
-                `postgres(url)`, `spark(master)`.
+            engine: The engine that runs the joins: a name, or a factory of `relcrf.grounding.engines.choice`
+                (`postgres(url)` or `spark(master)`).
             cache: A folder of ground blocks: matching blocks are loaded from it, and new ones are added.
             max_factors: Maximum number of factors of the graph; None for no limit.
 
@@ -196,11 +196,11 @@ class Model:
         calibrate: int = 0,
         **settings: Any,
     ) -> Fit:
-        """Learn from the labelled variables of the data; unlabelled variables are not included.
+        """Learn the weights from the labelled variables of the data; unlabelled variables are omitted.
 
         Args:
-            progress: Whether to show progress. Default: only in notebooks, see `relcrf.progress`.
-            calibrate: Number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
+            progress: Whether to show progress. Default: only in notebooks (see `relcrf.progress`).
+            calibrate: Number of folds for temperature calibration (see `evaluation/calibration.py`); 0 disables it.
             settings: Settings of the backend, such as `l2=0.5`.
         """
         with progress_monitor(progress) as display:
@@ -222,7 +222,7 @@ class Model:
 
         Args:
             split: See `relcrf.data.split_plan`. Default: the split of the dataset's manifest, or `random`.
-            holdout: Names of the folds to hold out. Default: those that the split names, or each in turn.
+            holdout: Names of the folds to hold out. Default: those specified by the split, or else each in turn.
             settings: Settings of the backend.
         """
         grounding = self.ground(data, budget)
@@ -240,11 +240,11 @@ def fit(
     executor: AbstractExecutor | None = None,
     **options: Any,
 ) -> Fit:
-    """Learn on a ground graph.
+    """Learn the weights on a ground graph.
 
     Args:
         executor: See `relcrf.training.Training.run`.
-        options: `hidden`, `observed` and `calibrate`, see `relcrf.training.Training`, and settings of the backend.
+        options: `hidden`, `observed` and `calibrate` (see `relcrf.training.Training`), and settings of the backend.
 
     Raises:
         DataError: No variable has a label.
@@ -261,10 +261,10 @@ def select(
     hidden: np.ndarray | None = None,
     **options: Any,
 ) -> SettingsSelection:
-    """Select the best settings of a grid by held-out labels; see `evaluation.selection.select_settings`.
+    """Select from a grid the settings with the best score on held-out labels; see `evaluation.selection.select_settings`.
 
     Args:
-        hidden: Variables whose labels must not be used, as for `fit`.
+        hidden: Variables whose labels must not be used, as in `fit`.
         options: `holdout` or `held_out`, `seed`, `by`, and settings that are the same for all trials.
     """
     uses_candidates = backend_class(backend).uses_candidates
@@ -274,7 +274,7 @@ def select(
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """A trained model, displayed in notebooks as tables of its training summary and its largest weights."""
+    """A trained model. Notebooks display it as tables of its training summary and its largest weights."""
 
     learned: LearnedModel
 
@@ -297,14 +297,14 @@ class Fit:
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """The training summary: number of iterations, convergence status and other figures by name."""
+        """The training summary: number of iterations, convergence status and other values by name."""
         return self.learned.summary
 
     def weights(self, data: Dataset | Grounding | None = None, *, hidden: np.ndarray | None = None) -> Frame:
         """Return all weights, one per row; for the columns and errors see `evaluation/named_weights.py`.
 
         Args:
-            data, hidden: The training data and its hidden variables, to compute standard errors.
+            data, hidden: The training data and its hidden variables; if given, standard errors are computed.
         """
         if data is None:
             return named_weights(self.learned)
@@ -324,14 +324,14 @@ class Fit:
         engine: str | EngineFactory = "duckdb",
         cache: str | os.PathLike[str] | BlockCache | None = None,
     ) -> Grounding:
-        """Ground the model on other data with the vocabulary of the training data. For the other arguments see `Model.ground`."""
+        """Ground the model on other data with the vocabulary of the training data. For the arguments see `Model.ground`."""
         bound = bind(self.learned.spec, data, self.learned.vocabulary)
         return ground_with_engine(bound, engine, cache, budget=budget, progress=progress)
 
     def predict(
         self, data: Dataset, *, budget: int = DEFAULT_BUDGET, progress: bool | None = None, **settings: Any
     ) -> Prediction:
-        """Infer the marginals of every missing value; observed values are evidence. For the settings see `api.predict`."""
+        """Infer the marginal of every missing value; observed values are evidence. For the settings see `api.predict`."""
         with progress_monitor(progress) as display:
             grounding = self.ground(data, budget, display.report_grounding)
             return predict(self, grounding, **{"observe": display.report_inference, **settings})
@@ -343,7 +343,7 @@ class Fit:
 
         Args:
             variable: Name of the variable: `Page/17`, `Page/17.topic`, `Page(17).topic`, or `linked(a, b)`.
-            against, depth: See `evaluation.explanation.explain`, also for the errors.
+            against, depth: See `evaluation.explanation.explain`, which also documents the errors.
             options: `hidden` and settings, see `evaluation.explanation.ExplanationCase.from_model`.
         """
         return explain(self._explanation_case(data, variable, options), against, depth)
@@ -390,7 +390,7 @@ def predict(
 
     Args:
         hidden: Labelled variables to treat as unobserved, shape (n_variables,), bool.
-        queried: Unobserved variables whose marginals are computed; gates may depend on them. Shape (n_variables,), bool.
+        queried: Unobserved variables whose marginals are computed; gates may depend on this mask. Shape (n_variables,), bool.
             Default: all but latent variables.
         executor: See `fit`.
         observe: Callback for the progress of iterative methods; not called if the graph is sharded.
@@ -413,7 +413,7 @@ def joint_log_likelihood(
     executor: AbstractExecutor | None = None,
     **settings: Any,
 ) -> float:
-    """Compute the joint log-probability of the hidden labels given all others, in nats: a sum, not an average.
+    """Compute the joint log-probability, in nats, of all hidden labels given the other labels.
 
     It is exact if the backend's inference is exact; for `dense` and `pseudo` it is as accurate as the method's log partition
     function. Variables without a label are summed out.

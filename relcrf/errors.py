@@ -1,7 +1,7 @@
 """Diagnostics and exceptions.
 
-Every user error (in a model, a table, an option, a run folder) is one or more `Diagnostic`s, carried by a `RelcrfError`
-whose `exit_code` the command line returns. Any other exception is a bug in relcrf.
+A user error (in a model, a table, an option, a run folder) is reported as one or more `Diagnostic`s in a `RelcrfError`. The
+command line returns the `exit_code` of the error. Any other exception is a bug in relcrf.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from relcrf.printable import escape_unprintable, replace_unprintable
 
 @lru_cache(maxsize=8)
 def _split_lines(text: str) -> list[str]:
-    """Split a text into lines; cached, since many diagnostics can refer to the same text."""
+    """Split a text into lines. The result is cached, because many diagnostics can refer to the same text."""
     return text.split("\n")
 
 
@@ -46,7 +46,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class DataLocation:
-    """A location in a table: the file (or the table's name), the data row from 1 (without the header), and the column."""
+    """A location in a table: the file (or the table's name), the data row (from 1, without the header), and the column."""
 
     table: str
     row: int | None = None
@@ -99,7 +99,7 @@ class Diagnostic:
         }
 
     def render(self) -> str:
-        """Return the diagnostic as text, with the source line and an underlined range, and with control characters escaped."""
+        """Return the diagnostic as text, with the source line and an underlined range. Control characters are escaped."""
         lines = [f"{'error' if self.is_error else 'warning'}[{self.code}]: {escape_unprintable(self.message)}"]
         if isinstance(self.location, Span):
             span = self.location
@@ -107,7 +107,7 @@ class Diagnostic:
             source_line = span.source.line(span.line)
             end = span.end_column if span.end_line == span.line else len(source_line) + 1
             width = max(1, end - span.column)
-            # Tabs stay in the padding, so that the underline is aligned with the text in any terminal.
+            # The padding keeps tabs, so that the underline is aligned with the text in any terminal.
             padding = "".join("\t" if c == "\t" else " " for c in source_line[: span.column - 1])
             lines += [
                 f"{gutter}--> {escape_unprintable(span.source.name)}:{span.line}:{span.column}",
@@ -124,7 +124,7 @@ class Diagnostic:
 
 
 class RelcrfError(Exception):
-    """A user error. Carries its diagnostics; `exit_code` is the exit code of the command line."""
+    """A user error. It contains diagnostics; `exit_code` is the exit code of the command line."""
 
     exit_code = 2
 
@@ -140,7 +140,7 @@ class RelcrfError(Exception):
 
 
 class ModelError(RelcrfError):
-    """An error in a model: its text does not parse, or its declarations are inconsistent."""
+    """An error in a model: the text cannot be parsed, or the declarations are inconsistent."""
 
 
 class UsageError(RelcrfError):
@@ -158,7 +158,7 @@ class DataError(RelcrfError):
 
 
 class ConvergenceError(RelcrfError):
-    """An optimiser or inference method that did not converge, if the user requested that this be an error."""
+    """The failure of an optimiser or inference method to converge, where the user requested an error in this case."""
 
     exit_code = 4
 

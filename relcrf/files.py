@@ -1,4 +1,4 @@
-"""Atomic writes: a file or folder exists complete or not at all, even if the writing process is killed."""
+"""Atomic writes: a file or folder is complete or does not exist, even if the writing process is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from relcrf.errors import Diagnostic, UsageError
 
 UNFINISHED_SUFFIX, REMOVED_SUFFIX = ".writing", ".removed"
 MAX_PREFIX_LENGTH = 40
-"""Maximum number of characters of the file name in a temporary name; the full name could exceed the length limit."""
+"""Maximum number of characters of the file name in a temporary name; with all of them, it could exceed the length limit."""
 
 _AT_FDCWD = -100
 """AT_FDCWD of Linux: paths are relative to the working directory of the process."""
@@ -49,11 +49,11 @@ def require_suffix(path: Path, suffixes: Sequence[str], example: str) -> None:
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write, and rename it to `path` on success; delete it if writing fails.
 
-    The temporary name is random: neither a prepared link nor another process that writes the same file can have it. A process
+    The temporary name is random, so no prepared link and no other process that writes the same file can have this name. A process
     that is killed leaves a hidden file; see `remove_unfinished`.
 
     Raises:
-        OSError: Writing failed; the error has the name of the final file.
+        OSError: Writing failed; the error contains the name of the final file.
     """
     partial = _create_temporary(path)
     try:
@@ -96,7 +96,8 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 def file_lock(path: Path, *, timeout: float = -1.0) -> Iterator[None]:
     """Hold an exclusive lock file, and remove it at the end.
 
-    A waiter whose lock file is removed meanwhile locks the next file of that name: `FileLock` checks the number of links.
+    If the lock file is removed while a process waits for it, the process locks the next file of that name, because `FileLock`
+    checks the number of links.
 
     Args:
         timeout: Seconds to wait for the lock; negative for no limit.
@@ -128,10 +129,10 @@ def write_array(path: Path, array: np.ndarray) -> None:
 
 
 def replace_folder(folder: Path, target: Path) -> None:
-    """Rename a folder to `target` and remove the folder that was there. One of the two always exists as `target`.
+    """Rename a folder to `target` and remove the old folder of that name. The replacement is atomic if the system supports it.
 
-    If the system cannot exchange two names atomically, the old folder is renamed first; a process that is killed between the two
-    renames leaves it next to `target` as `.NAME.*.removed`.
+    If the system cannot exchange two names atomically, the old folder is renamed first. If the process is killed before the
+    second rename, there is no `target`, and the old folder remains next to it as `.NAME.*.removed`.
     """
     if not target.exists():
         os.replace(folder, target)
@@ -144,9 +145,7 @@ def replace_folder(folder: Path, target: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, and the remains of earlier folders of its name. If interrupted, it does not leave a partial folder under
-    that name.
-    """
+    """Remove a folder, and the remains of earlier folders of its name. After an interruption, no partial folder has this name."""
     if folder.exists():
         move_aside(folder, folder)
     for path in folder.parent.iterdir():

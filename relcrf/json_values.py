@@ -15,7 +15,7 @@ def from_json_value(kind: Any, value: Any) -> Any:
     """Convert a JSON value (lists, dictionaries, strings, numbers) to a value of the given type.
 
     Raises:
-        TypeError: A part has another type.
+        TypeError: The value, or a part of it, has another type.
         LookupError: A data class has no field of a given name.
     """
     return _converter_for(kind)(value)

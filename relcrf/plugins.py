@@ -52,14 +52,14 @@ def load_entry(entry: EntryPoint, code: str, kind: str, find_problem: Callable[[
     Args:
         code: Error code of the diagnostic.
         kind: Kind of plugin for the message, such as `backend`.
-        find_problem: A function that returns the problem of the loaded object, or None if it is valid.
+        find_problem: A function that returns an error message for an invalid object, or None for a valid one.
 
     Raises:
         UsageError: The package is broken.
     """
     try:
         loaded = entry.load()
-    except Exception as error:  # any exception during import is an error of that package
+    except Exception as error:  # any exception during the import is an error of the package
         problem: str | None = f"{type(error).__name__}: {error}"
     else:
         problem = find_problem(loaded)

@@ -41,10 +41,10 @@ def find_variable_block(grounding: Grounding, attribute: str | None) -> Variable
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """Marginals of the query variables, displayed in notebooks as tables.
+    """Marginals of the query variables. Notebooks display them as tables.
 
     Args:
-        unseen_keys: Number of keys without learned weights, by template.
+        unseen_keys: Number of keys that have no learned weights, by template.
         seconds: Inference time.
     """
 
@@ -76,7 +76,7 @@ class Prediction:
 
     @property
     def verdict(self) -> Verdict:
-        """The convergence status of inference: how reliable the probabilities are."""
+        """The convergence status of inference, which shows how reliable the probabilities are."""
         return self.inferred.verdict
 
     def _nodes(self, block: VariableBlock) -> np.ndarray:
@@ -101,7 +101,7 @@ class Prediction:
         the most probable joint state, and the probability of each value if there are at most 50 values.
 
         Args:
-            with_probabilities: Include the probability of each value.
+            with_probabilities: Whether to include the probability of each value.
         """
         block = self.block(attribute)
         nodes, probabilities = self._nodes(block), self.probabilities(attribute)
@@ -111,7 +111,7 @@ class Prediction:
         columns: dict[str, np.ndarray] = {}
 
         def add(name: str, column: np.ndarray) -> None:
-            # A predicted attribute may be called `probability`; columns must not overwrite each other.
+            # A predicted attribute may have the name `probability`, but columns must not overwrite each other.
             while name in columns:
                 name += "_"
             columns[name] = column

@@ -1,9 +1,9 @@
-"""Escaping of control characters and invisible characters in text from data, for terminals, plots and files."""
+"""Escaping of control characters and invisible characters in text from data, before it is printed, plotted or written."""
 
 from __future__ import annotations
 
 _ALLOWED_SPACES = frozenset("\u00a0\u200c\u200d\u3000")
-"""Spaces and joiners that writing systems need, although `str.isprintable` rejects them."""
+"""Spaces and joiners that are not escaped, because some writing systems need them; `str.isprintable` rejects them."""
 
 
 def escape_unprintable(text: str, allowed: str = "") -> str:
@@ -19,5 +19,5 @@ def escape_unprintable(text: str, allowed: str = "") -> str:
 
 
 def replace_unprintable(text: str) -> str:
-    """Replace each unprintable character except tabs with U+FFFD, so that the columns of the text do not move."""
+    """Replace each unprintable character except tabs with U+FFFD, so that the length of the text does not change."""
     return "".join(c if c.isprintable() or c in _ALLOWED_SPACES or c == "\t" else "\ufffd" for c in text)

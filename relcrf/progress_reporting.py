@@ -55,7 +55,7 @@ _current_monitor: ContextVar[ProgressMonitor | None] = ContextVar("current_monit
 
 @contextmanager
 def progress(shown: bool = True) -> Iterator[None]:
-    """Display the progress of every call in the context; `progress(False)` disables it, also in notebooks."""
+    """Display the progress of every call in the context; `progress(False)` disables the display, even in notebooks."""
     token = _requested.set(shown)
     try:
         yield
@@ -65,7 +65,7 @@ def progress(shown: bool = True) -> Iterator[None]:
 
 @contextmanager
 def console_progress(console: Console, *, disable: bool = False) -> Iterator[ProgressMonitor]:
-    """Display progress on a console, and erase it at the end. Nothing is written to files and pipes."""
+    """Display progress on a console, and erase it at the end. If the console is a file or a pipe, nothing is written."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -81,10 +81,10 @@ def console_progress(console: Console, *, disable: bool = False) -> Iterator[Pro
 
 @contextmanager
 def progress_monitor(requested: bool | None = None) -> Iterator[ProgressMonitor]:
-    """Yield the monitor of a call: the enclosing call's monitor, or a new one, which may be disabled.
+    """Yield the monitor of a call. It is the monitor of the enclosing call or, without one, a new monitor.
 
     Args:
-        requested: Whether the caller requests progress; None uses `progress`, or else enables it in notebooks only.
+        requested: Whether to display progress; None to follow `progress` or, outside it, to display it only in notebooks.
     """
     current = _current_monitor.get()
     if current is not None:
@@ -93,7 +93,7 @@ def progress_monitor(requested: bool | None = None) -> Iterator[ProgressMonitor]
     console = Console(stderr=True)
     enabled = _requested.get() if requested is None else requested
     if console.is_jupyter:
-        has_widgets = find_spec("ipywidgets") is not None  # without it Rich displays a warning instead
+        has_widgets = find_spec("ipywidgets") is not None  # without it, Rich displays only a warning
         disable = not has_widgets or enabled is False
     else:
         disable = not enabled or not console.is_terminal

@@ -11,7 +11,7 @@ def resource_path(folder: str, name: str) -> Path:
     """Return the path of a file of `grammar/`, `models/` or `docs/`, in a checkout or an installed wheel.
 
     Raises:
-        FileNotFoundError: The installation is broken; the message has both paths.
+        FileNotFoundError: The installation is broken; the message contains both expected paths.
     """
     candidates = (_PACKAGE / "shipped" / folder / name, _PACKAGE.parent / folder / name)
     for path in candidates:

@@ -1,4 +1,4 @@
-"""Settings of backends and inference methods: fields of data classes, set by name, as values or as strings."""
+"""Settings of backends and inference methods: fields of data classes that are set by name, as values or as strings."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def setting_names(kind: type) -> list[str]:
 
 
 field_types = cache(get_type_hints)
-"""Return the types of a class's fields. Cached: a call takes 0.1 ms, and each served request makes three."""
+"""Return the types of a class's fields. Cached, because a call takes 0.1 ms, and each served request needs three calls."""
 
 
 def convert_settings(kind: type, owner: str, settings: Mapping[str, Any], valid_names: Sequence[str]) -> dict[str, Any]:
     """Convert settings to the types of the fields of a class, and validate their names and values.
 
     Args:
-        owner: Owner of the settings for messages, such as `backend 'ess'`.
+        owner: Owner of the settings, for messages, e.g. `backend 'ess'`.
         valid_names: The fields that may be set.
 
     Raises:

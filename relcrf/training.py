@@ -1,4 +1,4 @@
-"""Training, from the request to the learned model, shared by the command line, the Python interface and `relcrf reproduce`."""
+"""Training, from the request to the learned model, as used by the command line, the Python interface and `relcrf reproduce`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TrainingRequest:
 
     Args:
         settings: Settings of the backend, as values or as strings.
-        protocol: How labels are held out, and the limits and workers of the training run.
+        protocol: The split of the labels, and the limits and workers of the training run.
         max_factors: Maximum number of factors of the ground graph; None for no limit.
     """
 
@@ -64,7 +64,7 @@ class TrainingRequest:
         """Ground the model on the data and hold out labels.
 
         Args:
-            cache: Ground blocks to reuse and to extend.
+            cache: Cache of ground blocks; matching blocks are reused, and new ones are added.
         """
         system, protocol = make_backend(self.backend, **self.settings), self.protocol
         grounding = ground_with_engine(
@@ -106,7 +106,7 @@ class Training:
         system: The backend with its settings.
         hidden: Variables whose labels must not be used, shape (n_variables,), bool.
         observed: Variables whose labels are evidence and not training targets, shape (n_variables,), bool.
-        calibrate: Number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
+        calibrate: Number of folds for temperature calibration (see `evaluation/calibration.py`); 0 disables it.
     """
 
     spec: ModelSpec
@@ -160,8 +160,8 @@ class Training:
         """Learn the weights.
 
         Args:
-            executor: Distributor of the connected components of the graph to workers. Without one, this process learns from the
-                whole graph, or from shards if the graph is larger than the dataset's memory limit.
+            executor: Executor that distributes the connected components of the graph to workers. Without one, this process
+                learns from the whole graph, or from shards if the graph is larger than the dataset's memory limit.
         """
         problem, system, grounding = self.problem, self.system, self.grounding
         started = time.perf_counter()
@@ -205,10 +205,10 @@ def ground_with_engine(
     cache: str | os.PathLike[str] | BlockCache | None,
     **options: Any,
 ) -> Grounding:
-    """Ground a model on its bound tables with an engine that is opened for this call.
+    """Ground a model on its bound tables with an engine that is open only during this call.
 
     Args:
-        cache: Ground blocks to reuse and to extend, or their folder.
+        cache: Cache of ground blocks, or its folder; matching blocks are reused, and new ones are added.
         options: See `grounding.ground.ground`.
     """
     factory = get_engine(engine) if isinstance(engine, str) else engine

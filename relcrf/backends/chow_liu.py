@@ -1,4 +1,7 @@
-"""Chow-Liu trees: one structure for all evidence, by mutual information of labels; the baseline of ESS-CRF."""
+"""Chow-Liu trees: one structure, the same for every evidence assignment, by mutual information of the labels.
+
+They are the baseline for evidence-specific structures (ESS-CRF).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ from relcrf.structure.edge_kinds import count_joint_states, edge_kind_values, ki
 
 
 def label_information(problem: Problem, backend: str) -> np.ndarray:
-    """Return the mutual information of each edge kind in the training labels, in the form of `kind_information`.
+    """Return the mutual information of the training labels for each edge kind (template and key), shape (layout.size,).
+
+    The value of a kind is repeated for each of its weights.
 
     Raises:
         UsageError: If the problem has latent variables.
@@ -55,7 +60,7 @@ class TreeLikelihoodSpec(AbstractForestSpec):
 
 @dataclass(frozen=True)
 class ChowLiuBackend(AbstractLikelihoodBackend):
-    """A forest by mutual information in the training labels, with exact maximum likelihood of the model's features.
+    """A maximum spanning forest by mutual information of the training labels; its weights are learned by exact likelihood.
 
     The mutual information of an edge is that of all pairs with the same template and key. In propositional models, all
     rows therefore have the same tree.

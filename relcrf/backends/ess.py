@@ -157,7 +157,9 @@ class EssBackend(AbstractLikelihoodBackend):
     @property
     def unshardable_reason(self) -> str:
         return (
-            "observed_edges=tree joins components at their labelled neighbours" if self.observed_edges == "tree" else ""
+            "observed_edges=tree joins components at their labelled neighbours (observed_edges=fold does not)"
+            if self.observed_edges == "tree"
+            else ""
         )
 
     @property

@@ -119,8 +119,10 @@ def infer_shards(
 def require_shardable(backend: AbstractBackend) -> None:
     """Raise UsageError if the backend needs an unsharded graph."""
     if reason := backend.unshardable_reason:
-        message = f"backend '{backend.name}' needs the whole graph, but the graph is split into shards: {reason}"
-        raise UsageError(Diagnostic("E309", message, hint="raise --memory and omit --workers, or change the setting"))
+        message = (
+            f"the graph is split into shards, but backend '{backend.name}' needs the whole graph, because {reason}"
+        )
+        raise UsageError(Diagnostic("E309", message, hint="raise --memory and omit --workers"))
 
 
 def unload_shards() -> None:

@@ -219,7 +219,10 @@ def _require_literals(spaces: tuple[PairOrTripleSpace, ...]) -> None:
     """
     for space in spaces:
         if isinstance(space, TableSpace):
-            message = f"backend '{TrMrfBackend.name}' learns conjunctions of literals, but candidates '{space.name}' are tables"
+            message = (
+                f"backend '{TrMrfBackend.name}' learns conjunctions of literals, but the candidates of '{space.name}' "
+                "are edges with one weight per joint state"
+            )
             hint = "use --backend grafting, or join two literals in 'over' with 'and'"
             raise UsageError(Diagnostic("E396", message, hint=hint))
 

@@ -70,7 +70,7 @@ class WholeGraphSpec(AbstractLikelihoodSpec):
     def inference_task(
         self, problem: Problem, weights: np.ndarray, observe: Observer = ignore_progress
     ) -> InferenceTask:
-        """Return the task that `infer` solves."""
+        """Return the inference task that `AbstractWholeGraphBackend.infer` runs."""
         graph = self.graph(problem).with_agreements()
         return InferenceTask(
             graph, weights, partial(self.method, observe=observe), is_mean_field=self.inference == "mf"

@@ -1,4 +1,4 @@
-"""The model builder: methods that declare domains, entities, relations and templates, and return handles to them."""
+"""The model builder: its methods declare domains, entities, relations and templates, and return handles of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TYPES: dict[Any, AttributeType] = {
 
 @dataclass(frozen=True)
 class DomainHandle:
-    """A declared domain: the type of attributes and arguments; a call creates a binder of its values."""
+    """A declared domain, used as the type of attributes and arguments; calling it creates a binder over its values."""
 
     name: str
 
@@ -56,7 +56,7 @@ def bag(domain: DomainHandle) -> AttributeType:
 
 
 def predict(kind: AttributeTypeLike) -> s.AttributeDeclaration:
-    """Return a random attribute: observed if the data contain its value, otherwise a query variable."""
+    """Return a random attribute; a value in the data is observed, a missing value is a query variable."""
     return s.AttributeDeclaration("", _to_attribute_type(kind), predicted=True)
 
 
@@ -135,7 +135,7 @@ class RelationHandle:
 
 
 class ModelBuilder:
-    """The builder of a model, declaration by declaration. `build()` validates it like a model file.
+    """A builder that collects the declarations of a model. `build()` validates the model like a model file.
 
     m = ModelBuilder()
     Category = m.domain("Category", ["course", "student"])
@@ -158,7 +158,7 @@ class ModelBuilder:
         """Return the validated model.
 
         Raises:
-            ModelError: if the model is invalid; contains all errors with their locations in the text of the model.
+            ModelError: if the model is invalid; the exception contains all errors with their locations in the model's text.
         """
         return parse(str(self), "<builder>")
 
@@ -175,7 +175,7 @@ class ModelBuilder:
         return highlight_html(str(self))
 
     def drop(self, name: str) -> ModelBuilder:
-        """Remove the declarations of a name, for example before a notebook cell declares them again."""
+        """Remove all declarations with a name, for example before a notebook cell declares it again."""
         self._declarations = [d for d in self._declarations if getattr(d, "name", None) != name]
         return self
 
@@ -184,7 +184,7 @@ class ModelBuilder:
 
     # Data
     def domain(self, name: str, values: Iterable[str] | range | None = None) -> DomainHandle:
-        """Declare a domain: strings, whose order is the order of the states; a range; or None for the values in the data."""
+        """Declare a domain, given by strings in the order of the states, by a range, or by None for the values in the data."""
         if values is None:
             self._add(s.OpenDomain(name))
         elif isinstance(values, range):
@@ -207,13 +207,13 @@ class ModelBuilder:
     def predict_relation(
         self, name: str, type: AttributeTypeLike = bool, where: TermLike | None = None, /, **arguments: ArgumentType
     ) -> RelationHandle:
-        """Declare a random relation: a variable for each tuple of arguments that satisfies `where`."""
+        """Declare a random relation, which has a variable for each tuple of arguments that satisfies `where`."""
         condition = None if where is None else to_expression(where)
         self._add(s.RandomRelation(name, _to_parameters(arguments), _to_attribute_type(type), condition))
         return RelationHandle(self, name)
 
     def derive(self, name: str, /, *binders: BinderTerm) -> DerivedRelationHandle:
-        """Declare a relation computed from others; complete it with `.where(...)` or `.nearest(5, fn.cosine(a.v, b.v))`."""
+        """Declare a derived relation; complete it with `.where(...)` or `.nearest(5, fn.cosine(a.v, b.v))`."""
         return DerivedRelationHandle(self, name, binders)
 
     # Weights
@@ -235,7 +235,7 @@ class ModelBuilder:
         per: Iterable[Term] = (),
         **options: Any,
     ) -> ModelBuilder:
-        """Declare a formula, universally quantified over its names: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
+        """Declare a formula, universally quantified over its binders: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
         if hard and weight is not None:
             raise builder_error("a hard rule has no weight", "remove 'hard' or 'weight'")
         value = None if weight is None else _require_finite("weight", weight)
@@ -252,7 +252,7 @@ class ModelBuilder:
         return self
 
     def gate(self, template: str, /, *by: TermLike) -> ModelBuilder:
-        """Declare the features of a template's gates; a gate decides from the evidence whether inference uses a factor."""
+        """Declare the features of a template's gates; a gate computes from the evidence whether inference uses a factor."""
         self._add(s.Gate(template, _to_expressions(by)))
         return self
 
@@ -264,7 +264,7 @@ class DerivedRelationHandle:
         self._builder, self._name, self._binders = builder, name, binders
 
     def where(self, *conditions: TermLike) -> RelationHandle:
-        """Define the relation by the conjunction of conditions; names that are not binders are existentially quantified."""
+        """Define the relation by a conjunction; binders that are not arguments are existentially quantified."""
         condition = conjoin_terms(conditions)
         if condition is None:
             raise builder_error(f"the derived relation '{self._name}' has no condition", "pass a condition")
@@ -284,7 +284,7 @@ class DerivedRelationHandle:
 
 
 class TemplateHandle:
-    """A declared template; each method changes its declaration and returns the handle."""
+    """A declared template; each method changes the declaration and returns the handle."""
 
     def __init__(self, builder: ModelBuilder, template: s.Template) -> None:
         self._builder = builder
@@ -306,12 +306,12 @@ class TemplateHandle:
         return format_text(render_declaration(template)).rstrip() if template.over else f"template {template.name}"
 
     def where(self, *conditions: TermLike) -> TemplateHandle:
-        """Add conditions on the evidence, which are joined with those of previous calls."""
+        """Add conditions on the evidence; they are combined with those of previous calls by `and`."""
         previous = () if self._template.where is None else (Term(self._template.where),)
         return self._replace(where=conjoin_terms((*previous, *conditions)))
 
     def over(self, *terms: TermLike, symmetric: bool = False) -> TemplateHandle:
-        """Set the random terms, with one weight for each of their joint states, or a single formula."""
+        """Set either random terms, which have one weight for each joint state, or a single formula, which has one weight."""
         return self._replace(over=_to_expressions(terms), symmetric=symmetric)
 
     def per(self, *keys: TermLike) -> TemplateHandle:
@@ -319,7 +319,10 @@ class TemplateHandle:
         return self._replace(per=_to_expressions(keys))
 
     def by(self, *features: TermLike) -> TemplateHandle:
-        """Set the evidence features; each feature has a separate weight for each pattern of states."""
+        """Set the evidence features; each feature has a separate weight for each pattern.
+
+        The patterns are the joint states of the random terms; a formula in `over` has a single pattern, its truth.
+        """
         return self._replace(by=_to_expressions(features))
 
     def options(self, **options: Any) -> TemplateHandle:
@@ -327,7 +330,7 @@ class TemplateHandle:
         return self._replace(options=replace(self._template.options, **_validate_options(options)))
 
     def init(self, *values: float) -> TemplateHandle:
-        """Set the initial value of all weights, or one for each pattern."""
+        """Set the initial value of all weights, or one value for each pattern (see `by`)."""
         return self.options(init=values)
 
     def fixed(self) -> TemplateHandle:
@@ -405,7 +408,9 @@ def _validate_options(options: dict[str, Any]) -> dict[str, Any]:
 def _validate_init(values: Sequence[Any]) -> float | tuple[float, ...]:
     """Return the value of `init` as one number or as a tuple."""
     if not values or not all(isinstance(value, numbers.Real) for value in values):
-        raise builder_error(f"invalid value {values!r} of option 'init'", "pass one number, or one for each pattern")
+        raise builder_error(
+            f"invalid value {values!r} of option 'init'", "pass one number, or one for each joint state of 'over'"
+        )
     floats = tuple(_require_finite("init", value) for value in values)
     return floats if len(floats) > 1 else floats[0]
 

@@ -1,6 +1,6 @@
 """Expressions of the language as Python objects: `(Link(a, b) & (a.length > 3)) >> Spam(b)`.
 
-Python operators correspond to those of the language: `== != < <= > >=`, `+ - * /`, and `& | ~ >>` to `and`, `or`, `not`, `=>`.
+The operators `== != < <= > >= + - * /` are those of the language; `& | ~ >>` mean `and`, `or`, `not` and `=>`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _operator(make: Callable[..., e.Expression], symbol: str, *, is_reflected: b
 
 
 class Term:
-    """An expression, which operators combine with other terms or with Python values."""
+    """An expression that operators can combine with other terms and with Python values."""
 
     def __init__(self, node: e.Expression) -> None:
         self._node = node
@@ -115,7 +115,7 @@ class AttributedTerm(Term):
         return self[name]
 
     def __getitem__(self, name: str) -> Term:
-        """Return an attribute; works also for attributes with the name of a method."""
+        """Return an attribute, also if it has the name of a method."""
         if name not in self._attributes:
             message = f"unknown attribute '{name}' of {self._owner}"
             hint = (
@@ -127,7 +127,7 @@ class AttributedTerm(Term):
 
 
 class BinderTerm(AttributedTerm):
-    """A binder: a name for an entity of a type or for a value of a domain.
+    """A binder: a variable that ranges over the entities of a type or over the values of a domain.
 
     Args:
         type_name: the name of the entity type or domain.
@@ -163,7 +163,7 @@ def to_expression(value: TermLike) -> e.Expression:
             return e.UnaryMinus(e.Number(-number)) if number < 0 else e.Number(number)
         case numbers.Real():
             raise builder_error(
-                f"{value} is not a finite number", "use a finite number; omit conditions that hold for all numbers"
+                f"{value} is not a finite number", "use a finite number; comparisons with infinity can be omitted"
             )
     message = f"a value of type {type(value).__name__} is not allowed in an expression"
     raise builder_error(message, "use terms, strings, numbers, dates and booleans")

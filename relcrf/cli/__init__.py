@@ -1,1 +1,1 @@
-"""The `relcrf` command: a file for each group of commands, `output.py` for what they share."""
+"""The `relcrf` command: one module per group of commands; `options.py` and `output.py` are shared by all."""

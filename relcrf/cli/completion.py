@@ -1,4 +1,4 @@
-"""Shell completion: scripts that contain all commands and options, so that <Tab> does not start Python.
+"""Shell completion by scripts that contain all commands and options, so that <Tab> does not start Python.
 
 Typer's completion starts Python at each <Tab>, which takes 1.9 s of CPU time to import all commands.
 """
@@ -31,7 +31,7 @@ _COMPLETERS = {
     "run": "run",
     "target": "target",
 }
-"""Kind of completion by parameter name, for parameters that are not completed from a list of words."""
+"""Kind of completion by parameter name, for parameters whose values are not a list of words."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class CommandCompletion:
     """The completion data of a command.
 
     Args:
-        options: For each option, its help and the kind of its value (`setting`, `path`, `words:a b`, `none`; None for a switch).
-        argument: The kind of the command's argument; empty if it has none.
+        options: Help and kind of value (`setting`, `path`, `words:a b`, `none`; None for a switch) by option.
+        argument: The kind of the argument; empty if the command has none.
     """
 
     name: str
@@ -110,12 +110,12 @@ def _list_settings() -> dict[str, list[str]]:
 
 
 def _join_words(words: Iterable[str]) -> str:
-    """Join words for a script; omit names that a shell would split or expand."""
+    """Join words for a script; omit words that a shell would split or expand."""
     return " ".join(word for word in words if re.fullmatch(r"[\w.+-]+", word))
 
 
 def _case_function(function: str, replies: Mapping[str, str]) -> str:
-    """Return the code of a shell function that sets REPLY to the value for its argument."""
+    """Return the code of a shell function that sets REPLY to the entry of `replies` for its argument."""
     lines = "\n".join(f"        '{key}') REPLY='{answer}' ;;" for key, answer in replies.items() if answer)
     return f"{function}() {{\n    case $1 in\n{lines}\n        *) REPLY= ;;\n    esac\n}}\n"
 
@@ -161,7 +161,7 @@ def _fish_script(commands: list[CommandCompletion]) -> str:
 
 
 def _fish_setting_lines(command: CommandCompletion, flag: str, option: str, summary: str) -> Iterator[str]:
-    """Yield a line per backend or method that completes its settings; without --backend, the default applies."""
+    """Yield one line per backend or method, which completes its settings; without --backend, the default applies."""
     names = METHODS if command.name == "infer" else registry.backend_names()
     default = "auto" if command.name == "infer" else "ess"
     settings = _list_settings()

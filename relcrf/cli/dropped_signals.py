@@ -1,4 +1,4 @@
-"""Retry of signals whose exception is dropped: in a C callback, in a finalizer, or in a compiler."""
+"""Resending of signals whose exception is dropped in a C callback, in a finalizer or in a compiler."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from contextlib import contextmanager
 from types import FrameType
 
 RESEND_DELAY = 0.1
-"""Delay in seconds; with a shorter one the new exception could be raised while the previous one is still being dropped."""
+"""Delay before resending, in seconds. If it were shorter, Python could still be handling the previous dropped exception."""
 
 
 @contextmanager
 def resend_dropped_signals(number: int, exception: type[BaseException]) -> Iterator[list[int]]:
-    """Resend a signal whose exception was dropped until it is raised; yield the list of received signals.
+    """Resend a signal until its exception is raised and not dropped; yield the list of received signals.
 
-    The list lets the caller recognise other exceptions that a signal causes, such as those of an interrupted compiler.
+    With the list, the caller can recognise other exceptions that a signal caused, such as those of an interrupted compiler.
 
     Args:
         number: Number of the signal.
-        exception: Type of exception that its handler raises, and that no other code raises.
+        exception: Type of the exception that the handler of the signal raises; no other code may raise it.
     """
     received: list[int] = []
     previous_hook, main, handler = sys.unraisablehook, threading.main_thread().ident, signal.getsignal(number)
     lock, active, in_hook, missed = threading.Lock(), True, False, False
 
     def send() -> None:
-        with lock:  # a signal sent later could reach the default handler, which terminates the process
+        with lock:  # a later signal could reach the default handler, which terminates the process
             if main is not None and active:
                 signal.pthread_kill(main, number)
 

@@ -67,10 +67,10 @@ class _PrefixedMonitor(Monitor):
 def _parse_backend_settings(
     backends: Sequence[str], pairs: Sequence[str] | None, baselines: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Parse and validate the settings of each backend; settings of one backend take precedence over those of all.
+    """Parse and validate the settings of each backend; a setting for one backend takes precedence over a setting for all.
 
     Args:
-        baselines: Backends to which settings without a backend's name do not apply.
+        baselines: Backends to which only settings with their name apply.
 
     Raises:
         UsageError: A backend or a setting is unknown.
@@ -91,7 +91,7 @@ def _parse_backend_settings(
 
 
 def split_of_run(run: Path) -> SplitPlan | None:
-    """Return the split that was held out when a run was trained; None if there is none, or it is unknown."""
+    """Return the split whose folds were held out when a run was trained; None if there is none or it is unknown."""
     provenance = run_folder.load_provenance(run)
     if provenance is None or provenance.protocol.split is None:
         return None
@@ -188,7 +188,7 @@ def _evaluate_model(
 
 
 def _print_evaluation(evaluation: Evaluation) -> None:
-    """Print for each attribute a table of measures by system, and a table of scores by fold."""
+    """For each attribute, print a table of measures by backend and a table of scores by fold."""
     results = evaluation.predictions
     systems = [name for name in results.systems if name not in (MAJORITY, LOCAL)]
     compared = systems if LOCAL in results.systems else []
@@ -255,7 +255,7 @@ def _format_estimate(estimate: MeasureEstimate) -> Text:
 
 
 def _format_difference(by_measure: Mapping[str, MeasureDifference], measure: str) -> Text:
-    """Format a difference with its interval on a second line; empty for a measure that is not a mean over labels."""
+    """Format a difference with its interval on a second line; empty if the measure is not a mean over labels."""
     if measure not in by_measure:
         return Text()
     difference = by_measure[measure]
@@ -390,7 +390,7 @@ def _print_comparison(evaluation: Evaluation, attribute: str) -> None:
 
 
 def _format_fold_difference(gap: MeasureDifference) -> Text:
-    """Format a difference with its interval on a second line: the mean over folds if there are several folds."""
+    """Format a difference with its interval on a second line; if there are several folds, format the mean over folds."""
     low, high = gap.fold_interval
     if low != low:
         return Text(f"{gap.value:+.3f}\n[{gap.low:+.3f}, {gap.high:+.3f}]")
@@ -410,7 +410,7 @@ def _format_costs(evaluation: Evaluation, name: str, result: SystemResult) -> tu
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
-    """The message costs to sweep, and the gates to compare."""
+    """The message costs of a sweep, and the kinds of gates to compare."""
 
     cost: Annotated[
         str,
@@ -430,7 +430,7 @@ class SweepOptions:
     ] = None
 
     def settings_by_gates(self) -> dict[str, dict[str, Any]]:
-        """Return the settings of each sweep by its kind of gates.
+        """Return the settings of each sweep, by kind of gates.
 
         Raises:
             UsageError: See `make_systems`.

@@ -18,7 +18,7 @@ from relcrf.report import neighbourhood
 from relcrf.report.plot import require_drawable
 
 ROUNDING = 1e-9
-"""Contributions and remainders below this, in nats, are rounding errors."""
+"""Bound in nats; contributions and remainders below it are rounding errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def explain(
 
 
 def _print_explanation(explanation: Explanation, top: int) -> None:
-    """Print a table of the contributions, whose sum is the last row."""
+    """Print a table of the contributions; the last row is their sum."""
     answer, against = explanation.answer, explanation.against
     probability, other = (explanation.probabilities[value] for value in (answer, against))
     truth = "" if explanation.truth is None else f"; its label is {explanation.truth}"
@@ -147,5 +147,8 @@ def _print_flips(search: FlipSearch, explanation: Explanation, top: int) -> None
         text = f"no tested change of the evidence around {explanation.variable} flips the prediction"
     else:
         changes = "; ".join(str(change) for change in search.nearest.changes)
-        text = f"the prediction flips to {search.nearest.answer} ({search.nearest.probability:.4f}) with: {changes}"
+        text = (
+            f"the prediction changes to {search.nearest.answer} ({search.nearest.probability:.4f}) "
+            f"if all of these change: {changes}"
+        )
     print_line(text)

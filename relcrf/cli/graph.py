@@ -73,7 +73,7 @@ def _find_hubs(learned: LearnedGraph) -> list[dict[str, Any]]:
 
 
 def _largest_edges(learned: LearnedGraph, top: int) -> Frame:
-    """Return the first `top` edges, which are sorted by strength, with the names of their nodes."""
+    """Return the first `top` edges with the names of their nodes; the edges are already sorted by strength."""
     edges = learned.edges.take_rows(np.arange(min(top, len(learned.edges))))
     names = learned.nodes["name"]
     return Frame({**edges.columns, "first": names[edges["first"]], "second": names[edges["second"]]})
@@ -87,7 +87,7 @@ def _print_graph(learned: LearnedGraph, top: int) -> None:
     for first, second, template, strength, weight, gain in shown.rows():
         texts = [first, second, template, f"{weight:+.4f}" if weight == weight else f"±{strength:.4f}"]
         rows.append([*texts, f"{gain:.4g}" if gain == gain else ""][: 4 + has_gain])
-    title = f"{len(learned.nodes):,} keys, {len(learned.edges):,} edges"
+    title = f"{len(learned.nodes):,} nodes, {len(learned.edges):,} edges"
     if len(shown) < len(learned.edges):
         title += f"; the {len(shown)} largest"
     print_table(title, ("first", "second", "template", "weight", *(("gain",) if has_gain else ())), rows)

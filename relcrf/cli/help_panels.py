@@ -1,4 +1,4 @@
-"""The layout of help texts: panels of commands and of options, and command classes that omit the type of switches."""
+"""The layout of help texts: panels of commands and options, and command classes that hide the type of switches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESOURCES = "Resources"
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help shows no type for switches, which take no value."""
+    """A command whose help shows no type for switches, because they have no value."""
 
     def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
         """Return the parameters, with an empty metavar for each switch."""

@@ -46,7 +46,7 @@ class UaiTask(StrEnum):
 
 @dataclass(frozen=True)
 class _UaiAnswer:
-    """The result in the format of the competition, with a remark for users and the values for JSON."""
+    """The result: its text in the format of the competition, a remark for the user, and the values for JSON."""
 
     text: str
     verdict: Verdict
@@ -56,7 +56,7 @@ class _UaiAnswer:
 
 @contextmanager
 def _open_output(out: Path | None) -> Iterator[TextIO]:
-    """Open standard output, a device or pipe, or a regular file, which is written atomically."""
+    """Open standard output, a device, a pipe or a regular file; a regular file is written atomically."""
     if out is None:
         yield sys.stdout
         return
@@ -66,7 +66,7 @@ def _open_output(out: Path | None) -> Iterator[TextIO]:
         with out.open("w", encoding="ascii") as file:
             yield file
         return
-    out = out.resolve()  # replace the target of a link, not the link
+    out = out.resolve()  # if `out` is a link, replace its target
     with atomic_path(out) as partial, partial.open("w", encoding="ascii") as file:
         yield file
 
@@ -161,7 +161,7 @@ def _count_exact_variables(inference: AbstractInference, verdict: Verdict) -> in
 def _compute_answer(
     task: UaiTask, model: UaiModel, conditioned: ConditionedGraph, states: np.ndarray, inference: AbstractInference
 ) -> _UaiAnswer:
-    """Compute the result for all variables from inference on the free variables.
+    """Run inference on the free variables, and compute the result for all variables.
 
     Raises:
         DataError: The evidence has probability 0, and the task is not PR.
@@ -187,7 +187,7 @@ def _compute_answer(
     result = inference.marginals(conditioned.potentials)
     log_partition = (
         result.log_partition + constant if constant > -np.inf else constant
-    )  # also if the method has no partition function
+    )  # -inf is correct even if the method computes no partition function
     facts = {"log10_partition": log_partition / LOG10, "possible": log_partition != -np.inf}
     if task is UaiTask.PR:
         if math.isnan(log_partition):

@@ -127,4 +127,4 @@ def _print_plan(rows: Sequence[TemplatePlan]) -> None:
         )
         for row in rows
     ]
-    print_table("estimated size of the ground graph", [*columns, "rows x each"] if is_repeated else columns, shown)
+    print_table("estimated size of the ground graph", [*columns, "rows x bindings"] if is_repeated else columns, shown)

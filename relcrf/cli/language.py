@@ -108,7 +108,7 @@ def explain_error(
 
 
 def example_message(page: str) -> str:
-    """Return the diagnostics of the example model of an error page; an empty string if it has no model."""
+    """Return the diagnostics of the example model on an error page; an empty string if the page has no model."""
     _, _, rest = page.partition("## Example\n\n```rcrf\n")
     model = rest.partition("```")[0]
     if not model:

@@ -50,7 +50,7 @@ from relcrf.training import TrainingRequest
 
 @dataclass(frozen=True, kw_only=True)
 class LearningOptions:
-    """The backend, its settings and their selection, and calibration."""
+    """The backend, the selection of its settings, and calibration."""
 
     backend: Annotated[str, typer.Option("--backend", "-b", metavar="NAME", help="Backend to train.")] = "ess"
     setting: SetOption = None
@@ -181,13 +181,15 @@ def train(
     for text in training.grounding.bound.notes:
         print_note(text)
     _print_training(learned, selected)
-    print_line(f"grounded in {timings['ground']:.2f} s, learned in {learned.seconds:.2f} s; wrote run to {folder.out}")
+    print_line(
+        f"grounded in {timings['ground']:.2f} s, learned in {learned.seconds:.2f} s; wrote the run folder '{folder.out}'"
+    )
 
 
 def _build_protocol(
     tables: GroundingOptions, learning: LearningOptions, holdout: HoldoutOptions, worker_options: WorkerOptions
 ) -> TrainingProtocol:
-    """Return the training protocol: the split and the resources that the command line specifies."""
+    """Return the training protocol: the split, and the resources specified on the command line."""
     plan = holdout.holdout_plan(tables.dataset.split)
     return TrainingProtocol(
         split=None if plan is None else plan.text,
@@ -241,7 +243,7 @@ def _convergence_message(learned: LearnedModel) -> str:
 
 
 def _require_export_path(path: Path, model: api.Model, system: AbstractBackend) -> None:
-    """Validate the target and the model of `--export-model` before any work is done, and create the file's folder."""
+    """Validate the path and the model for `--export-model` before any work is done, and create the folder of the file."""
     require_suffix(path, (".rcrf",), "learned.rcrf")
     if not system.uses_candidates:
         message = f"backend '{system.name}' does not select candidates, so --export-model has no effect"

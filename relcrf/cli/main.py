@@ -58,7 +58,7 @@ COMMAND_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Understand": (weights.weights, weights.moments, weights.diff, graph.graph, explain.explain),
     "Tools": (language.fmt, language.explain_error, language.lsp, completion.completion, warmup.warmup),
 }
-"""The commands by their panel in the help text."""
+"""The commands, by panel of the help text."""
 
 for panel, commands in COMMAND_PANELS.items():
     for command in commands:
@@ -81,7 +81,7 @@ def _main(
 
 
 def _print_error(error: RelcrfError, *, as_json: bool) -> None:
-    """Print the diagnostics of an error; with --json, also print them as one JSON object."""
+    """Print the diagnostics of an error; with --json, print them also as one JSON object."""
     try:
         if as_json:
             print_json({"errors": [d.as_dict() for d in error.diagnostics]})
@@ -94,7 +94,7 @@ def _print_error(error: RelcrfError, *, as_json: bool) -> None:
 
 
 def _discard_output() -> None:
-    """Redirect standard output to the null device, so that Python does not fail to flush it at exit."""
+    """Redirect standard output to the null device; otherwise Python would fail to flush it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -105,11 +105,11 @@ BROKEN_PIPE = 141
 """Exit code when the reader of the output has closed the pipe: 128 + SIGPIPE."""
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
-"""Exception type of an invalid command line: click's UsageError, which Typer may vendor."""
+"""Exception type for an invalid command line: the UsageError of click or of the copy of click in Typer."""
 
 
 def _silence_unraisable() -> None:
-    """Suppress unraisable exceptions at exit, e.g. of a compiler that Ctrl-C interrupted."""
+    """Suppress unraisable exceptions at exit, e.g. those of a compiler that Ctrl-C has interrupted."""
     sys.unraisablehook = lambda unraisable: None
 
 

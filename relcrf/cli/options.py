@@ -1,7 +1,7 @@
 """Option groups shared by several commands.
 
-A group is a frozen dataclass whose fields are Typer options. A command with a parameter of a group's type has all options
-of the group on its command line and receives an instance of the group as its argument; see `flatten_options`.
+A group is a frozen dataclass whose fields are Typer options. If a parameter of a command has the type of a group, the
+command line has all options of the group, and the command receives an instance of the group; see `flatten_options`.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def note_cache_use(cache: BlockCache | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class HoldoutOptions:
-    """The labels that a command holds out; for the split language see `relcrf.data.split_plan`."""
+    """The labels that a command holds out. `relcrf.data.split_plan` documents the split language."""
 
     split: Annotated[
         str | None,
@@ -179,7 +179,7 @@ class HoldoutOptions:
     ] = 0
 
     def plan(self, default: SplitPlan | None) -> SplitPlan | None:
-        """Return the split of the command line or, without one, the default, with the folds of --holdout.
+        """Return the split of the command line, or else the default, together with the folds of --holdout.
 
         Raises:
             UsageError: The options are not a valid split, or contradict each other (E349).
@@ -196,7 +196,7 @@ class HoldoutOptions:
         return replace(plan, holdout=tuple(self.holdout)) if plan is not None and self.holdout else plan
 
     def require_plan(self, default: SplitPlan | None) -> SplitPlan:
-        """Return the split, see `plan`.
+        """Return the split; for details see `plan`.
 
         Raises:
             UsageError: No split is specified (E341).
@@ -208,7 +208,7 @@ class HoldoutOptions:
         return plan
 
     def holdout_plan(self, default: SplitPlan | None) -> SplitPlan | None:
-        """Return the split with the folds to hold out, see `plan`; None if nothing is held out.
+        """Return the split with the folds to hold out; None if nothing is held out. For details see `plan`.
 
         Raises:
             UsageError: Only one of the split and the folds to hold out is specified (E341).
@@ -227,7 +227,7 @@ class HoldoutOptions:
         return None if plan is None else partition_variables(grounding, plan).holdout_mask(list(plan.holdout))
 
     def note_default_split(self, hidden: np.ndarray | None) -> None:
-        """Print how many variables the split of the manifest holds out, if the command line specifies no split."""
+        """If the command line specifies no split, print how many variables the split of the manifest holds out."""
         if hidden is not None and self.split is None and self.folds is None and self.hide is None:
             print_note(f"the split of dataset.toml holds out {int(hidden.sum()):,} variables")
 
@@ -277,7 +277,7 @@ def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
     Required options come first, in declaration order.
 
     Args:
-        command: Parameters whose type is a dataclass are groups; all others are arguments or options.
+        command: The command; parameters whose type is a dataclass are groups, all others are single arguments or options.
     """
     groups: dict[str, type] = {}
     parameters: list[inspect.Parameter] = []

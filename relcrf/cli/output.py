@@ -1,4 +1,4 @@
-"""Output of all commands: tables, notes, diagnostics, progress and JSON; and parsing of `name=value` options."""
+"""Output of all commands (tables, notes, diagnostics, progress, JSON), and parsing of `name=value` options."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _to_json_value(value: Any) -> Any:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table. Columns of numbers are right-aligned; strings are escaped as in `print_line`, and `Text` is not."""
+    """Print a table with right-aligned numbers. Strings are escaped as in `print_line`; `Text` objects are not."""
     out = Table(title=_escaped_text(title), title_justify="left")
     rows = [list(row) for row in rows]
     for k, name in enumerate(columns):
@@ -55,7 +55,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def print_wide_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table as several tables of groups of columns if it is wider than the console; all have the first column."""
+    """Print a table. If it is wider than the console, print several tables, each with the first column and some others."""
     rows = [list(row) for row in rows]
     widths = [_column_width(name, [row[k] for row in rows]) for k, name in enumerate(columns)]
     start = 1
@@ -71,7 +71,7 @@ def print_wide_table(title: str, columns: Sequence[str], rows: Iterable[Sequence
 
 
 def _column_width(name: str, cells: Iterable[object]) -> int:
-    """Return the number of characters of a column with its padding and border."""
+    """Return the width of a column in characters, including padding and border."""
     return 3 + max(cell_len(line) for text in (name, *cells) for line in str(text).split("\n"))
 
 

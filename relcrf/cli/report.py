@@ -23,7 +23,7 @@ from relcrf.report.holdout import evaluate_holdout
 
 @dataclass(frozen=True, kw_only=True)
 class ReportDataOptions(HoldoutOptions, LimitOptions):
-    """The tables on which a run is evaluated, and the optional computations."""
+    """The tables for the evaluation of a run, and the optional parts of the report."""
 
     data: Annotated[
         str | None,
@@ -118,7 +118,7 @@ def report(
 
 
 def _option_words(dataset: Dataset, plan: SplitPlan | None) -> tuple[str, ...]:
-    """Return the options that specify the data and the holdout, without database passwords."""
+    """Return the command line options for the data and the holdout, without database passwords."""
     words = ["--data", dataset.location]
     if plan is not None and plan != dataset.split:
         words += ["--split", plan.text, *(word for value in plan.holdout for word in ("--holdout", value))]

@@ -28,7 +28,7 @@ from relcrf.training import TrainingRequest
 T = TypeVar("T")
 
 LOCAL_MASTER = re.compile(r"local(-cluster)?(\[[\d*]{1,3}(, *\d{1,5}){0,2}\])?")
-"""Spark masters on this machine, with a plausible number of cores."""
+"""Pattern of Spark masters on this machine, with a plausible number of cores."""
 
 
 def reproduce(
@@ -110,7 +110,7 @@ def _pair_by_name(was: Mapping[str, T], now: Mapping[str, T]) -> list[tuple[str,
 def _local_protocol(
     protocol: TrainingProtocol, run: Path, workers: int | None, spark_master: str | None, memory: str | None
 ) -> TrainingProtocol:
-    """Return the protocol for this machine. A run folder may be untrusted: its remote Spark master is not used.
+    """Return the protocol for this machine. A run folder may be untrusted, so its remote Spark master is not used.
 
     Raises:
         UsageError: The run was trained on a remote Spark master, and no master is specified.
@@ -160,7 +160,7 @@ def _rerun_training(
 
 
 def _compare_files(run: Path, rerun: Path) -> list[dict[str, Any]]:
-    """Return a row for each file of either run, with the difference if the files are not identical."""
+    """Return a row for each file name in either run; it describes the difference if the two files are not identical."""
     old, new = run_folder.manifest_hashes(run), run_folder.manifest_hashes(rerun)
     rows = []
     for name, was, now in _pair_by_name(old, new):

@@ -1,4 +1,4 @@
-"""Time limits of commands. Reaching the limit has the effect of Ctrl-C, so the same partial results are saved."""
+"""Time limits of commands. At the limit the command is interrupted as by Ctrl-C, so the same partial results are saved."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class TimeLimitReached(KeyboardInterrupt):
 
 
 _reached_limits: list[str] = []
-"""The limit that was reached, as the user specified it; empty before."""
+"""The limit, as the user specified it, once it is reached; empty until then."""
 
 
 @contextmanager
 def limit_time(time: str | None) -> Iterator[None]:
-    """Raise `TimeLimitReached` in the enclosed code when the time is over; None for no limit.
+    """Raise `TimeLimitReached` in the enclosed code at the time limit; None for no limit.
 
     Raises:
         UsageError: The text is not a valid duration.
@@ -63,7 +63,7 @@ def limit_time(time: str | None) -> Iterator[None]:
 def exit_interrupted(outcome: str = "the result is incomplete") -> NoReturn:
     """Exit a command that was interrupted by Ctrl-C or by the time limit after it printed its partial results.
 
-    The message goes to standard error only, also with `--json`: the JSON object is already printed and has the status.
+    The message is printed only to standard error, even with `--json`: the JSON object is already printed and has the status.
 
     Args:
         outcome: Description of the partial results.
@@ -81,10 +81,10 @@ def is_time_over() -> bool:
 
 
 def time_limit_error(recovery_hint: str = "") -> ConvergenceError | None:
-    """Return the error for a reached time limit at the first call; None if it was not reached, and at further calls.
+    """Return the error for a reached time limit. Return None if the limit was not reached, and in all calls after the first.
 
     Args:
-        recovery_hint: A hint that names the saved results and how to resume.
+        recovery_hint: A hint on the saved results and on how to resume.
     """
     if not _reached_limits:
         return None

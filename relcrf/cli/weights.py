@@ -197,7 +197,7 @@ def diff(
 
 
 def _compare_predictions(fits: list[api.Fit], data: Dataset, budget: int, progress: Any) -> dict[str, Any]:
-    """Return the fraction of equal predictions by attribute, and the Jaccard index of the active edges."""
+    """Return the fraction of equal predictions of each attribute, and the Jaccard index of the active edges."""
     groundings = [fit.ground(data, budget, progress) for fit in fits]
     one, other = (api.predict(fit, grounding) for fit, grounding in zip(fits, groundings, strict=True))
     names = [

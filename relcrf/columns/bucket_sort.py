@@ -1,9 +1,9 @@
 """Out-of-core bucket sort of rows: rows are distributed to buckets by their first field, and each bucket is sorted separately.
 
-The integers and single-precision numbers of a row are packed into a 64-bit key with the same order as the fields, so that a
-bucket is sorted by one vectorised sort of integers (5 ns per row; ORDER BY of DuckDB takes 120 ns). Double-precision numbers
-and fields that do not fit into the key are stored separately as the payload. Buckets are stored in memory or in files, as
-their `Storage` decides, and only one is loaded at a time; no two buckets share a value of the first field.
+The integers and single-precision numbers of a row are packed into a 64-bit key that sorts like the fields. One vectorised
+sort of integers therefore sorts a bucket (5 ns per row; ORDER BY of DuckDB takes 120 ns). Double-precision numbers and fields
+that do not fit into the key are stored separately as the payload. A `Storage` holds the buckets in memory or in files; only
+one bucket is loaded at a time. All rows with the same value of the first field are in the same bucket.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relcrf.columns.storage import Storage
 BUCKET_ROWS = 1 << 18
 """Target number of rows per bucket: about 10 MB while it is sorted."""
 MAX_BUCKETS = 1 << 8
-"""Maximum number of buckets, because each may be a file."""
+"""Maximum number of buckets; it is limited because each bucket may be a file."""
 BATCH_ROWS = 1 << 18
 """Number of rows that are collected before they are distributed to the buckets."""
 KEY_BITS = 64
@@ -137,14 +137,14 @@ class BucketSort:
         return placed_fields, payload_fields
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Add rows: a column for each field, which is copied."""
+        """Add rows, given as one column per field; the columns are copied."""
         self._pending.append({f.name: np.array(batch[f.name]) for f in self._fields})
         self._n_pending += len(batch[self._first.name])
         if self._n_pending >= BATCH_ROWS:
             self._distribute()
 
     def buckets(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the sorted buckets; a bucket is freed when the next one is requested. Nothing can be added afterwards."""
+        """Yield the sorted buckets; a bucket is freed when the next one is requested. Rows can no longer be added."""
         self._distribute()
         self._keys.reverse()
         self._payloads.reverse()
@@ -225,7 +225,7 @@ class BucketSort:
 
 
 def _differs_from_previous(key: np.ndarray) -> np.ndarray:
-    """Return a mask of the entries of a sorted array that differ from the previous one."""
+    """Return a mask of the entries of a sorted array that differ from the previous entry."""
     differs = np.ones(len(key), dtype=bool)
     np.not_equal(key[1:], key[:-1], out=differs[1:])
     return differs
@@ -234,7 +234,7 @@ def _differs_from_previous(key: np.ndarray) -> np.ndarray:
 def chunk_sorted_batches(
     batches: Iterable[Mapping[str, np.ndarray]], fields: Sequence[Field]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield rows that are sorted by their first two fields, cut so that no two batches share a value of the first field.
+    """Yield rows that are sorted by their first two fields, in batches that share no value of the first field.
 
     Raises:
         ValueError: if the rows are not sorted.

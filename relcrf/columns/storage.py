@@ -1,4 +1,4 @@
-"""Storage of columns under construction: in memory up to a limit for all columns together, beyond it in `.npy` files."""
+"""Storage of columns under construction, in memory or, beyond a limit on their total size, in `.npy` files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ColumnBuilder:
         self._row_shape = (width,) if width else ()
         self._buffer = np.empty((0, *self._row_shape), dtype=dtype)
         self._has_file = False
-        """True if the column is in a file. The file is open only during writes, as columns may outnumber file descriptors."""
+        """True if the column is in a file, which is open only during writes, because file descriptors are limited."""
         self._memory_bytes = 0
         """Number of bytes that the storage counts for this column."""
         self.size = 0
@@ -98,7 +98,7 @@ class ColumnBuilder:
         self.size += len(values)
 
     def finish(self) -> np.ndarray:
-        """Return the complete column, read-only: an array or a memory map of the file. Nothing can be appended afterwards.
+        """Return the complete, read-only column: an array or a memory map of its file. Values can no longer be appended.
 
         The storage counts an array in memory as used until it is garbage-collected.
         """
@@ -180,7 +180,7 @@ def find_mapped_file(column: np.ndarray) -> Path | None:
 
 
 def read_rows(column: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Return some rows of a finished column; read them from its file instead of the map, so that no pages stay in memory."""
+    """Return some rows of a finished column; rows of a file are read, because pages of its map would stay in memory."""
     path = find_mapped_file(column)
     if path is None:
         return column[start:stop]

@@ -23,7 +23,7 @@ class BagCoder(ColumnCoder):
     def _find_bag_columns(
         self, entity: Entity, attribute: AttributeDeclaration, *, quiet: bool = False
     ) -> tuple[RawTable, str, str, str | None] | None:
-        """Return the table of a bag, its entity and value columns, and its count column (None without one)."""
+        """Return the table of a bag and its columns of entities, of values and of counts (None without counts)."""
         assert isinstance(attribute.type, Bag)
         own_table = self.dataset.find_table(entity.name)
         column = own_table.column(attribute.name) if own_table else None
@@ -57,7 +57,7 @@ class BagCoder(ColumnCoder):
     ) -> tuple[RawTable, str, str, str | None] | None:
         """Return a list column of an entity table as a bag table with one row per list item."""
         key = table.column(entity.key)
-        keys = [] if key is None else [key]  # without keys only the values are checked
+        keys = [] if key is None else [key]  # without a key column, only the values are checked
         cells = ", ".join([*(f"raw.{quoted(k)}" for k in keys), f"unnest(raw.{quoted(column)}) AS {quoted(column)}"])
         types = (*map(table.column_type, keys), table.column_type(column).removesuffix("[]"))
         unnested = replace(
@@ -111,12 +111,12 @@ class BagCoder(ColumnCoder):
             f"each row of a bag needs the key of its {entity.name}",
         )
         self._check_references(entity.name, table, entity_column, message, hint, row_filter)
-        assert self.problems, f"no bad row found in the table of {name}, although the join lost rows"
+        assert self.problems, f"no bad row found in the table of {name}, although a row refers to an unknown entity"
 
     def _aggregate_bag(self, entity: str, attribute: AttributeDeclaration, table: RawTable, sql: str) -> bool:
-        """Build the columns of a bag: one row per entity and value, sorted, with its counts added up.
+        """Build the columns of a bag: one row per entity and value, sorted, with the sum of the counts.
 
-        Return False, without building them, if a row refers to an unknown entity.
+        If a row refers to an unknown entity, return False and build no columns.
         """
         assert isinstance(attribute.type, Bag)
         n_entities, n_values = self.bound.sizes[entity], len(self.bound.domains[attribute.type.domain])

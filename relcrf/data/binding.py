@@ -1,10 +1,10 @@
-"""The binding of a model to a dataset: its declarations are checked against the tables and coded as dense integers.
+"""The binding of a model to a dataset: the tables are checked against the model and coded as dense integers.
 
 A *vid* is the number of an entity within its type, from 0 in the order of the keys; a *code* is the number of a value within
 its domain. Binding builds a table `vid, key, attributes...` for each entity type; a table of distinct tuples of vids and codes
 for each relation, with the attributes of the tuples; a table of the tuples listed in the data for each random relation, with
-their states; a table `vid, code, count` for each bag; and a table `code, value` for each domain (names: `names.py`). All of
-these tables are materialized with int32 columns, which DuckDB joins fastest.
+their states; a table `vid, code, count` for each bag; and a table `code, value` for each domain. All of
+these tables are materialized with int32 columns, which DuckDB joins fastest; `names.py` defines the names of the tables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str
     """Build the coded tables of a model.
 
     Args:
-        vocabulary: Values of the open domains of a trained model, which keep their codes; new values get the codes after them.
+        vocabulary: Values of the open domains of a trained model; they keep their codes, and new values get the next codes.
 
     Raises:
         DataError: The tables do not fit the model; lists every problem found in them.
@@ -46,7 +46,7 @@ def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str
 
 @dataclass(frozen=True)
 class _ValueColumn:
-    """A value column of tuples: its name in the coded table, its raw column for messages, and SQL of the coded value."""
+    """A value column of tuples: its name in the coded table, the raw column (for messages), and the SQL of the coded value."""
 
     name: str
     raw_column: str
@@ -56,7 +56,7 @@ class _ValueColumn:
 class _Binder(BagCoder):
     """The state of one binding.
 
-    Problems are collected. After the first one, further tables are checked, and built only as far as the checks need.
+    Problems are collected. After the first one, the other tables are still checked, but built only as far as the checks need.
     """
 
     def __init__(self, bound: BoundModel, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
@@ -73,7 +73,7 @@ class _Binder(BagCoder):
         for random in self.spec.random_relations:
             self._bind_random_relation(random)
         if self.problems:
-            # Several declarations may read one table: report each problem once.
+            # Several declarations may read the same table; report its problems only once.
             raise DataError({(d.code, d.message, d.location): d for d in self.problems}.values())
         return self.bound
 
@@ -100,12 +100,12 @@ class _Binder(BagCoder):
         self.bound.domains[domain.name] = values
 
     def _add_data_values(self, domain: s.OpenDomain, name: str, n_known: int) -> None:
-        """Append the values of an open domain that occur in the data to its table, sorted as texts."""
+        """Append the values that occur in the data to the table of an open domain, sorted as texts."""
         code_tables = []
         for number, (table, column) in enumerate(self._domain_columns(domain.name)):
-            # Deduplicate the raw cells before they are trimmed: trimming is slow, and few cells are distinct.
+            # Deduplicate the raw cells before they are trimmed: trimming is slow, and many cells are equal.
             code_table = f"cells.{domain.name}.{number}"
-            source = self.dataset.find_table(table.name) or table  # for a list column, the table that has it
+            source = self.dataset.find_table(table.name) or table  # a list column is unnested from a raw table
             self._record_source(domain.name, source)
             cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
             with self._collect_read_errors(table):
@@ -168,7 +168,7 @@ class _Binder(BagCoder):
                 self._bind_bag(entity, attribute)
 
     def _bind_entity_table(self, entity: s.Entity, table: RawTable) -> None:
-        """Create the coded table of an entity type; after a problem, create only its keys, to check references to them."""
+        """Create the coded table of an entity type; after a problem, create only the key column, to check references to it."""
         key = table.column(entity.key)
         if key is None:
             message = f"the table of {entity.name} has no key column '{entity.key}'"
@@ -184,7 +184,7 @@ class _Binder(BagCoder):
                 columns.append(f"NULL::INTEGER AS {quoted(attribute_column(attribute.name))}")
                 if table.column(attribute.name):
                     self.bound.notes.append(
-                        f"{table.location}: column '{attribute.name}' is ignored, its attribute is latent"
+                        f"{table.location}: column '{attribute.name}' is ignored because its attribute is latent"
                     )
                 continue
             column = self._attribute_sql(entity.name, attribute, table)
@@ -208,7 +208,7 @@ class _Binder(BagCoder):
         self.bound.sizes[entity.name] = int(str(size))
 
     def _check_keys(self, entity: s.Entity, table: RawTable, key: str) -> str:
-        """Report missing and duplicate keys, and return DuckDB's type of the keys."""
+        """Report missing and duplicate keys; return DuckDB's type of the key column."""
         text = text_sql(table, key)
         rows, present, distinct, integers = self._execute(
             f"SELECT count(*), count(key), count(DISTINCT key), count({integer_sql('key')}) "
@@ -230,7 +230,7 @@ class _Binder(BagCoder):
     def _find_argument_columns(
         self, relation: s.Relation | s.RandomRelation, table: RawTable, *, quiet: bool = False
     ) -> list[str | None]:
-        """Return the columns of a relation's arguments, by name or else by position; None for a missing one."""
+        """Return the columns of a relation's arguments, found by name or else by position; None for a missing column."""
         by_name = [table.column(p.name) for p in relation.parameters]
         if all(by_name):
             return by_name
@@ -277,7 +277,7 @@ class _Binder(BagCoder):
         values: Sequence[_ValueColumn],
         name: str,
     ) -> None:
-        """Create the table of the distinct coded tuples with their values, or report their problems."""
+        """Create the table of the distinct coded tuples with their values; if tuples are invalid, report them instead."""
         codes, entity_joins = [], []
         for k, (parameter, column) in enumerate(zip(relation.parameters, columns, strict=True)):
             if column is None:
@@ -320,10 +320,10 @@ class _Binder(BagCoder):
         columns: Sequence[str | None],
         values: Sequence[_ValueColumn],
     ) -> None:
-        """Report rows that lack an argument, refer to an unknown entity, or give a tuple a second value of an attribute.
+        """Report rows that lack an argument, refer to an unknown entity, or contradict the attribute value of an equal tuple.
 
         Args:
-            columns: Columns of the arguments; None for a missing one.
+            columns: Columns of the arguments; None for a missing column.
         """
         identity = []
         for parameter, column in zip(relation.parameters, columns, strict=True):
@@ -343,7 +343,10 @@ class _Binder(BagCoder):
                 self.problems.append(duplicates.diagnostic("E220", message, table, value.raw_column, hint))
 
     def _find_value_column(self, relation: s.RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
-        """Return the column with the values of a random relation; None if every listed tuple is true."""
+        """Return the column with the values of a random relation; None if there is none.
+
+        The listed tuples of a boolean relation are then true.
+        """
         arguments = self._find_argument_columns(relation, table, quiet=True)
         column = table.state_column(relation, arguments)
         other_columns = [c for c in table.columns if c not in arguments] if all(arguments) else []
@@ -354,7 +357,7 @@ class _Binder(BagCoder):
         elif column is None and other_columns and not quiet:
             columns = listing(f"'{c}'" for c in other_columns)
             self.bound.notes.append(
-                f"{table.location}: {columns} ignored, every listed tuple of {relation.name} is true; "
+                f"{table.location}: ignoring {columns}: every listed tuple of {relation.name} is true; "
                 "a column of truth values must be named 'value'"
             )
         return column

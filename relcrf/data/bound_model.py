@@ -30,12 +30,12 @@ class BoundModel:
 
     Args:
         sizes: Number of entities of each entity type.
-        domains: Values of every domain in the order of their codes; those of open domains as found in the data.
+        domains: Values of every domain in the order of their codes; for open domains, the values in the data.
         vector_lengths: Length of each vector attribute, by (entity type, attribute).
-        notes: Assumptions that binding made, shown to the user.
+        notes: Assumptions made by binding, for the user.
         missing_labels: Predicted attributes without a column, as (entity type, attribute).
         closed_world: Random relations whose tuples are false unless the data lists them.
-        product_relations: Random relations that admit every tuple of their arguments.
+        product_relations: Random relations with a variable for every tuple of their arguments.
         external_tables: Tables stored as NumPy columns outside DuckDB: the bags, sorted by entity and value.
         sources: Locations of the raw tables of each entity type, relation, bag (`Entity.attribute`) and domain.
         content_hashes: Cached content hashes of raw tables, by location; `table_hash.py` adds them.
@@ -54,7 +54,7 @@ class BoundModel:
     external_tables: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     content_hashes: dict[str, str] = field(default_factory=dict)
     connection: duckdb.DuckDBPyConnection = field(init=False)
-    """A cursor on the dataset's database with a separate schema, which isolates several models on one dataset."""
+    """A cursor on the dataset's database. It uses a separate schema, so that several models can be bound to one dataset."""
     schema: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +70,10 @@ class BoundModel:
         self.connection.register(table, self.external_tables[table])
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a new connection that sees the coded tables, but not raw data frames: registering one takes a millisecond."""
+        """Return a new connection to the coded tables.
+
+        Raw data frames are not registered on it, because registering one takes a millisecond.
+        """
         cursor = self.dataset.connection.cursor()
         cursor.execute(f"SET schema = '{self.schema}'")
         for table, columns in self.external_tables.items():
@@ -78,7 +81,7 @@ class BoundModel:
         return cursor
 
     def size(self, type_name: str) -> int:
-        """Return the number of entities of an entity type, or of values of a domain."""
+        """Return the number of entities of an entity type or of values of a domain."""
         return self.sizes[type_name] if type_name in self.sizes else len(self.domains[type_name])
 
     def count_rows(self, table: str) -> int:
@@ -96,13 +99,13 @@ class BoundModel:
         return np.asarray(rows.fetchnumpy()["key"], dtype=object)
 
     def texts(self, type_name: str) -> np.ndarray:
-        """Return the keys of an entity type or the values of a domain, shape (n,), object, by vid or code."""
+        """Return the keys of an entity type by vid, or the values of a domain by code; shape (n,), object."""
         return (
             self.keys(type_name) if self.spec.entity(type_name) else np.asarray(self.domains[type_name], dtype=object)
         )
 
     def codes(self, entity: str, attribute: str) -> np.ndarray:
-        """Return the states of a predicted attribute by vid, shape (n,), int32; -1 where missing."""
+        """Return the state of a predicted attribute by vid, shape (n,), int32; a missing state is -1."""
         column, table = quoted(attribute_column(attribute)), quoted(entity_table(entity))
         sql = f"SELECT coalesce({column}, -1)::INTEGER AS c FROM {table} ORDER BY vid"
         return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=np.int32)
@@ -117,12 +120,12 @@ class BoundModel:
         return np.column_stack([rows[f"c{d}"] for d in range(length)])
 
     def has_column(self, entity: str, column: str) -> bool:
-        """Return True if the table of an entity type has a column, declared or not."""
+        """Return True if the raw table of an entity type has a column, which the model may or may not declare."""
         table = self.dataset.find_table(entity)
         return table is not None and table.column(column) is not None
 
     def raw_column(self, entity: str, column: str) -> np.ndarray:
-        """Return a column of an entity type's table as text by vid, declared or not; '' where missing.
+        """Return the text of any column of an entity type's raw table by vid; a missing text is ''.
 
         Raises:
             DataError: The table has no such column (E212).
@@ -163,7 +166,7 @@ def reraises_plugin_errors(
 
 
 def _drop_schema(connection: duckdb.DuckDBPyConnection, schema: str) -> None:
-    """Drop the tables of a bound model that is garbage-collected."""
+    """Drop the tables of a bound model when it is garbage-collected."""
     with suppress(duckdb.FatalException):  # a damaged file may have terminated the database
         connection.execute(f"DROP SCHEMA {schema} CASCADE")
     connection.close()

@@ -14,13 +14,13 @@ from relcrf.errors import DataLocation, Diagnostic
 from relcrf.model.types import AttributeType, Bool, Date, Integer, Real, String
 
 MAX_SHOWN_ROWS = 3
-"""Maximum number of bad rows that a diagnostic lists; it reports the number of the others."""
+"""Maximum number of bad rows that a diagnostic lists; the others are only counted."""
 
 WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 REAL_TYPES = ("DOUBLE", "FLOAT")
 
 MAX_EXACT_INTEGER = 9e15
-"""Bound below which a double represents every integer exactly; the exact bound is 2**53, about 9.007e15."""
+"""Bound below which a double represents every integer exactly; the largest such bound is 2**53, about 9.007e15."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Conversion:
     """SQL that converts a raw column to an attribute type.
 
     Args:
-        present: SQL condition that the cell has a value. converted: SQL of the value, NULL if it does not have the type.
+        present: SQL condition that the cell has a value. converted: SQL of the value, NULL if the cell has another type.
         expected: The values that the type accepts, for messages.
     """
 
@@ -38,13 +38,13 @@ class Conversion:
 
 
 def text_sql(table: RawTable, column: str) -> str:
-    """Return SQL of a column's cell as trimmed text, NULL if it is empty, for a query `FROM ... AS raw`."""
+    """Return SQL of a column's cell as trimmed text, NULL if it is empty; the query must have the form `FROM ... AS raw`."""
     cell = f"raw.{quoted(column)}"
     column_type = table.column_type(column)
     if column_type == "VARCHAR" or column_type.startswith("ENUM"):
         return f"nullif(trim(CAST({cell} AS VARCHAR), E' \\t\\r\\n'), '')"
     if column_type in REAL_TYPES:
-        # Data frames store integers with missing values as floats: 5 as 5.0, a missing value as NaN.
+        # A data frame stores an integer column with missing values as floats: 5 as 5.0, and a missing value as NaN.
         is_whole = f"{cell} = floor({cell}) AND abs({cell}) < {MAX_EXACT_INTEGER}"
         whole = f"CASE WHEN {is_whole} THEN CAST(CAST({cell} AS BIGINT) AS VARCHAR) "
         return f"(CASE WHEN isnan({cell}) THEN NULL ELSE ({whole} ELSE CAST({cell} AS VARCHAR) END) END)"
@@ -52,7 +52,7 @@ def text_sql(table: RawTable, column: str) -> str:
 
 
 def integer_sql(text: str) -> str:
-    """Return SQL of a text as BIGINT, NULL unless it is written as an integer: a bare cast would round 2.6 to 3."""
+    """Return SQL that converts a text to BIGINT, NULL unless it is written as an integer; a bare cast would round 2.6 to 3."""
     return f"(CASE WHEN CAST(TRY_CAST({text} AS BIGINT) AS VARCHAR) = {text} THEN TRY_CAST({text} AS BIGINT) END)"
 
 
@@ -84,9 +84,9 @@ class BadRows:
     """Rows of a raw table with the same problem.
 
     Args:
-        count: Number of all such rows.
-        examples: The first few, as (row number, cell text); None for an empty cell.
-        original_row: For duplicates, the row that the first example repeats.
+        count: Number of such rows.
+        examples: The first of these rows, as (row number, cell text); the text of an empty cell is None.
+        original_row: For duplicates, the number of the row that the first example repeats.
     """
 
     count: int
@@ -120,7 +120,7 @@ def find_bad_rows(
     """Return the rows of a raw table that satisfy a condition; None if there are none.
 
     Args:
-        cell_sql: SQL of the text shown for a bad row; by default the cell of `column`.
+        cell_sql: SQL of the text shown for a bad row; by default, that of `column`.
     """
     if not any_row_matches(connection, table, condition):
         return None  # row numbers are computed only for a row to report
@@ -139,9 +139,9 @@ def find_duplicate_rows(
     """Return the rows of a raw table that repeat an earlier row; None if there are none.
 
     Args:
-        column: Column whose cell is shown.
-        identity: SQL of the expressions by which rows are compared. Rows in which one of them is NULL are skipped.
-        value_sql: SQL of a value; if set, only duplicates whose value differs from the first occurrence's are returned.
+        column: Column whose cells are shown.
+        identity: SQL expressions that are equal in duplicate rows. Rows in which one of them is NULL are skipped.
+        value_sql: SQL of a value; if given, only duplicates whose value differs from that of the first occurrence are returned.
     """
     row = f"raw.{row_number_column(table)}"
     present = " AND ".join(f"{part} IS NOT NULL" for part in identity)
@@ -157,18 +157,18 @@ def find_duplicate_rows(
 
 
 def row_number_column(table: RawTable) -> str:
-    """Return the name of the row number column: longer than all names of the table's columns, and so unique."""
+    """Return a name for the row number column; it is unique because it is longer than all column names of the table."""
     return "row".ljust(max(map(len, table.columns)) + 1, "_")
 
 
 def scan_with_row_numbers(table: RawTable) -> str:
-    """Return a FROM item, aliased `raw`, of a raw table with row numbers, computed before joins or filters reorder rows."""
+    """Return a FROM item `raw`: a raw table with row numbers, which are computed before joins or filters reorder the rows."""
     columns = ", ".join(map(quoted, (row_number_column(table), *table.columns)))
     return f"{table.numbered_scan or f'(SELECT row_number() OVER (), * FROM {table.scan})'} AS raw({columns})"
 
 
 def _fetch_bad_rows(connection: duckdb.DuckDBPyConnection, query: str) -> BadRows | None:
-    """Return the first rows and the count of a query for (row number, cell text, row that it repeats)."""
+    """Return the first rows and the number of rows of a query that selects (row number, cell text, row that it repeats)."""
     rows = connection.execute(
         f"SELECT *, count(*) OVER () FROM ({query}) AS found(row, cell, earlier) ORDER BY row LIMIT {MAX_SHOWN_ROWS}"
     ).fetchall()
@@ -184,13 +184,13 @@ def text_list_sql(values: list[str] | tuple[str, ...]) -> str:
 
 
 def is_numeric(table: RawTable, column: str) -> bool:
-    """Return True if a column has a numeric type; texts that look like numbers do not count."""
+    """Return True if a column has a numeric type; texts that contain numbers do not count."""
     column_type = table.column_type(column)
     return column_type in WHOLE_TYPES or column_type in REAL_TYPES or column_type.startswith("DECIMAL")
 
 
 def number_list_sql(texts: Sequence[str]) -> str | None:
-    """Return a SQL list of the numbers that texts denote, NaN (which no cell equals) for other texts; None if all are NaN."""
+    """Return a SQL list of texts parsed as numbers; other texts become NaN, which no cell equals. None if all are NaN."""
     numbers = [_parse_number(text) for text in texts]
     return None if all(map(math.isnan, numbers)) else f"CAST({text_list_sql([*map(repr, numbers)])} AS DOUBLE[])"
 

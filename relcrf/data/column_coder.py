@@ -35,7 +35,7 @@ class ColumnCoder:
         self.connection = bound.connection
         self.problems: list[Diagnostic] = []
         self.key_types: dict[str, str] = {}
-        """DuckDB's type of each entity type's key, once its table exists."""
+        """DuckDB's type of the key of each entity type whose coded table exists."""
         self.cell_code_tables: dict[tuple[str, str, str], str] = {}
         """Tables of raw cells and their codes, by (open domain, location of the raw table, column)."""
 
@@ -44,7 +44,7 @@ class ColumnCoder:
 
     @contextmanager
     def _collect_read_errors(self, table: RawTable) -> Iterator[None]:
-        """Collect the errors of an unreadable table, so that the other tables are still checked."""
+        """Collect the errors of an unreadable table instead of raising them, so that the other tables are still checked."""
         try:
             with report_read_errors(table.location):
                 yield
@@ -138,7 +138,7 @@ class ColumnCoder:
             value = f"TRY_CAST(raw.{quoted(column)} AS DOUBLE[])"
         else:
             value = "[" + ", ".join(f"TRY_CAST(raw.{quoted(c)} AS DOUBLE)" for c in columns) + "]"
-        # The most frequent length; it is the length of all vectors if they are valid.
+        # The most frequent length; all vectors must have it.
         ((length,),) = self._execute(f"SELECT mode(len({value})) FROM {table.scan} AS raw")
         size = int(str(length or 0))
         finite = f"list_transform({value}, lambda x: coalesce(isfinite(x), false))"
@@ -146,7 +146,7 @@ class ColumnCoder:
         if size and not any_row_matches(self.connection, table, is_bad):
             self.bound.vector_lengths[owner, attribute.name] = size
             return f"CAST({value} AS DOUBLE[{size}])"
-        # For a vector in several columns, show the first column without a finite number.
+        # If the vector has several columns, show the first one without a finite number.
         shown = None if column else f"{text_list_sql(columns)}[list_position({finite}, false)]"
         bad = find_bad_rows(self.connection, table, columns[0], is_bad, shown)
         message = f"the vector {owner}.{attribute.name} is not {size or 'a list of'} finite numbers"
@@ -163,7 +163,7 @@ class ColumnCoder:
             name = quoted(f"d_{column}")
             code_table = self.cell_code_tables.get((domain, table.location, column))
             if code_table is None:
-                return None  # the table is unreadable, which has been reported
+                return None  # the table is unreadable; this has been reported
             return f"{name}.code", f"LEFT JOIN {quoted(code_table)} AS {name} ON {name}.cell = raw.{quoted(column)}"
         code = self._domain_code_sql(description, domain, table, column)
         return None if code is None else (code, "")
@@ -177,8 +177,8 @@ class ColumnCoder:
         """Return the join condition between a column of keys and an entity table.
 
         Args:
-            normalize: Also match cells that differ from the key in formatting, such as surrounding blanks. Without it
-                cells are compared unchanged, which is several times faster and never matches another key.
+            normalize: Also match cells that differ from the key in formatting, such as surrounding blanks. Otherwise
+                cells are compared unchanged, which is several times faster and cannot match a wrong key.
         """
         column_type, raw = table.column_type(column), f"raw.{quoted(column)}"
         key = f"{alias}.key"
@@ -206,7 +206,7 @@ class ColumnCoder:
     def _check_references(
         self, type_name: str, table: RawTable, column: str, message: str, hint: str, row_filter: str = "true"
     ) -> None:
-        """Report the rows whose argument is empty (with the given message and hint) or refers to an unknown entity.
+        """Report the rows whose argument is empty or refers to an unknown entity; `message` and `hint` are for empty arguments.
 
         Args:
             type_name: An entity type or a domain. References are checked only if the keys of the entity type are known.
@@ -218,7 +218,7 @@ class ColumnCoder:
             for careful in (False, True)
         ]
         if type_name in self.key_types and not any_row_matches(self.connection, table, f"NOT {matches[0]}"):
-            return  # a cell that equals a key is not empty
+            return  # every cell equals a key, so none is empty
         self._report_missing_values(table, column, message, hint, row_filter)
         if type_name not in self.key_types:
             return

@@ -37,11 +37,11 @@ class RawTable(NamedColumns):
     """A raw table of a dataset.
 
     Args:
-        name: The file name without its suffix, or the name given by the caller or a manifest.
+        name: The file name without its suffix, or the name specified by the caller or a manifest.
         location: The location shown in messages.
         scan: A DuckDB table expression.
         columns: Column names in order. types: DuckDB's types in the same order.
-        is_open: True if the unlisted tuples of a random relation are query variables instead of false.
+        is_open: True if unlisted tuples of a random relation are query variables; otherwise they are false.
         numbered_scan: Like `scan`, with row numbers as the first column; None if rows are numbered from 1.
     """
 
@@ -64,7 +64,7 @@ class Dataset:
     Args:
         source: A folder of table files; a manifest `dataset.toml`, or the folder that contains it; one file with tables,
             such as a SQLite database; the URL of a PostgreSQL database; or a mapping from table names to data frames
-            (pandas, Polars, Arrow), columns by name (NumPy arrays, lists), paths of table files and NetworkX graphs.
+            (pandas, Polars, Arrow), mappings of columns (NumPy arrays, lists), paths of table files or NetworkX graphs.
         memory: Memory limit for tables and ground columns, e.g. `500MB`; larger data is moved to files.
 
     Raises:
@@ -112,7 +112,7 @@ class Dataset:
         return f"Dataset({self.location}: {listing(t.name for t in self.tables.values())})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
-        """Return the dataset itself: it is immutable, and cloned estimators share it."""
+        """Return the dataset itself; it is immutable, so cloned estimators can share it."""
         return self
 
     def _repr_html_(self) -> str:
@@ -132,7 +132,7 @@ class Dataset:
         ]
 
     def _matching_readers(self, path: Path) -> list[tuple[AbstractReader, str]]:
-        """Return the readers that handle the suffix of a file, each with that suffix."""
+        """Return the readers that handle the suffix of a file, each paired with that suffix."""
         return [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
 
     def _read_file(self, path: Path) -> list[SourceTable] | None:
@@ -222,7 +222,7 @@ class Dataset:
                 if not isinstance(entry.source, QueryEntry):
                     source_tables[entry.name] = self._read_entry(entry)
             except DataError as error:
-                # An error of a database server is fixed in the manifest; an error in a file, in the file.
+                # Errors of database servers are fixed in the manifest, but errors in files are fixed in the files.
                 problems += [
                     replace(d, location=entry.source_location) if d.code == "E235" else d for d in error.diagnostics
                 ]
@@ -252,7 +252,10 @@ class Dataset:
             case FileEntry(path, table_name):
                 tables = self._read_file(path)
                 if tables is None:
-                    raise DataError(Diagnostic("E203", f"'{path.name}' is not a table file", entry.source_location))
+                    hint = "write the name of a table file, such as 'page.csv'"
+                    raise DataError(
+                        Diagnostic("E203", f"'{path.name}' is not a table file", entry.source_location, hint)
+                    )
                 matches = [t for t in tables if t.name == table_name] if table_name is not None else tables
                 if len(matches) != 1:
                     message = (
@@ -298,7 +301,7 @@ class Dataset:
     # Use
 
     def new_schema(self) -> tuple[duckdb.DuckDBPyConnection, str]:
-        """Create a schema; return a cursor that uses it and sees all raw tables, and the schema's name."""
+        """Create a schema; return a cursor that uses it and can read all raw tables, and the name of the schema."""
         self._n_schemas += 1
         schema = f"model{self._n_schemas}"
         cursor = self.store.cursor()
@@ -311,7 +314,7 @@ class Dataset:
         return next((self.tables[fold_name(n)] for n in names if fold_name(n) in self.tables), None)
 
     def changed_files(self) -> list[str]:
-        """Return the files that changed after the dataset was opened: either version may have been read."""
+        """Return the files that changed after the dataset was opened; either version may have been read."""
         return [
             str(path) for path, stamp in self._file_stamps.items() if not path.exists() or _file_stamp(path) != stamp
         ]
@@ -324,7 +327,7 @@ def _file_stamp(path: Path) -> tuple[int, ...]:
 
 
 def _require_inside_folder(path: Path, folder: Path) -> None:
-    """Raise an error for a symbolic link that leads out of its folder: both may come from an untrusted source.
+    """Raise an error for a symbolic link that leads out of its folder; link and folder may come from an untrusted source.
 
     Raises:
         DataError: The link leads out of the folder (E233).
@@ -337,7 +340,7 @@ def _require_inside_folder(path: Path, folder: Path) -> None:
 
 
 def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
-    """Return a table with the model's names for some of its columns.
+    """Return a table with the columns renamed as its manifest entry specifies.
 
     Raises:
         DataError: The table has no such column, or another column already has the new name.
@@ -356,13 +359,13 @@ def _rename_columns(table: RawTable, entry: TableEntry) -> RawTable:
             message = f"{table.location} already has another column '{new}'"
             raise DataError(Diagnostic("E232", message, entry.columns_location, "rename that column as well"))
     selected = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(table.columns, columns, strict=True))
-    # Locations identify tables: two tables of one file may differ in the names of their columns.
+    # A location must identify one table: two tables of one file may differ in the names of their columns.
     location = f"{table.location}, table '{table.name}'"
     return replace(table, location=location, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
 
 
 def _reader_problem(reader: object) -> str | None:
-    """Return what is wrong with a plugin's reader; None if it is valid."""
+    """Return an error message for an invalid reader of a plugin; None if the reader is valid."""
     if not (isinstance(reader, type) and issubclass(reader, AbstractReader)):
         return "it is not a subclass of relcrf.data.readers.base.AbstractReader"
     if inspect.isabstract(reader):

@@ -1,4 +1,4 @@
-"""Optional packages that a single format needs."""
+"""Imports of optional packages, which only single formats need."""
 
 from __future__ import annotations
 

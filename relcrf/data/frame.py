@@ -30,7 +30,7 @@ _ARROW_SUFFIXES = (".arrow", ".feather")
 
 
 def require_writable(path: Path) -> None:
-    """Reject a path that `Frame.write` could not write, before any work is done, and create its folder.
+    """Create the folder of a file for `Frame.write`; raise an error before any work is done if the path cannot be written.
 
     Raises:
         UsageError: The suffix is unknown, the path is a folder or not UTF-8 text, or Arrow's package is not installed.
@@ -70,7 +70,7 @@ class Frame:
         return self.columns[name]
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows, or the first of them, as tuples of plain values."""
+        """Return the first `limit` rows (all if None) as tuples of plain values."""
         return list(zip(*(column[:limit].tolist() for column in self.columns.values()), strict=True))
 
     def take_rows(self, rows: np.ndarray) -> Frame:
@@ -78,7 +78,7 @@ class Frame:
         return Frame({name: column[rows] for name, column in self.columns.items()})
 
     def to_dicts(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return the rows, or the first of them, each as a mapping from names to plain values."""
+        """Return the first `limit` rows (all if None), each as a mapping from column names to plain values."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows(limit)]
 
     def to_pandas(self) -> Any:
@@ -96,7 +96,7 @@ class Frame:
         return pyarrow.table({name: pyarrow.array(column) for name, column in self.columns.items()})
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write a `.csv`, `.tsv`, `.jsonl`, `.parquet`, `.arrow` or `.feather` file, under a temporary name first.
+        """Write a `.csv`, `.tsv`, `.jsonl`, `.parquet`, `.arrow` or `.feather` file atomically.
 
         Raises:
             UsageError: The suffix is unknown, or the file cannot be written.

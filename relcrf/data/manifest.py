@@ -1,4 +1,4 @@
-"""The manifest `dataset.toml`: the tables of a dataset, their sources, and how its labels are held out.
+"""The manifest `dataset.toml`: the tables of a dataset with their sources, and the split of its labels.
 
 [tables.page]
 file = "pages.csv"
@@ -49,7 +49,7 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file in the manifest's folder, with the name of a table if the file has several."""
+    """A file in the manifest's folder, and the name of a table in it if it has several."""
 
     path: Path
     table: str | None
@@ -93,7 +93,7 @@ class TableEntry:
 
     Args:
         columns: Mapping from the model's column names to the column names of the source.
-        is_open: True if the unlisted tuples of a random relation are query variables instead of false.
+        is_open: True if unlisted tuples of a random relation are query variables; otherwise they are false.
         source_location: Span of the source in the manifest. columns_location: Span of the column names.
     """
 
@@ -120,7 +120,7 @@ def read_manifest(path: Path) -> Manifest:
         DataError: The manifest is invalid; lists every problem with its line.
     """
     try:
-        if path.exists() and not path.is_file():  # such as a pipe, which would block
+        if path.exists() and not path.is_file():  # e.g. a pipe; reading it would block
             raise OSError("it is not a regular file")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -181,7 +181,7 @@ class _ManifestReader:
         self.problems.append(Diagnostic(code, message, self.locations.find(*path), hint))
 
     def _check_keys(self, table: Mapping[str, Any], keys: Mapping[str, type], path: tuple[str, ...]) -> bool:
-        """Return True if a table has only these keys, each with a value of its type; report the others."""
+        """Report the keys of a table that are unknown or have a value of another type; return True if there are none."""
         before = len(self.problems)
         section = ".".join(path) or "the manifest"
         for key, value in table.items():
@@ -246,7 +246,7 @@ class _ManifestReader:
         return FileEntry(file, entry.get("table")) if kind == "file" else SqliteEntry(file, entry.get("table", name))
 
     def _resolve_file(self, text: str, *path: str) -> Path | None:
-        """Return the path of a file if it is inside the manifest's folder once links are resolved; otherwise, add a problem."""
+        """Return the path of a file, with links resolved, if it is inside the manifest's folder; otherwise, add a problem."""
         if "\0" in text:
             self._add_problem(f"{text!a} is not a file name", None, *path, code="E203")
             return None

@@ -19,7 +19,7 @@ class NamedColumns:
         return next((c for c in self.columns if fold_name(c) == fold_name(name)), None)
 
     def first_column(self, *names: str) -> str | None:
-        """Return the first of these columns that the table has; None if it has none."""
+        """Return the first of these columns that exists; None if none exists."""
         return next(filter(None, map(self.column, names)), None)
 
     def bag_columns(self, entity: Entity, attribute: AttributeDeclaration) -> tuple[str, str] | None:
@@ -34,7 +34,7 @@ class NamedColumns:
 
 
 def vector_column_pattern(attribute: str) -> re.Pattern[str]:
-    """Return the pattern of the columns `pixels_0, pixels_1, ...` of a vector; its group is the number."""
+    """Return the pattern of the columns `pixels_0, pixels_1, ...` of a vector; its only group matches the number."""
     return re.compile(rf"{re.escape(attribute)}_?(\d+)", re.IGNORECASE)
 
 
@@ -61,9 +61,9 @@ def entity_table(entity: str) -> str:
 
 
 def relation_table(relation: str) -> str:
-    """Return the name of the table of a relation, derived ones included.
+    """Return the name of the table of a relation, which may be derived or random.
 
-    Its columns are `a0`, `a1`, ... for the arguments and one per attribute; for random relations `vid` and `state`.
+    Its columns are `a0`, `a1`, ... for the arguments, and one per attribute or, for random relations, `vid` and `state`.
     """
     return f"rel.{relation}"
 
@@ -79,12 +79,12 @@ def bag_table(entity: str, attribute: str) -> str:
 
 
 def domain_table(domain: str) -> str:
-    """Return the name of the table of a domain, its dictionary; the columns are `code`, `value`."""
+    """Return the name of the table of a domain; its columns are `code`, `value`."""
     return f"dom.{domain}"
 
 
 def type_table(spec: ModelSpec, type_name: str) -> tuple[str, str, str]:
-    """Return the table of an entity type or domain, and its columns of codes and of texts."""
+    """Return the table of an entity type or domain, its column of vids or codes, and its column of texts."""
     is_entity = spec.entity(type_name) is not None
     return (entity_table(type_name), "vid", "key") if is_entity else (domain_table(type_name), "code", "value")
 
@@ -95,7 +95,7 @@ def attribute_column(attribute: str) -> str:
 
 
 ARGUMENT_COLUMN = re.compile(r"a\d+")
-"""Pattern of the columns of a relation's arguments, which have no missing value."""
+"""Pattern of the names of argument columns; they have no missing values."""
 
 PLUGIN_PREFIX = "plugin_"
 

@@ -1,4 +1,4 @@
-"""Tables passed as Python values: data frames, columns by name, and NetworkX graphs."""
+"""Tables passed as Python values: data frames, mappings of columns, and NetworkX graphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relcrf.errors import DataError, DataLocation, Diagnostic
 
 
 class _ArrowStream:
-    """A data frame as an Arrow stream, through which DuckDB reads Polars frames without pyarrow."""
+    """A data frame as an Arrow stream; DuckDB can thus read Polars frames without pyarrow."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -36,24 +36,26 @@ def add_frame(name: str, frame: Any, store: Store) -> str:
             return store.copy_frame(frame)  # a stream, which can be read only once
         return store.add_frame(frame)
     except (duckdb.Error, TypeError) as error:
-        message = f"table '{name}' is a {type(frame).__name__}, not a data frame"
+        message = f"table '{name}' has type {type(frame).__name__} and is not a data frame"
         hint = "pass a pandas, Polars or Arrow table, columns by name, a NetworkX graph, or the path of a table file"
         raise DataError(Diagnostic("E203", message, hint=hint, notes=(first_line(error),))) from None
 
 
 def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
-    """Return a table expression for columns of equal length: NumPy arrays, which are scanned in place, or sequences.
+    """Return a table expression for columns of equal length: NumPy arrays (scanned in place) or other sequences.
 
     Raises:
         DataError: The columns have different lengths, or a value has an unsupported type (E203).
     """
     location = DataLocation(f"table '{name}'")
     if not columns:
-        raise DataError(Diagnostic("E203", f"table '{name}' has no columns", location, "pass columns by name"))
+        raise DataError(
+            Diagnostic("E203", f"table '{name}' has no columns", location, "pass a mapping from column names to values")
+        )
     lengths = {}
     for column, values in columns.items():
         if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
-            message = f"column '{column}' of table '{name}' is a {type(values).__name__}"
+            message = f"column '{column}' of table '{name}' has type {type(values).__name__}"
             raise DataError(Diagnostic("E203", message, location, "pass a list or a NumPy array"))
         lengths[column] = len(values)
     if len(set(lengths.values())) > 1:
@@ -101,7 +103,7 @@ def graph_columns(graph: Any, nodes: str, edges: str) -> dict[str, dict[str, lis
 
 
 def _node_key(node: Any) -> str | int:
-    """Return the key of a node: strings and integers unchanged, other nodes, such as the (0, 1) of a grid, as text."""
+    """Return the key of a node: a string or integer unchanged, any other node, e.g. the (0, 1) of a grid, as text."""
     return node if isinstance(node, str | int) and not isinstance(node, bool) else str(node)
 
 

@@ -1,4 +1,4 @@
-"""Sandboxed execution of a manifest's SQL, in a database that has only the manifest's tables."""
+"""Sandboxed execution of the SQL in a manifest, in a database that contains only the tables of the manifest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
     """Return the tables that queries compute from source tables.
 
     The queries run in a separate database file with copies of the source tables that they refer to. No other database
-    is open; files, extensions, other databases and Python's variables are inaccessible, and the settings are locked.
+    is open. Files, extensions, other databases and Python variables are inaccessible, and the settings are locked.
 
     Raises:
         DataError: The SQL is not a single SELECT, fails, or references its own result (E234).
@@ -64,7 +64,7 @@ def run_queries(queries: Sequence[QueryEntry], source_tables: Sequence[SourceTab
 
 
 def _referenced_tables(query: QueryEntry) -> set[str]:
-    """Return the names of the tables that a query refers to, in lower case, including its own common table expressions."""
+    """Return the names of the tables that a query refers to, in lower case; they include its common table expressions."""
     try:
         statements = duckdb.extract_statements(query.sql)
     except duckdb.Error as error:

@@ -1,14 +1,14 @@
-"""The split language, which defines how labels are held out; used by the command line, manifests and Python.
+"""The split language, which defines how labels are held out, on the command line, in manifests and in Python.
 
     school                      each value of the column `school` is a fold; `column=a=b` selects the column named `a=b`
-    by=Page.school              the same, for entity Page only; `folds=4,by=Page.school` distributes the values over 4 folds
+    by=Page.school              as above, for entity Page only; `folds=4,by=Page.school` distributes the values over 4 folds
     time=Page.year              periods of a time column, each predicted from the earlier ones
     folds=10                    folds by a hash of each entity's key
     random, component, snowball random folds of labels, connected components, or regions along links
-    hide=0.1                    a fraction of the variables, by a hash of their keys
-    hide=0.1,of=Friends         a fraction of the labels of each state of one attribute or relation; `of=*`: of all
+    hide=0.1                    a fraction of the variables, selected by a hash of their keys
+    hide=0.1,of=Friends         a fraction of the labels of each state of one attribute or relation; `of=*`: of all of them
 
-You may add `folds=`, `seed=` and `repeats=`; they precede a column's name: `random,folds=10,seed=7`.
+You may add `folds=`, `seed=` and `repeats=`, before the name of a column if there is one: `random,folds=10,seed=7`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _HINT = "write random, component, snowball, by=COLUMN, time=COLUMN, a column's n
 
 @dataclass(frozen=True)
 class SplitPlan:
-    """A way to divide variables into folds, or to hide a fraction of the labels.
+    """A division of variables into folds, or a fraction of the labels to hide.
 
     Args:
         kind: `column`, `time`, `folds`, `hide`, or one of `RANDOM_KINDS`; see the module's docstring.
-        column: The column of `column` and `time`, with or without its entity.
+        column: The column of `column` and `time`, with or without the name of its entity type.
         folds: Number of folds; None for `column` makes each value a fold.
         fraction: The fraction that `hide` hides.
-        attribute: The attribute or relation whose labels `hide` hides, or `ALL_ATTRIBUTES`; None hides variables by hash.
+        attribute: The attribute or relation whose labels `hide` hides, or `ALL_ATTRIBUTES`; None to select variables by hash.
         seed: Seed of the hashes or of the random generator.
-        repeats: Number of divisions, by consecutive seeds.
+        repeats: Number of divisions; they have consecutive seeds.
         holdout: Names of the folds to hold out; if empty, each fold is held out in turn.
     """
 
@@ -106,7 +106,7 @@ def parse_split(text: str, folds: int | None = None, seed: int = 0, repeats: int
     """Parse a split; the module documents the language.
 
     Args:
-        folds, seed, repeats: Options that the text does not contain, from the command line.
+        folds, seed, repeats: Values of these options (from the command line) if the text does not contain them.
 
     Raises:
         UsageError: The text is not a split (E349).
@@ -114,7 +114,9 @@ def parse_split(text: str, folds: int | None = None, seed: int = 0, repeats: int
     options = _parse_options(text)
     if "folds" in options and folds is not None:
         raise UsageError(
-            Diagnostic("E349", f"'{text}' and --folds {folds} both set the number of folds", hint="set one")
+            Diagnostic(
+                "E349", f"'{text}' and --folds {folds} both set the number of folds", hint="remove one of the two"
+            )
         )
     if folds is not None:
         options["folds"] = str(folds)
@@ -156,7 +158,7 @@ def _plan_problem(plan: SplitPlan) -> str | None:
 
 
 def _parse_options(text: str) -> dict[str, str]:
-    """Return names and values in order; a column name extends to the end of the text, since it may contain anything."""
+    """Return the options by name, in order; a column name may contain any characters and extends to the end of the text."""
     if "=" not in text:
         kind = text.strip()
         return {kind: ""} if kind in RANDOM_KINDS else {"column": text}

@@ -27,7 +27,8 @@ DEFAULT_MEMORY = "1GB"
 
 DUCKDB_FRACTION = 0.5
 COLUMN_FRACTION = 0.03
-"""Fractions of the memory limit for DuckDB's buffers and ground columns; computations use the rest. Larger data goes to files."""
+"""Fractions of the memory limit for DuckDB's buffers and ground columns; larger data is moved to files. Computations use
+the rest."""
 
 _TYPES = {
     "number": "DOUBLE",
@@ -41,13 +42,13 @@ _TYPES = {
 """DuckDB's types for the arguments and results of plugin functions."""
 
 _MAX_BYTES = 2.0**63
-"""Upper bound of a memory size: no system addresses more."""
+"""Upper bound of a memory size; no system can address more."""
 
 _GLOB_CHARACTERS = re.compile(r"[*?\[\]{}\\\0-\x1f]")
 """Characters that DuckDB interprets, or might interpret, as parts of a pattern in a file name."""
 
 BATCH_ROWS = 50_000
-"""Maximum number of rows that a reader stores in Python objects at a time; bounds the memory of a reader."""
+"""Maximum number of rows that a reader stores in Python objects at a time; it bounds the memory of a reader."""
 
 
 def quoted(name: str) -> str:
@@ -61,7 +62,7 @@ def literal(text: str) -> str:
 
 
 def is_utf8(name: str) -> bool:
-    """Return True if a name is UTF-8; Python represents other bytes as surrogates, and DuckDB rejects them."""
+    """Return True if a name is valid UTF-8; Python represents other bytes as surrogates, which DuckDB rejects."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -99,12 +100,12 @@ _NOT_FILE_ERRORS = (
     NotImplementedError,
     RecursionError,
 )
-"""Errors of DuckDB that a damaged file does not cause."""
+"""Errors of DuckDB that are not caused by damaged files."""
 
 
 @contextmanager
 def report_read_errors(location: str) -> Iterator[None]:
-    """Convert errors of DuckDB that a damaged file causes to an error of the table.
+    """Convert DuckDB errors that are caused by a damaged file to an error with the location of the table.
 
     Args:
         location: The table's location, as shown in messages.
@@ -119,7 +120,7 @@ def report_read_errors(location: str) -> Iterator[None]:
     except (
         duckdb.Error,
         RuntimeError,
-    ) as error:  # a truncated stream raises RuntimeError, and so does Ctrl-C
+    ) as error:  # both a truncated stream and Ctrl-C raise RuntimeError
         if isinstance(error, _NOT_FILE_ERRORS) or "Query interrupted" in str(error):
             raise
         notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
@@ -127,11 +128,11 @@ def report_read_errors(location: str) -> Iterator[None]:
 
 
 DISK_FULL = "No space left on device"
-"""The operating system's message for a full disk, which DuckDB passes on."""
+"""The operating system's message for a full disk, which is part of DuckDB's message."""
 
 
 def io_error_reason(error: duckdb.Error) -> str:
-    """Return why the operating system failed to read or to write."""
+    """Return the reason why the operating system failed to read or to write."""
     text = str(error)
     return next((why for why in (DISK_FULL, "Permission denied") if why in text), first_line(error))
 
@@ -154,7 +155,7 @@ class Store:
             hint = "write a size such as 500MB or 2GB"
             raise UsageError(Diagnostic("E311", f"'{memory}' is not a memory size", hint=hint))
         self.memory_limit = f"{int(n_bytes * DUCKDB_FRACTION)}B"
-        """Limit of DuckDB's buffers, as DuckDB writes it."""
+        """Limit of DuckDB's buffers, in DuckDB's notation."""
         self.n_bytes = int(n_bytes)
         self.column_bytes = int(n_bytes * COLUMN_FRACTION)
         self._root = Path(tempfile.mkdtemp(prefix="relcrf-")).resolve()
@@ -194,7 +195,7 @@ class Store:
         """Open a database with the store's memory limit and an empty temporary folder; it loads no extensions."""
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": self.memory_limit,
-            "temp_directory": str(self.new_folder()),  # DuckDB can always read this folder, so it contains nothing else
+            "temp_directory": str(self.new_folder()),  # must contain nothing else: DuckDB can always read it
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
@@ -228,7 +229,7 @@ class Store:
         self.connection.execute("SET enable_external_access = false")
 
     def is_alive(self) -> bool:
-        """Return True if the database still responds: an internal error of DuckDB, e.g. for a damaged file, ends it."""
+        """Return True if the database still responds; an internal error of DuckDB, e.g. for a damaged file, invalidates it."""
         try:
             self.connection.execute("SELECT 1")
         except duckdb.FatalException:
@@ -236,7 +237,7 @@ class Store:
         return True
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return a new connection that sees everything in the store."""
+        """Return a new connection to all tables and functions of the store."""
         cursor = self.connection.cursor()
         for view, frame in self._frames.items():
             cursor.register(view, frame)
@@ -260,14 +261,14 @@ class Store:
         types: list[Any] = [DuckDBPyType(_TYPES[kind]) for kind in function.parameters]
         result = DuckDBPyType(_TYPES[function.result])
         self.connection.create_function(name, call, types, result, null_handling=FunctionNullHandling.SPECIAL)
-        self._functions[name] = call  # DuckDB's cursors may call it longer than DuckDB holds it
+        self._functions[name] = call  # cursors may call it after DuckDB has released it
 
     @contextmanager
     def reraise_plugin_errors(self) -> Iterator[None]:
-        """Raise the original error of a plugin function that failed in a query, instead of DuckDB's.
+        """Raise the original error of a plugin function that failed in a query instead of DuckDB's error.
 
         Raises:
-            UsageError: The plugin function failed, or the memory limit is too low (E315).
+            UsageError: A plugin function failed, or the memory limit is too low (E315).
         """
         try:
             yield
@@ -310,7 +311,7 @@ class Store:
         """Store rows that arrive in batches, and return a table expression for them.
 
         Args:
-            columns: DuckDB's type of each column, by name.
+            columns: DuckDB's type of each column, by column name.
             batches: Batches of rows; each has a list of values for every column.
         """
         name = self.new_name("rows")
@@ -327,6 +328,6 @@ class Store:
 
 
 def _remove_functions(connection: duckdb.DuckDBPyConnection, functions: Mapping[str, Callable[..., Any]]) -> None:
-    """Remove a connection's functions: DuckDB reports those that remain at interpreter exit as leaks."""
+    """Remove the plugin functions from a connection; DuckDB reports functions that remain at interpreter exit as leaks."""
     for name in functions:
         connection.remove_function(name)

@@ -11,11 +11,11 @@ from nanoarrow import c_array_stream
 
 
 def stream_batches(relation: duckdb.DuckDBPyRelation, types: Mapping[str, type]) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the rows of a query in DuckDB's batches of some ten thousand rows; an array is a view that keeps its batch alive.
+    """Yield the rows of a query in DuckDB's batches of tens of thousands of rows. Arrays are views that keep their batch alive.
 
     Args:
-        relation: The query; its connection is blocked until the result is exhausted.
-        types: Columns in order, each with its dtype, which is DuckDB's own; object for texts. No value may be missing.
+        relation: The query; its connection cannot be used until all rows are read.
+        types: Columns in order, each with the dtype of its DuckDB type; object for texts. No value may be missing.
     """
     for array in c_array_stream(relation):
         if not array.length:

@@ -1,4 +1,4 @@
-"""Locations of the keys in a TOML text: the standard library's parser does not return line numbers."""
+"""Locations of the keys in a TOML text, because the standard library's parser returns no line numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEY = re.compile(rf"\s*({_PATH})\s*=")
 
 
 class TomlLocations:
-    """The spans of the keys in a TOML text, by their paths such as `("tables", "page", "file")`."""
+    """The spans of the keys in a TOML text, by path, e.g. `("tables", "page", "file")`."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -41,7 +41,7 @@ class TomlLocations:
             self._spans.setdefault(path[:length], Span(self.source, line, start + 1, line, end + 1))
 
     def find(self, *path: str) -> Span:
-        """Return the span of a key; for a key in an inline table, such as `page = { file = ... }`, that of the table."""
+        """Return the span of a key; for a key in an inline table, such as `page = { file = ... }`, that of the table's key."""
         for length in range(len(path), 0, -1):
             if path[:length] in self._spans:
                 return self._spans[path[:length]]

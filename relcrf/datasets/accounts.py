@@ -1,4 +1,4 @@
-"""Accounts of an online shop, some of them fraudulent, for models/fraud.rcrf: fraud comes in rings that share devices."""
+"""Accounts of an online shop for models/fraud.rcrf; most fraudulent accounts belong to rings that share devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HOUSEHOLDS, RINGS = 700, 50
 FRAUD_IN_RING = 0.9
 """Probability that an account of a ring is fraudulent."""
 REVIEWED = 0.4
-"""Fraction of the accounts that an investigator has reviewed; the verdict of the others is missing."""
+"""Fraction of the accounts that an investigator has reviewed; the other accounts have no verdict."""
 STRAY_TRANSFERS = 0.15
 """Fraction of the transfers that go to an account of another group."""
 

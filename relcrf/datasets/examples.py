@@ -1,4 +1,4 @@
-"""Examples by name: a shipped model with generated tables, and how its labels are held out."""
+"""Examples by name; each has a shipped model, generated tables and a split of its labels."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class _ExampleSource:
 
     Args:
         model: Name of a shipped model.
-        split: Text of the split: a column whose values are folds, `folds=...` or `hide=...`.
-        holdout: For a column, the values that are held out by default.
+        split: The split, as a string: `folds=...`, `hide=...`, or the name of a column that contains the folds.
+        holdout: If `split` is a column, the values that are held out by default.
     """
 
     model: str
@@ -71,7 +71,7 @@ class _ExampleSource:
 _EXAMPLES: dict[str, _ExampleSource] = {
     "accounts": _ExampleSource(
         "fraud",
-        "1,600 accounts of a shop that share devices and send money; 40 % are reviewed, some of them fraudulent.",
+        "About 1,700 accounts of a shop that share devices and send money; 40 % are reviewed, some of them fraudulent.",
         accounts,
         "folds=5",
     ),
@@ -90,7 +90,7 @@ _EXAMPLES: dict[str, _ExampleSource] = {
     ),
     "sensors": _ExampleSource(
         "sensors",
-        "Readings of 8 sensors at 300 time points, in five levels; a Markov chain along a corridor generates them.",
+        "Readings of 8 sensors in a corridor at 300 time points, in five levels; neighbours differ by at most one.",
         sensor_readings,
         "hide=0.3",
     ),

@@ -7,7 +7,7 @@ import numpy as np
 PAGES, SITES, LINKS_PER_PAGE, WORDS_PER_PAGE = 240, 4, 3, 8
 CATEGORIES = ("course", "faculty", "student", "project", "staff")
 SAME_CATEGORY_PROBABILITY = 0.75
-"""Probability that a link leads to a page of the same category; other links lead to any page of the site."""
+"""Probability that a link leads to a page of the same category; other links lead to a random page of the site."""
 CATEGORY_WORD_PROBABILITY = 0.25
 """Probability that a word is specific to the category; other words are common to all categories."""
 

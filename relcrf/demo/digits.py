@@ -1,7 +1,7 @@
 """Tables of scikit-learn's digit images, with the predictions of a local classifier.
 
 The task is the FACES model of Chechetka & Guestrin (2010) applied to digits: a few labelled images per class, a
-classifier of single images, and the similarity of images.
+classifier of single images, and links between similar images.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Digits:
         pixels: Values from 0 to 1, shape (1797, 64).
         digit: The true digits, shape (1797,).
         labelled: Mask of the labelled images, shape (1797,).
-        local_log_probabilities: Log-probabilities of the classifier, shape (1797, 10). Those of labelled images are
-            predicted by cross-validation; otherwise they would be more confident than those of the other images.
+        local_log_probabilities: Log-probabilities of the classifier, shape (1797, 10). For labelled images they are
+            predicted by cross-validation; otherwise the classifier would be overconfident on its training images.
     """
 
     pixels: np.ndarray

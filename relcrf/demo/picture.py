@@ -1,4 +1,4 @@
-"""A picture of the predictions that the relations changed."""
+"""A picture of the predictions in which the ESS-CRF differs from the local classifier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _SHADES = " .:-=+*#%@"
 
 
 def changed_images(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return indices of unlabelled images that the relations corrected, made wrong, or changed to another wrong digit."""
+    """Return the indices of the unlabelled images whose prediction was changed, as three arrays.
+
+    The ESS-CRF corrected the prediction, made it wrong, or changed it to another wrong digit.
+    """
     truth = result.digits.digit[~result.digits.labelled]
     was_correct, is_correct, has_changed = result.before == truth, result.after == truth, result.before != result.after
     corrected, newly_wrong, other = (
@@ -26,7 +29,7 @@ def changed_images(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def draw(result: SplitResult, path: Path) -> None:
-    """Write a picture of changed images, each with the classifier's digit and the ESS-CRF's."""
+    """Write a picture of changed images, each with the digits that the classifier and the ESS-CRF predict."""
     save_picture(lambda: _figure(result), path, 130)
 
 
@@ -57,7 +60,7 @@ def _figure(result: SplitResult) -> Any:
 
 
 def _sample_images(result: SplitResult, limit: int) -> np.ndarray:
-    """Return up to `limit` changed images with representative fractions of corrected and wrong ones."""
+    """Return up to `limit` changed images; corrected and wrong ones have about the same fractions as in all."""
     every = np.concatenate(changed_images(result))
     if len(every) <= limit:
         return every

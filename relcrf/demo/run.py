@@ -21,9 +21,9 @@ class SplitResult:
     """The results of one seeded split: the local classifier and the ESS-CRF.
 
     Args:
-        before, after: The digits of the unlabelled images predicted by the classifier and by the ESS-CRF.
+        before, after: The digits of the unlabelled images, as predicted by the classifier and by the ESS-CRF.
         forest: The pairs of images that are joined by an edge of the ESS-CRF's forest.
-        seconds: The durations of `ground`, `learn` and `infer`.
+        seconds: The durations of the phases `ground`, `learn` and `infer`, in seconds.
     """
 
     seed: int

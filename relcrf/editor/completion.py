@@ -22,7 +22,7 @@ from relcrf.model.rules import all_templates
 from relcrf.model.types import SCALARS, Bag
 
 MAX_VALUES = 500
-"""Maximum number of domain values offered; longer lists are of no use."""
+"""Maximum number of domain values offered; longer lists are not useful."""
 
 TRIGGER_CHARACTERS = (".", ":", "=", "(", ",", '"', " ")
 """Characters after which an editor requests completion automatically."""
@@ -30,7 +30,7 @@ TRIGGER_CHARACTERS = (".", ":", "=", "(", ",", '"', " ")
 _TRIGGERS_BEFORE_SPACE = frozenset(
     {*COMPARISONS, ":", "where", "over", "per", "by", "in", "of", "and", "or", "not", "=>", "weights"}
 )
-"""Tokens after which a typed space triggers completion; elsewhere a list would pop up after every word."""
+"""Tokens after which a typed space triggers completion; otherwise a list would pop up after every word."""
 
 _TERM_KEYWORDS = ("not", "true", "false")
 """Keywords that can start an expression."""
@@ -140,11 +140,11 @@ class _CursorContext:
         line = before.rfind("\n") + 1
         self.is_line_start = not before[line:].strip()
         self.is_unindented = self.is_line_start and line == offset
-        # A word that starts at the cursor can change the boundaries of declarations; use the declaration before it.
+        # A word that starts at the cursor can change where declarations end; use the declaration before the word.
         enclosing = document.text.declaration_at(offset - 1) if offset else None
         self._set_declaration(enclosing, before, offset)
         if enclosing is not None and self.expected is None:
-            # The parser does not recognise that `predict` or `rule` alone starts a declaration.
+            # `predict` or `rule` alone also starts a declaration, but not for the parser.
             tokens = document.text.code_tokens(line, enclosing.stop)
             if tokens and tokens[0].start < offset and tokens[0].text in DECLARATION_KEYWORDS:
                 started = expected_words(before[tokens[0].start :])
@@ -161,13 +161,13 @@ class _CursorContext:
 
     @property
     def index(self) -> int:
-        """The index in the declaration that a token at the cursor would have."""
+        """The index that a token at the cursor would have in the declaration."""
         return len(self.texts)
 
     # Candidates
 
     def items(self) -> Iterator[CompletionCandidate]:
-        """Yield all candidates outside of quotation marks."""
+        """Yield all candidates for a cursor outside quotation marks."""
         declaration = self.declaration
         if declaration is None:
             yield from self._declaration_items()
@@ -192,7 +192,7 @@ class _CursorContext:
             yield from self._term_items(declaration)
 
     def quoted_items(self) -> Iterator[CompletionCandidate]:
-        """Yield the candidates inside quotation marks: files to include, or values of a domain."""
+        """Yield the candidates for a cursor inside quotation marks: files to include, or values of a domain."""
         if self.previous_text == "include":
             folder = self.document.folder
             models = [*folder.glob("*.rcrf"), *folder.glob("*/*.rcrf")] if folder is not None else []
@@ -260,7 +260,7 @@ class _CursorContext:
             return
         call = declaration.call_at(self.index)
         if call is not None and self.spec.relation(call[0]) is not None:
-            return  # arguments of a relation are names and constants
+            return  # arguments of a relation are binders and constants
         relations: tuple[s.AnyRelation, ...] = (
             *self.spec.relations,
             *self.spec.derived_relations,
@@ -295,14 +295,14 @@ class _CursorContext:
     def _function_item(name: str, rank: int) -> CompletionCandidate:
         try:
             signature = FUNCTIONS[name]
-        except UsageError as error:  # a broken plugin; the checker reports it if a model calls the function
+        except UsageError as error:  # a plugin is broken; the checker reports this if a model calls the function
             return CompletionCandidate(name, "Function", rank, documentation=error.diagnostics[0].message)
         placeholders = ", ".join(f"${{{k}:{p}}}" for k, p in enumerate(signature.parameters, 1))
         detail = f"{name}({', '.join(signature.parameters)}): {signature.result}"
         return CompletionCandidate(name, "Function", rank, detail, function_help(signature), f"{name}({placeholders})")
 
     def _bag_items(self, declaration: PartialDeclaration) -> Iterator[CompletionCandidate]:
-        """Yield the bags of all names, those of the element's domain first."""
+        """Yield the bags of all binders; bags with the element's domain come first."""
         type_names = declaration.scope_at(self.index).type_names
         element = type_names.get(self.texts[-2], "") if len(self.texts) > 1 else ""
         for name, type_name in type_names.items():

@@ -1,4 +1,4 @@
-"""Diagnostics for editors, each located at a range of the open text."""
+"""Diagnostics for editors; each is located at a range of the open text."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _LINE_REFERENCE = re.compile(r"\blines? (?P<lines>\d+(?:, \d+)*)(?: of (?P<file>
 def _locate_notes(
     document: Document, diagnostic: Diagnostic, source: str, start: int, stop: int
 ) -> Iterator[RelatedNote]:
-    """Yield the notes, each at the lines that it mentions, or at the location of the diagnostic."""
+    """Yield the notes; each is located at the lines that it mentions, or else at the location of the diagnostic."""
     for note in diagnostic.notes:
         reference = _LINE_REFERENCE.search(note)
         name = source if reference is None or reference["file"] is None else reference["file"]

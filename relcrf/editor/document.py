@@ -1,4 +1,4 @@
-"""A model's text in an editor: parsed, checked, and with an index of its names."""
+"""A model's text in an editor, with its declarations, diagnostics and an index of its names."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ UNSAVED_NAME = "<model>"
 
 
 class Document:
-    """A text with its declarations, diagnostics and names, which are computed on first use.
+    """A text; its declarations, diagnostics and names are computed on first use.
 
-    The text can be anything, since it is read at every keystroke. If reading it fails because of a bug in relcrf, the failure is
-    logged, and the editor continues with an incomplete model.
+    The text can be arbitrary, because it is read at every keystroke. If a bug in relcrf makes this fail, the failure is logged,
+    and the editor continues with an incomplete model.
 
     Args:
         path: The file; None for an unsaved text, which cannot include files.
@@ -139,6 +139,6 @@ class Document:
 
 
 def _internal_error(source: Source) -> Diagnostic:
-    """Return the diagnostic for a failure of the parser or checker, so that the editor can continue."""
+    """Return the diagnostic for a failure of the parser or checker; the editor then continues."""
     message = "relcrf failed on this model; this is a bug in relcrf, not an error in the model"
     return Diagnostic("E070", message, Span(source, 1, 1, 1, 2), "please report the model and the server's log")

@@ -46,7 +46,7 @@ GLOSSARY: dict[str, str] = {
     "string": "string",
     "date": 'date, written `"2024-01-31"`',
     "vector": "vector of real numbers, of the same length for each entity",
-    # Aggregates over the bindings of names
+    # Aggregates over bindings
     "exists": "whether any binding satisfies a condition: `exists { Link(q, p) }`",
     "count": "number of bindings that satisfy a condition: `count { q where Link(q, p) }`",
     "sum": "sum of a number over all bindings that satisfy a condition: `sum { q.length where Link(q, p) }`",

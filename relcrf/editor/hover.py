@@ -20,7 +20,7 @@ from relcrf.model.rules import all_templates
 from relcrf.model.types import Bag, Bool, DomainType
 
 MAX_VALUES = 40
-"""Maximum number of domain values shown; more would fill the screen."""
+"""Maximum number of domain values shown; more values would fill the screen."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from relcrf.model.spec import Template
 _T = TypeVar("_T")
 
 MAX_RUNS = 50
-"""Maximum number of run folders read, newest first; a hover must not wait for a whole archive of experiments."""
+"""Maximum number of run folders read, newest first; reading a whole archive of experiments would delay a hover."""
 
 _MAX_CACHED_RUNS = 8
 """Maximum number of cached runs; a bag-of-words model can have millions of weights."""
@@ -47,8 +47,8 @@ def find_learned_template(
 ) -> LearnedTemplate | None:
     """Return the learned weights of a template in the newest matching run; None if there is none.
 
-    A run matches if its model has the same text or, if there is no such run, the same template: weights of an earlier version
-    of the template would have a different meaning.
+    A run matches if its model has the same text or, if there is no such run, if its model has the same template. Weights of an
+    earlier version of the template would have a different meaning.
 
     Args:
         folder: Folder of the model file.
@@ -70,7 +70,7 @@ def find_learned_template(
 
 
 def _read_cached(reader: Callable[[Path, int], _T], run: Path) -> _T | None:
-    """Return a part of a run, cached until its folder changes; None if the folder is damaged."""
+    """Return a part of a run, cached until the run folder changes; None if the folder is damaged."""
     try:
         return reader(run, _modification_time(run))
     except Exception:  # a damaged folder can cause any error, and editors ignore it
@@ -88,7 +88,7 @@ def _load_model(run: Path, modified: int) -> LearnedModel:
 
 
 def _find_run_folders(folder: Path | None, roots: Sequence[Path]) -> Iterator[Path]:
-    """Yield folders with a `run.json`, newest first: next to the model, in its `runs/`, and in `runs/` of the workspace."""
+    """Yield folders with a `run.json`, newest first, from the model's folder, its `runs/`, and `runs/` of the workspace."""
     candidates = [folder, *folder.glob("*/"), *folder.glob("runs/*/")] if folder is not None else []
     candidates += [run for root in roots for run in root.glob("runs/*/")]
     runs = {path.resolve() for path in candidates if os.path.isfile(path / "run.json")}

@@ -1,7 +1,7 @@
-"""Name resolution in declarations that may be incomplete, from their tokens and the checker's scopes.
+"""Name resolution in complete and incomplete declarations, by their tokens and the checker's scopes.
 
 A declaration that is being typed does not parse. Its atoms are therefore read from its tokens, whether it is complete or not,
-and the `NameScope` that the checker and grounding use resolves the types of its names.
+and the types of its names are resolved by `NameScope`, as in the checker and in grounding.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PartialDeclaration(DeclarationTokens):
 
     @cached_property
     def scopes(self) -> tuple[tuple[range, NameScope], ...]:
-        """The scopes of the declaration and of its aggregates, outermost first, each with the range of its tokens."""
+        """The scopes of the declaration and of its aggregates, each with its range of tokens, outermost first."""
         if self.template is not None:
             outer = NameScope(self.spec, self.template.parameters, self.template.where)
         else:
@@ -82,11 +82,11 @@ class PartialDeclaration(DeclarationTokens):
 
     @property
     def type_names(self) -> dict[str, str]:
-        """The types of the names outside of aggregates."""
+        """The types of the names outside aggregates."""
         return self.scopes[0][1].type_names
 
     def _condition(self, start: int, stop: int) -> Expression | None:
-        """Return the conjunction of the atoms and memberships, which bind names, in a range of tokens outside aggregates."""
+        """Return the conjunction of the atoms and `in` conditions in a range of tokens; those inside aggregates are ignored."""
         found: list[Expression] = []
         k = start
         while k < stop:
@@ -134,7 +134,7 @@ class PartialDeclaration(DeclarationTokens):
         return self.scope_at(dot).type_names.get(self.texts[dot - 1])
 
     def call_at(self, k: int) -> tuple[str, int] | None:
-        """Return the called name of the innermost open bracket before token `k`, and the argument index of the token."""
+        """Return the name before the innermost open bracket around token `k`, and the index of the token's argument."""
         depth, argument = 0, 0
         for j in range(k - 1, self.body_index - 1, -1):
             if self.texts[j] in (")", "}"):
@@ -157,11 +157,14 @@ class PartialDeclaration(DeclarationTokens):
         return relation.parameters[call[1]].type_name
 
     def expected_type_name(self, k: int) -> str | None:
-        """Return the expected type of the term at token `k`: of the argument, or of the left side of the comparison."""
+        """Return the type expected at token `k`.
+
+        It is the type of the left side if the token follows a comparison operator, otherwise that of the parameter.
+        """
         return self._type_name_before(k - 2) if self.text_at(k - 1) in COMPARISONS else self.argument_type_name(k)
 
     def _type_name_before(self, k: int) -> str | None:
-        """Return the domain of the term that ends with token `k`, or the type of the name there."""
+        """Return the domain of the term that ends with token `k`, or the type of a name that ends there."""
         if k < 1:
             return None
         if self.texts[k - 1] == ".":
@@ -174,7 +177,7 @@ class PartialDeclaration(DeclarationTokens):
         return kind.domain if isinstance(kind, DomainType) else None
 
     def _type_name_after(self, k: int) -> str | None:
-        """Return the domain of the term that follows a comparison or an `in` at token `k`."""
+        """Return the domain of the term after the comparison operator or `in` at token `k`."""
         last = k + 1
         if self.text_at(last + 1) == "(":
             last = matching_bracket(self.texts, last + 1)
@@ -197,16 +200,16 @@ class PartialDeclaration(DeclarationTokens):
         Args:
             source: Name of the text that contains the declaration.
             texts: All texts of the model, by name.
-            binders: Output: the binders found are added to it.
+            binders: Output argument to which the binders of the declaration are added.
         """
-        home = (source, self.start)
+        declaration_location = (source, self.start)
         if self.template is not None and self.template.span is not None:
             name = self.template.span.source.name
             text = texts.get(name)
             declared = text.declaration_at(text.offsets(self.template.span)[0]) if text is not None else None
-            home = (name, declared.start) if declared is not None else home
+            declaration_location = (name, declared.start) if declared is not None else declaration_location
         for k, token in enumerate(self.tokens):
-            found = self._resolve_token(k, home)
+            found = self._resolve_token(k, declaration_location)
             if found is None:
                 continue
             symbol, declares = found
@@ -222,11 +225,11 @@ class PartialDeclaration(DeclarationTokens):
         role = "name" if not is_binder else "binder" if self.keyword in WEIGHTED_DECLARATIONS else "argument"
         return Binder(self.scope_at(k).type_names.get(name, ""), role, self.name)
 
-    def _resolve_token(self, k: int, home: tuple[str, int]) -> tuple[Symbol, bool] | None:
+    def _resolve_token(self, k: int, declaration_location: tuple[str, int]) -> tuple[Symbol, bool] | None:
         """Return the symbol of a token, and whether the token declares it.
 
         Args:
-            home: Text name and offset of the declaration whose binders are in scope.
+            declaration_location: Text name and offset of the declaration whose binders are in scope.
         """
         token, text = self.tokens[k], self.texts[k]
         before, after = self.text_at(k - 1), self.text_at(k + 1)
@@ -247,7 +250,7 @@ class PartialDeclaration(DeclarationTokens):
         if k in self.attributes:
             return Symbol(Namespace.ATTRIBUTE, text, self.name), True
         if k < self.body_index and text in self.parameters and self.parameters[text][0] is token:
-            return Symbol(Namespace.BINDER, text, *home), True
+            return Symbol(Namespace.BINDER, text, *declaration_location), True
         if text in KEYWORDS:
             return None
         if before == "weights":
@@ -258,12 +261,12 @@ class PartialDeclaration(DeclarationTokens):
             return Symbol(Namespace.NAME, text), False
         for tokens, scope in self.scopes:
             if k in tokens and text in scope.type_names:
-                start = home[1] if tokens.start == 0 else self.tokens[tokens.start].start
-                return Symbol(Namespace.BINDER, text, home[0], start), False
+                start = declaration_location[1] if tokens.start == 0 else self.tokens[tokens.start].start
+                return Symbol(Namespace.BINDER, text, declaration_location[0], start), False
         return self._resolve_value(k)
 
     def _resolve_value(self, k: int) -> tuple[Symbol, bool] | None:
-        """Return the symbol of a domain value: of the expected domain, or of the only domain that contains it."""
+        """Return the symbol of a value of the expected domain or, if none is expected, of the only domain that contains it."""
         value = _token_value(self.tokens[k])
         expected = self.expected_type_name(k)
         if expected is None and (self.text_at(k + 1) in COMPARISONS or self.text_at(k + 1) == "in"):

@@ -9,7 +9,7 @@ _LINE_BREAK = re.compile(r"\r\n|\n|\r")
 
 
 def _encoded_length(text: str, encoding: str) -> int:
-    """Return the length of a text in code units of an encoding. Unpaired surrogates, which JSON allows, count as one unit."""
+    """Return the length of a text in code units of an encoding. An unpaired surrogate (valid in JSON) counts as one unit."""
     if encoding == "utf-8":
         return len(text.encode("utf-8", "surrogatepass"))
     if encoding == "utf-32":
@@ -20,7 +20,7 @@ def _encoded_length(text: str, encoding: str) -> int:
 class PositionMap:
     """The positions of a text in the protocol: lines from 0, and columns in code units of the negotiated encoding.
 
-    Positions beyond the end of a line or of the text, which concurrent edits can cause, are clipped to the end.
+    Concurrent edits can cause positions beyond the end of a line or of the text; these are clipped to the end.
     """
 
     def __init__(self, text: str, encoding: str = "utf-16") -> None:

@@ -67,7 +67,7 @@ def _taken_names(document: Document, symbol: Symbol) -> set[str]:
 
 
 def _bare_names(document: Document, symbol: Symbol) -> Iterator[str]:
-    """Yield the binders and values in the declarations where a binder occurs: names that are not qualified and not called."""
+    """Yield the unqualified names that are not called, i.e. binders and values, in the declarations where a binder occurs."""
     for occurrence in document.index.occurrences(symbol):
         declared = document.texts[occurrence.source].declaration_at(occurrence.start)
         for k, token in enumerate(declared.tokens if declared is not None else ()):

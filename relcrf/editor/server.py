@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class RequestFailure(JsonRpcException):
-    """An error response for a request that cannot be fulfilled; not a failure of the server."""
+    """An error response for a request that cannot be fulfilled although the server works."""
 
     CODE = types.LSPErrorCodes.RequestFailed
 
@@ -44,7 +44,7 @@ class RequestFailure(JsonRpcException):
 class RcrfServer(LanguageServer):
     """A language server for models.
 
-    Clients send the full text with every change: models are small, and the texts cannot get out of sync.
+    Clients send the full text with every change, because models are small and full texts cannot get out of sync.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class RcrfServer(LanguageServer):
         return types.Range(types.Position(*positions.position(start)), types.Position(*positions.position(stop)))
 
     def file_uri(self, path: Path | None, document: Document) -> str:
-        """Return the URI of a file: the editor's URI if the file is open. Without a path, return that of the document."""
+        """Return the URI of a file, which is the editor's URI if the file is open; without a path, that of the document."""
         for uri, opened in self.project.open_documents.items():
             if opened is document if path is None else opened.path == path:
                 return uri
@@ -162,7 +162,7 @@ class RcrfServer(LanguageServer):
             kind=types.CompletionItemKind[item.kind],
             detail=item.detail or None,
             documentation=self.markup(item.documentation) if item.documentation else None,
-            # Editors sort candidates by this text.
+            # Editors sort candidates by this string.
             sort_text=f"{order:04d}",
             insert_text_format=types.InsertTextFormat.Snippet if is_snippet else types.InsertTextFormat.PlainText,
             text_edit=types.TextEdit(self.range(document.text.text, start, stop), text),
@@ -171,16 +171,16 @@ class RcrfServer(LanguageServer):
     def markup(self, text: str) -> types.MarkupContent:
         return types.MarkupContent(types.MarkupKind.Markdown, text)
 
-    def to_document_symbol(self, document: Document, heading: OutlineEntry) -> types.DocumentSymbol:
+    def to_document_symbol(self, document: Document, entry: OutlineEntry) -> types.DocumentSymbol:
         """Convert an entry of the outline."""
         text = document.text.text
         return types.DocumentSymbol(
-            name=heading.name,
-            detail=heading.detail,
-            kind=types.SymbolKind[heading.kind],
-            range=self.range(text, heading.start, heading.stop),
-            selection_range=self.range(text, heading.name_start, heading.name_stop),
-            children=[self.to_document_symbol(document, child) for child in heading.children],
+            name=entry.name,
+            detail=entry.detail,
+            kind=types.SymbolKind[entry.kind],
+            range=self.range(text, entry.start, entry.stop),
+            selection_range=self.range(text, entry.name_start, entry.name_stop),
+            children=[self.to_document_symbol(document, child) for child in entry.children],
         )
 
 
@@ -341,7 +341,7 @@ def on_document_symbol(ls: RcrfServer, params: types.DocumentSymbolParams) -> li
 
 @server.feature(types.TEXT_DOCUMENT_FORMATTING)
 def on_formatting(ls: RcrfServer, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
-    """Return the edits that format the text; None if it has a syntax error, which the diagnostics report."""
+    """Return the edits that format the text; None if the text has a syntax error, which a diagnostic reports."""
     document = ls.document(params.text_document.uri)
     text = document.text.text
     try:
@@ -362,12 +362,12 @@ def on_formatting(ls: RcrfServer, params: types.DocumentFormattingParams) -> lis
 
 
 def _is_not_request_failure(record: logging.LogRecord) -> bool:
-    """Return False for request failures, so that the error log omits them: the editor displays them."""
+    """Return False for request failures; the editor displays these, so the error log omits them."""
     return record.exc_info is None or not isinstance(record.exc_info[1], RequestFailure)
 
 
 def main() -> None:
-    """Serve one editor until it disconnects; exit with 0 after a shutdown request, as the protocol requires, else with 1."""
+    """Serve one editor until it disconnects; exit with 0 after a shutdown request, otherwise with 1 (see the protocol)."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_not_request_failure)
     server.start_io()

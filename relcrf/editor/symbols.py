@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Namespace(Enum):
-    """A namespace of symbols; equal names in different namespaces are unrelated."""
+    """A namespace of symbols; equal names in different namespaces are different symbols."""
 
     NAME = "domains, entities and relations"
     WEIGHTS = "templates and rules, and the weights that they share"
@@ -24,7 +24,7 @@ class Symbol:
 
     Args:
         owner: Entity or relation of an attribute, domain of a value, or text name of a binder.
-        scope: For a binder, the start offset of its declaration, or of the aggregate that limits its scope.
+        scope: For a binder, the start offset of its scope, which is a declaration or an aggregate.
     """
 
     namespace: Namespace
@@ -38,8 +38,8 @@ class Binder:
     """The type and role of a binder.
 
     Args:
-        role: `binder`, `argument` (of a relation), or `name` (existential, used only in `where` or a rule).
-        declaration: Name of its declaration.
+        role: `binder`, `argument` (of a relation), or `name` (existential; occurs only in `where` or in a rule).
+        declaration: Name of the declaration that contains the binder.
     """
 
     type_name: str
@@ -89,7 +89,7 @@ class SymbolIndex:
         return self._by_symbol.keys()
 
     def occurrence_at(self, source: str, offset: int) -> Occurrence | None:
-        """Return the occurrence at a cursor position; between two occurrences, the one to the right."""
+        """Return the occurrence at a cursor position; between two occurrences, the right one."""
         found = self._by_source.get(source, [])
         last = bisect_right(found, offset, key=lambda o: o.start) - 1
         return found[last] if last >= 0 and offset <= found[last].stop else None
@@ -99,7 +99,7 @@ class SymbolIndex:
         return self._by_symbol.get(symbol, [])
 
     def declarations(self, symbol: Symbol) -> list[Occurrence]:
-        """Return the declarations of a symbol: one, unless the model has duplicate declarations."""
+        """Return the declarations of a symbol; several only if the model has duplicate declarations."""
         return [o for o in self.occurrences(symbol) if o.is_declaration]
 
     def occurrences_in(self, source: str, start: int, stop: int) -> list[Occurrence]:

@@ -13,7 +13,7 @@ from relcrf.model.typing import NameScope, TypeCheckError
 
 
 def summarize_template(template: Template, spec: ModelSpec) -> str:
-    """Describe the factors and weights of a template in Markdown; describe only the bindings if it has a type error."""
+    """Describe the factors and weights of a template in Markdown; if it has a type error, describe only its bindings."""
     scope = NameScope(spec, template.parameters, template.where)
     try:
         weights = _describe_weights(template, scope)
@@ -24,7 +24,7 @@ def summarize_template(template: Template, spec: ModelSpec) -> str:
 
 
 def _describe_bindings(template: Template) -> str:
-    """Describe the bindings for which there is a factor."""
+    """Describe the bindings that produce factors."""
     if not template.parameters:
         return "Once"
     binders = _join_with_and(f"{p.name} ({p.type_name})" for p in template.parameters)
@@ -59,7 +59,7 @@ def _describe_weights(template: Template, scope: NameScope) -> str:
 
 
 def _describe_weight_keys(template: Template, scope: NameScope) -> str:
-    """Describe the keys of the weights and the features that they multiply."""
+    """Describe the keys of the weights and the features that the weights multiply."""
     keys = f", separately for each {_join_with_and(map(_format_code, template.per))}" if template.per else ""
     if not template.by:
         return keys

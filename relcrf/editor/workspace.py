@@ -1,4 +1,4 @@
-"""The open documents of an editor, and the related models on disk."""
+"""The open documents of an editor, and related models on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relcrf.editor.document import Document
 from relcrf.editor.symbols import Namespace, Occurrence, Symbol
 
 MAX_FOLDERS = 2000
-"""Maximum number of folders searched for models, which bounds the time if a home directory is opened by mistake."""
+"""Maximum number of folders searched for models; it bounds the time if a home directory is opened by mistake."""
 
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 
@@ -33,7 +33,7 @@ class Workspace:
         return self.open_documents[uri]
 
     def reload_including(self) -> list[str]:
-        """Reload the documents with an `include` after files have changed, and return their URIs."""
+        """Reload the documents with an `include` after files have changed, and return the URIs of these documents."""
         including = [uri for uri, document in self.open_documents.items() if document.included_paths]
         for uri in including:
             document = self.open_documents[uri]
@@ -52,7 +52,7 @@ class Workspace:
             return False
 
     def occurrences(self, document: Document, symbol: Symbol) -> list[tuple[Document, Occurrence]]:
-        """Return the occurrences of a symbol in the document, its included files, and other models that include them."""
+        """Return the occurrences of a symbol in the document, the files that it includes, and other models that include these."""
         found = [(document, occurrence) for occurrence in document.index.occurrences(symbol)]
         if symbol.namespace is Namespace.BINDER:
             return found

@@ -1,4 +1,4 @@
-"""A relational model as a scikit-learn estimator, which maps tables to frames of predictions, or keys of entities to labels."""
+"""A relational model as a scikit-learn estimator, which predicts frames from tables, or labels from the keys of entities."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
 
     Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`. Its labels are used for learning,
     its missing values are predicted, and y is ignored. With `tables`, X contains keys of entities in these tables and y their
-    labels, so that scikit-learn can split the entities (`cross_val_score`, `GridSearchCV`). The labels of all other entities are
+    labels, so that scikit-learn can split the entities (`cross_val_score`, `GridSearchCV`). The labels of entities outside X are
     hidden.
 
     Args:
@@ -44,8 +44,8 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         settings: settings of the backend, such as `l2=0.5`.
 
     Attributes:
-        model_: the fitted model; `str(model_)` returns its text.
-        fit_: the trained model.
+        model_: the `Model` that was used, given or proposed; `str(model_)` returns its text.
+        fit_: the result of `relcrf.fit`: the model with its learned weights.
         classes_: the values of the attribute, sorted as scikit-learn sorts labels; only with `tables`.
     """
 
@@ -67,7 +67,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
     # Parameters
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """Return the representation, followed by the proposed model if `fit` has proposed one."""
+        """Return the representation; if `fit` has proposed a model, its text follows."""
         text = str(super().__repr__(N_CHAR_MAX))
         proposal = getattr(self, "_proposal", None)
         return text if proposal is None else f"{text}: {proposal}"
@@ -120,8 +120,8 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
 
         Returns:
             With `tables`, the labels of the keys, shape (n,). Otherwise a frame of the same library as X with one row for each
-            missing value: the key and the value, in columns named as in the model, and the `probability`. A mapping of such
-            frames if the model predicts several attributes and `attribute` is None.
+            missing value, which contains the key, the value (in columns named as in the model) and the `probability`; a mapping
+            of such frames if the model predicts several attributes and `attribute` is None.
         """
         check_is_fitted(self, "fit_")
         if self.tables is not None:
@@ -143,7 +143,10 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         return prediction.probabilities(block.name)[rows][:, self._order]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy for the keys in X or, without `tables`, for all observed labels of X, hidden simultaneously."""
+        """Return the accuracy for the keys in X or, without `tables`, for all observed labels of X.
+
+        Without `tables`, all of these labels are hidden during prediction.
+        """
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
@@ -188,7 +191,7 @@ _FRAME_CONVERTERS: dict[str, Callable[[Frame], Any]] = {
     "pyarrow": Frame.to_arrow,
     "duckdb": Frame.to_arrow,
 }
-"""Methods that convert a frame, by the package of the result."""
+"""Methods that convert a frame, by the package of the converted frame."""
 
 
 def _frame_converter(data: Any) -> Callable[[Frame], Any]:
@@ -203,14 +206,14 @@ def _to_dataset(tables: Any) -> Dataset:
 
 
 def _key_texts(X: Any, key: str) -> list[str]:
-    """Return the keys as strings, from the column of that name or from the only column."""
+    """Return the keys as strings, from the column named `key` or from the only column."""
     column = X[key] if hasattr(X, "columns") and key in X.columns else X
     cells = np.asarray(column, dtype=object)
     return [str(cell) for cell in (cells if cells.ndim == 1 else cells[:, 0]).tolist()]
 
 
 def _find_variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray:
-    """Return the variables of keys.
+    """Return the index of the variable of each key's entity.
 
     Raises:
         DataError: if a key is unknown.
@@ -224,7 +227,7 @@ def _find_variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.nd
 
 
 def _label_codes(block: VariableBlock, y: Any) -> np.ndarray:
-    """Return the states of labels.
+    """Return the state index of each label.
 
     Raises:
         DataError: if a label is not a value of the attribute.
@@ -235,7 +238,7 @@ def _label_codes(block: VariableBlock, y: Any) -> np.ndarray:
 
 
 def _find_positions(texts: Sequence[str], values: Sequence[str], message: str, hint: str) -> np.ndarray:
-    """Return the index of each text in a sequence of known texts.
+    """Return the index of each text in the sequence `values`.
 
     Raises:
         DataError: if a text is unknown; `message` has a placeholder for the first such text.

@@ -1,4 +1,4 @@
-"""The ground graph of numeric rows: variables for the targets of each row, and factors over single targets and pairs of targets.
+"""The ground graph of numeric rows, with variables for the targets of each row and factors over single targets and pairs.
 
 It equals the ground graph of the relational model of `build_relational_model`, but is built without tables.
 """
@@ -26,8 +26,8 @@ class RowModel:
 
     Args:
         cardinalities: numbers of classes of the targets, each at least 2.
-        n_features: number of evidence features, without the constant.
-        evidence_on_pairs: whether factors over pairs have the evidence features in addition to the constant.
+        n_features: number of evidence features, without the intercept.
+        evidence_on_pairs: whether factors over pairs have the evidence features in addition to the intercept.
     """
 
     cardinalities: tuple[int, ...]
@@ -37,7 +37,7 @@ class RowModel:
     def graph(self, evidence: np.ndarray) -> FactorGraph:
         """Return the ground graph of rows; the variable of a target is `q * row + target`.
 
-        The constants of single targets have separate weights without a penalty.
+        The intercepts of single targets are in separate weight blocks without a penalty.
 
         Args:
             evidence: the features, shape (n, n_features).

@@ -1,4 +1,4 @@
-"""A scikit-learn classifier with one or several targets, whose dependencies are selected by the evidence."""
+"""A scikit-learn classifier with one or several targets; the evidence selects the dependencies between the targets."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
     Learning and inference on the selected trees are exact. With one target the model is a logistic regression.
 
     Args:
-        l2: strength of the penalty `l2 / 2 * w^2`, relative to the sum (not the mean) of the log-likelihoods; the constants of
-            single targets are not penalised. With more than two classes it equals 1 / C of `LogisticRegression`; with two
+        l2: strength of the penalty `l2 / 2 * w^2`, relative to the sum (not the mean) of the log-likelihoods; the intercepts of
+            the targets are not penalised. With more than two classes it equals 1 / C of `LogisticRegression`; with two
             classes it equals 2 / C, because here each class has separate weights.
         evidence_on_pairs: whether factors over pairs of targets depend on the evidence; otherwise a pair has one table for all
             rows, and the tree is selected by the evidence of single targets.
-        treewidth: treewidth of the graph over the targets; 1 is a tree.
+        treewidth: treewidth of the graph over the targets; a graph of treewidth 1 is a tree.
         max_iter: maximum number of iterations of the optimiser, in each of its two stages.
         tol: relative tolerance; the optimiser stops when the gradient norm falls to this fraction of its initial value.
 
     Attributes:
         classes_: the classes of the target (y of shape (n,)), or a list of them for each target (y of shape (n, q)).
-        n_iter_: number of iterations of the optimiser, the maximum over its stages.
+        n_iter_: number of iterations of the optimiser in its longest stage.
         vectors_: the weight vectors; see `backends.ess`.
     """
 
@@ -93,7 +93,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the jointly most probable classes of each row, shape (n,) or (n, q)."""
+        """Return the jointly most probable classes of the targets of each row, shape (n,) or (n, q)."""
         inferred, n = self._infer(X)
         joint = np.zeros((n, len(self._classes)), dtype=np.int64)
         if inferred is not None:
@@ -138,7 +138,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         )
 
     def _infer(self, X: Any) -> tuple[InferenceResult | None, int]:
-        """Infer all targets with more than one class; return the result (None without such a target) and the number of rows."""
+        """Infer all targets with more than one class; return the result (None if there are none) and the number of rows."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         if not len(self._varying_targets):

@@ -1,6 +1,6 @@
-"""Temperature calibration: a scale factor for the weights of a trained model, chosen on held-out labels.
+"""Temperature calibration: one factor, chosen on held-out labels, multiplies the weights of a trained model.
 
-Source: Platt (1999); Guo et al., On calibration of modern neural networks (2017), for a single parameter (temperature scaling).
+Source: Platt (1999); Guo et al., On calibration of modern neural networks (2017), for the single parameter (temperature scaling).
 Here the joint distribution is scaled, which preserves its most probable state.
 """
 
@@ -49,7 +49,7 @@ def calibrate_temperature(
         learned,
         vectors=_scale_weights(problem.with_candidates(learned.chosen_candidates), learned.vectors, scale),
         summary={**learned.summary, "calibration": scale},
-        moments=None,  # they belong to the unscaled weights
+        moments=None,  # the moments belong to the unscaled weights
     )
 
 

@@ -1,4 +1,4 @@
-"""Evaluations: backends on the same folds of the labels, with baselines and the leakage from training to test labels."""
+"""Evaluations of backends and baselines on the same folds of the labels, with the leakage from training to test labels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Evaluation:
     """The evaluation of several systems on the same folds.
 
     Args:
-        split: The text of the split plan.
+        split: The split plan, as a string.
         results: The result of each system by its name, without the baseline `MAJORITY`.
         predictions: The predictions of `MAJORITY` and of the systems that did not fail.
     """
@@ -49,7 +49,7 @@ class Evaluation:
     def from_results(
         cls, grounding: Grounding, plan: SplitPlan, folds: tuple[Fold, ...], results: Mapping[str, SystemResult]
     ) -> Evaluation:
-        """Build an evaluation from results; add the baseline if every fold has training labels."""
+        """Build an evaluation from results; add the baseline `MAJORITY` if every fold has training labels."""
         labelled = labelled_in_grounding(grounding)
         by_system = {name: result.predictions for name, result in results.items() if result.predictions}
         if all(fold.train_mask(labelled).any() for fold in folds):
@@ -125,10 +125,10 @@ def evaluate(
     folder: Path | None = None,
     progress: ProgressCallback = _ignore_progress,
 ) -> Evaluation:
-    """Cross-validate backends, `LOCAL` and `MAJORITY`: hold out each fold in turn and score its predictions.
+    """Cross-validate backends and the baselines `LOCAL` and `MAJORITY`: hold out each fold in turn and score its predictions.
 
     Args:
-        split: A split plan or its text, see `relcrf.data.split_plan`.
+        split: A split plan, also as a string; see `relcrf.data.split_plan`.
         folder: The folder for prediction files, with a subfolder per fold; existing folds are loaded and not recomputed.
 
     Raises:
@@ -163,7 +163,7 @@ def compare(
 ) -> Evaluation:
     """Evaluate each backend in a separate single-threaded process.
 
-    The result of a backend that rejects the model, crashes or exceeds the time limit contains the error. Scripts must call this
+    If a backend rejects the model, crashes or exceeds the time limit, its result contains the error. Scripts must call this
     function under `if __name__ == "__main__":`, because processes are spawned.
 
     Args:

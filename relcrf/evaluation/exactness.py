@@ -17,17 +17,17 @@ from relcrf.inference.junction_tree import JunctionTree
 from relcrf.kernels.distinct import distinct
 
 JOINT_BITS = 20.0
-"""Maximum log2 of the number of joint states of a subgraph; exact inference over 2**20 is always feasible."""
+"""Maximum log2 of the number of joint states of a subgraph; exact inference over 2**20 states is always feasible."""
 
 MAX_VARIABLES = 16
 
 MAX_TREE_BYTES = 1 << 28
-"""Maximum bytes of the junction tree's tables; chosen candidates may join several subgraphs into one that is too large."""
+"""Maximum bytes of the junction tree's tables; learned edges may join several subgraphs into one that is too large."""
 
 
 @dataclass(frozen=True)
 class Exactness:
-    """The error of marginals, compared with the exact ones under the same weights.
+    """The error of marginals, compared with the exact marginals under the same weights.
 
     Args:
         divergence: The mean over variables of the Kullback-Leibler divergence from the exact to the computed marginal, in nats.
@@ -50,8 +50,8 @@ def sample_subgraphs(problem: Problem, n_subgraphs: int, seed: int) -> tuple[np.
         problem: The training problem with all labels.
 
     Returns:
-        A mask of the sampled variables, shape (n_variables,), and the number of subgraphs, which is less than requested if no
-        further one fits.
+        A mask of the sampled variables, shape (n_variables,), and the number of subgraphs. It is less than requested if no
+        further subgraph can be placed.
     """
     rng = np.random.default_rng(seed)
     if not n_subgraphs:
@@ -59,7 +59,7 @@ def sample_subgraphs(problem: Problem, n_subgraphs: int, seed: int) -> tuple[np.
     free = (problem.roles == Role.FREE) & (problem.states >= 0)
     adjacency = adjacency_matrix(problem.graph)
     component = unconditional_components(problem.graph)
-    # The adjacency of a `RepeatedScope` is incomplete: only subgraphs in different components are certainly disjoint.
+    # The adjacency of a `RepeatedScope` is incomplete, so that only subgraphs in different components are certainly disjoint.
     is_repeated = any(isinstance(group.scope, RepeatedScope) for group in problem.graph.groups)
     chosen, number = np.zeros(len(free), dtype=bool), 0
     for start in rng.permutation(np.flatnonzero(free)).tolist():
@@ -96,7 +96,7 @@ def _grow_subgraph(
 def measure_exactness(
     system: AbstractBackend, learned: FitResult, problem: Problem, compared: np.ndarray, n_subgraphs: int
 ) -> Exactness | None:
-    """Compare a system's marginals with the exact ones under the same weights; labels outside of the subgraphs are evidence.
+    """Compare a system's marginals with the exact marginals under the same weights; labels outside the subgraphs are evidence.
 
     Args:
         problem: The training problem with all labels.

@@ -33,7 +33,7 @@ class FeatureContribution:
     """The contribution of one feature of a template.
 
     Args:
-        key: The key of the weight; empty if the template has none.
+        key: The key of the weight; empty if the template has no keys.
         value: The value of the feature, multiplied by the gate of a gated factor.
         amount: The contribution to the log odds, in nats.
     """
@@ -50,7 +50,7 @@ class Neighbour:
     """A variable that shares a factor with the explained variable.
 
     Args:
-        state: The observed state, or else the most probable one if the message of the explained variable is omitted.
+        state: The observed state, or else the most probable state without the message of the explained variable.
         probability: The probability of this state; 1 if it is observed.
     """
 
@@ -65,13 +65,13 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Contribution:
-    """The contribution of one or more templates, in nats; a positive amount supports the answer.
+    """The contribution of one or more templates, in nats; a positive amount supports the explained state.
 
     Args:
         kind: `itself` (local evidence), `evidence` (an observed neighbour) or `neighbour` (an unobserved one). Two
             further kinds occur in `sources`: `start` (the message under a uniform belief) and `interaction` (the remainder).
-        features: The contributions of the features, largest first; they add up to the amount.
-        sources: The contributions to the neighbour's belief, which also add up to the amount; empty at the maximum depth.
+        features: The contributions of the features, largest first; their sum is the amount.
+        sources: The contributions to the neighbour's belief; their sum is also the amount. Empty at the maximum depth.
     """
 
     kind: str
@@ -87,12 +87,12 @@ class Explanation:
     """The explanation of one prediction: `log_odds` is the sum of the contributions and the remainder.
 
     Args:
-        answer, against: The explained state, and the state that it is compared with.
+        answer, against: The explained state, i.e. the most probable one, and the state that it is compared with.
         probabilities: The probability of each state.
-        log_odds: The log odds of the answer against the other state, in nats.
+        log_odds: The log odds of the explained state against the other state, in nats.
         contributions: The contributions, largest first.
-        remainder: The rest of the log odds, in nats, caused by dependencies between neighbours along other paths; 0 up to
-            rounding if the factors form a forest and inference is exact.
+        remainder: The rest of the log odds, in nats. It results from dependencies between neighbours along other paths, and is
+            0 up to rounding if the factors form a forest and inference is exact.
         truth: The label in the data, which is hidden during inference; None without a label.
     """
 
@@ -138,7 +138,7 @@ class ExplanationCase:
         hidden: np.ndarray | None = None,
         **settings: Any,
     ) -> ExplanationCase:
-        """Build the case of a variable: its own label is hidden, the other labels are evidence.
+        """Build the case of a variable. Its own label is hidden; the other labels are evidence.
 
         Args:
             hidden: Further variables whose labels are hidden, shape (n_variables,), bool.
@@ -160,7 +160,7 @@ class ExplanationCase:
         return self.grounding.find_block(self.variable)
 
     def infer(self, problem: Problem | None = None) -> tuple[np.ndarray, InferenceResult]:
-        """Return the marginal of the variable, shape (n_states,), and the inference result, optionally of a changed problem."""
+        """Return the variable's marginal, shape (n_states,), and the inference result, for `problem` or the case's problem."""
         result = self.system.infer(self.problem if problem is None else problem, self.vectors)
         node = int(np.searchsorted(result.variables, self.variable))
         return result.marginals[result.state_start[node] : result.state_start[node + 1]], result
@@ -186,8 +186,8 @@ def explain(case: ExplanationCase, against: str | None = None, depth: int = 1) -
         depth: The number of edges to follow: 1 reports each neighbour's message as a whole, 2 also the sources of its belief.
 
     Raises:
-        UsageError: The state is unknown or the answer itself, the variable has a single state (E356), or the backend does not
-            support explanations (E368).
+        UsageError: The state is unknown or the most probable one, the variable has a single state (E356), or the backend does
+            not support explanations (E368).
     """
     started = time.perf_counter()
     probabilities, inferred = case.infer()
@@ -216,7 +216,7 @@ def explain(case: ExplanationCase, against: str | None = None, depth: int = 1) -
 
 
 def select_states(case: ExplanationCase, probabilities: np.ndarray, against: str | None) -> tuple[int, int]:
-    """Return the most probable state and the one to compare it with; for errors see `explain`."""
+    """Return the most probable state and the state to compare it with; for errors see `explain`."""
     if len(probabilities) < 2:
         message = f"{case.block.name} has a single state and therefore no log odds"
         raise UsageError(Diagnostic("E356", message, hint="explain a variable with at least two states"))
@@ -242,7 +242,7 @@ class _ContributionBuilder:
         """Yield the contributions of a node's factors, largest first.
 
         Args:
-            direction: The coefficients of the node's log probabilities whose sum is explained, shape (n_states,).
+            direction: The coefficients of the node's log probabilities in the sum to explain, shape (n_states,).
             removed: Nodes that are removed from the graph.
         """
         task = self.task
@@ -277,7 +277,7 @@ class _ContributionBuilder:
         beliefs: np.ndarray,
         depth: int,
     ) -> Contribution:
-        """Return the contribution of the message from unobserved neighbours, including observed ones in the same factors."""
+        """Return the contribution of the message from unobserved neighbours and the observed ones in the same factors."""
         task = self.task
         potential = bundle.log_potentials(task.graph.graph, task.weights)
         each = [self._belief(beliefs, other) for other in bundle.others]
@@ -335,7 +335,7 @@ class _ContributionBuilder:
     def _observed_scope(self, factor: LocalFactor) -> tuple[int, ...]:
         """Return the observed variables of a factor in ascending order."""
         if self.task.observed_states is not None:
-            return ()  # observed variables are nodes here
+            return ()  # observed variables are also nodes of this graph
         scope = {int(place[factor.factor]) for place in self.task.graph.graph.groups[factor.group].scope}
         return tuple(sorted(one for one in scope if self.case.problem.roles[one] == Role.CLAMPED))
 

@@ -2,7 +2,7 @@
 
 A change replaces one item of evidence: the observed state of a variable that shares a factor with the explained one, or local
 evidence (a bag value that is present or absent, a categorical or boolean value, or whether a template without `per` applies).
-Candidates are ranked by a first-order estimate, their effect on the factors of the variable alone. Inference is then repeated
+Candidates are ranked by a first-order estimate that considers only the factors of the variable itself. Inference is then repeated
 for each of the best candidates, so that the reported probabilities are not estimates.
 """
 
@@ -27,7 +27,7 @@ from relcrf.kernels.distinct import distinct
 from relcrf.model.expressions import Attribute
 
 MAX_ADDED_VALUES = 10
-"""Maximum number of absent values per template that are considered for addition, by estimated effect."""
+"""Maximum number of absent values per template whose addition is considered; those with the best estimates are selected."""
 
 MAX_INFERENCES = 20
 """Maximum number of changes per step for which inference is repeated."""
@@ -58,8 +58,8 @@ class Flip:
     """The prediction after a set of changes.
 
     Args:
-        probability: The probability of the new answer.
-        log_odds: The log odds of the original answer against the state that it is compared with, in nats.
+        probability: The probability of the new prediction.
+        log_odds: The log odds of the original prediction against the state that it is compared with, in nats.
     """
 
     changes: tuple[EvidenceChange, ...]
@@ -73,8 +73,8 @@ class FlipSearch:
     """The result of a search for evidence changes that flip a prediction.
 
     Args:
-        single: Single changes by ascending log odds of the original answer.
-        nearest: The smallest set of changes found that flips the answer, at most `MAX_CHANGES`; None if none was found.
+        single: Single changes by ascending log odds of the original prediction.
+        nearest: The smallest set of changes found that flips the prediction, at most `MAX_CHANGES`; None if none was found.
         n_candidates: The number of possible single changes.
         n_inferences: The number of times that inference was repeated.
     """
@@ -107,14 +107,14 @@ def _with_factor(factor: FactorGroup, problem: Problem) -> Problem:
 
 
 def find_flips(case: ExplanationCase, against: str | None = None) -> FlipSearch:
-    """Search for changes that flip the answer: single changes first, then greedily the best further change in each step.
+    """Search for changes that flip the prediction: first single changes, then greedily the best further change in each step.
 
     Args:
-        against: The state towards which changes are ranked. Default: the second most probable one. A change to any other state
-            counts as a flip.
+        against: The state whose log odds against the prediction rank the changes. Default: the second most
+            probable state. A change to any other state counts as a flip.
 
     Raises:
-        UsageError: The state is unknown or the answer itself, or the variable has a single state (E356).
+        UsageError: The state is unknown or is the prediction itself, or the variable has a single state (E356).
     """
     started = time.perf_counter()
     before, _ = case.infer()
@@ -125,11 +125,16 @@ def find_flips(case: ExplanationCase, against: str | None = None) -> FlipSearch:
     single: tuple[Flip, ...] = ()
     nearest, n_candidates, n_inferences = None, 0, 0
     for step in range(MAX_CHANGES):
-        candidates = [one for one in _candidates(case, problem, direction) if one.change.subject not in changed]
+        candidates = [
+            candidate for candidate in _candidates(case, problem, direction) if candidate.change.subject not in changed
+        ]
         if not step:
             n_candidates = len(candidates)
-        chosen = sorted(candidates, key=lambda one: one.estimate)[:MAX_INFERENCES]
-        tried = [(_infer_flip(case, one.apply(problem), (*applied, one.change), direction), one) for one in chosen]
+        chosen = sorted(candidates, key=lambda candidate: candidate.estimate)[:MAX_INFERENCES]
+        tried = [
+            (_infer_flip(case, candidate.apply(problem), (*applied, candidate.change), direction), candidate)
+            for candidate in chosen
+        ]
         n_inferences += len(tried)
         tried.sort(key=lambda pair: pair[0].log_odds)
         if not step:
@@ -138,9 +143,9 @@ def find_flips(case: ExplanationCase, against: str | None = None) -> FlipSearch:
         if flipped or not tried:
             nearest = flipped[0] if flipped else None
             break
-        best, one = tried[0]
-        problem, applied = one.apply(problem), best.changes
-        changed.add(one.change.subject)
+        best, candidate = tried[0]
+        problem, applied = candidate.apply(problem), best.changes
+        changed.add(candidate.change.subject)
     return FlipSearch(
         case.block.values[state], single, nearest, n_candidates, n_inferences, time.perf_counter() - started
     )
@@ -247,7 +252,7 @@ class _TemplateEvidence:
             yield self._build_candidate(self._key_text(feature), "0", "1", [(feature, 1.0)])
 
     def unkeyed_changes(self) -> Iterator[_CandidateChange]:
-        """Yield the flips of binary features, and whether the template applies, unless it applies to all variables."""
+        """Yield the changes of binary features and, unless the template applies to all variables, of whether it applies."""
         features = self.group.features
         if features.rows_are_equal and self.group.n_factors < self.case.block.count:
             before, after = ("true", "false") if self.entries else ("false", "true")
@@ -262,7 +267,7 @@ class _TemplateEvidence:
                 yield self._build_candidate(self.info.features[feature], f"{value:g}", f"{1.0 - value:g}", entries)
 
     def category_changes(self, keys: Sequence[tuple[str, ...]]) -> Iterator[_CandidateChange]:
-        """Yield the replacements of the single key by each other key."""
+        """Yield the replacement of the single key by every other key."""
         width = len(self.info.features)
         present_keys = {feature // width for feature, _ in self.entries}
         if len(present_keys) != 1:

@@ -1,8 +1,8 @@
-"""Confidence intervals of 95 %, from bootstrap resamples of connected components or from folds.
+"""Confidence intervals of 95 %, computed from bootstrap resamples of connected components or from folds.
 
 Source: Field & Welsh, Bootstrapping clustered data (2007): whole clusters are resampled, because connected variables are not
-independent. Nadeau & Bengio, Inference for the generalization error (2003), equation 7, for folds: their training sets overlap,
-and without a correction the variance of fold differences is underestimated.
+independent. Nadeau & Bengio, Inference for the generalization error (2003), equation 7: the training sets of folds overlap;
+without a correction the variance of fold differences is therefore underestimated.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ RESAMPLES = 400
 """Number of bootstrap resamples; with 400 the ends of an interval vary by about a twentieth of its width."""
 
 MIN_CLUSTERS = 10
-"""Minimum effective number of clusters; with fewer, resampling them does not estimate the variance."""
+"""Minimum effective number of clusters; resampling fewer clusters does not estimate the variance reliably."""
 
 Interval = tuple[float, float]
-"""Lower and upper limit; both are nan if the interval is undefined."""
+"""The lower and the upper limit of an interval; both are nan if it is undefined."""
 
 UNDEFINED: Interval = (float("nan"), float("nan"))
 
@@ -35,7 +35,7 @@ class Clusters:
 
     Args:
         index: The cluster of each item, from 0, shape (n,).
-        unit: The unit that is resampled: `components`, or `labels` if there are too few components or one dominates.
+        unit: The resampled unit: `components`, or `labels` if there are too few components or one contains most labels.
     """
 
     index: np.ndarray
@@ -46,7 +46,7 @@ class Clusters:
         """Cluster items by the connected components of their variables.
 
         Args:
-            variable: The variable of each item, shape (n,); may repeat.
+            variable: The variable of each item, shape (n,); several items may have the same variable.
             component: The component of each variable.
         """
         cluster = number_rows(component[variable])
@@ -63,7 +63,7 @@ class Clusters:
 
 
 def effective_count(sizes: np.ndarray) -> float:
-    """Return the effective number of clusters: the number of equal-sized clusters with the same variance of a mean."""
+    """Return the effective number of clusters: as many equal-sized clusters would give a mean the same variance."""
     total = sizes.sum()
     return float(total**2 / (sizes.astype(np.float64) ** 2).sum()) if total else 0.0
 

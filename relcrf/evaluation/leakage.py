@@ -20,13 +20,13 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.kernels.distinct import distinct
 
 MIN_FEATURES = 5
-"""Minimum number of nonzero local features of a variable in the search for duplicates; fewer are often equal by chance."""
+"""Minimum number of nonzero local features of a variable in the search for duplicates; fewer features often agree by chance."""
 
 WARNING_FRACTION = 0.05
 """Minimum fraction of the test labels, or keys, for a leak to be reported."""
 
 GIANT_FRACTION = 0.5
-"""Fraction of the labels in one component above which folds of whole components have unequal sizes."""
+"""Fraction of the labels above which one component makes the sizes of folds of whole components unequal."""
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,19 @@ class Leakage:
     """The leakage from training to test labels; counts are sums over all folds.
 
     Args:
-        crossings: One row per template over several variables: `touching` is the number of factors with a test label,
-            `crossing` the number of these that also contain a training label.
-        keys: One row per template with `per`: `keys` is the number of keys in factors of test labels, `shared` the
-            number of these that also occur in factors of training labels.
+        crossings: One row per template over several variables. `touching` is the number of factors with a test label;
+            `crossing` is the number of those factors that also contain a training label.
+        keys: One row per template with `per`. `keys` is the number of keys in factors of test labels; `shared` is the
+            number of those keys that also occur in factors of training labels.
         held_out: The number of test labels.
-        labelled_neighbours: The number of test labels with a training label as neighbour; candidates count as edges.
+        labelled_neighbours: The number of test labels that have a neighbour with a training label; candidates count as edges.
         distinctive: The number of test labels whose variables have at least `MIN_FEATURES` nonzero local features.
         duplicates: The number of distinctive test labels with the same local features as a training label;
-            `duplicates_same_label` counts those whose label is also the same.
+            `duplicates_same_label` is the number of those that also have the same label.
         near_duplicates: The number of further distinctive test labels with nearly the same local features (see
-            `near_duplicates.py`); `near_same_label` counts those whose label is also the same.
+            `near_duplicates.py`); `near_same_label` is the number of those that also have the same label.
         largest_component: The fraction of the labels in the largest component of the ground graph.
-        has_links: Whether a factor, or a possible candidate, joins any two variables.
+        has_links: Whether any factor or candidate joins two variables.
     """
 
     crossings: Frame
@@ -81,7 +81,8 @@ class Leakage:
                 else "component, which cuts none"
             )
             out.append(
-                f"to estimate the performance on new data use --split {other}, or by=COLUMN if a column separates data sets"
+                f"to estimate the performance on new data, use --split {other}, or --split by=COLUMN if a column "
+                "identifies independent groups"
             )
         elif not self.has_links:
             out.append("no factor joins two labels: each label is predicted independently of the others")
@@ -202,8 +203,8 @@ class _DuplicateIndex:
         """Count test variables that have duplicates or near-duplicates among the training variables.
 
         Returns:
-            The number of distinctive test variables; how many of them have a duplicate, and a duplicate of the same label;
-            and how many of those without a duplicate have a near-duplicate, and a near-duplicate of the same label.
+            Five numbers of distinctive test variables: all; those with a duplicate; those with a duplicate of the same label;
+            and, among those without a duplicate, those with a near-duplicate and with a near-duplicate of the same label.
         """
         test, training_rows = (np.flatnonzero(some & (self.group >= 0)) for some in (test, training))
         if not len(test):
@@ -228,7 +229,7 @@ class _DuplicateIndex:
 
 
 def _count_crossings(group: FactorGroup, fold: Fold, training: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Count factors with a test label, and those that also have a training label; mark the variables of the latter in `near`."""
+    """Count factors with a test label, and those that also have a training label; set `near` for the variables of the latter."""
     counts = np.zeros(2, dtype=np.int64)
     if len(group.scope) < 2:
         return counts

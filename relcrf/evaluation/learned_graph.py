@@ -1,4 +1,4 @@
-"""The graph chosen by structure learning: keys of literals are nodes, chosen pairs (candidates of two literals) are edges."""
+"""The graph that structure learning chose. Its nodes are keys of literals; its edges are chosen candidates of two literals."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from relcrf.model.expressions import Atom
 from relcrf.model.typing import NameScope
 
 NODE_COLUMNS = {"kind": object, "name": object}
-"""Columns of the nodes with their types."""
+"""Columns of the table of nodes, with their types."""
 
 EDGE_COLUMNS = {"first": int, "second": int, "template": object, "strength": float, "weight": float, "gain": float}
-"""Columns of the edges with their types."""
+"""Columns of the table of edges, with their types."""
 
 
 @dataclass(frozen=True)
 class LearnedGraph:
-    """The graph of the chosen pairs, edges by descending strength, nodes in the order of their first edge.
+    """The graph of the chosen pairs; edges are sorted by descending strength, and nodes by their first edge.
 
     Args:
-        nodes: One row per key of one literal of a candidate: `kind` is the literal's predicted relation, or its
-            entity and attribute, and `name` is the text of the key.
+        nodes: One row per key of one literal of a candidate. `kind` is the literal's predicted relation, or its
+            entity and attribute; `name` is the text of the key.
         edges: One row per chosen pair: `first` and `second` are the indices of its nodes, equal if a key is paired with
-            itself; `template` is the name of the candidates; `strength` is the norm of its weights, above 0; `weight`
-            is nan if the pair has several; `gain` is the decrease of the log-likelihood of the labels without the
-            pair, in nats, nan if training did not compute it.
+            itself; `template` is the name of the candidates; `strength` is the norm of the pair's weights, above 0; `weight`
+            is the pair's only weight, nan if it has several; `gain` is the decrease of the log-likelihood of the labels
+            without the pair, in nats, nan if training did not compute it.
         triples: The number of chosen candidates with three literals, which are not edges.
     """
 
@@ -59,7 +59,7 @@ def require_edges(graph: LearnedGraph) -> None:
     """
     if not len(graph.edges):
         message = "the run has no learned graph: its model contains no candidate with two literals"
-        hint = "train a model with 'candidates' by --backend trmrf or grafting; a smaller l1 selects more candidates"
+        hint = "train a model that declares 'candidates' with --backend trmrf or grafting; a smaller l1 selects more candidates"
         raise UsageError(Diagnostic("E398", message, hint=hint))
 
 
@@ -94,7 +94,7 @@ def build_learned_graph(learned: LearnedModel) -> LearnedGraph:
 
 
 def _edge_nodes(split: CandidateSplit, scope: NameScope, key: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the name of each node of an edge; the candidate's `key` has one text per entry of `per`."""
+    """Yield the kind and the name of each node of an edge; the candidate's `key` contains one string per entry of `per`."""
     for side, template in enumerate(split.literal_templates):
         (term,) = scope.random_terms(template.over[0])
         kind = term.relation if isinstance(term, Atom) else f"{scope.type_names[term.binder]}.{term.attribute}"

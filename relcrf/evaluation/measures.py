@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 MIN_PROBABILITY = 1e-300
-"""Lower bound of a probability in the log-loss, so that one label of probability 0 does not make the mean infinite."""
+"""Lower bound of the probabilities in the log-loss; without it, one label of probability 0 would make the mean infinite."""
 
 BINS = 10
 """Number of confidence bins of equal width in the calibration error."""
@@ -18,7 +18,10 @@ MEASURES = ("accuracy", "log_loss", "brier", "macro_f1", "roc_auc", "pr_auc", "c
 """Names of all measures in display order."""
 
 RANKING_MEASURES = ("roc_auc", "pr_auc")
-"""Measures that rank items against each other and are therefore computed per fold, with one trained model, and averaged."""
+"""Measures that rank items against each other.
+
+They are computed within each fold, whose predictions come from one trained model, and then averaged over the folds.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class ScoredLabels:
         - `log_loss`: the mean negative log-probability of the label, in nats.
         - `brier`: the sum of squared errors over the states, halved for two states.
         - `macro_f1`: the mean F1 over the states that occur or are predicted.
-        - `roc_auc`: the area under the ROC curve for the second of two states, or the mean area for each state against the rest.
+        - `roc_auc`: the area under the ROC curve of the second of two states, or the mean area of each state against the rest.
         - `pr_auc`: the average precision of the second of two states; undefined for more states.
         - `calibration_error`: the mean absolute difference of confidence and accuracy over `BINS` bins.
 
@@ -90,12 +93,12 @@ class ScoredLabels:
 
     @cached_property
     def modes(self) -> np.ndarray:
-        """The most probable state of each variable, the first in case of ties, shape (n,)."""
+        """The most probable state of each variable, shape (n,); the first in case of ties."""
         return np.asarray(self.probabilities.argmax(axis=1))
 
     @cached_property
     def item_measures(self) -> Mapping[str, np.ndarray]:
-        """The value per item of the measures that are means over items, shape (n,)."""
+        """The value of each item, shape (n,), for each measure that is a mean over items."""
         rows = np.arange(len(self.truth))
         label_probabilities = self.probabilities[rows, self.truth]
         squares = (self.probabilities**2).sum(axis=1) - 2.0 * label_probabilities + 1.0
@@ -122,7 +125,7 @@ class ScoredLabels:
         return out
 
     def _weights_by_rank(self, state: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the total weights of items of a state and of others at each distinct probability, ascending."""
+        """Return for each distinct probability, ascending, the total weights of the items of a state and of all other items."""
         order, starts = self._sort_orders[state]
         is_state = self.truth[order] == state
         ordered = weights[order]

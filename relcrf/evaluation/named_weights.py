@@ -19,7 +19,7 @@ def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -
     """Return one row per weight: template, key, feature, pattern, weight and support; with `errors` also standard_error and z.
 
     The support is the sum of the feature over the training labels at which the pattern holds: a count if all features are 1.
-    The column is missing if the training run did not store it.
+    The column `support` is missing if the training run did not store it.
     """
     columns = dict(weight_table(learned).columns)
     if errors is not None:
@@ -33,7 +33,7 @@ def named_moments(learned: LearnedModel, offsets: np.ndarray | None = None) -> F
     """Return the empirical and expected moment of each weight, one row per weight. See docs/explanation/classical.md.
 
     The columns are template, key, feature, pattern, empirical (the sum of the feature over the labels at which the
-    pattern holds), expected (the same under the model) and standard_errors (their difference in standard errors).
+    pattern holds), expected (its expectation under the model) and standard_errors (the difference in standard errors).
 
     Args:
         offsets: Offsets of the weights in the layout. Default: the learned weights.
@@ -63,7 +63,7 @@ def standard_errors_from_data(
         requested: See `standard_errors`.
 
     Raises:
-        UsageError: The tables are not the training tables, or the backend does not maximise an exact likelihood (E357).
+        UsageError: The tables differ from the training tables, or the backend does not maximise an exact likelihood (E357).
     """
     grounding = learned.extend_grounding(grounding)
     size = grounding.graph.layout.size

@@ -1,12 +1,12 @@
 """Near-duplicates: pairs of entities with nearly the same local evidence, found without comparing all pairs.
 
-Two sets of values are near if their Jaccard index is at least `MIN_JACCARD`; two numeric vectors, standardised per column, if
-their distance is at most `MAX_DISTANCE` times that of two independent vectors. Entities with fewer than `MIN_VALUES` values are
-matched by their numeric vectors.
+Two sets of values are near if their Jaccard index is at least `MIN_JACCARD`. Two numeric vectors, standardised per column, are
+near if their distance is at most `MAX_DISTANCE` times the distance of two independent vectors. Entities with fewer than
+`MIN_VALUES` values are matched by their numeric vectors.
 
-Candidate pairs share a hash bucket: sets are hashed by their minimum under random orders (MinHash), vectors by random projections
-that are cut into intervals. Each candidate pair is then compared. A pair exactly at the threshold is found with a probability
-of 99 %, a closer pair almost surely.
+Two entities in the same hash bucket are a candidate pair. Sets are hashed by their minimum under random orders (MinHash),
+vectors by the intervals of random projections. Each candidate pair is then compared. A pair exactly at the threshold is found
+with a probability of 99 %, a closer pair almost surely.
 
 Source: Broder, On the resemblance and containment of documents (1997); Indyk & Motwani, Approximate nearest neighbors (1998), for
 banding; Datar, Immorlica, Indyk & Mirrokni, Locality-sensitive hashing scheme based on p-stable distributions (2004).
@@ -39,7 +39,7 @@ only 1 in 1,000 pairs with a Jaccard index of 0.2.
 """
 
 MIN_HASH_AGREEMENT = 0.65
-"""Minimum fraction of equal MinHash values of compared sets, four standard deviations below `MIN_JACCARD`."""
+"""Minimum fraction of equal MinHash values for two sets to be compared, four standard deviations below `MIN_JACCARD`."""
 
 HASH_TABLES, PROJECTIONS, BUCKET_WIDTH = 12, 8, 0.25
 """Number of projection hash tables, projections per table, and interval width relative to the distance of independent vectors:
@@ -47,10 +47,10 @@ HASH_TABLES, PROJECTIONS, BUCKET_WIDTH = 12, 8, 0.25
 """
 
 BUCKET_WINDOW = 10
-"""Maximum number of following entities in a bucket that an entity is compared with; large buckets are sampled."""
+"""Maximum number of later entities of the same bucket that an entity is compared with; large buckets are thus sampled."""
 
 PAIRS_PER_CHUNK = 1 << 16
-"""Number of pairs compared at a time, which limits memory."""
+"""Number of pairs compared at a time; it limits the memory."""
 
 Pairs = np.ndarray
 """Pairs of indices, shape (n, 2)."""
@@ -60,7 +60,7 @@ def find_near_duplicates(evidence: LocalEvidence, variables: np.ndarray, seed: i
     """Return the pairs of near-duplicates among variables of one attribute or relation, each pair once.
 
     Args:
-        variables: Indices of variables, ascending; of variables with equal evidence, one suffices.
+        variables: Indices of variables, ascending; may contain only one variable of each group with equal evidence.
     """
     values, numbers = evidence.value_matrix(variables), evidence.numeric_matrix(variables)
     rng = np.random.default_rng(seed)
@@ -128,7 +128,7 @@ def _hash_rows(columns: np.ndarray) -> np.ndarray:
 def _bucket_pairs(
     key: np.ndarray, rng: np.random.Generator, accept: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> Iterator[Pairs]:
-    """Yield the accepted pairs of rows with equal keys, each row with up to `BUCKET_WINDOW` others."""
+    """Yield the accepted pairs of rows with equal keys; each row is paired with at most `BUCKET_WINDOW` later rows."""
     order = rng.permutation(len(key))
     order = order[np.argsort(key[order], kind="stable")]
     for step in range(1, BUCKET_WINDOW + 1):

@@ -1,4 +1,4 @@
-"""Sweeps over the cost of messages: gates and weights are learned at several costs and scored on held-out labels.
+"""Sweeps over the cost of messages: a model with gates is trained at each cost and scored on held-out labels.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), which reports such sweeps.
 """
@@ -24,13 +24,13 @@ from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 
 TIMING_REPEATS = 3
-"""Number of timed inferences; the minimum is reported."""
+"""Number of timed inferences; the minimum time is reported."""
 
 MEAN_FIGURES = ("loss", "accuracy", "log_likelihood")
-"""Fields of a point that are means over labels."""
+"""Fields of `ParetoPoint` that are means over labels."""
 
 SUM_FIGURES = ("n", "n_queries", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
-"""Fields of a point that are summed over folds."""
+"""Fields of `ParetoPoint` that are summed over folds."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ParetoPoint:
 
     Args:
         gates: The setting `gates`.
-        cost: The cost of a message; without effect if `gates` is `none`.
+        cost: The cost of a message; it has no effect if `gates` is `none`.
         loss: The mean over held-out labels of the loss that was minimised in training.
         accuracy, log_likelihood: See `Score`.
         n: The number of held-out labels.
@@ -49,8 +49,8 @@ class ParetoPoint:
         open_factors: The number of gated factors whose gate was open.
         iterations: The number of optimiser iterations since the previous point.
         seconds_learn: CPU seconds of training.
-        seconds_infer: CPU seconds of the part of inference that depends on the cost: computing gates, selecting open factors and
-            propagation, without the reduction by evidence; the minimum of `TIMING_REPEATS`.
+        seconds_infer: CPU seconds of computing gates, selecting open factors and propagation, without the reduction by
+            evidence, which does not depend on the cost; the minimum of `TIMING_REPEATS` repetitions.
     """
 
     gates: str
@@ -78,7 +78,7 @@ class ParetoPoint:
         return self.open_factors / max(self.factors, 1)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all figures as a JSON object."""
+        """Return all fields and ratios as a JSON object."""
         return {**asdict(self), "messages_per_query": self.messages_per_query, "open_fraction": self.open_fraction}
 
 
@@ -106,10 +106,10 @@ def pareto_optimal(points: Sequence[ParetoPoint]) -> list[bool]:
 
 
 def make_systems(backend: str, costs: Sequence[Any], settings: Mapping[str, Any]) -> list[GatedBackend]:
-    """Create a backend for each cost, ascending; only for the lowest if `gates="none"`, which ignores the cost.
+    """Create a backend for each cost, ascending; with `gates="none"`, which ignores the cost, only for the lowest cost.
 
     Args:
-        costs: Numbers, or their texts.
+        costs: Numbers, or strings that contain numbers.
 
     Raises:
         UsageError: `costs` is empty, the cost is also among the settings, or the backend has no gates (E319); a cost is not a
@@ -140,7 +140,9 @@ def pareto(
     progress: ProgressCallback = lambda what: Monitor(),
     **settings: Any,
 ) -> ParetoFront:
-    """Train at each message cost, warm-started from the previous one, and score each fold; Ctrl-C returns the finished points.
+    """Train at each message cost, starting from the weights of the previous cost, and score each fold.
+
+    Ctrl-C returns the finished points.
 
     Args:
         folds: The folds to hold out, see `make_folds`.
@@ -177,7 +179,7 @@ def pareto(
 def _evaluate_fold(
     system: GatedBackend, problem: Problem, fold: Fold, learned: FitResult, seconds: float
 ) -> ParetoPoint:
-    """Return the figures of one fold."""
+    """Return the points of one fold."""
     query = fold.query_problem(problem)
     risk = system.joint_likelihood(query, learned.vectors).risk(query)
     parameters = np.concatenate((learned.vectors["weights"], learned.vectors["gates"]))
@@ -207,7 +209,7 @@ def _evaluate_fold(
 
 
 def _pool_folds(points_of_folds: Sequence[ParetoPoint]) -> ParetoPoint:
-    """Pool the figures of all folds: means over labels and sums."""
+    """Pool the points of all folds; fields are averaged over labels or summed."""
     n = np.array([part.n for part in points_of_folds])
     figures: dict[str, Any] = {name: sum(getattr(part, name) for part in points_of_folds) for name in SUM_FIGURES}
     figures |= {name: float(n @ [getattr(part, name) for part in points_of_folds] / n.sum()) for name in MEAN_FIGURES}

@@ -1,6 +1,6 @@
 """Partitions of variables into folds of similar size: stratified, by groups, along edges, by time.
 
-Strata are disjoint sets of variables, such as those with the same label, of which each fold receives the same fraction.
+Strata are disjoint sets of variables, such as those with the same label; each fold receives the same fraction of every stratum.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ def stratified_folds(stratum: np.ndarray, folds: int, rng: np.random.Generator) 
     """Assign variables to random stratified folds of equal size; return their fold indices, shape (n,).
 
     Args:
-        stratum: The stratum of each variable; negative for variables that are in no fold.
+        stratum: The stratum of each variable; negative for variables outside all folds.
     """
     fold = np.full(len(stratum), NO_FOLD)
     shuffled = rng.permutation(np.flatnonzero(stratum >= 0))
-    # Folds are assigned round-robin across strata, so that small strata do not all start with the first fold.
+    # The round-robin assignment continues across strata, so that small strata do not all start with the first fold.
     ordered = shuffled[np.argsort(stratum[shuffled], kind="stable")]
     fold[ordered] = rng.permutation(folds)[np.arange(len(ordered)) % folds]
     return fold
@@ -45,7 +45,7 @@ def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.
     """Assign whole groups, largest first, to the fold with the fewest labels; return fold indices of variables, shape (n,).
 
     Args:
-        group: The group of each variable, from 0; negative for variables that are in no fold.
+        group: The group of each variable, from 0; negative for variables outside all folds.
         labelled: Mask of labelled variables, shape (n,).
     """
     in_fold = group >= 0
@@ -61,8 +61,8 @@ def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.
 def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     """Grow each fold along edges from a random variable, so that few edges join folds; return fold indices, shape (n,).
 
-    A fold adds its neighbours in breadth-first order until it has its quota of labels; when a component is exhausted
-    it continues from another random variable. Unlabelled variables are traversed, but belong to no fold.
+    A fold adds its neighbours in breadth-first order until it has its quota of labels; when a component is exhausted, the
+    search continues from another random variable. Unlabelled variables are traversed, but are not in any fold.
     """
     fold = np.full(len(labelled), NO_FOLD)
     shuffled = rng.permutation(np.flatnonzero(labelled))
@@ -87,12 +87,12 @@ def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: 
 
 
 def time_periods(time: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
-    """Assign variables to time periods with similar numbers of labels; return period numbers, earliest 0, shape (n_variables,).
+    """Assign variables to time periods with similar numbers of labels; return period indices (0: earliest), shape (n_variables,).
 
     Equal times are in the same period.
 
     Args:
-        time: The time of each variable, shape (n_variables,), as numbers or dates; NaN or NaT for variables in no period.
+        time: The time of each variable, as a number or date; NaN or NaT for variables outside all periods, shape (n_variables,).
     """
     has_time = time == time
     times, counts = np.unique(time[has_time & labelled], return_counts=True)

@@ -1,4 +1,4 @@
-"""Prediction files: a folder for each fold, with a table for each predicted attribute."""
+"""Prediction files: each fold has a folder with one table per predicted attribute."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METADATA_FILE = "fold.json"
 FORMAT_VERSION = 2
 
 SUM_TOLERANCE = 1e-6
-"""Maximum deviation from 1 of the sum of a variable's probabilities, which are read from text."""
+"""Maximum deviation from 1 of the sum of a variable's probabilities; reading decimal text rounds them."""
 
 _FIRST = ("variable", "truth", "predicted")
 """Columns before the probabilities; the keys come last."""
@@ -38,7 +38,7 @@ _FIRST = ("variable", "truth", "predicted")
 class PredictionFolder:
     """The prediction files of one system: `FOLDER/fold-01/Page.category.csv`, and `fold.json` with metadata.
 
-    A fold is written to a temporary folder and then renamed, so that a folder with the final name is complete.
+    A fold is written to a temporary folder, which is then renamed; a folder with the final name is therefore complete.
 
     Args:
         identity: The fingerprint of the model, the system and the data.

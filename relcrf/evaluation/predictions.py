@@ -25,7 +25,7 @@ LOCAL = "local"
 """The backend without relations, the reference of comparisons."""
 
 COMPARED_MEASURES = ("accuracy", "log_loss", "brier")
-"""Measures by which systems are compared: means over labels, which have paired differences per label."""
+"""Measures by which systems are compared; they are means over labels, so that differences can be paired label by label."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class FoldPrediction:
 
     Args:
         fold: The name of the fold.
-        variables: The test variables, ascending, shape (n,).
+        variables: The test variables in ascending order, shape (n,).
         state_start: The offset of each variable's states in `probabilities`, shape (n + 1,).
         probabilities: The marginals of all test variables, concatenated.
         truth: Labels, shape (n,).
@@ -109,7 +109,7 @@ class MeasureEstimate:
     """One measure of one system, with its uncertainty.
 
     Args:
-        value: The measure over all test labels; for `RANKING_MEASURES` the mean over the folds, weighted by their sizes.
+        value: The measure over all test labels; a measure of `RANKING_MEASURES` is averaged over folds, weighted by their sizes.
         low, high: The 95 % bootstrap interval; components or labels are resampled, see `Clusters`.
         spread: The standard deviation over folds; nan for a single fold.
     """
@@ -137,7 +137,7 @@ class MeasureDifference:
 
 @dataclass(frozen=True)
 class FoldScore:
-    """The scores of one system on one fold by predicted attribute, and its CPU seconds."""
+    """The scores of one system on one fold, by predicted attribute, and the CPU seconds of the system."""
 
     fold: str
     backend: str
@@ -267,7 +267,7 @@ class Predictions:
         return out
 
     def best_system(self, attribute: str) -> str:
-        """Return the system with the lowest log-loss, not counting `MAJORITY` unless it is alone."""
+        """Return the system with the lowest log-loss; `MAJORITY` is excluded unless it is the only system."""
         losses = {name: -self.score(name, attribute).log_likelihood for name in self.systems if name != MAJORITY}
         return min(losses, key=losses.__getitem__, default=MAJORITY)
 
@@ -292,7 +292,7 @@ class Predictions:
         return Frame.from_rows({"attribute": object, "system": object, "measure": object, **figures}, rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return measures per attribute and system, and the gains over `LOCAL` and the best system, as a JSON object."""
+        """Return measures per attribute and system, and differences from `LOCAL` and from the best system, as a JSON object."""
         return {attribute: self._attribute_as_dict(attribute) for attribute in self.attributes}
 
     def _attribute_as_dict(self, attribute: str) -> dict[str, Any]:
@@ -324,7 +324,7 @@ def predicted_blocks(grounding: Grounding) -> tuple[VariableBlock, ...]:
 
 
 def _pooled_measures(whole: ScoredLabels, parts: Sequence[ScoredLabels], weights: np.ndarray) -> dict[str, float]:
-    """Return the measures over all folds with weighted items."""
+    """Return the measures over all folds, with `weights` for the items."""
     measures = whole.measures(weights, [name for name in MEASURES if name not in RANKING_MEASURES])
     ends = np.cumsum([len(part.truth) for part in parts])
     of_parts = np.split(weights, ends[:-1])

@@ -15,7 +15,7 @@ from relcrf.data.frame import Frame
 from relcrf.language.render import model_text
 
 Pair = tuple[Any, Any]
-"""The value of the first and of the second model; None if a model lacks it."""
+"""The values of the first and of the second model; None if a model does not have the value."""
 
 _NAME: dict[str, type] = dict.fromkeys(NAME_COLUMNS, object)
 
@@ -27,14 +27,14 @@ class RunDifferences:
     Args:
         settings: The backend and the settings that differ, by name.
         summary: The entries of the training summary that differ, by name.
-        bindings: The numbers of bindings that differ, by template.
-        vocabulary_sizes: The numbers of values that differ, by open domain.
+        bindings: The different numbers of bindings, by template.
+        vocabulary_sizes: The different numbers of values, by open domain.
         model: The lines of a unified diff of the model texts; empty if they are equal.
-        weights: One row per weight that both models have, by descending difference: its name, and its values `first` and
-            `second`.
-        unique_weights: For each model, one row per weight that the other lacks, by descending magnitude: its name and
-            its value `weight`.
-        correlation: The correlation of the common weights; nan if there are fewer than two or they are constant.
+        weights: One row per weight that both models have, by descending difference: the weight's name, and its values `first`
+            and `second`.
+        unique_weights: For each model, one row per weight that the other model does not have, by descending magnitude: the
+            weight's name and its value `weight`.
+        correlation: The correlation of the common weights; nan if there are fewer than two or if they are constant.
         candidate_jaccard: The Jaccard index of the two sets of chosen candidates; None if both are empty.
     """
 
@@ -90,6 +90,6 @@ def _weights_only_in(one: Mapping[tuple[Any, ...], float], other: Mapping[tuple[
 
 
 def _chosen_candidates(learned: LearnedModel) -> set[tuple[str, tuple[str, ...]]]:
-    """Return the candidates in the model as pairs of template and key."""
+    """Return the chosen candidates of a model as pairs of template and key."""
     names = {t.name for t in learned.spec.templates if t.is_candidate}
     return {(t.name, key) for t in learned.templates if t.name in names and t.keys for key in t.keys.values}

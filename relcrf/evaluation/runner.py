@@ -44,7 +44,7 @@ def predict_fold(
 
     Args:
         problem: The training problem with all labels.
-        store: The store whose memory limit divides larger problems into shards. Default: no sharding.
+        store: The store with the memory limit; larger problems are split into shards. Default: no sharding.
 
     Raises:
         UsageError, DataError: The system rejects the model or the data.
@@ -158,7 +158,7 @@ class SystemTask:
 
     Args:
         inputs: The training problem and the folds, in a file that all processes map.
-        compared, n_subgraphs: See `measure_exactness`, which is skipped if `n_subgraphs` is 0.
+        compared, n_subgraphs: See `measure_exactness`, which is not called if `n_subgraphs` is 0.
     """
 
     backend: str
@@ -194,7 +194,7 @@ def run_in_processes(
     n_subgraphs: int,
     seed: int,
 ) -> dict[str, SystemResult]:
-    """Run each system in a separate single-threaded process; the result of a system that fails or times out is its error.
+    """Run each system in a separate single-threaded process; if a system fails or times out, its result contains the error.
 
     Args:
         jobs: The number of concurrent processes.

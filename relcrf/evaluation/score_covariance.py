@@ -1,9 +1,9 @@
-"""The variance of the score of a pseudo-likelihood, estimated from one realisation of its graph.
+"""The variance of the score of a pseudo-likelihood, estimated from one realisation of the graph.
 
-The score is a sum over variables of the features at the label minus their expectation given the labels of the
+The score is a sum of one term per variable: the features at the label minus their expectation given the labels of the
 neighbours. If the conditionals are correct, each term has mean 0 given all other variables. Therefore the terms of two
-variables without a common factor are uncorrelated, and the covariance of the sum is the sum of products over pairs of
-a variable with itself and its neighbours, even in a connected graph.
+variables without a common factor are uncorrelated, even in a connected graph. The covariance of the score is thus a sum of
+products of terms: of each variable with itself and with each of its neighbours.
 
 Source: Jensen & Künsch, On asymptotic normality of pseudo likelihood estimates for pairwise interaction processes
 (1994); Guyon, Random Fields on a Network (1995).

@@ -1,4 +1,4 @@
-"""Folds: the variables that a split plan holds out, on a ground graph or among the labels of a training problem."""
+"""Folds: sets of labels that a split plan holds out, from a ground graph or from a training problem."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from relcrf.grounding.variables import VariableBlock, read_argument_codes
 from relcrf.kernels.distinct import distinct, number_rows
 
 MAX_COMPONENT_FRACTION = 1 / 20
-"""Whole components are held out if none contains more than this fraction of the labels, as with independent rows, but not with
-one large graph and singleton components.
+"""Whole components are held out if none contains more than this fraction of the labels. This is the case for independent rows,
+but not for one large graph with singleton components.
 """
 
 
@@ -37,8 +37,8 @@ class Fold:
 
     Args:
         test: Mask of the labelled variables to predict, shape (n_variables,).
-        excluded: Mask of the variables that are absent from training and prediction, e.g. of a later period, shape
-            (n_variables,).
+        excluded: Mask of the variables that are absent from training and prediction, e.g. those of a later period,
+            shape (n_variables,).
         whole_components: Whether the test labels are whole components of a training problem.
     """
 
@@ -66,11 +66,11 @@ class Fold:
         return replace(problem, roles=_mark_absent(problem.roles, self.test | self.excluded))
 
     def query_problem(self, problem: Problem) -> Problem:
-        """Return the problem whose query variables are those with test labels and whose evidence is the other labels.
+        """Return the problem in which the variables with test labels are queried and all other labels are evidence.
 
         Args:
-            problem: The training problem. Unless whole components are held out, its unlabelled variables become
-                query variables as well, as in `relcrf predict`, because predictions depend on unlabelled neighbours.
+            problem: The training problem. Unless whole components are held out, its unlabelled variables are also
+                queried, as in `relcrf predict`, because predictions depend on unlabelled neighbours.
         """
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
         roles = np.where(labelled_in_problem(problem) & ~self.test, Role.CLAMPED, problem.roles).astype(np.int8)
@@ -103,7 +103,7 @@ def random_fold(problem: Problem, fraction: float, seed: int) -> Fold:
 
 
 def random_folds(problem: Problem, n: int, seed: int) -> list[Fold]:
-    """Divide all labels into `n` folds of equal size, by the same units as `random_fold`.
+    """Divide all labels into `n` folds of equal size; a fold holds out the same units (components or variables) as `random_fold`.
 
     Raises:
         DataError: There are fewer labels, or components, than folds (E226).
@@ -129,9 +129,9 @@ def holdout_fold(problem: Problem, variables: np.ndarray) -> Fold:
 
 
 def _holdout_units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Return the units to hold out, the unit of each variable, shape (n_variables,), and whether they are components.
+    """Return the units to hold out, the unit of each variable, shape (n_variables,), and whether the units are components.
 
-    Candidates may join any two variables: with candidates, single variables are held out.
+    A model with candidates holds out single variables, because candidates may join any two variables.
     """
     labelled = labelled_in_problem(problem)
     if not problem.candidates:
@@ -153,12 +153,12 @@ class Partition:
     """A partition of the variables of a ground graph into folds.
 
     Args:
-        name: The text of the split plan.
-        fold: The index of each variable's fold in `fold_names`, shape (n_variables,); -1 for a variable that is never
+        name: The split plan, as a string.
+        fold: The index in `fold_names` of each variable's fold, shape (n_variables,); -1 for a variable that is never
             held out.
-        fold_names: The names of the folds: the sorted values of a column; the first and last time of each period;
-            `hidden` and `rest`; or else `1`, `2`, ...
-        ordered: Whether the folds are consecutive periods, so that later ones are excluded.
+        fold_names: The names of the folds. Depending on the plan, these are the sorted values of a column, the first and
+            last time of each period, `hidden` and `rest`, or `1`, `2`, ...
+        ordered: Whether the folds are consecutive periods; periods later than the test fold are then excluded.
     """
 
     name: str
@@ -182,14 +182,14 @@ class Partition:
 
 
 def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: bool = True) -> tuple[Fold, ...]:
-    """Return the folds that a plan holds out in turn, for each repetition: those in `plan.holdout`, by default all with labels.
+    """Return the folds that each repetition of a plan holds out: those in `plan.holdout`, by default all folds with labels.
 
     Args:
         for_training: Whether each fold must leave training labels.
 
     Raises:
-        DataError, UsageError: See `partition_variables`; the plan is deterministic but has repetitions (E352); or
-            there are too few labels (E226).
+        DataError, UsageError: See `partition_variables`; a deterministic plan has repetitions (E352); there are too
+            few labels (E226).
     """
     plan = parse_split(plan) if isinstance(plan, str) else plan
     if plan.is_deterministic and plan.repeats > 1:
@@ -220,7 +220,7 @@ def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partitio
     """Partition the variables of a ground graph into folds.
 
     Raises:
-        UsageError: The text is not a split plan, or names an unknown attribute.
+        UsageError: The string is not a split plan, or contains an unknown attribute.
         DataError: The tables do not have the column, or there are fewer units than folds.
     """
     plan = parse_split(plan) if isinstance(plan, str) else plan
@@ -236,7 +236,7 @@ def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partitio
         case "time":
             return _partition_by_time(grounding, plan)
         case "folds":
-            # The owner's name is hashed, not the attribute, so that all attributes of an entity are in the same fold.
+            # The hash contains the owner's name instead of the attribute, so that an entity's attributes are in one fold.
             hashes = [_key_hashes(grounding, block, f"{plan.seed}\0{block.owner}") for block in grounding.blocks]
             number = (np.concatenate(hashes) % np.uint64(_folds(plan))).astype(np.int64)
             names = tuple(str(number + 1) for number in distinct(number).tolist())
@@ -287,7 +287,7 @@ def labelled_in_grounding(grounding: Grounding) -> np.ndarray:
 
 
 def _strata(grounding: Grounding, attribute: str | None) -> np.ndarray:
-    """Return the stratum of each labelled variable, one per attribute and state, shape (n_variables,); -1 for all others.
+    """Return the stratum (attribute and state) of each labelled variable, shape (n_variables,); -1 for all others.
 
     Args:
         attribute: A predicted attribute or relation; None for all.
@@ -312,14 +312,14 @@ def _strata(grounding: Grounding, attribute: str | None) -> np.ndarray:
 def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the distinct values of a column, and the index of each variable's value.
 
-    The index is `NO_FOLD` for variables without an argument of the entity that `name` specifies.
+    The index is `NO_FOLD` for variables without an argument of the entity type in `name`.
 
     Args:
-        name: A column of the entity of each variable; for a tuple, of the first argument with this column. A qualified
-            name such as `Page.university` restricts it to that entity.
+        name: A column of each variable's entity; for a tuple, of its first argument with this column. A qualified
+            name such as `Page.university` restricts the column to that entity type.
 
     Raises:
-        DataError: A variable has no entity as argument, or no variable has the named entity as argument (E342).
+        DataError: A variable has no entity as argument, or no variable has an argument of the entity type in `name` (E342).
     """
     bound, spec = grounding.bound, grounding.spec
     entity, _, column = name.partition(".")
@@ -382,7 +382,7 @@ def _partition_by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
 
 
 def _parse_times(values: tuple[str, ...], column: str) -> np.ndarray:
-    """Parse texts as numbers or else as dates; empty texts are missing values."""
+    """Parse strings as numbers or, if one is not a number, as dates; empty strings are missing values."""
     for kind, missing in ((np.float64, "nan"), (np.dtype("datetime64[us]"), "NaT")):
         try:
             return np.array([value or missing for value in values]).astype(kind)

@@ -1,18 +1,18 @@
 """Standard errors of weights, from the observed information.
 
 At the maximum of a penalised log-likelihood, the negative Hessian is the information in the labels plus the penalty
-strengths; its inverse is the covariance of the weights (Laplace approximation). Without a penalty these are the
-standard errors of maximum likelihood; with a penalty, those of the penalised estimate. z is the weight divided by
-its standard error. The model is assumed to be correct; the errors are too small if it is not.
+strengths; its inverse is the covariance of the weights (Laplace approximation). The square roots of its diagonal are
+the standard errors of the penalised (without a penalty, the maximum likelihood) estimate. z is the weight divided by
+its standard error. If the model is misspecified, the standard errors are too small.
 
-A pseudo-likelihood counts the information of a variable again for each neighbour, so that its curvature is not the
-variance of its score. Its covariance is the sandwich H^-1 (J + L) H^-1 (Godambe 1960), with H as above, L the penalty
-strengths and J the covariance of the score (`score_covariance.py`). If J equals the curvature, as for a likelihood,
-this is H^-1.
+A pseudo-likelihood counts the information of a variable again for each neighbour, so that its curvature differs from
+the variance of its score. The covariance of the weights is then the sandwich H^-1 (J + L) H^-1 (Godambe 1960). H is the
+negative Hessian, L contains the penalty strengths, and J is the covariance of the score (`score_covariance.py`). If J
+equals the curvature, as for a likelihood, the sandwich is H^-1.
 
-The Hessian is computed from differences of exact gradients. With up to `MAX_DENSE_WEIGHTS` weights it is computed and
-inverted as a whole. With more, the errors of single weights are solved by conjugate gradients, which gives the same
-numbers without the Hessian.
+The Hessian is computed from differences of exact gradients. For up to `MAX_DENSE_WEIGHTS` weights it is computed and
+inverted as a whole. For more weights, conjugate gradients compute the same errors of single weights without the whole
+Hessian.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from relcrf.evaluation.score_covariance import score_variance
 from relcrf.learning.likelihood import add_l2_penalty
 
 MAX_DENSE_WEIGHTS = 2000
-"""Maximum number of weights whose Hessian is computed as a whole; 2,000 take 4,000 gradients."""
+"""Maximum number of weights for which the whole Hessian is computed; 2,000 weights require 4,000 gradients."""
 
 MAX_SOLVED_WEIGHTS = 30
-"""Maximum number of weights solved by conjugate gradients; each takes about a second with 10,000 weights."""
+"""Maximum number of weights whose errors conjugate gradients compute; each takes about a second with 10,000 weights."""
 
 DIFFERENCE_STEP = 1e-4
-"""Step of a weight in central differences of the gradient."""
+"""Step size in a weight for central differences of the gradient."""
 
 CG_TOLERANCE = 1e-3
 """Relative tolerance of conjugate gradients; the requested entry is accurate to about its square."""
 
 FLAT_CURVATURE = 1e-8
-"""Curvature below this fraction of the largest counts as 0: the labels do not identify the weight."""
+"""Fraction of the largest curvature below which a curvature counts as 0: the labels do not identify the weight."""
 
 MAX_GRADIENT_FRACTION = 0.05
-"""Largest gradient, as a fraction of the gradient at initial weights, at which weights count as a maximum of the objective."""
+"""Maximum gradient at a maximum of the objective, as a fraction of the gradient at the initial weights."""
 
 Gradient = Callable[[np.ndarray], np.ndarray]
 
@@ -58,10 +58,10 @@ class StandardErrors:
     """The standard errors of weights.
 
     Args:
-        values: One per weight, shape (layout.size,); nan if it was not requested or is not learned, inf if the labels
-            do not identify the weight.
-        gradient_fraction: The gradient at the weights as a fraction of the gradient at initial weights. A value above
-            `MAX_GRADIENT_FRACTION` means that these are not the training data, or that learning ended early.
+        values: The error of each weight, shape (layout.size,); nan if it was not requested or the weight is not learned,
+            inf if the labels do not identify the weight.
+        gradient_fraction: The gradient at the weights as a fraction of the gradient at the initial weights. A value above
+            `MAX_GRADIENT_FRACTION` means that the data are not the training data, or that learning ended early.
         source: A description of the estimator.
     """
 
@@ -149,7 +149,7 @@ def _slope(gradient: Gradient, point: np.ndarray, free: np.ndarray, direction: n
 
 
 def _inverse(matrix: np.ndarray, strength: np.ndarray) -> np.ndarray:
-    """Return the inverse Hessian; its diagonal is inf at weights that the labels do not identify (no curvature)."""
+    """Return the inverse Hessian; its diagonal is inf for weights without curvature, which the labels do not identify."""
     if not len(matrix):
         return matrix
     if strength.min() > 0.0:

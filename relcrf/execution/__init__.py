@@ -1,1 +1,1 @@
-"""Executors for work on the shards of a ground graph: this process, processes of this machine, or Spark."""
+"""Executors that run tasks on the shards of a ground graph: in this process, in processes of this machine, or on Spark."""

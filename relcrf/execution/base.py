@@ -1,6 +1,6 @@
 """The interface of executors, and the requirements on the tasks that they run on shards.
 
-A shard is a folder with a part of a ground graph. A worker opens it by its path: only the path, the task and the result are
+A shard is a folder with a part of a ground graph. Workers open it by its path; only the path, the task and the result are
 transferred.
 """
 
@@ -19,44 +19,44 @@ T = TypeVar("T")
 
 
 ShardTask: TypeAlias = Callable[[Path], T]
-"""A task on one shard: picklable, and importable by name in the worker, so not a lambda or a function of `__main__`.
+"""A task on one shard. It must be picklable and importable by name in the worker, so not a lambda or a function of `__main__`.
 
 A task can cache loaded data in its module: an executor assigns the same shards to the same worker if possible.
-`functools.partial` passes it arguments, such as weights.
+Use `functools.partial` to pass arguments, such as weights, to a task.
 """
 
 ShardRangeWork: TypeAlias = Callable[[int, Sequence[Path]], list[T]]
-"""Work on a range of consecutive shards, called with the position of the first one among all shards."""
+"""A function of a range of consecutive shards; its first argument is the position of the first of them among all shards."""
 
 
 class AbstractExecutor(ABC):
-    """An executor, which runs a task on every shard. Use it as a context manager, or `close` it.
+    """An executor: it runs a task on every shard. Use it as a context manager, or call `close`.
 
     An exception of a task is raised unchanged, with a note that names the shard.
     """
 
     def map_reduce(self, task: ShardTask[T], shards: Sequence[Path]) -> T:
-        """Return the sum of the task's results over the shards; its bits are the same for every executor and number of workers.
+        """Return the sum of the task's results over the shards, bitwise identical for every executor and number of workers.
 
         Args:
             task: Function that returns a number, an array or a tuple of them, with the same shapes for every shard. It must
                 not modify a result that it has returned.
 
         Raises:
-            ValueError: `shards` is empty, or shapes differ.
+            ValueError: `shards` is empty, or the shapes of the results differ.
         """
         return sum_shards(self._distribute(partial(_sum_results, task), shards))
 
     def map(self, task: ShardTask[T], shards: Sequence[Path]) -> list[T]:
-        """Return the task's results in the order of the shards; they are pickled and should be small, such as file names."""
+        """Return the task's results in the order of the shards; they are pickled and should be small, e.g. file names."""
         return list(self._distribute(partial(_list_results, task), shards))
 
     @abstractmethod
     def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
-        """Run the work on ranges of consecutive shards, of any lengths; yield the results in the order of the shards."""
+        """Divide the shards into consecutive ranges of any lengths and run the work on each; yield the results in order."""
 
     def close(self) -> None:
-        """Stop everything that the executor has started; the default is for executors that start nothing."""
+        """Stop all workers that the executor has started; the default implementation does nothing."""
         return
 
     def __enter__(self) -> Self:
@@ -69,18 +69,18 @@ class AbstractExecutor(ABC):
 
 
 def shard_ranges(n_shards: int, n_workers: int) -> list[range]:
-    """Divide shard positions into ranges of nearly equal length, one per worker, but no more than shards."""
+    """Divide shard positions into nonempty ranges of nearly equal length, at most one per worker."""
     n_ranges = min(n_shards, n_workers)
     return [range(k * n_shards // n_ranges, (k + 1) * n_shards // n_ranges) for k in range(n_ranges)]
 
 
 def _list_results(task: ShardTask[T], start: int, shards: Sequence[Path]) -> list[T]:
-    """Return the task's results for some shards: the work of `map`."""
+    """Return the task's results for some shards: the `ShardRangeWork` of `map`."""
     return list(_run_task(task, shards))
 
 
 def _sum_results(task: ShardTask[T], start: int, shards: Sequence[Path]) -> list[ShardSum[T]]:
-    """Return the partial sums of some shards: the work of `map_reduce`."""
+    """Return the partial sums of some shards: the `ShardRangeWork` of `map_reduce`."""
     return merge_nodes(ShardSum(position, 1, result) for position, result in enumerate(_run_task(task, shards), start))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 SINGLE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-"""One thread per worker: there is a worker per core. BLAS and Numba read these variables when they are loaded."""
+"""Variables that limit a worker to one thread, because there is one worker per core. BLAS and Numba read them when loaded."""
 
 
 @contextmanager

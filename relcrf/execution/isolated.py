@@ -23,7 +23,7 @@ class IsolatedResult(Generic[T]):
     Args:
         number: Index of the task.
         value: The task's return value; None if it has none.
-        failure: Why the value is missing: the process `died`, or was `stopped` at the time limit; otherwise empty.
+        failure: Reason for a missing value: `died`, or `stopped` (at the time limit); otherwise empty.
     """
 
     number: int
@@ -36,7 +36,7 @@ class _RunningTask:
     """A task with its process.
 
     Args:
-        started_at: Start time of the task itself, after Python and the task's packages were loaded.
+        started_at: Start time of the task, after Python and the task's packages were loaded.
     """
 
     number: int
@@ -104,7 +104,8 @@ def run_isolated(
 def memory_usage() -> tuple[int, int]:
     """Return this process's current and peak resident memory in bytes.
 
-    Both are 0 on systems without `/proc`: the peak of `getrusage` includes the memory of the parent process.
+    Both are 0 on systems without `/proc`. `getrusage` is no substitute, because its peak includes the memory of the parent
+    process.
     """
     if sys.platform != "linux":
         return 0, 0

@@ -1,4 +1,4 @@
-"""Checks of available memory, which reject an operation that would be killed for needing too much."""
+"""Checks of available memory; they reject operations that the system would kill for using too much memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from relcrf.errors import Diagnostic, UsageError
 SCRATCH_FACTOR = 4
 """Memory that learning or inference in one process needs beyond the ground graph, as a multiple of the graph's bytes.
 
-This bounds the measured factors: on 100,000 linked pages with words, 1.5 for the likelihood of single variables, 2.4 for
-pseudo-likelihood and 3.1 for the ESS-CRF; on candidates with 4,000,000 cells, 3.4 times `AbstractSpace.nbytes` for TR-MRF."""
+This is an upper bound of the measured multiples: on 100,000 linked pages with words, 1.5 for the likelihood of single
+variables, 2.4 for pseudo-likelihood and 3.1 for the ESS-CRF; on candidates with 4,000,000 cells, 3.4 (times
+`AbstractSpace.nbytes`) for TR-MRF."""
 
 LEARNING_VECTORS = 30
-"""Number of weight vectors that a quasi-Newton method stores: ten pairs of differences, and its scratch vectors."""
+"""Number of weight vectors that a quasi-Newton method stores: ten pairs of differences, and scratch vectors."""
 
 INFERENCE_VECTORS = 4
 """Number of weight vectors that inference stores."""
@@ -27,12 +28,12 @@ _LIMIT_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "mem
 
 
 def require_memory(graph_bytes: int, n_weights: int, n_vectors: int, operation: str) -> None:
-    """Reject an operation that would be killed for its memory.
+    """Reject an operation that the system would kill for using too much memory.
 
     Args:
         graph_bytes: Bytes of the ground graph, or of the part in use, and of the candidates' cells.
         n_weights: Number of weights. n_vectors: Number of weight vectors, `LEARNING_VECTORS` or `INFERENCE_VECTORS`.
-        operation: The operation that needs the memory, the subject of the message.
+        operation: The operation that needs the memory, as the subject of the message.
 
     Raises:
         UsageError: The operation needs more memory than is available (E435).
@@ -53,7 +54,7 @@ def _format_bytes(n_bytes: int) -> str:
 
 
 def available_bytes() -> int:
-    """Return the minimum of the bytes available on the machine, in the container and within the process's limit."""
+    """Return the number of available bytes: the minimum over the machine, the container and the limit of the process."""
     free = int(psutil.virtual_memory().available)
     return max(0, min([free, *_container_limits(), *_process_limits()]))
 
@@ -71,7 +72,7 @@ def _container_limits() -> list[int]:
 
 
 def _memory_cgroups() -> list[str]:
-    """Return the folders of the process's control groups for memory, and of their ancestors."""
+    """Return the folders of the memory control groups of the process and of the ancestors of these groups."""
     folders = dict.fromkeys((_CGROUP_ROOT, f"{_CGROUP_ROOT}/memory"))
     for line in _read("/proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]

@@ -17,7 +17,7 @@ MAX_DEATHS = 3
 
 
 class PoolExecutor(AbstractExecutor):
-    """A pool that always assigns a process the same range of consecutive shards, so that its caches stay valid.
+    """A pool that always assigns the same range of consecutive shards to a process, so that the caches of the process stay valid.
 
     A process that dies is replaced, and its shards are processed again. A script that uses processes must start its work
     below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
@@ -64,7 +64,7 @@ class PoolExecutor(AbstractExecutor):
         return process.submit(work, start, shards)
 
     def close(self) -> None:
-        """End the processes, even during a task. The next call of `map` or `map_reduce` starts new ones."""
+        """End the processes, even if tasks are running. The next call of `map` or `map_reduce` starts new processes."""
         for k, process in enumerate(self._processes):
             if process is not None:
                 process.close()

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class WorkerProcess:
-    """A process started by `spawn`, not by `fork`, which the threads of Numba and DuckDB do not survive.
+    """A process started by `spawn`, because the threads of Numba and DuckDB do not survive a `fork`.
 
     A script that uses it must start its work below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
 
@@ -26,7 +26,7 @@ class WorkerProcess:
         classes: Classes whose modules the process imports before it is ready.
 
     Attributes:
-        pid: A future of the process identifier, which is done when the process is ready.
+        pid: A future of the process identifier; it is done when the process is ready.
     """
 
     def __init__(self, *classes: type) -> None:
@@ -45,19 +45,19 @@ class WorkerProcess:
         return future
 
     def kill(self) -> None:
-        """Stop the process by a signal, once it has started; its call then raises `BrokenProcessPool`."""
+        """Stop the process by a signal, after it has started; the running call then raises `BrokenProcessPool`."""
         with suppress(BrokenProcessPool, ProcessLookupError):
             os.kill(self.pid.result(), signal.SIGTERM)
 
     def close(self) -> None:
-        """End the process, even during a call."""
+        """End the process, even if a call is running."""
         if not self._answer.done():
             self.kill()
         self._pool.shutdown(cancel_futures=True)
 
 
 def _report_pid(classes: tuple[type, ...]) -> int:
-    """Return the process identifier; unpickling the classes has imported their modules."""
+    """Return the process identifier. The argument serves only to import the modules of the classes when it is unpickled."""
     return os.getpid()
 
 

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class SparkExecutor(AbstractExecutor):
     """An executor that sends only paths and the task to the executors of a Spark session; they open the shards themselves.
 
-    The paths must therefore refer to the same folders everywhere: on a cluster, to a file system shared by all machines.
+    The paths must therefore refer to the same folders everywhere; on a cluster, this requires a shared file system.
     Spark reassigns the work of an executor that dies.
 
     Args:
-        session: The caller's session; the caller stops it.
+        session: The session, which the caller must stop.
 
     Raises:
-        UsageError: Spark gave up, since the same work failed several times (E364).
+        UsageError: The same work failed several times on Spark (E364).
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -53,9 +53,9 @@ class SparkExecutor(AbstractExecutor):
             yield from result
 
     def _partition(self, shards: list[Path]) -> RDD[tuple[int, list[Path]]]:
-        """Return a range of shards per core, as a cached collection: Spark sends work to the executor that caches its data.
+        """Return one range of shards per core as a cached collection; Spark sends work to the executor that caches its data.
 
-        An executor thus mostly gets the shards that it has loaded before. If cores are added, the shards are partitioned again.
+        An executor thus usually receives shards that it has loaded before. If cores are added, the shards are partitioned again.
         """
         n_cores = self._context.defaultParallelism
         if self._runs is None or self._shards != shards or n_cores > self._runs.getNumPartitions():
@@ -74,5 +74,5 @@ def _run_partition(
     for start, shards in ranges:
         try:
             yield work.value(start, shards)
-        except RelcrfError as error:  # Spark would retry the work, which does not fix a user's error
+        except RelcrfError as error:  # if it were raised, Spark would retry the work, which cannot fix a user error
             yield error

@@ -30,14 +30,14 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %c{1}: %maxLen{%enc{%m}{CRLF}}{300}%n%ex{0}
 """
-"""Logging of errors only, one line each and without stack traces: otherwise a lost executor causes hundreds of lines."""
+"""Settings that log only errors, in one line each and without stack traces; otherwise a lost executor logs hundreds of lines."""
 
 
 def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
-    """Return the session at a master; a session that already runs is reused.
+    """Return a session on a Spark master; an existing session is reused.
 
-    At a master on this machine (`local[2]`, `local-cluster[2,1,1024]`) the workers run this Python, can import what this
-    process can import, and write into a temporary folder that is removed at the end. Any other master is an existing
+    On a local master (`local[2]`, `local-cluster[2,1,1024]`) the workers run this Python interpreter with the same import path,
+    and write into a temporary folder that is removed at the end. Any other master is an existing
     cluster with its own Python, packages and folders, configured by the usual variables (`PYSPARK_PYTHON` etc.).
 
     Args:
@@ -65,7 +65,7 @@ def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
             message = f"Spark does not start at master '{master}'"
             raise UsageError(Diagnostic("E361", message, hint=hint, notes=error_reasons(error))) from None
     session.sparkContext.setLogLevel("ERROR")
-    atexit.register(session.stop)  # before the folder is removed; without effect on a stopped session
+    atexit.register(session.stop)  # runs before the folder is removed; no effect on a stopped session
     return session
 
 

@@ -1,9 +1,9 @@
 """Sums over shards whose bits do not depend on the assignment of shards to workers.
 
-Floating-point sums depend on their order. Here the order is always that of a binary tree over the shards' positions: its
-leaves are the shards, and the node over the positions [k * 2^j, (k + 1) * 2^j) is its left half plus its right half. A
-worker with a range of consecutive shards adds up the nodes that lie within its range, at most two for each power of 2,
-and the driver adds up the rest. A worker thus returns few results, however many shards it has, and rounding errors grow
+A floating-point sum depends on the order of the additions. Here the order is defined by a binary tree over the positions of
+the shards: the leaves are the shards, and the node of the positions [k * 2^j, (k + 1) * 2^j) is the sum of its left and its
+right half. A worker with a range of consecutive shards computes the largest nodes within its range, at most two for each
+power of 2, and the driver adds these nodes. A worker thus returns few results even for many shards, and rounding errors grow
 only with the logarithm of the number of shards.
 """
 
@@ -61,10 +61,10 @@ def merge_nodes(nodes: Iterable[ShardSum[T]]) -> list[ShardSum[T]]:
 def sum_shards(nodes: Iterable[ShardSum[T]]) -> T:
     """Return the sum over all shards.
 
-    Unless the number of shards is a power of 2, the tree has several topmost nodes, which are added from the last to the first.
+    Unless the number of shards is a power of 2, the tree has several topmost nodes; they are added from last to first.
 
     Raises:
-        ValueError: `nodes` is empty, and so the shape is unknown.
+        ValueError: `nodes` is empty, so the shape of the sum is unknown.
     """
     roots = merge_nodes(nodes)
     if not roots:

@@ -1,4 +1,4 @@
-"""Adjacency of variables: two variables are neighbours if a factor is over both."""
+"""Adjacency of variables: two variables are neighbours if a factor contains both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relcrf.kernels import components as kernel
 def adjacency_matrix(graph: FactorGraph) -> csr_array:
     """Return the symmetric adjacency matrix of the variables, bool, shape (n_variables, n_variables).
 
-    The variables of one row of a `RepeatedScope` are joined to a chain, so that the scope is not expanded. This preserves
+    To avoid the expansion of a `RepeatedScope`, the variables of each of its rows are joined to a chain. This preserves
     connectivity, but not the individual pairs.
     """
     first, second = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int32)]
@@ -45,14 +45,14 @@ def adjacency_matrix(graph: FactorGraph) -> csr_array:
 
 
 def unconditional_components(graph: FactorGraph, spaces: Sequence[AbstractSpace] = ()) -> np.ndarray:
-    """Return the lowest variable of each variable's component if no variable is observed, shape (n_variables,), int32.
+    """Return the lowest variable of each variable's component, without evidence, shape (n_variables,), int32.
 
     See `label_components`.
 
     Args:
         spaces: Candidate spaces; two variables that a candidate could join are connected.
     """
-    # Factors over a single variable do not connect anything, repeated or not.
+    # Factors over a single variable, including those of repeated scopes, do not connect anything.
     connecting = replace(graph, groups=tuple(group for group in graph.groups if len(group.scope) > 1))
     parent = label_components(connecting, np.full(graph.n_variables, Role.FREE, dtype=np.int8))
     everywhere = np.ones(graph.n_variables, dtype=bool)

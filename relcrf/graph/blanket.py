@@ -1,7 +1,7 @@
 """Local conditionals: the distribution of each variable given its Markov blanket, for factors of any size.
 
-If all neighbours of a variable are set to their states, its conditional is that of an isolated node. These nodes
-together form a reduced graph without edges, whose likelihood is the pseudo-likelihood (Besag 1975).
+If all neighbours of a variable are set to their states, the variable is an isolated node. All these nodes together
+form a reduced graph without edges; its likelihood is the pseudo-likelihood (Besag 1975).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> 
                 stride += np.where(same, np.int32(step), np.int32(0))
                 base += np.where(same, np.int32(0), states[neighbour].astype(np.int32) * np.int32(step))
                 if other < position:
-                    is_first &= ~same  # the term belongs to the variable's first position in the scope
+                    is_first &= ~same  # a repeated variable has one term, at its first position in the scope
             factor = np.flatnonzero(is_first)
             if len(factor):
                 terms.append(build_node_terms(index, factor, node_of[variable[factor]], base[factor], stride[factor]))

@@ -1,8 +1,8 @@
 """Spaces of candidate factors over two literals.
 
-Each literal has a *side*: a table with at most one *cell*, which contains a variable, per key and sample. A candidate is a
-pair of keys, one of each side. It has a factor in each sample in which both keys have a cell. Only the sides are stored; the
-pairs are never expanded.
+Each literal has a *side*: a table that has, for each key and sample, at most one *cell*; a cell contains a variable. A
+candidate is a pair of keys, one from each side. It has a factor in each sample in which both keys have a cell. Only the
+sides are stored; the pairs are never expanded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from relcrf.graph.weights import WeightBlock
 from relcrf.kernels.keyed_cells import KeyedCells
 
 BYTES_PER_CELL = 24
-"""Bytes of a cell while learning: sample, variable and key (int32 each), stored once by key and once by sample."""
+"""Bytes of a cell during learning: sample, variable and key (int32 each), stored once by key and once by sample."""
 
 
 class KeyRelation(IntEnum):
@@ -81,7 +81,7 @@ class CandidateSide:
 
     @cached_property
     def by_sample(self) -> CandidateSide:
-        """Return the cells in ascending order of sample, then key; `start` then counts samples and `sample` holds keys."""
+        """Return the cells in ascending order of sample, then key; `start` is then by sample, and `sample` contains keys."""
         order = np.argsort(self.sample, kind="stable")
         n_samples = int(self.sample.max(initial=-1)) + 1
         start = offsets(np.bincount(self.sample, minlength=n_samples))
@@ -94,12 +94,12 @@ class CandidateSide:
 
 
 class AbstractSpace(ABC):
-    """A space of candidates. A candidate is a combination of keys, one of each side, with weights of its own.
+    """A space of candidates. A candidate is a combination of keys, one from each side, and has separate weights.
 
-    A candidate has a factor in each sample in which all of its keys have a cell. Its log potential is the candidate's weight if
-    all literals are true, or one weight for each of the `patterns`.
+    A candidate has a factor in each sample in which all of its keys have a cell. The log potential of the factor is
+    the candidate's only weight if all literals are true, or a table with one weight for each of the `patterns`.
 
-    Candidates are not stored. Functions identify them by pairs of integers, shape (n, 2).
+    Candidates are not stored. Methods identify each candidate by a pair of integers; arrays of these have shape (n, 2).
 
     Args:
         name: Name of the template.
@@ -118,7 +118,7 @@ class AbstractSpace(ABC):
 
     @property
     def patterns(self) -> np.ndarray:
-        """Return the indicator of each weight's joint states, row-major, shape (n_joint_states, n_weights)."""
+        """Return an indicator of the joint states (row-major) of each weight, shape (n_joint_states, n_weights)."""
         return reduce(np.multiply.outer, [side.truth for side in self.sides]).reshape(-1, 1)
 
     @property
@@ -133,19 +133,19 @@ class AbstractSpace(ABC):
 
     @abstractmethod
     def decode_keys(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the keys of some candidates in each side, shape (n, n_sides)."""
+        """Return the keys of some candidates, one per side, shape (n, n_sides)."""
 
     @abstractmethod
     def encode_keys(self, keys: np.ndarray) -> np.ndarray:
-        """Return the integer pairs that identify some keys, shape (n, 2); the inverse of `decode_keys`."""
+        """Return the integer pairs of candidates with the given keys, shape (n, 2); the inverse of `decode_keys`."""
 
     @abstractmethod
     def matching_cells(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the cell in each side and the index into `pairs` of every factor: n_sides + 1 arrays of shape (n_factors,)."""
+        """Return for each factor its cell in each side, and its index in `pairs`: n_sides + 1 arrays of shape (n_factors,)."""
 
     @abstractmethod
     def with_sides(self, sides: Sequence[CandidateSide]) -> Self:
-        """Return the space with its sides replaced by others with the same keys."""
+        """Return the space with other sides, which have the same keys."""
 
     def restrict_to_variables(self, present: np.ndarray) -> Self:
         """Return the space without cells of absent variables; `present` has shape (n_variables,), bool."""
@@ -237,8 +237,8 @@ class CandidateSet:
     """Candidates of several spaces, in the order of their weights.
 
     Args:
-        rows: Index of each candidate's space, and the pair of integers that identifies it there: its two keys, or the composite
-            and the third key of a triple. Shape (3, n), int64.
+        rows: Index of each candidate's space, and the pair of integers that identifies it there: its two keys, or for a
+            triple the index of its first two keys and the third key (see `TripleSpace`). Shape (3, n), int64.
     """
 
     rows: np.ndarray
@@ -291,14 +291,14 @@ class CandidateSet:
         return np.asarray(self.rows[1:, indices].T)
 
     def entry_offsets(self, sizes: Sequence[int]) -> np.ndarray:
-        """Return offsets of the candidates' entries, shape (n + 1,); `sizes` is the number of entries per candidate by space."""
+        """Return the offsets of the candidates' entries, shape (n + 1,); a candidate of space k has `sizes[k]` entries."""
         return offsets(np.array(sizes, dtype=np.int64)[self.space])
 
 
 def match_cells(
     first: CandidateSide, second: CandidateSide, n_samples: int, pairs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the cells of two sides that share a sample, for some pairs of keys, shape (n, 2).
+    """Return the cells of two sides that have the same sample, for pairs of keys of shape (n, 2).
 
     Returns:
         Cells of the first side, cells of the second side, and index of their pair, ascending by pair and sample; shape

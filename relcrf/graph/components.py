@@ -13,15 +13,15 @@ from relcrf.graph.reduction import Role
 from relcrf.kernels import components as kernel
 
 FACTORS_PER_CHUNK = 1 << 20
-"""Number of factors that are read at a time, which bounds the memory for their variables."""
+"""Number of factors that are read at a time; it bounds the memory for their variables."""
 
 
 def label_components(graph: FactorGraph, roles: np.ndarray) -> np.ndarray:
     """Return the lowest variable of each variable's component, shape (n_variables,), int32.
 
     A factor joins two free variables if its scope contains both and no absent variable. A variable that is not free forms a
-    separate component. Factors are read in chunks. The free variables of one row of a `RepeatedScope` are treated as
-    one component, so that the scope is not expanded.
+    separate component. Factors are read in chunks. A `RepeatedScope` is not expanded; the free variables of each of its
+    rows are treated as one component.
 
     Args:
         roles: A `Role` for each variable, shape (n_variables,), int8.
@@ -46,7 +46,7 @@ def label_components(graph: FactorGraph, roles: np.ndarray) -> np.ndarray:
 
 
 def iter_scope_chunks(group: FactorGroup) -> Iterator[list[np.ndarray]]:
-    """Yield the scopes of successive chunks of factors: for each scope position the variables, shape (n,), int32."""
+    """Yield the scopes of successive chunks of factors: a list of one array per scope position, shape (n,), int32."""
     for start in range(0, group.n_factors, FACTORS_PER_CHUNK):
         yield [read_rows(variable, start, min(start + FACTORS_PER_CHUNK, group.n_factors)) for variable in group.scope]
 

@@ -31,8 +31,8 @@ class ConditionedGraph:
 def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> ConditionedGraph:
     """Return the graph over the free nodes.
 
-    An agreement factor with observed nodes is no longer an agreement: it applies to one state only, and becomes a full table
-    if several of its nodes are free.
+    An agreement factor with observed nodes is no longer an agreement: its log potential applies to one state only. If several
+    of its nodes are free, the factor becomes a full table.
 
     Args:
         states: Observed states, shape (n_nodes,); -1 for a free node.
@@ -95,7 +95,7 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
 
 
 def _agreement_states(scopes: Scopes, states: np.ndarray, touched: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the observed state of each partly observed agreement, else -1; and False if its observed nodes disagree."""
+    """Return the observed state of each partly observed agreement, -1 for others; and a mask, False if its states differ."""
     state, is_active = np.full(scopes.n_factors, -1), np.ones(scopes.n_factors, dtype=bool)
     if scopes.agreement is None or not scopes.n_factors:
         return state, is_active

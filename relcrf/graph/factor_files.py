@@ -22,7 +22,7 @@ class ColumnWriter:
         self.written_names: set[str] = set()
 
     def write(self, array: np.ndarray) -> str:
-        """Return the file name of an array; write the file unless the array already maps a file of the folder."""
+        """Write an array, unless it maps a file of the folder, and return its file name."""
         path = find_mapped_file(array)
         if path is None or path.parent != self.folder:
             path = self.folder / f"array{len(self.written_names)}.npy"
@@ -57,7 +57,7 @@ class ColumnWriter:
         return description
 
     def remove_unused(self) -> None:
-        """Remove intermediate columns, which no description refers to."""
+        """Remove the files of columns that are not in any description."""
         for path in self.folder.glob("*.npy"):
             if path.name not in self.written_names:
                 path.unlink()
@@ -86,7 +86,7 @@ def read_group(folder: Path, description: Mapping[str, Any]) -> FactorGroup:
 
 
 def _is_consistent(group: FactorGroup) -> bool:
-    """Return True if the columns of a group are consistent; kernels do not check bounds and would write outside arrays."""
+    """Return True if the columns of a group are consistent; otherwise kernels, which check no bounds, would corrupt memory."""
     scope, features = group.scope, group.features
     tile = features.tile if isinstance(features, Tiled) else features
     columns = scope.offsets if isinstance(scope, RepeatedScope) else scope
@@ -127,7 +127,7 @@ def _is_in_range(column: np.ndarray, size: int) -> bool:
 
 
 def matches_cardinality(group: FactorGroup, cardinality: np.ndarray) -> bool:
-    """Return True if the variables of a group exist and have the group's cardinalities.
+    """Return True if all variables of a group exist and have the cardinalities that the group declares.
 
     Args:
         cardinality: Cardinality of all variables, shape (n_variables,).

@@ -1,4 +1,4 @@
-"""The ground factor graph: variables, and one group of factors per template.
+"""The ground factor graph: variables, and groups of factors, one per template.
 
 The log potential of factor n of a group at joint state s is
 
@@ -24,14 +24,14 @@ from relcrf.graph.weights import WeightBlock, WeightLayout
 
 @dataclass(frozen=True)
 class RepeatedScope(Sequence[np.ndarray]):
-    """Scopes of factors that repeat for every row of a table, stored as rows x patterns and not expanded.
+    """Scopes of factors that repeat for every row of a table, stored as separate arrays of rows and of patterns.
 
-    Position k of factor `r * n_patterns + p` is the variable `starts[k] + strides[k] * rows[r] + offsets[k][p]`. Indexing a
-    position computes its array, shape (n_rows * n_patterns,), each time.
+    Position k of factor `r * n_patterns + p` is the variable `starts[k] + strides[k] * rows[r] + offsets[k][p]`. Each access
+    to a position computes its array of shape (n_rows * n_patterns,).
 
     Args:
         rows: Row indices, shape (n_rows,), int32.
-        offsets: For each position, shape (n_patterns,), int32.
+        offsets: One array per position, shape (n_patterns,), int32.
     """
 
     rows: np.ndarray
@@ -65,7 +65,7 @@ class FactorGroup:
         scope: For each scope position the variables of all factors, int32, shape (n_factors,); or a `RepeatedScope`.
         cardinalities: Number of states at each position; the same for every factor of the group.
         features: Evidence features, shape (n_factors, n_features).
-        patterns: State patterns, shape (n_joint_states, n_patterns); None is the identity, a full table.
+        patterns: State patterns, shape (n_joint_states, n_patterns); None is the identity, i.e. a full table of weights.
         block: Index of the group's weight block in the layout.
     """
 
@@ -89,12 +89,12 @@ class FactorGroup:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Return the increment of the joint state index for one step of the state at each position."""
+        """Return for each position the increment of the joint state index if the state there increases by one."""
         return tuple(math.prod(self.cardinalities[k + 1 :]) for k in range(len(self.cardinalities)))
 
     @cached_property
     def is_agreement(self) -> bool:
-        """Return True for agreement (Potts) factors: two positions, one number if their states are equal, and 0 otherwise."""
+        """Return True for agreement (Potts) factors over two positions, whose log potential is 0 for different states."""
         if self.patterns is None or len(self.scope) != 2 or self.n_patterns != 1:
             return False
         k, other = self.cardinalities

@@ -1,8 +1,8 @@
 """Evidence features of a group of factors, as matrices X of shape (n_factors, n_features).
 
 A group's scores are `X @ W` for its weights W of shape (n_features, n_patterns), and its gradient is `X.T @ R` for
-residuals R of shape (n_factors, n_patterns). There are five representations of X: all ones, dense columns, one block of
-columns per key (the language's `per`), sparse rows (a bag of words), and one of these repeated for every row of a table.
+residuals R of shape (n_factors, n_patterns). X has five representations: all ones, dense columns, one block of columns
+per key (`per` in the language), sparse rows (a bag of words), and one of these repeated for every row of a table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relcrf.kernels import sparse
 
 
 class FeatureEntries(NamedTuple):
-    """Potentially nonzero entries of a feature matrix in coordinate form; each array has shape (n,).
+    """Stored entries of a feature matrix, which may be 0, in coordinate form; each array has shape (n,).
 
     Args:
         row: Index into the requested rows.
@@ -67,7 +67,7 @@ class AbstractFeatures(ABC):
 
     @abstractmethod
     def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
-        """Return a matrix of some rows: a copy for indices; for a slice with both ends a view, or data read from a file."""
+        """Return a matrix of some rows: a copy for indices; a view, or data read from a file, for a slice with both ends."""
 
     @abstractmethod
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
@@ -90,7 +90,7 @@ class AbstractFeatures(ABC):
         return FeatureEntries(row, feature.ravel(), np.broadcast_to(values, (len(rows), width)).ravel())
 
     def row(self, index: int) -> list[tuple[int, float]]:
-        """Return (feature, value) of the nonzero entries of one row; of a sparse matrix, of all stored entries."""
+        """Return (feature, value) of the nonzero entries of one row, or of all stored entries if the matrix is sparse."""
         _, feature, value = self.entries(np.array([index]))
         return [(f, v) for f, v in zip(feature.tolist(), value.tolist(), strict=True) if v != 0.0]
 
@@ -99,12 +99,12 @@ class AbstractFeatures(ABC):
         return False
 
     def row_classes(self, rows: np.ndarray | slice) -> np.ndarray | None:
-        """Return a class number for each row, shape (n,), equal for equal rows; None if rows store individual values."""
+        """Return class numbers, shape (n,), equal for equal rows; None if rows store individual values."""
         return None
 
     @property
     def n_blocks(self) -> int:
-        """Return the number of column blocks; all have the same number of features, and a row uses one block."""
+        """Return the number of column blocks; blocks have equal numbers of features, and each row uses one block."""
         return 1
 
     def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
@@ -116,7 +116,7 @@ class AbstractFeatures(ABC):
 
 
 def _read_rows(column: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-    """Return some rows of a column; a slice of a file is read instead of mapped, so that no pages stay resident."""
+    """Return some rows of a column; a slice of a file is read, because pages of a mapped file would stay resident."""
     return read_rows(column, rows.start, rows.stop) if isinstance(rows, slice) else np.ascontiguousarray(column[rows])
 
 
@@ -188,7 +188,7 @@ class Dense(AbstractFeatures):
 
 @dataclass(frozen=True)
 class Keyed(AbstractFeatures):
-    """A matrix with one column block per key: feature `key * D + d` of a row has the value `values[row, d]`, all others 0.
+    """A matrix with one column block per key. Feature `key * D + d` of a row has the value `values[row, d]`, other features 0.
 
     `key` has shape (n_rows,), int32; `values` has shape (n_rows, D), or (0, 1) if the only feature is the constant 1.
     """
@@ -295,7 +295,7 @@ class Sparse(AbstractFeatures):
 
 @dataclass(frozen=True)
 class Tiled(AbstractFeatures):
-    """A matrix repeated `times` times vertically, stored once."""
+    """A matrix that is stored once and repeated `times` times vertically."""
 
     tile: AbstractFeatures
     times: int

@@ -13,10 +13,10 @@ from relcrf.graph.reduction import ReducedGraph, TableTerms
 
 @dataclass(frozen=True, eq=False)
 class GatedGraph:
-    """The free variables of a reduced graph with gated factors kept separate.
+    """The free variables of a reduced graph, with each gated factor as a separate node or edge.
 
-    Factors over two different variables have gates. If one of the two variables is clamped, the factor is *folded*: it is a
-    unary factor of the other variable and keeps its gate. If both are free, it is a *pair*; parallel pairs are not merged.
+    Factors over two different variables have gates. If one of the two variables is clamped, the factor is *folded*: a gated
+    unary factor of the other variable. If both are free, the factor is a *pair*; parallel pairs are not merged.
 
     Args:
         ungated: The free variables with all ungated factors; it has no edges.
@@ -25,7 +25,7 @@ class GatedGraph:
         pairs: Each pair as a separate edge between the nodes of `ungated`.
         distinct_pairs: One representative of each class of pairs that have equal tables under any weights, ascending in `pairs`.
         pair_class: Index of each pair's class in `distinct_pairs`, shape (n_pairs,).
-        factors: Group index and factor indices, of the folded factors first, then of the pairs.
+        factors: Pairs of a group index and factor indices; first those of folded factors, then those of pairs.
     """
 
     ungated: ReducedGraph

@@ -1,13 +1,13 @@
-"""Gates on pairwise factors: weights shared by all gates of a template, and deviations for each of its keys.
+"""Gates on pairwise factors; a template has weights that all of its gates share, and deviations for each key.
 
-Every pairwise factor has a gate, unless both variables are evidence. The log odds that the gate is open are, with features f
-of the evidence and the key c of the factor,
+Every pairwise factor has a gate, unless both variables are evidence. With features f of the evidence and the key c of the
+factor, the log odds that the gate is open are
 
     logit = base + base[c] + f . (shared + deviation[c])
 
-The features f are those of the model's `gate ... by` declaration. Without one, f is an indicator of the pair of statuses of
-the two variables. The status of an evidence variable is its state; the status of another variable is `query` or `hidden`.
-Templates without keys have only the shared part.
+The features f are those of the model's `gate ... by` declaration. Without such a declaration, f is an indicator of the pair of
+statuses of the two variables. The status of an evidence variable is its state; the status of any other variable is `query` or
+`hidden`. Templates without keys have only the shared weights.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), section 4.2; the deviations
 per key are ours.
@@ -30,7 +30,7 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 QUERY, HIDDEN = 0, 1
-"""Statuses of variables that are not evidence, as offsets from the variable's cardinality; states are numbered below it."""
+"""Statuses of variables that are not evidence, as offsets from the variable's cardinality; smaller statuses are states."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class GateGroup:
     """The gates of one group of pairwise factors.
 
     Args:
-        block: Index of their weight block in the layout of the gates.
+        block: Index of the gates' weight block in the layout of the gate weights.
         features: Features of the gates, one row per factor of the group; None uses the statuses of the two variables.
     """
 
@@ -53,20 +53,20 @@ def n_status_pairs(group: FactorGroup) -> int:
 
 
 def gate_weight_block(group: FactorGroup, features: AbstractFeatures | None, name: str) -> WeightBlock:
-    """Return the weight block of a group's gates: a base and one weight per feature, for each key and then for all keys."""
+    """Return the weight block of a group's gates: rows of a base and one weight per feature, one per key, then a shared row."""
     width = 1 + (n_status_pairs(group) if features is None else features.n_features)
     return WeightBlock(name, width * (group.features.n_blocks + 1 if has_keys(group) else 1), 1)
 
 
 def has_keys(group: FactorGroup) -> bool:
-    """Return True if the group's factors have keys, even if these data have a single key."""
+    """Return True if the group's factors have keys, even if the data contain a single key."""
     features = group.features
     return isinstance(features.tile if isinstance(features, Tiled) else features, Keyed)
 
 
 @dataclass(frozen=True, eq=False)
 class GroupGateFeatures:
-    """Features of some gates of one group. Their weight matrix has a row per key, if there are keys, and a shared row.
+    """Features of some gates of one group. The weight matrix of the gates has a row per key, if any, and a shared row.
 
     Args:
         weights: Slice of the group's weights in the vector of all gate weights.
@@ -94,7 +94,7 @@ class GroupGateFeatures:
         return np.broadcast_to(scores[:, 0], self.features.n_rows)
 
     def add_gradient(self, slope: np.ndarray, out: np.ndarray) -> None:
-        """Add the gradient with respect to all gate weights to `out`; `slope` is the gradient by log odds, shape (n,)."""
+        """Add to `out` the gradient with respect to all gate weights; `slope` is that with respect to log odds, shape (n,)."""
         sums = np.zeros((self.features.n_features, 1))
         self.features.accumulate(np.ascontiguousarray(slope[:, None]), slice(None), sums)
         sums = sums.reshape(max(self.n_keys, 1), -1)
@@ -128,7 +128,7 @@ class GateFeatures:
         return np.concatenate([np.empty(0), *(part.log_odds(weights) for part in self.parts)])
 
     def gradient(self, slope: np.ndarray) -> np.ndarray:
-        """Return the gradient by the weights, shape (n_weights,), given the gradient by the log odds, shape (n,)."""
+        """Convert the gradient with respect to log odds, shape (n,), to that with respect to weights, shape (n_weights,)."""
         out = np.zeros(self.n_weights)
         for part, (lo, hi) in zip(self.parts, pairwise(self._starts), strict=True):
             part.add_gradient(slope[lo:hi], out)
@@ -179,13 +179,13 @@ class Gates:
     def drop_closed_factors(
         self, graph: FactorGraph, roles: np.ndarray, status: np.ndarray, weights: np.ndarray, threshold: float
     ) -> tuple[FactorGraph, Gates]:
-        """Return the graph without factors whose gates are open with a probability below a threshold, and the other gates.
+        """Return the graph without the factors whose gate probability is below a threshold, and the gates that remain.
 
         Args:
             roles: A `Role` for each variable.
             status: Status of each variable, see `gate_features`.
             weights: Gate weights.
-            threshold: Minimum probability of an open gate.
+            threshold: Minimum probability that a gate is open.
         """
         groups, gate_groups = list(graph.groups), dict(self.groups)
         for number, gates in self.groups.items():
@@ -206,11 +206,11 @@ class Gates:
         return replace(graph, groups=tuple(groups)), replace(self, groups=gate_groups)
 
     def feature_weight_mask(self, graph: FactorGraph) -> np.ndarray:
-        """Return a mask of the weights of features, as opposed to bases, shape (layout.size,), bool."""
+        """Return a mask of the weights of features, without bases, shape (layout.size,), bool."""
         return self._weight_mask(graph, lambda index, width, n: index % width > 0)
 
     def key_weight_mask(self, graph: FactorGraph) -> np.ndarray:
-        """Return a mask of the weights of individual keys, as opposed to shared weights, shape (layout.size,), bool."""
+        """Return a mask of the weights of individual keys, without shared weights, shape (layout.size,), bool."""
         return self._weight_mask(graph, lambda index, width, n: index < n - width)
 
     def _weight_mask(self, graph: FactorGraph, block_mask: Callable[[np.ndarray, int, int], np.ndarray]) -> np.ndarray:
@@ -227,7 +227,7 @@ class LazyGates:
     """Gates that are built on first access. Pickling stores the built gates.
 
     Args:
-        make: Builds the gates; it is called at most once.
+        make: Function that builds the gates; it is called at most once.
     """
 
     def __init__(self, make: Callable[[], Gates]) -> None:
@@ -247,8 +247,8 @@ def build_gates(graph: FactorGraph, gate_features: Mapping[int, tuple[str, Abstr
     Groups with the same weight block, gate name and cardinalities share gate weights.
 
     Args:
-        gate_features: Name and features of the gates by index of the group, one row per factor; the gates of other groups
-            depend on statuses.
+        gate_features: For each index of a group, the name and the features of its gates, one row per factor; the gates of
+            other groups depend on statuses.
     """
     groups: dict[int, GateGroup] = {}
     block_index: dict[tuple[int, str | None, tuple[int, ...]], int] = {}

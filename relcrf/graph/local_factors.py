@@ -18,7 +18,7 @@ class LocalFactor:
     Args:
         group: Index of its group in the graph.
         factor: Index of the factor in the group.
-        cells: Joint state index for each state of the node and each joint state of the others, shape (n_states, n_others).
+        cells: Index of the factor's joint state by state of the node and joint state of the others, shape (n_states, n_others).
     """
 
     group: int
@@ -41,7 +41,7 @@ class LocalFactor:
 
 @dataclass(frozen=True, eq=False)
 class FactorBundle:
-    """All factors over a node and the same other nodes.
+    """All factors over a node that have the same other nodes.
 
     Args:
         others: Other nodes, ascending, with joint states in row-major order; empty for unary factors.
@@ -57,7 +57,7 @@ class FactorBundle:
 
 
 def bundle_factors(graph: ReducedGraph, node: int) -> list[FactorBundle]:
-    """Return the factors over a node, grouped by their other nodes: unary factors first, then by other nodes, ascending."""
+    """Return the factors over a node, grouped by their other nodes in ascending order; unary factors come first."""
     bundles: dict[tuple[int, ...], list[LocalFactor]] = {}
     for others, factor in _iter_local_factors(graph, node):
         bundles.setdefault(others, []).append(factor)

@@ -1,14 +1,14 @@
-"""Evidence reduction: a ground graph with some variables clamped and some absent, as tables of nodes, edges and cliques.
+"""Evidence reduction of a ground graph, with clamped and absent variables, to tables of nodes, edges and cliques.
 
 Roles are separate from structure, so that one ground graph serves training, testing and every fold. A factor with one free
 variable becomes a term of that node's table. A factor with two free variables becomes a term of an edge's table; parallel
 factors are summed into one edge. A factor with more free variables becomes a separate clique. A factor without free variables
-is constant and is dropped. Every term is a strided view of its factor's joint table: `base` is the joint state with the
-clamped variables at their states and the free ones at state 0, and the strides are the increments for the free variables (a
-variable at two positions of a scope has the sum of both strides).
+is constant and is dropped. Every term is a strided view of its factor's joint table. `base` is the index of the joint state in
+which clamped variables have their states and free variables have state 0. The strides are the increments of this index for the
+states of the free variables (a variable at two positions of a scope has the sum of both strides).
 
-Node, edge and clique tables are linear in the weights; `counts` is the adjoint of that map, so that the gradient of any
-log-likelihood is `counts(observed) - counts(expected)`.
+Node, edge and clique tables are linear in the weights. `counts` is the adjoint of that linear map; the gradient of any
+log-likelihood is therefore `counts(observed) - counts(expected)`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNK = 1 << 13
 """Number of terms that are expanded at a time; their tables fit into the cache of a core."""
 
 MAX_COPIED_ROW_BYTES = 64
-"""Maximum bytes of a factor's features, one cache line, for which `reordered` copies them in the new order."""
+"""Maximum bytes of a factor's features, one cache line; `reordered` copies features up to this size to the new order."""
 
 
 class Role(IntEnum):
@@ -44,16 +44,16 @@ class Role(IntEnum):
 
 @dataclass(frozen=True)
 class TableTerms:
-    """Views of one group's factors, each of which is added to the table of a node or an edge.
+    """Views of one group's factors; each view is added to the table of a node or an edge.
 
     Args:
         group: Index of the group in the graph.
         on_edges: True if the targets are edges, False if they are nodes.
-        factor: Factor indices, shape (n_terms,); None is all factors in order.
+        factor: Factor indices, shape (n_terms,); None stands for all factors in order.
         target: Node or edge that each term is added to, ascending, shape (n_terms,).
         base, stride_row, stride_column: See the module docstring; shape (n_terms,). Node terms have column stride 0.
-        full_tables: If True, each term is its factor's complete table and the targets are consecutive, so that strides need
-            not be read.
+        full_tables: If True, each term is its factor's complete table and the targets are consecutive; strides are then not
+            read.
     """
 
     group: int
@@ -94,7 +94,7 @@ class TableTerms:
 
 @dataclass(frozen=True)
 class CliqueTerms:
-    """The factors of one group with the same number of free variables, three or more; each has a separate table.
+    """The factors of one group that have the same number of free variables, at least three; each has a separate table.
 
     Args:
         group: Index of the group in the graph.
@@ -146,13 +146,13 @@ class ReducedGraph:
     def node_log_potentials(
         self, weights: np.ndarray, start: int = 0, stop: int | None = None, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the flat log potentials of nodes start..stop-1, from `state_start[start]` on; `out` is overwritten."""
+        """Return the log potentials of nodes start..stop-1, a part of the flat node tables; `out` is overwritten."""
         return self._log_potentials(self.node_terms, self.state_start, weights, start, stop, out)
 
     def edge_log_potentials(
         self, weights: np.ndarray, start: int = 0, stop: int | None = None, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the flat log potentials of edges start..stop-1, from `table_start[start]` on; `out` is overwritten."""
+        """Return the log potentials of edges start..stop-1, a part of the flat edge tables; `out` is overwritten."""
         return self._log_potentials(self.edge_terms, self.table_start, weights, start, stop, out)
 
     def _log_potentials(
@@ -211,16 +211,16 @@ class ReducedGraph:
         return Scopes(self.cardinality, start, np.concatenate(node), agreement)
 
     def with_agreements(self) -> ReducedGraph:
-        """Return the graph with a single number for each edge all of whose factors are agreements.
+        """Return the graph with a single number for each edge that has only agreement factors.
 
-        The number replaces a table of k x k entries, and inference methods have kernels for it. Use it for `potentials` and
-        `counts` of inference; sweeps over forests need full tables.
+        The number replaces a table of k x k entries, and inference methods have kernels for it. Use this graph for `potentials`
+        and `counts` of inference; sweeps over forests need full tables.
         """
         agreement = np.ones(self.n_edges, dtype=bool)
         for terms in self.edge_terms:
             if not self.graph.groups[terms.group].is_agreement:
                 agreement[terms.target] = False
-        # The ends of an edge may be the positions of a factor in either order; an agreement is symmetric.
+        # A factor may have the end nodes of its edge in either order, but an agreement is symmetric.
         if not agreement.any():
             return self
         table_start = _table_start(self.cardinality, self.edges, agreement)
@@ -283,7 +283,7 @@ class ReducedGraph:
         return out
 
     def edge_cells(self, states: np.ndarray, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return the index of the cell that a joint state selects in the flat table of each edge start..stop-1."""
+        """Return for edges start..stop-1 the index, in the flat edge tables, of the cell that a joint state selects."""
         stop = self.n_edges if stop is None else stop
         row, column = self.edges[start:stop, 0], self.edges[start:stop, 1]
         cell = self.table_start[start:stop] + states[row] * self.cardinality[column].astype(np.int64) + states[column]
@@ -311,14 +311,14 @@ class ReducedGraph:
         """Group edges whose tables are equal under any weights.
 
         Returns:
-            The class of each edge, shape (n_edges,), and the first edge of each class; or None if a factor on an edge has
+            The class of each edge, shape (n_edges,), and the first edge of each class; None if a factor of an edge stores
             individual feature values.
         """
         row_classes = []
         for terms in self.edge_terms:
             rows = slice(None) if terms.factor is None else terms.factor
             row_classes.append(self.graph.groups[terms.group].features.row_classes(rows))
-        # Split the classes by one more factor of each edge at a time, from the first group to the last.
+        # Refine the classes by one factor per edge at a time, from the first group to the last.
         edge_class = number_rows(*self.cardinality[self.edges].T)
         for terms, row_class in zip(self.edge_terms, row_classes, strict=True):
             if row_class is None:
@@ -337,7 +337,7 @@ class ReducedGraph:
     def reordered(self, node_order: np.ndarray, edge_order: np.ndarray) -> ReducedGraph:
         """Return the graph with reordered nodes, edges and features, so that sweeps in that order read memory sequentially.
 
-        The end nodes of an edge keep their order, so that the lower one may be second. The graph must not have cliques.
+        The end nodes of an edge keep their order; the lower node may therefore be second. The graph must not have cliques.
 
         Args:
             node_order, edge_order: The old index at each new index; permutations.
@@ -360,7 +360,7 @@ class ReducedGraph:
         return replace(reordered_graph, graph=replace(self.graph, groups=tuple(groups)))
 
     def _reorder_terms(self, terms: TableTerms, position: np.ndarray, groups: list[FactorGroup]) -> TableTerms:
-        """Return terms with targets moved to new positions; append a factor group in their order to `groups`."""
+        """Return the terms with targets at new positions; append to `groups` a factor group in the order of these terms."""
         group, target = self.graph.groups[terms.group], position[terms.target]
         order = np.argsort(target, kind="stable")
         factor = order if terms.factor is None else terms.factor[order]
@@ -402,7 +402,7 @@ class ReducedGraph:
     def _add_log_potentials(
         self, terms: TableTerms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray, overwrite: bool = False
     ) -> None:
-        """Add the log potentials of some terms to `out`; `overwrite` assigns them instead, for terms with `full_tables`."""
+        """Add the log potentials of some terms to `out`; if `overwrite`, assign those of terms with `full_tables`."""
         group = self.graph.groups[terms.group]
         matrix = self.graph.layout.matrix(weights, group.block)
         for chunk in self._chunks(span):
@@ -496,8 +496,8 @@ def _free_nodes(
     """Return each factor's free nodes, their strides and the base.
 
     Returns:
-        The number of a factor's free nodes, 0 if a variable is absent, shape (n_factors,); the nodes in scope order, padded with
-        -1, and their strides, shape (arity, n_factors); and the base, shape (n_factors,).
+        The number of each factor's free nodes, 0 if a variable is absent, shape (n_factors,); these nodes in scope order, padded
+        with -1, and their strides, shape (arity, n_factors) each; and the base, shape (n_factors,).
     """
     shape = len(group.scope), group.n_factors
     nodes, strides = np.full(shape, -1, dtype=np.int32), np.zeros(shape, dtype=np.int32)
@@ -509,7 +509,7 @@ def _free_nodes(
         clamped = role == Role.CLAMPED
         base[clamped] += states[variable[clamped]].astype(np.int32) * stride
         is_new = node >= 0
-        for earlier in range(position):  # a variable may have several positions
+        for earlier in range(position):  # a variable may occur at several positions
             repeated = is_new & (nodes[earlier] == node)
             strides[earlier][repeated] += stride
             is_new &= ~repeated

@@ -1,4 +1,4 @@
-"""Nodes arranged as a table of samples by columns, the layout of relations over rows, with or without missing cells."""
+"""Nodes arranged as a table of samples by columns; this is the layout of relations over rows, also with missing cells."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from relcrf.graph.candidates import CandidateSide, PairSpace
 
 MAX_CELLS_PER_NODE = 8
-"""Maximum number of table cells per node; in a sparser table most cells are missing, and scanning it is wasteful."""
+"""Maximum number of table cells per node; sparser tables have mostly missing cells, and scanning them is wasteful."""
 
 
 @dataclass(frozen=True, eq=False)
 class SampleColumns:
-    """A table of nodes by column and sample. Nodes that no side of a space refers to have additional columns.
+    """A table of nodes by column and sample. Nodes that are not in a side of any space have additional columns.
 
     Args:
         node: Node of each cell, shape (n_columns, n_samples), int32; -1 for a missing cell. Nodes of a column have the same
             cardinality.
-        side_columns: For each space and each of its sides, the column of each key, shape (n_keys,), int64.
+        side_columns: The column of each key, for each space and each of its sides, shape (n_keys,), int64.
     """
 
     node: np.ndarray
@@ -27,10 +27,10 @@ class SampleColumns:
 
     @classmethod
     def from_spaces(cls, cardinality: np.ndarray, spaces: tuple[PairSpace, ...]) -> SampleColumns | None:
-        """Lay out the nodes of some spaces as a table; return None if they do not form one.
+        """Lay out the nodes of some spaces as a table; return None if the nodes do not form a table.
 
-        Nodes do not form a table if one of them is in two cells of a side, if sides share some nodes of a column but not all,
-        or if most cells are missing.
+        Nodes do not form a table if a node is in two cells of a side, if sides share only some nodes of a column, or if most
+        cells are missing.
 
         Args:
             cardinality: Cardinality of each node, shape (n_nodes,).
@@ -72,7 +72,7 @@ class _NodePositions:
         return self.n_columns - n
 
     def assign_columns(self, side: CandidateSide) -> np.ndarray | None:
-        """Assign the nodes of a side to columns and return the column of each key; None if that contradicts an earlier side."""
+        """Assign the nodes of a side to columns; return the column of each key, or None if this contradicts an earlier side."""
         node, assigned = side.variable, self.column[side.variable] >= 0
         if np.bincount(node).max(initial=0) > 1:
             return None

@@ -1,7 +1,7 @@
 """The input of inference: nodes, factor scopes and flat tables of log potentials, without templates or weights.
 
-`Scopes` store the nodes of each factor, `Potentials` the numbers. An inference method prepares its data structures (an order,
-a tree) once for the scopes and reuses them for any potentials, as learning requires.
+`Scopes` contain the nodes of each factor, `Potentials` the log potentials. An inference method builds its data structures (an
+order, a tree) once for the scopes and reuses them for any potentials, because learning changes only these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relcrf.kernels.factors import Factors
 
 @dataclass(frozen=True, eq=False)
 class Scopes:
-    """Nodes, and factors over two or more of them in CSR form. Flat tables are row-major in the order of a factor's nodes.
+    """Nodes, and factors over two or more nodes in CSR form. Flat tables are row-major in the order of a factor's nodes.
 
     An entry of `node` is called a slot.
 
@@ -27,8 +27,8 @@ class Scopes:
         start: Offset of each factor's slots, shape (n_factors + 1,), int64.
         node: Nodes of all factors, distinct within a factor, shape (start[-1],), int32.
         agreement: Mask of agreement (Potts) factors, shape (n_factors,), bool; None if there are none. The table of an
-            agreement is a single number: its log potential if all of its nodes are in the same state; otherwise the log
-            potential is 0. Its nodes have the same cardinality.
+            agreement is a single number, the log potential if all of its nodes are in the same state; otherwise the log
+            potential is 0. All nodes of an agreement have the same cardinality.
     """
 
     cardinality: np.ndarray
@@ -37,7 +37,7 @@ class Scopes:
     agreement: np.ndarray | None = field(default=None)
 
     def __post_init__(self) -> None:
-        """Convert arrays to the types that kernels are compiled for: integer width, contiguous, writeable."""
+        """Convert arrays to the types that kernels are compiled for: contiguous, writeable, of the right integer width."""
         for name, dtype in (("cardinality", np.int32), ("start", np.int64), ("node", np.int32)):
             object.__setattr__(self, name, np.require(getattr(self, name), dtype, ("C", "W")))
 
@@ -142,7 +142,7 @@ class Scopes:
         return out
 
     def _table_cells(self, full: Scopes) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cells of the factors that are not agreements, in the compact and in the full tables."""
+        """Return the cells of factors other than agreements, as indices in the compact and in the full tables."""
         factors = np.flatnonzero(~self.is_agreement)
         return entries_of_runs(self.table_start, factors), entries_of_runs(full.table_start, factors)
 
@@ -208,7 +208,7 @@ class Potentials(_Tables):
         return Potentials(self.nodes, self.factors[entries_of_runs(scopes.table_start, factors)])
 
     def clamp(self, scopes: Scopes, states: np.ndarray) -> Potentials:
-        """Return potentials with some nodes clamped, by -inf at all of their other states.
+        """Return potentials with some nodes clamped; all other states of these nodes have the log potential -inf.
 
         Args:
             states: Clamped states, shape (n_nodes,); -1 for a free node.

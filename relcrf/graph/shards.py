@@ -1,7 +1,7 @@
-"""Shards of a ground graph: independent sets of connected components, each stored in a folder.
+"""Shards of a ground graph: disjoint sets of connected components, each stored in a folder.
 
-Workers receive the path of a shard and call `load_shard`. A shard contains all factors of its components that have a free
-variable, and copies of their clamped variables. Sums over components (a log-likelihood, its gradient) are sums over shards.
+Workers receive the path of a shard and call `load_shard`. A shard contains the factors of its components that have a free
+variable, with copies of their clamped variables. Sums over components (a log-likelihood, its gradient) are sums over shards.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHARD_FACTORS = 1_000_000
 """Default number of factors per shard."""
 
 MAX_SHARDS = 128
-"""Maximum number of shards; each has a few open files while it is written."""
+"""Maximum number of shards, because each shard has a few open files while it is written."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,17 @@ def cut_into_shards(
     shard_factors: int = SHARD_FACTORS,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> list[Path]:
-    """Cut a graph into shards. Peak memory is a few arrays over the variables, and one shard.
+    """Cut a graph into shards. Peak memory is that of a few arrays over the variables, and of one shard.
 
     Args:
         roles: A `Role` for each variable, shape (n_variables,), int8.
         states: State of each variable, shape (n_variables,), int32.
         folder: Empty folder, in which one folder per shard is created.
         shard_factors: Target number of factors per shard. Components are not cut, so that a shard may have more.
-        on_progress: Receives a description of each step.
+        on_progress: Function that is called with a description of each step.
 
     Returns:
-        The folders of the shards, ascending by the lowest variables of their components.
+        The folders of the shards, in ascending order of the lowest variables of their components.
     """
     on_progress("computing connected components")
     parent = label_components(graph, roles)
@@ -101,7 +101,7 @@ def load_shard(folder: Path) -> Shard:
     for group_description in description["groups"]:
         group = read_group(folder, group_description)
         if isinstance(group.scope, RepeatedScope):
-            # Repeated structure is expanded here, where it is small.
+            # The repeated structure of one shard is small and is therefore expanded.
             scope = tuple(np.searchsorted(variables, column).astype(np.int32) for column in group.scope)
             group = replace(group, scope=scope)
         groups.append(group)
@@ -110,7 +110,7 @@ def load_shard(folder: Path) -> Shard:
 
 
 def _assign_shards(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, size: int) -> tuple[np.ndarray, int]:
-    """Return the shard of each free variable, else -1, shape (n_variables,), int32; and the number of shards."""
+    """Return the shard of each variable, -1 if it is not free, shape (n_variables,), int32; and the number of shards."""
     free = roles == Role.FREE
     load = np.zeros(graph.n_variables, dtype=np.int64)
     for group in graph.groups:
@@ -127,7 +127,7 @@ def _assign_shards(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, si
 
 
 def _iter_first_free(group: FactorGroup, free: np.ndarray) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
-    """Yield chunks of factors, or of rows of repeated structure: their variables, and the first free one of each, or -1."""
+    """Yield chunks of factors, or of rows of a `RepeatedScope`: their variables, and the first free variable of each, or -1."""
     scope = group.scope
     chunks = (
         (list(rows.T) for rows in iter_row_variables(scope))
@@ -144,7 +144,7 @@ def _iter_first_free(group: FactorGroup, free: np.ndarray) -> Iterator[tuple[lis
 def _distribute_group(
     group: FactorGroup, number: int, roles: np.ndarray, shard_of: np.ndarray, folders: Sequence[Path]
 ) -> list[FactorGroup | None]:
-    """Write a group's factors, with original variable indices, to the folders of their shards; None for shards without any."""
+    """Write a group's factors, with original variable indices, to the folders of their shards; None if a shard has no factor."""
     writers = [_ShardGroupWriter(group, number, folder) for folder in folders]
     n_done = 0
     for scope, first in _iter_first_free(group, shard_of >= 0):
@@ -163,7 +163,7 @@ def _distribute_group(
 
 
 def _group_by_shard(shard: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Return (shard, indices assigned to it, ascending) for each shard that occurs; -1 is skipped."""
+    """Return (shard, ascending indices of its items) for each shard that occurs; -1 is skipped."""
     order = np.argsort(shard, kind="stable")
     numbers, starts = np.unique(shard[order], return_index=True)
     index_sets = np.split(order, starts[1:])

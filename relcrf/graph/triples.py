@@ -1,4 +1,4 @@
-"""Spaces of candidate factors over three literals, which extend chosen pairs of two of the literals.
+"""Spaces of candidate factors over three literals; a candidate extends a chosen pair of two of the literals.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
 equation 14.
@@ -20,8 +20,8 @@ class CompositeLiterals:
     """Conjunctions of two literals; a composite literal is true in a sample if both of its literals are.
 
     Args:
-        side: One key per pair of literals, and one cell per sample in which both literals have a cell. Its `variable`
-            enumerates the cells, so that each cell has a separate variable number.
+        side: A side with one key per pair of literals, and one cell per sample in which both literals have a cell. Each cell
+            has a separate variable number.
         side_cells: Cells in the sides of the two literals, two arrays of shape (n_cells,).
         first_variable, second_variable: Variables of the two literals, shape (n_cells,).
     """
@@ -35,7 +35,7 @@ class CompositeLiterals:
     def from_pairs(
         cls, first: CandidateSide, second: CandidateSide, n_samples: int, pairs: np.ndarray, start: int = 0
     ) -> CompositeLiterals:
-        """Build the composites of some pairs of keys, shape (n, 2), with variable numbers from `start` on."""
+        """Build the composites of pairs of keys of shape (n, 2); their variables are numbered from `start` on."""
         rows, columns, pair = match_cells(first, second, n_samples, pairs)
         cell_start = offsets(np.bincount(pair, minlength=len(pairs)))
         number = np.arange(start, start + len(pair), dtype=np.int32)
@@ -49,8 +49,8 @@ class CompositeLiterals:
     def append_means(self, means: np.ndarray, changes: np.ndarray) -> np.ndarray:
         """Return mean truth values of literals followed by those of their composites, shape (n_literals + n_cells,).
 
-        A mean is taken over the values before and after an update, which differ by `changes`. A composite's mean is that of
-        the product, `m_a m_b + c_a c_b / 4`.
+        A mean is the mean of the values before and after an update, which differ by `changes`. A composite's mean is the
+        mean of the product of its literals, `m_a m_b + c_a c_b / 4`.
         """
         return np.concatenate(
             (
@@ -79,8 +79,8 @@ class ParentSpace:
 
     Args:
         space: Index of the pair space.
-        positions: Sides of the triple space that correspond to the first and the second side of the pair space.
-        key_map: For each of these two sides, the triple space's key of each key of the pair space; -1 if it has none.
+        positions: The two sides of the triple space that correspond to the first and the second side of the pair space.
+        key_map: For each of the two sides, the key in the triple space of each key in the pair space; -1 if there is none.
     """
 
     space: int
@@ -92,11 +92,11 @@ class ParentSpace:
 class TripleSpace(AbstractSpace):
     """A candidate space over triples of keys (a, b, c) of three literals.
 
-    A triple is identified by the integer pair (a * n_b + b, c), where n_b is the number of keys of the second side: a composite
-    of the first two literals, and the third.
+    A triple is identified by the integer pair (a * n_b + b, c), where n_b is the number of keys of the second side. The first
+    integer identifies the composite of the first two literals, the second integer the third key.
 
     Args:
-        relations: Constraints on the keys of the sides 0 and 1, 0 and 2, and 1 and 2, by the pair of sides.
+        relations: Constraints on the keys of two sides, by the pair of sides: 0 and 1, 0 and 2, and 1 and 2.
         parents: A triple is a candidate if two of its keys form a chosen pair of one of these spaces.
     """
 
@@ -121,7 +121,7 @@ class TripleSpace(AbstractSpace):
         return np.column_stack((keys[:, 0] * self.second.n_keys + keys[:, 1], keys[:, 2]))
 
     def composites(self, pairs: np.ndarray, start: int = 0) -> tuple[CompositeLiterals, np.ndarray]:
-        """Return composites of the first two literals of some triples, and the triples as pairs of a composite and a third key.
+        """Return the composites of the first two literals of triples, and the triples as pairs of composite and third key.
 
         Args:
             start: First variable number of the composites.
@@ -142,7 +142,7 @@ class TripleSpace(AbstractSpace):
         return replace(self, first=first, second=second, third=third)
 
     def candidate_pairs(self, excluded: int, chosen: Sequence[np.ndarray]) -> np.ndarray:
-        """Return pairs of keys of two sides, all but the excluded one, that are chosen pairs of a parent; shape (n, 2).
+        """Return the pairs of keys of the two sides other than `excluded` that are chosen pairs of a parent, shape (n, 2).
 
         The pairs are distinct and ascending.
 
@@ -160,10 +160,10 @@ class TripleSpace(AbstractSpace):
         return np.asarray(pairs[allowed])
 
     def key_limits(self, excluded: int, pairs: np.ndarray) -> np.ndarray:
-        """Return the admissible keys of one side for pairs of keys of the two others, shape (n, 4).
+        """Return limits on the keys of one side for pairs of keys of the two other sides, shape (n, 4).
 
-        A key is admissible if it is greater than the first number, smaller than the second, and not equal to the third or
-        fourth. `top_products` takes limits in this form.
+        A key is admissible if it is greater than the first limit, smaller than the second, and differs from the third and
+        the fourth. `top_products` takes limits in this form.
         """
         others = [k for k in range(3) if k != excluded]
         out = np.tile([-1, self.sides[excluded].n_keys, -1, -1], (len(pairs), 1))

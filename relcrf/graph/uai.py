@@ -1,7 +1,7 @@
 """The UAI text format of the inference competitions (2006-2022): models, evidence and results.
 
 The last variable of a scope varies fastest in its table, as in `Scopes`. A model's unary factors are added to the node tables,
-and factors over no variable to a constant. The first error of a file is raised as a DataError with its location.
+factors without variables to a constant. The first error in a file is raised as a DataError with its location.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from relcrf.graph.scopes import Potentials, Scopes
 NETWORK_TYPES = ("MARKOV", "BAYES")
 MODEL_ERROR, EVIDENCE_ERROR = "E240", "E241"
 MAX_QUOTED_LINE = 160
-"""Maximum length of a source line that is quoted under a message, in characters."""
+"""Maximum length, in characters, of a source line that is quoted below a message."""
 MAX_COUNT = np.iinfo(np.int32).max
-"""Maximum value of a count; larger ones overflow int32."""
+"""Maximum value of a count; larger counts overflow int32."""
 MAX_TOTAL_STATES = 1 << 27
-"""Maximum total number of states, one gigabyte of node tables. A short file can declare any number of states."""
+"""Maximum total number of states, i.e. one gigabyte of node tables; even a short file can declare any number of states."""
 
 _COMMENT = re.compile(r"^c(?:[ \t][^\n]*)?$", re.MULTILINE)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -35,7 +35,7 @@ _WORD = re.compile(r"\S+", re.ASCII)
 
 @dataclass(frozen=True, eq=False)
 class UaiModel:
-    """A model read from a file: scopes, potentials, and the log of the factors over no variable, in nats."""
+    """A model read from a file: scopes, potentials, and the log of the factors without variables, in nats."""
 
     scopes: Scopes
     potentials: Potentials
@@ -47,7 +47,7 @@ class _UaiNumbers:
 
     Args:
         path: The file.
-        code: Code of its diagnostics.
+        code: Code of the file's diagnostics.
         has_header: True if a network type precedes the numbers.
     """
 
@@ -92,7 +92,7 @@ class _UaiNumbers:
         return f"{self.values[k]:.15g}"
 
     def error(self, k: int, message: str, hint: str) -> DataError:
-        """Return an error located at number `k`; beyond the last number, at the end of the file."""
+        """Return an error located at number `k`, or at the end of the file if there is no such number."""
         words = _WORD.finditer(self.text)
         return self._error_at_match(next(islice(words, k + self.has_header, None), None), message, hint)
 
@@ -294,7 +294,7 @@ def read_evidence(path: Path, cardinality: np.ndarray) -> np.ndarray:
 
 
 def _find_evidence(numbers: _UaiNumbers) -> int:
-    """Return the position at which the evidence set begins, or the end of the file if there is none."""
+    """Return the position at which the evidence begins; the end of the file if there is no evidence."""
     if not len(numbers) or (len(numbers) == 1 and numbers.values[0] == 0):
         return len(numbers)
     lines = [len(line.split()) for line in numbers.text.splitlines() if line.strip()]

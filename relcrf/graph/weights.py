@@ -14,7 +14,7 @@ class WeightBlock:
 
     Args:
         name: Name of the template.
-        initial: Initial value of all weights, or of each pattern, length n_patterns.
+        initial: Initial value of all weights, or a sequence of n_patterns initial values, one per pattern.
         fixed: If True, learning does not change the block.
         l1, l2: Penalty strengths; None uses those of the backend's settings.
     """

@@ -148,7 +148,7 @@ class BlockGrounder:
 class CaseBuilder(Generic[T]):
     """A grounder of one template that distributes its bindings to builders, one for each case.
 
-    A case is a combination of values of the formula's evidence that does not decide the formula, so that it needs factors.
+    A case is an assignment of the formula's evidence that leaves its truth value open; only bindings in a case need factors.
 
     Args:
         coded_keys: the keys of `task.lowered`.
@@ -267,7 +267,7 @@ def _check_feature_count(lowered: LoweredTemplate, first: LoweredTemplate) -> No
 def _make_weight_block(
     name: str, lowered_templates: Sequence[LoweredTemplate], n_features: int, n_patterns: int
 ) -> WeightBlock:
-    """Return the weight block that some templates share; only one of them specifies its options."""
+    """Return the weight block that some templates share, with the options that at least one of them specifies."""
     templates: list[Template] = [lowered.template for lowered in lowered_templates]
     if templates[0].is_hard:
         return WeightBlock(name, n_features, n_patterns, HARD_WEIGHT, fixed=True)

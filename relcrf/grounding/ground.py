@@ -1,4 +1,4 @@
-"""Grounding of a model on its bound tables into one factor graph of all variables (the mega-sample)."""
+"""Grounding of a model on its bound tables into one factor graph of all variables."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def ground(
         engine: engine that runs the joins; by default DuckDB, which stores the tables.
         cache: cache of ground blocks; new blocks are added to it.
         max_factors: maximum number of factors of all templates together; None is unlimited.
-        lowered_model: lowered model; with it nothing is estimated, and the budget does not apply to templates.
+        lowered_model: the templates, already lowered to join plans; if given, the sizes of templates are not estimated and
+            not checked against the budget.
 
     Raises:
         BudgetError: if a template has more bindings than the budget (raised before anything large is built), or if there are

@@ -45,7 +45,7 @@ class TemplatePlan:
         bytes: memory of the factors.
         is_exact: False if the numbers are upper bounds.
         hub: description of the value with the most combinations in the joins; empty without a join.
-        is_candidate: True for candidates, which are in the graph only if structure learning selects them.
+        is_candidate: True for candidates, which are not in the graph until structure learning selects them.
         cells: for candidates, the number of cells that are stored instead of factors: one for each key and sample.
         rows: number of rows for which the factors repeat (see `row_repetition.py`), else 1; `bytes` is the memory for one
             row.

@@ -1,19 +1,19 @@
 """Additive attribution of a node's marginal to its factors.
 
 For a node and a direction g (one number per state, with sum 0), the attributed quantity is `sum g[s] log p(s)`. A direction
-with 1 at one state and -1 at another gives their log odds. Unary factors contribute `sum g[s] potential[s]`. Factors over other
-nodes contribute `sum g[s] message[s]` of their message
+with 1 at one state and -1 at another gives their log odds. Unary factors contribute `sum g[s] potential[s]`. Factors that also
+contain other nodes contribute `sum g[s] message[s]`, with the message
 
     message[s] = log sum over t of q(t) exp(potential[s, t])
 
-where q is the marginal of the other nodes in the graph without this node, computed by a separate inference. If the factors
-form a forest, these are the messages of belief propagation, and the contributions add up exactly. In other graphs, the other
-nodes also depend on each other, and the residual is their interaction. In mean field, a message is the expectation of the log
-potentials under the final marginals of the other nodes.
+where t is a joint state of the other nodes, and q their marginal in the graph without this node, from a separate inference. If
+the factors form a forest, these are the messages of belief propagation, and the sum of the contributions is exact. In other
+graphs, the other nodes also depend on each other, and the residual is their interaction. In mean field, a message is the
+expectation of the log potentials under the final marginals of the other nodes.
 
-The message of several factors is divided among them, and among their features, by Aumann-Shapley values (1974): the marginal
-contribution of each, integrated along the straight path from zero potentials to the actual ones. A message is divided among
-the sources of the other node's marginal in the same way, along the path from the uniform distribution.
+The message of several factors is divided among the factors and their features by Aumann-Shapley values (1974): the marginal
+contribution of each is integrated along the straight path from zero to the actual potentials. In the same way, a message is
+divided among the sources of the other node's marginal, along the path from the uniform distribution to this marginal.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from scipy.integrate import quad_vec
 from scipy.special import logsumexp, softmax
 
 INTEGRATION_TOLERANCE = 1e-12
-"""Tolerance of path integrals; contributions add up to within ten times this value."""
+"""Tolerance of path integrals; the error of the sum of contributions is at most ten times this value."""
 
 MIN_PROBABILITY = 1e-300
-"""Lower bound of probabilities whose logarithm is taken, so that it is finite."""
+"""Lower bound of probabilities in logarithms; it keeps the logarithms finite."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Automatic choice of an inference method for each connected component: exact wherever the memory limit allows it."""
+"""Automatic choice of an inference method for each connected component: an exact one wherever the memory limit allows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, ignore_progress
 
 STATUS_ORDER = ("exact", "converged", "not converged", "interrupted", "diverged")
-"""Statuses from best to worst; the status of a graph is the worst of its components."""
+"""Statuses from best to worst; the status of a graph is the worst status of its components."""
 
 
 class MethodAssignment(NamedTuple):
@@ -32,10 +32,10 @@ class MethodAssignment(NamedTuple):
 class Auto(AbstractInference):
     """Inference that chooses a method for each connected component.
 
-    Trees use `ForestInference`, and components with small cliques use `JunctionTree`. For the other components, marginals are
-    computed by loopy belief propagation, and most probable states by dual decomposition, which also bounds their suboptimality.
+    Trees use `ForestInference`, and components with small cliques use `JunctionTree`. For the other components, loopy belief
+    propagation computes marginals; dual decomposition computes most probable states and bounds their suboptimality.
 
-    The junction tree includes components in ascending order of cost, as long as their total stays within the memory limit.
+    Components use the junction tree in ascending order of cost, as long as their total cost stays within the memory limit.
 
     Args:
         memory: Memory limit of all clique tables, in bytes.
@@ -53,7 +53,7 @@ class Auto(AbstractInference):
 
     @cached_property
     def assignments(self) -> list[MethodAssignment]:
-        """Return the components and their methods; together they cover the graph."""
+        """Return groups of components with their methods; together the groups cover the graph."""
         component = label_scope_components(self.scopes)
         is_tree = _tree_mask(self.scopes, component)
         assignments: list[MethodAssignment] = []
@@ -115,9 +115,9 @@ def _assign_method(subset: ComponentSubset, method: AbstractInference) -> Method
 
 
 def _tree_mask(scopes: Scopes, component: np.ndarray) -> np.ndarray:
-    """Return a mask of the nodes whose component is a tree of pairwise factors.
+    """Return a mask of the nodes whose component is a tree.
 
-    In a tree, all factors are pairwise, and there is one factor fewer than there are nodes.
+    In a tree, all factors are pairwise, and the number of factors is one less than the number of nodes.
     """
     label = component[scopes.node[scopes.start[:-1]]]
     n_factors = np.bincount(label, minlength=scopes.n_nodes)

@@ -22,7 +22,7 @@ from relcrf.kernels.messages import MessageNetwork, MessageState, MessageTables,
 MAX_LINEAR_SPREAD = 600.0
 """Maximum spread of the log potentials at a node, in nats, for messages in the linear domain; float64 holds about 708."""
 ROUNDING_ERROR = 1e-14
-"""Rounding error of a log message, relative to the largest potential times the number of terms that are summed for it."""
+"""Rounding error of a log message, relative to the product of the largest potential and the number of summed terms."""
 CELLS_PER_STEP = 1 << 20
 """Maximum number of table cells processed between two checks for Ctrl-C."""
 MAX_ROUNDS_PER_STEP = 10
@@ -35,32 +35,32 @@ Step = Callable[[int], float]
 
 @dataclass(frozen=True)
 class BeliefPropagation(AbstractInference):
-    """Sum-product and max-product belief propagation; the log partition is the Bethe approximation.
+    """Sum-product and max-product belief propagation; the log partition function is the Bethe approximation.
 
     If nodes and factors form a forest and messages are not damped, results are exact and `MapStates.bound` is the score;
     otherwise the bound is inf.
 
     The verdict's residual is the largest change of an entry of a normalised log message in the last round. If the messages
-    imply that no joint state is possible, the log partition is -inf and marginals are nan. If a message has no possible state,
-    the verdict is `diverged`.
+    imply that no joint state is possible, the log partition function is -inf and marginals are nan. If a message excludes all
+    states, the verdict is `diverged`.
 
     Args:
-        schedule: `flooding`: each round updates all messages in parallel. `sequential`: each round visits the nodes in order,
-            alternating forward and backward. `residual`: the message with the largest change is sent next; a round sends as
-            many messages as the graph has (Elidan, McGraw & Koller 2006).
+        schedule: `flooding` updates all messages of a round in parallel. `sequential` visits the nodes in order, alternately
+            forward and backward. `residual` always sends the message with the largest change next; a round sends as many
+            messages as the graph has (Elidan, McGraw & Koller 2006).
         damping: Weight of the old log message in the update, in [0, 1).
         tolerance: Residual at which propagation has converged.
         max_iterations: Maximum number of rounds.
         appearance: None for ordinary propagation. `trees` for tree-reweighted propagation (Wainwright, Jaakkola & Willsky
             2005) of pairwise graphs: edge appearance probabilities are the frequencies of the pairs in random spanning forests,
-            sampled as evenly as possible. The log partition is then an upper bound, and so is `MapStates.bound`, whether or not
-            the messages have converged.
+            sampled as evenly as possible. The log partition function and `MapStates.bound` are then upper bounds, even if the
+            messages have not converged.
         seed: Seed of the spanning forests.
         observe: Observer of the rounds.
 
     Raises:
-        ValueError: If a setting is invalid; at the first call, if a factor has more than two nodes and messages are
-            tree-reweighted.
+        ValueError: If a setting is invalid; at the first call, if messages are tree-reweighted and a factor has more than
+            two nodes.
     """
 
     scopes: Scopes
@@ -101,7 +101,7 @@ class BeliefPropagation(AbstractInference):
             bound = self._trees.mean_best_score(self._reparametrise(potentials, state))
         elif self._is_forest and verdict.is_good and not self.damping:
             bound = score
-        # If decoding finds no possible state, this does not prove that there is none.
+        # Decoding may fail to find a possible state although one exists.
         if score == -np.inf < bound and verdict.status == "converged":
             verdict = Verdict("not converged", verdict.iterations, verdict.residual)
         return MapStates(score, states, bound, verdict)
@@ -133,7 +133,7 @@ class BeliefPropagation(AbstractInference):
         return PairLanes.from_scopes(self.scopes)
 
     def _propagate(self, potentials: Potentials, maximum: bool) -> tuple[MessageTables, MessageState, Verdict]:
-        """Propagate messages until the stopping criterion; return the tables, and log messages with their node products."""
+        """Propagate messages until the stopping criterion holds; return tables, log messages, node products and the verdict."""
         net, logs = self._network, potentials.factors
         if self._trees is not None:
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
@@ -159,7 +159,7 @@ class BeliefPropagation(AbstractInference):
         return iterate(step, tolerance, self.max_iterations, self.observe, rounds_per_step)
 
     def _stopping_residual(self, potentials: Potentials) -> float:
-        """Return the residual at which propagation stops. On forests, it is the rounding error, so that results are exact."""
+        """Return the residual at which propagation stops. On forests, it is the rounding error; results are then exact."""
         if self.damping or not self._is_forest:
             return self.tolerance
         max_potential = max(np.abs(table[np.isfinite(table)]).max(initial=1.0) for table in potentials)
@@ -249,7 +249,7 @@ class BeliefPropagation(AbstractInference):
     def _run_flooding(
         self, tables: MessageTables, state: MessageState, potentials: Potentials, tolerance: float
     ) -> Verdict:
-        """Run the flooding schedule: pairs in vectorised lanes in the linear domain, all other factors one by one."""
+        """Run the flooding schedule; in the linear domain, pairs are updated in vectorised lanes, other factors one by one."""
         net, scopes = self._network, self.scopes
         lane_groups = (
             []
@@ -294,7 +294,7 @@ class BeliefPropagation(AbstractInference):
         return verdict
 
     def _reparametrise(self, potentials: Potentials, state: MessageState) -> Potentials:
-        """Return potentials for the spanning forests that preserve all scores on average.
+        """Return potentials of the spanning forests, chosen so that the mean score over forests is the score of the graph.
 
         Every forest contains all nodes; the potential of a pair is divided by its appearance probability.
         """
@@ -313,7 +313,8 @@ class BeliefPropagation(AbstractInference):
 
 
 def _build_tournament(keys: np.ndarray) -> np.ndarray:
-    """Return the tournament tree of nonnegative keys: leaf keys, maxima of pairs above, the maximum at index 1.
+    """Return the tournament tree of nonnegative keys: the keys are leaves, each parent is the maximum of two children, the root
+    is at index 1.
 
     See `send_by_residual`.
     """
@@ -328,7 +329,7 @@ def _build_tournament(keys: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TreeReweighted(BeliefPropagation):
-    """Damped tree-reweighted propagation of pairwise graphs, with upper bounds of the log partition and of the best score."""
+    """Damped tree-reweighted propagation on pairwise graphs, with upper bounds of log partition function and best score."""
 
     appearance: str | None = "trees"
     damping: float = 0.3

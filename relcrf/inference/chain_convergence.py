@@ -1,9 +1,9 @@
 """Convergence diagnostics of Markov chains: split R-hat and effective sample sizes of many series, without storing samples.
 
 Source: Gelman et al., Bayesian Data Analysis, 3rd edition (2013), 11.4, for R-hat. The effective sample size uses batch means
-(Flegal & Jones 2010) instead of autocorrelations, which require all samples: it is the total variance divided by the variance
-of the batch means, times the number of batches. For correlations longer than a batch, the halves of the chains are used in the
-same way, and the smaller result counts.
+(Flegal & Jones 2010), because autocorrelations would require all samples. It is the total variance divided by the variance of
+the batch means, times the number of batches. Because correlations may be longer than a batch, a second estimate uses the halves
+of the chains as batches; the smaller estimate is returned.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 NEGLIGIBLE_DEVIATION = 1e-3
-"""Standard deviation below which a series of probabilities is treated as constant; the error of its mean is then smaller."""
+"""Standard deviation below which a series of probabilities is treated as constant; it bounds the error of the mean."""
 
 MAX_R_HAT = 1e6
-"""R-hat of series that are constant within chains but differ between them, for which the formula divides by zero."""
+"""R-hat of series that are constant within chains but differ between chains; the formula would divide by zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChainStatistics:
-    """Running sums over chains that arrive in batches; each chain is split into halves. All arrays have shape (n_series,).
+    """Running sums over chains, updated by batches of samples; each chain is split into halves. Arrays have shape (n_series,).
 
     Args:
         n: Number of samples.

@@ -1,4 +1,4 @@
-"""Clique trees of each component and their memory requirements, computed before any table is allocated."""
+"""Clique trees of all components, and their memory requirements, computed before any table is allocated."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from relcrf.kernels import elimination
 from relcrf.kernels.junction_tree import CliqueForest
 
 LOG2_SCALE = 1 << 20
-"""Scale of base-2 logarithms of cardinalities as integers; integer sums do not depend on the order of summation."""
+"""Scale at which base-2 logarithms of cardinalities become integers; integer sums do not depend on the order of summation."""
 
 BYTES_PER_CELL = 8
 """Bytes of a table cell, float64."""
 
 MAX_CLIQUE_CELLS = 1 << 40
-"""Maximum number of cells of a clique, whatever the memory limit; sums then fit into 64-bit integers."""
+"""Maximum number of cells of a clique for any memory limit; sums then fit into 64-bit integers."""
 
 
 class CliqueTooLargeError(UnsupportedGraphError):
     """The error that exact inference exceeds its memory limit.
 
     Args:
-        nodes: Nodes of the clique that is too large; of the largest one if only the total is too large.
-        n_cells: Number of cells of its table.
+        nodes: Nodes of the clique that is too large, or of the largest clique if only the total is too large.
+        n_cells: Number of cells of the clique's table.
         required_bytes: Required memory; a lower bound, because elimination stops early.
         memory: Memory limit in bytes.
     """
@@ -46,12 +46,12 @@ class CliqueTooLargeError(UnsupportedGraphError):
 
 @dataclass(frozen=True, eq=False)
 class CliqueTree:
-    """Maximal cliques of all components that fit into the memory limit.
+    """The maximal cliques of all components that fit into the memory limit.
 
     Args:
         scopes: Scopes of the graph.
         component: The lowest node of each node's component, shape (n_nodes,).
-        errors: Errors of components whose cliques are too large, by their lowest node; `cliques` does not contain these.
+        errors: Errors of components whose cliques are too large, by lowest node; `cliques` omits these components.
         memory: Memory limit for the clique tables of one component, in bytes.
         cliques: The cliques, children first.
     """
@@ -121,13 +121,13 @@ def _adjacent_pairs(scopes: Scopes, is_included: np.ndarray) -> np.ndarray:
         i, j = np.triu_indices(size, 1)
         low, high = np.minimum(scope[:, i], scope[:, j]), np.maximum(scope[:, i], scope[:, j])
         keys.append((low * scopes.n_nodes + high).ravel())
-    key = np.sort(np.concatenate(keys))  # ten times as fast as np.unique, which hashes
+    key = np.sort(np.concatenate(keys))  # np.unique would hash and take ten times as long
     key = key[np.diff(key, prepend=-1) > 0]
     return np.stack([key // max(1, scopes.n_nodes), key % max(1, scopes.n_nodes)], axis=1).astype(np.int32)
 
 
 def build_clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
-    """Build clique trees by min-fill elimination; stop early for components that exceed `memory` bytes."""
+    """Build clique trees by min-fill elimination; the elimination of a component that exceeds `memory` bytes stops early."""
     component = label_scope_components(scopes)
     weight = np.rint(LOG2_SCALE * np.log2(np.maximum(1, scopes.cardinality))).astype(np.int64)
     max_cells = min(max(1, memory // BYTES_PER_CELL), MAX_CLIQUE_CELLS)
@@ -145,7 +145,7 @@ def build_clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
         reject(scopes.node[scopes.start[f]], scopes.node[scopes.start[f] : scopes.start[f + 1]])
     pairs = _adjacent_pairs(scopes, (scopes.cardinality > 1)[scopes.node] & is_accepted()[scopes.node])
     order, start, member = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
-    for with_fill_in in (False, True):  # without fill-in first: a cheap lower bound
+    for with_fill_in in (False, True):  # cliques without fill-in are a cheap lower bound
         accepted = is_accepted()
         remaining = pairs[accepted[pairs[:, 0]]]
         first, second = np.ascontiguousarray(remaining[:, 0]), np.ascontiguousarray(remaining[:, 1])

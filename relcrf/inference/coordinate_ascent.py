@@ -1,6 +1,6 @@
-"""Coordinate ascent on the score of a joint state, initial states, and search for a joint state without violated rules.
+"""Coordinate ascent on the score of a joint state, its initial states, and a search for a joint state that violates no rule.
 
-A rule is an impossible cell, one with log potential -inf; a joint state that selects it violates the rule.
+A rule is a cell with log potential -inf; a joint state that selects this cell violates the rule.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ MAX_SWEEPS = 100
 """Maximum number of sweeps of an ascent; it usually converges much earlier."""
 
 MAX_LOG_ODDS = 3.0
-"""Maximum log odds of a node in a random initial state, about 95 to 5; it keeps several initial states diverse."""
+"""Maximum log odds in the distribution of a node's random initial state, about 95 to 5; it keeps initial states diverse."""
 
 SEARCH_SWEEPS = 200
 """Maximum number of sweeps of a search for a joint state without violated rules."""
 
 
 def ascend_states(factors: Factors, potentials: Potentials, states: np.ndarray) -> np.ndarray:
-    """Return the joint state that coordinate ascent reaches; fewer violated rules have priority over a higher score."""
+    """Return the joint state that coordinate ascent reaches; it first minimises violated rules, then maximises the score."""
     out = states.astype(np.int32)
     kernel.iterate_conditional_modes(factors, potentials.nodes, potentials.factors, MAX_SWEEPS, out)
     return out
@@ -31,7 +31,7 @@ def ascend_states(factors: Factors, potentials: Potentials, states: np.ndarray) 
 def independent_states(scopes: Scopes, potentials: Potentials, rng: np.random.Generator | None = None) -> np.ndarray:
     """Return each node's best state under its own potentials, or a random state if `rng` is given; shape (n_nodes,), int32.
 
-    Random states are drawn with log odds scaled to at most `MAX_LOG_ODDS`, so that several draws differ.
+    Random states are sampled with log odds scaled to at most `MAX_LOG_ODDS`, so that several samples differ.
     """
     scores = potentials.nodes
     if rng is not None:
@@ -45,7 +45,7 @@ def independent_states(scopes: Scopes, potentials: Potentials, rng: np.random.Ge
 
 
 def modes(values: np.ndarray, state_start: np.ndarray) -> np.ndarray:
-    """Return the state with the largest value of each node, the first one in ties, shape (n_nodes,), int32.
+    """Return each node's state with the largest value, the first one in case of ties, shape (n_nodes,), int32.
 
     Args:
         values: Flat node tables.

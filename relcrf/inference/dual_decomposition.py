@@ -1,9 +1,9 @@
 """Most probable joint states with an upper bound of the optimal score, by coordinate ascent on the dual.
 
-Source: the dual is that of Globerson & Jaakkola, Fixing max-product (2007). The sequential passes, forward and backward, are
-those of Kolmogorov, Convergent tree-reweighted message passing (2006), and, for factors of any size, A new look at reweighted
-message passing (2015). A node distributes its whole potential in equal parts to its factors that have a later node, so that one
-pass solves a forest.
+Source: Globerson & Jaakkola, Fixing max-product (2007), for the dual; Kolmogorov, Convergent tree-reweighted message passing
+(2006), for the sequential forward and backward passes; Kolmogorov, A new look at reweighted message passing (2015), for factors
+of any size. A node distributes its whole potential in equal parts to its factors that contain a later node; one pass therefore
+solves a forest.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from relcrf.inference.result import AbstractInference, MapStates, Marginals, Obs
 from relcrf.kernels import dual_decomposition as kernel
 
 GAP_TOLERANCE = 1e-9
-"""Relative gap between bound and score that is attributed to rounding; the joint state is then optimal."""
+"""Relative gap between bound and score up to which the gap is a rounding error and the joint state is optimal."""
 
 
 @dataclass(frozen=True, eq=False)
 class DualDecomposition(AbstractInference):
-    """Most probable states of any graph, with an upper bound of every joint state's score. It does not compute marginals.
+    """Most probable states of any graph, with an upper bound of the score of all joint states, but without marginals.
 
     Each round passes over the nodes forward and backward, decodes a joint state and improves it by coordinate ascent; the best
     state is returned. The bound never increases. The verdict is `exact` if the bound equals the score, and `converged` if the
-    bound no longer decreases; then `bound - score` limits the suboptimality of the state. The residual is the last decrease.
+    bound no longer decreases; the state is then suboptimal by at most `bound - score`. The residual is the bound's last decrease.
 
     Args:
         tolerance: Decrease of the bound per round at convergence, relative to max(1, |bound|).
@@ -85,13 +85,13 @@ class DualDecomposition(AbstractInference):
         if best.is_optimal:
             verdict = Verdict("exact", verdict.iterations, 0.0)
         score = self.scopes.score(potentials, best.states)
-        if score == -np.inf and verdict.status == "converged":  # without a possible joint state
+        if score == -np.inf and verdict.status == "converged":  # the state is impossible
             verdict = Verdict("not converged", verdict.iterations, verdict.residual)
         return MapStates(score, best.states, max(best.bound, score), verdict)
 
     @cached_property
     def _pass_layout(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the node order, children first; masks of the slots whose factor has a later and an earlier node; offsets."""
+        """Return the node order, children first; two slot masks: factors with a later and with an earlier node; offsets."""
         scopes, order = self.scopes, _breadth_first(self.scopes)[::-1].copy()
         sizes = scopes.cardinality[scopes.node].astype(np.int64)
         message_start = offsets(sizes)

@@ -21,27 +21,27 @@ from relcrf.kernels.forest import SWEEP_KERNELS, Forest, PositionRange
 from relcrf.kernels.vector_math import exp_in_place
 
 BLOCK_SIZE = 1 << 16
-"""Number of table cells and states per block: half a megabyte, which stays in a core's cache between the two passes."""
+"""Number of table cells and states per block; they take half a megabyte and stay in a core's cache between the two passes."""
 
 MAX_BLOCK_SIZE = 1 << 60
-"""Upper limit of block sizes, so that 64-bit sums in kernels do not overflow; larger than any forest."""
+"""Upper limit of block sizes; it is larger than any forest, and 64-bit sums in kernels do not overflow."""
 
 LANES = 8
-"""Number of sequences of blocks that threads process. Sums are added in order; results do not depend on the thread count."""
+"""Number of lanes, i.e. sequences of blocks that threads process; results are added by lane and thus independent of threads."""
 
 Block = tuple[int, int]
 """A range of positions, lo..hi-1."""
 
 
 class SharedTables(NamedTuple):
-    """Flat log potentials of distinct tables, and the offset of the table of the edge above each position, shape (n + 1,)."""
+    """Flat log potentials of distinct tables, and, for the edge above each position, the offset of its table, shape (n + 1,)."""
 
     potentials: np.ndarray
     table_start: np.ndarray
 
 
 class AbstractForestTables(ABC):
-    """The source of log potentials and the destination of marginals of a sweep, accessed block by block.
+    """The input log potentials and the output marginals of a sweep, accessed block by block.
 
     A block consists of some nodes and the edges above them. Arrays are flat, in the order of positions. Calls for different
     blocks may come from different threads.
@@ -60,7 +60,7 @@ class AbstractForestTables(ABC):
         return None
 
     def store_shared(self, sums: np.ndarray) -> None:
-        """Store the sum of the marginals of the edges that share each table; `store_marginals` then ignores `edges`."""
+        """Store for each table the sum of the marginals of its edges; `store_marginals` then ignores `edges`."""
         raise NotImplementedError("these tables are not shared")
 
     @abstractmethod
@@ -76,8 +76,8 @@ class ForestPlan:
 
     Args:
         order: The node at each position, shape (n,), int32.
-        edge: The factor between each position and its parent, -1 for roots.
-        forest: The forest in the form that kernels accept; its `cell` assumes that the tables of all edges are concatenated.
+        edge: The factor between the nodes at each position and at its parent, -1 for roots.
+        forest: The forest as an argument of kernels; its `cell` assumes that the tables of all edges are concatenated.
         whole_trees, subtrees, spines: Blocks of whole trees, of subtrees of cut trees, and of spines.
         subtree_roots: Positions of the roots of the subtrees.
     """
@@ -130,7 +130,7 @@ class ForestPlan:
         return len(self.order)
 
     def state_indices(self, start: np.ndarray) -> np.ndarray:
-        """Return the indices that reorder flat node tables with offsets `start` by position."""
+        """Return indices that sort flat node tables with offsets `start` by position."""
         return entries_of_runs(start, self.order)
 
 
@@ -147,9 +147,9 @@ class _ForestScratch:
 class ForestSweep:
     """Upward and downward passes over a forest.
 
-    A block of whole trees is processed at once, in the buffers of its lane. Cut trees, which are larger than a block, need three
-    stages: upward over the subtrees, upward and downward over the spine, and downward over the subtrees; their beliefs and
-    messages are stored in separate buffers in between. Calls share the buffers, so that a sweep is not thread-safe.
+    A block of whole trees is processed at once, in the buffers of its lane. A tree larger than a block is cut and needs three
+    stages: upward over the subtrees, upward and downward over the spine, and downward over the subtrees. Between the stages,
+    separate buffers contain its beliefs and messages. Calls share the buffers, so that a sweep is not thread-safe.
     """
 
     def __init__(self, plan: ForestPlan) -> None:
@@ -185,7 +185,7 @@ class ForestSweep:
         return total
 
     def _sweep_whole_trees(self, tables: AbstractForestTables, block: Block, lane: int) -> float:
-        """Process a block of whole trees in both directions while its tables are in the cache; return its log partition."""
+        """Process a block of whole trees in both directions while its tables are cached; return its log partition function."""
         (lo, hi), scratch = block, self._lane_scratch[lane]
         belief = scratch.belief[: self._n_states(block)]
         for linear in (True, False):
@@ -201,7 +201,7 @@ class ForestSweep:
         return value
 
     def _sweep_cut_trees(self, tables: AbstractForestTables, linear: bool) -> float | None:
-        """Process cut trees; return None, without storing marginals, if values exceed the range of the linear domain."""
+        """Process cut trees; if values exceed the range of the linear domain, store nothing and return None."""
         plan, scratch, first = self._plan, self._cut_scratch, self._first_cut
 
         def pass_upward(block: Block, lane: int) -> float:
@@ -242,7 +242,7 @@ class ForestSweep:
         return total
 
     def map_states(self, tables: AbstractForestTables) -> tuple[float, np.ndarray]:
-        """Return the maximum score and its states by position, shape (n,), int32."""
+        """Return the maximum score and the states that attain it, by position, shape (n,), int32."""
         plan, cut_scratch, first = self._plan, self._cut_scratch, self._first_cut
         self._shared_tables = _SharedTableState(tables.shared_tables(), len(self._lane_scratch))
         states = np.empty(plan.n, dtype=np.int32)
@@ -308,7 +308,7 @@ class ForestSweep:
         ]
 
     def _load_nodes(self, tables: AbstractForestTables, block: Block, out: np.ndarray, linear: bool) -> float:
-        """Write the initial beliefs of a block to `out`; return the log of the scale removed, nan if out of linear range."""
+        """Write a block's scaled initial beliefs to `out`; return the log of the scale, nan if out of linear range."""
         tables.node_potentials(block, out)
         if not linear or exp_in_place(out) <= forest.MAX_LOG_RANGE:
             return 0.0
@@ -318,7 +318,7 @@ class ForestSweep:
     def _load_edges(
         self, tables: AbstractForestTables, block: Block, lane: int, linear: bool
     ) -> tuple[np.ndarray, float]:
-        """Return the edge tables in the lane's buffer, and the log of the scale removed as in `_load_nodes`."""
+        """Return the scaled edge tables in the lane's buffer, and the log of the scale as in `_load_nodes`."""
         if self._shared_tables.tables is not None:
             return (
                 (self._shared_tables.exponentials, self._shared_tables.scale)
@@ -334,7 +334,7 @@ class ForestSweep:
         return out, _exponentiate_shifted(cell, out)
 
     def _kernel_arguments(self, block: Block, stop: int, first: int) -> tuple[PositionRange, Forest]:
-        """Return the block's position range, and the forest with the offsets of its tables, in the form that kernels accept."""
+        """Return the kernel arguments of a block: its position range, and the forest with the offsets of its tables."""
         shared = self._shared_tables.tables
         if shared is None:
             return PositionRange(*block, stop, first, int(self._forest.cell[block[0]])), self._forest
@@ -343,7 +343,7 @@ class ForestSweep:
     def _upward_pass(
         self, block: Block, stop: int, first: int, edges: np.ndarray, scratch: _ForestScratch, linear: bool
     ) -> float:
-        """Pass messages upward in a block; return the log of the scale removed, including roots; nan if out of linear range."""
+        """Pass messages upward in a block; return the log of the total scale, including roots; nan if out of linear range."""
         arguments = (*self._kernel_arguments(block, stop, first), edges, scratch.belief, scratch.message)
         if not linear:
             return float(forest.log_up(*arguments))
@@ -353,7 +353,7 @@ class ForestSweep:
     def _downward_pass(
         self, block: Block, first: int, edges: np.ndarray, scratch: _ForestScratch, linear: bool, lane: int
     ) -> None:
-        """Pass messages downward in a block: replace beliefs and tables by marginals, or add to the sums of shared tables."""
+        """Pass messages downward in a block; replace beliefs and tables by marginals, or add these to sums of shared tables."""
         is_shared = self._shared_tables.tables is not None
         out = self._shared_tables.sums[lane] if is_shared else edges
         arguments = (*self._kernel_arguments(block, block[1], first), edges, scratch.belief, scratch.message, out)
@@ -377,7 +377,7 @@ class _SharedTableState:
 
 
 def _exponentiate_shifted(start: np.ndarray, values: np.ndarray) -> float:
-    """Exponentiate tables after subtraction of their maxima; return the sum of the maxima, nan if out of linear range."""
+    """Subtract the maximum of each table and exponentiate; return the sum of the maxima, nan if out of linear range."""
     total, ok = forest.subtract_maxima(start - start[0], values)
     exp_in_place(values)
     return float(total) if ok else np.nan

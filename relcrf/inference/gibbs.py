@@ -1,7 +1,7 @@
 """Gibbs sampling: approximate marginals of graphs with cycles and factors of any size.
 
-Source: Geman & Geman (1984). Blocks that are forests are sampled jointly (Hamze & de Freitas 2004). Marginals are averages of
-the conditional distributions instead of the states (Rao-Blackwell).
+Source: Geman & Geman (1984); Hamze & de Freitas (2004) for joint samples of forests. Marginals are averages of the conditional
+distributions instead of the sampled states (Rao-Blackwell).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from relcrf.kernels import gibbs as kernel
 from relcrf.kernels.forest_sampling import NodeSets
 
 N_BATCHES = 20
-"""Number of batches per chain, for batch means and as intervals between checks for Ctrl-C."""
+"""Number of batches per chain; a batch is the unit of the batch means, and Ctrl-C is checked after each."""
 
 WARM_UP_BATCHES = N_BATCHES // 5
 """Number of warm-up batches per chain, which are discarded."""
 
 MAX_RANDOM_NUMBERS = 1 << 21
-"""Maximum number of random numbers in memory, about a second of sampling."""
+"""Maximum number of random numbers in memory; they last for about a second of sampling."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class Gibbs(AbstractInference):
     effective sample size is at least `min_effective` at every node. The residual is the maximum R-hat minus 1, or inf if a chain
     is at an impossible joint state.
 
-    The first chain starts from the best state of each node under its own potentials, the others from random states. If such a
-    state violates a rule (a cell with log potential -inf), a state without violations is searched for. If rules separate the
-    possible states into regions, a chain stays in one of them; R-hat detects this only if chains are in different regions.
+    The first chain starts from the best state of each node under its own potentials, the others from random states. If a start
+    violates a rule (a cell with log potential -inf), the chain searches for a state without violations. If rules separate the
+    possible states into regions, a chain stays in one region; R-hat detects this only if chains are in different regions.
 
     Args:
-        sweeps: Number of recorded sweeps per chain, at least 1, rounded up to a multiple of 20; a fifth as many are added as
-            warm-up.
-        chains: Number of chains, at least 1; the two halves of a single chain are compared.
+        sweeps: Number of recorded sweeps per chain, at least 1, rounded up to a multiple of 20. Warm-up takes a fifth as many
+            additional sweeps.
+        chains: Number of chains, at least 1; with a single chain, its two halves are compared.
         seed: Seed of all random numbers.
-        blocks: `single` samples node by node. `tree` samples induced forests jointly: it mixes faster per sweep, and a sweep
-            costs more.
+        blocks: `single` samples node by node. `tree` samples induced forests jointly: it needs fewer sweeps, but each sweep
+            takes longer.
         tolerance: Maximum of R-hat minus 1.
         min_effective: Minimum effective sample size; at most the number of samples.
         observe: Observer of the batches.
@@ -123,7 +123,7 @@ class Gibbs(AbstractInference):
         )
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        """Return the best result of coordinate ascent from the states of the chains after each warm-up batch.
+        """Return the best result of coordinate ascent that starts from the states of the chains after each warm-up batch.
 
         The verdict is `converged` if the chains agree on the best score; the residual is the range of their best scores.
         """
@@ -152,7 +152,7 @@ class _ChainRun:
     """The state of all chains, which run one after the other in batches."""
 
     def __init__(self, method: Gibbs, potentials: Potentials, n_batches: int) -> None:
-        """Start a run that records `n_batches` batches per chain; with 0, only the best joint states of the warm-up."""
+        """Start a run that records `n_batches` batches per chain; if 0, it records only the warm-up's best joint states."""
         self.method, self.potentials, self.n_batches = method, potentials, n_batches
         self.rng = np.random.default_rng(method.seed)
         self.statistics = ChainStatistics.empty(len(potentials.nodes))
@@ -163,7 +163,7 @@ class _ChainRun:
         self.batch_index, self.all_possible = 0, True
 
     def run(self) -> Verdict:
-        """Run all chains, or until Ctrl-C. Observers receive the residual of the completed halves."""
+        """Run all chains to the end or until Ctrl-C. Observers receive the residual of the completed halves of chains."""
         n_sweeps = -(-self.method.sweeps // N_BATCHES)
         max_sweeps = self.method.chains * (WARM_UP_BATCHES + self.n_batches) * n_sweeps
         return iterate(self._run_batch, -1.0, max_sweeps, self.method.observe, n_sweeps)

@@ -1,6 +1,6 @@
-"""Covers of a graph's nodes by induced forests, each of which can be sampled exactly given the other nodes.
+"""Covers of a graph's nodes by induced forests; each forest can be sampled exactly given the other nodes.
 
-Source: Hamze & de Freitas, From Fields to Trees (2004). The sets of a cover overlap, because each one is maximal.
+Source: Hamze & de Freitas, From Fields to Trees (2004). The node sets of a cover overlap, because each set is maximal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def single_node_sets(factors: Factors) -> NodeSets:
 
 
 def forest_cover(factors: Factors, rng: np.random.Generator) -> NodeSets:
-    """Return random induced forests that together contain every node. A graph that is a forest is one set."""
+    """Return random induced forests that together contain every node. For a forest, this is one set with all nodes."""
     forests = list(_iter_forests(factors, rng))
     start = offsets([len(forest[0]) for forest in forests])
     concatenated = [np.concatenate(arrays) for arrays in zip(*forests, strict=True)] if forests else _empty_forest()
@@ -58,8 +58,8 @@ def _empty_forest() -> ForestArrays:
 def _build_sets(factors: Factors, start: np.ndarray, arrays: ForestArrays) -> NodeSets:
     """Build the node sets of a cover.
 
-    The probabilities of a node are recorded at its last occurrence only, those of a factor at one of its entries, preferably
-    in a set in which it joins two nodes.
+    The probabilities of a node are recorded only at its last occurrence. Those of a factor are recorded at one of its entries,
+    preferably in a set in which the factor joins two nodes.
     """
     node, parent, entry_start, slot, parent_slot = arrays
     counts, owns = np.zeros(len(node), dtype=bool), np.zeros(len(slot), dtype=bool)

@@ -1,4 +1,4 @@
-"""The loop of iterative methods, until convergence, a maximum number of rounds, or Ctrl-C."""
+"""The loop of iterative methods, which ends at convergence, at a maximum number of rounds, or at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def iterate(
 ) -> Verdict:
     """Run rounds until convergence.
 
-    Ctrl-C stops the loop, and the current state is the result. A step must therefore leave its arrays consistent and be short:
-    run fewer rounds per step for large graphs.
+    Ctrl-C stops the loop, and the current state is the result. Each step must therefore be short and leave its arrays
+    consistent; use fewer rounds per step for large graphs.
 
     Args:
-        step: Runs the given number of rounds and returns the residual of the last one; nan or inf if the method has diverged.
+        step: Function that runs a number of rounds and returns the residual of the last one, nan or inf after divergence.
         tolerance: Residual at which the method has converged.
         max_iterations: Maximum number of rounds.
-        observe: Receives a verdict after each step.
+        observe: Observer, called with a verdict after each step.
         rounds_per_step: Number of rounds per step.
     """
     n_rounds, residual = 0, math.inf

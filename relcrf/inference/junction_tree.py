@@ -1,7 +1,7 @@
-"""Exact inference with a junction tree for each component, for graphs with small cliques.
+"""Exact inference for graphs with small cliques, by a junction tree of each component.
 
 Source: Lauritzen & Spiegelhalter (1988). The upward pass sends the messages of Shenoy & Shafer (1990) in the log domain. In the
-downward pass, each clique is a distribution conditional on its separator with the parent. The elimination order is min-fill.
+downward pass, each clique's table is a distribution given the separator to its parent. The elimination order is min-fill.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class JunctionTree(AbstractInference):
     """Exact sum-product, max-product and sampling; the cliques are computed once and reused for any potentials.
 
     Args:
-        memory: Memory limit of all clique tables in bytes; messages need up to half as much in addition.
+        memory: Memory limit of all clique tables in bytes; messages take up to half as much additional memory.
 
     Raises:
-        CliqueTooLargeError: A ValueError, at the first call, if the tables exceed the limit; it is raised before they are
-            allocated.
+        CliqueTooLargeError: A ValueError, at the first call, if the tables would exceed the limit; it is raised before
+            allocation.
     """
 
     scopes: Scopes

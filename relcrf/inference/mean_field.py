@@ -1,6 +1,6 @@
 """Mean field: approximation by a product of independent nodes, or of independent blocks (generalised mean field).
 
-Source: Jordan, Ghahramani, Jaakkola & Saul (1999); for blocks Xing, Jordan & Russell (2003), and Lao & Zhu, equation 3.
+Source: Jordan, Ghahramani, Jaakkola & Saul (1999); Xing, Jordan & Russell (2003), and Lao & Zhu, equation 3, for blocks.
 The log probability of a block's joint state is, up to a constant, the expected log potential of the block's factors under the
 distributions of the other blocks.
 """
@@ -32,7 +32,7 @@ from relcrf.kernels.factors import max_arity
 from relcrf.kernels.mean_field import FactorParts
 
 MAX_ENUMERATED_STATES = 1 << 12
-"""Maximum number of joint states of a block that is enumerated; for larger blocks a junction tree is faster."""
+"""Maximum number of joint states of an enumerated block; for larger blocks a junction tree is faster."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +42,17 @@ class MeanField(AbstractInference):
     `log_partition` is the ELBO. It is never larger than the exact value, and does not decrease in sequential sweeps. The residual
     is the largest change of a probability in the last sweep. The `sequential` schedule converges to a local optimum.
 
-    The ELBO is -inf if any impossible cell (a rule, with log potential -inf) has probability mass. The ascent therefore first
-    minimises the mass of impossible cells, the expected number of violated rules; the other log potentials decide among states
-    that are equal in this respect. If mass remains, a possible joint state is searched for and the ascent restarts from it. If
-    none is found, the ELBO is -inf and the verdict is `not converged`, with the expected number of violations as residual.
+    The ELBO is -inf if any rule (a cell with log potential -inf) has probability mass. The ascent therefore first minimises the
+    mass of these cells, i.e. the expected number of violated rules, and uses the other log potentials to break ties. If mass
+    remains, the ascent searches for a possible joint state and restarts from it. If it finds none, the ELBO is -inf and the
+    verdict is `not converged`, with the expected number of violations as residual.
 
     Args:
         blocks: Block of each node, integers, shape (n_nodes,); None makes each node a block. Blocks are updated in ascending
-            order. Inference within a block is exact: by enumeration up to `MAX_ENUMERATED_STATES` joint states, otherwise by a
-            junction tree.
-        schedule: `sequential` updates each block given the latest distributions of the others, `parallel` all blocks given
-            those of the previous sweep.
+            order. Inference within a block is exact; it uses enumeration for up to `MAX_ENUMERATED_STATES` joint states, and
+            a junction tree for more.
+        schedule: `sequential` updates each block given the latest distributions of the other blocks; `parallel` updates all
+            blocks given the distributions of the previous sweep.
         tolerance: Change of a probability at which the ascent has converged.
         max_iterations: Maximum number of sweeps per start, at least 1.
         restarts: Number of additional random starts; the result with the highest ELBO is returned.
@@ -89,7 +89,7 @@ class MeanField(AbstractInference):
         return MapStates(self.scopes.score(potentials, states), states, np.inf, best.verdict)
 
     def _best_ascent(self, potentials: Potentials) -> _MeanFieldAscent:
-        """Run all starts and return the one with the fewest expected violations, then the highest ELBO."""
+        """Run all starts and return the one with the fewest expected violations; ties are broken by the highest ELBO."""
         if self.schedule not in ("sequential", "parallel"):
             raise ValueError(f"unknown schedule '{self.schedule}'; use sequential or parallel")
         rng = np.random.default_rng(self.seed)
@@ -157,7 +157,10 @@ class MeanField(AbstractInference):
 
     @cached_property
     def _q_size(self) -> int:
-        """Return the length of `q`, which has an entry for each state of a node and each cell of a part with several nodes."""
+        """Return the length of `q`, which has an entry for each state of a node and each cell of a part with several nodes.
+
+        A part is the set of nodes of one factor that are in one block; see `FactorParts`.
+        """
         parts = self._parts
         cardinality = self.scopes.cardinality[self.scopes.node[parts.slot]].astype(np.int64)
         sizes = np.multiply.reduceat(cardinality, parts.slot_start[:-1])
@@ -198,7 +201,7 @@ class _MeanFieldAscent:
         """Sweep until convergence.
 
         Args:
-            hard: If True, each block moves to its best joint state, which is coordinate ascent on the score.
+            hard: If True, each block moves to its best joint state: coordinate ascent on the score.
         """
         method, parallel = self.method, self.method.schedule == "parallel" and not hard
 
@@ -250,8 +253,8 @@ class _JunctionTreeBlock:
     Args:
         block: Index of the block.
         inference: Junction tree of the block.
-        states: Indices in `q` of the states of its nodes.
-        cells: Indices in `q` of the cells of its parts with several nodes.
+        states: Indices in `q` of the states of the block's nodes.
+        cells: Indices in `q` of the cells of the block's parts with several nodes; see `FactorParts`.
     """
 
     block: int
@@ -284,7 +287,10 @@ class _JunctionTreeBlock:
         return cls(block, inference, entries_of_runs(scopes.state_start, nodes), cells)
 
     def update(self, ascent: _MeanFieldAscent, source: np.ndarray, hard: bool, out: np.ndarray) -> None:
-        """Write the block's new distribution to `out`: a best state if `hard`, or if every state violates a rule."""
+        """Write the block's new distribution to `out`.
+
+        It is concentrated on a best state if `hard` is True or if every state violates a rule.
+        """
         method, potentials = ascent.method, ascent.potentials
         field, violation_field, _ = ascent.scratch
         arrays = (method.scopes.kernel_factors, method._parts, potentials.nodes, potentials.factors)

@@ -32,7 +32,7 @@ METHODS: Mapping[str, type[AbstractInference]] = {
 
 
 def text_setting_names(method: type[AbstractInference]) -> list[str]:
-    """Return the names of the settings of a method that can be written as text: numbers, truth values and strings."""
+    """Return the names of a method's settings that can be written as text: numbers, truth values and strings."""
     types = field_types(method)
     return [name for name in setting_names(method) if types[name] in (int, float, bool, str)]
 

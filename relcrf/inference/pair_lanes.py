@@ -1,4 +1,4 @@
-"""Pairwise factors of equal shape in the memory layout of `kernels.pair_flooding`, with `LANES` factors interleaved."""
+"""Pairwise factors of equal shape, interleaved by `LANES` in the memory layout of `kernels.pair_flooding`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CELLS_PER_CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class PairLanes:
-    """The layout of pairs whose nodes have the same cardinalities.
+    """The layout of pairwise factors of one shape, i.e. with equal cardinalities of their nodes.
 
-    The last block is padded with uniform pairs of dummy nodes, whose states follow those of all other nodes.
+    A block contains `LANES` pairs; uniform pairs of dummy nodes, whose states come last, pad the last block.
 
     Args:
         factors: Factor indices, shape (n_pairs,).
@@ -51,7 +51,7 @@ class PairLanes:
     def tables(self, scopes: Scopes, potentials: Potentials) -> np.ndarray:
         """Return potentials in the linear domain with maximum 1 per pair, shape (n_blocks, n_cells, LANES).
 
-        The two cells of an agreement are those of equal and of different states.
+        An agreement has two cells, one for equal and one for different states.
         """
         n_cells = 2 if self.is_agreement else self.first * self.second
         out = np.ones((len(self.state_starts), n_cells, LANES))

@@ -19,7 +19,7 @@ class Verdict:
         status: `exact`; for iterative methods `converged`, `not converged`, `diverged`, or `interrupted` (by Ctrl-C).
             Observers receive `running` while the method runs.
         iterations: Number of iterations of the method.
-        residual: Largest change in the last iteration, unless the method documents another residual.
+        residual: Largest change in the last iteration, or the residual that the method documents.
     """
 
     status: str
@@ -53,7 +53,7 @@ class Marginals:
     """Marginal probabilities and the log partition function.
 
     Args:
-        log_partition: Log of the sum over joint states in nats, or the method's estimate; nan if it does not compute one.
+        log_partition: Log partition function in nats, or the method's estimate of it; nan if the method does not compute it.
         nodes: Flat node tables, with offsets `Scopes.state_start`.
         factors: Flat factor tables, with offsets `Scopes.table_start`; for an agreement, the probability that its nodes agree.
         verdict: Convergence status.
@@ -72,7 +72,7 @@ class MapStates:
     Args:
         score: Sum of its log potentials.
         states: State of each node, shape (n_nodes,), int32.
-        bound: Upper bound of the scores of all joint states: the score itself for exact methods, inf for methods without one.
+        bound: Upper bound of the scores of all joint states; for exact methods the score, for methods without a bound inf.
         verdict: Convergence status.
     """
 
@@ -83,7 +83,7 @@ class MapStates:
 
 
 class AbstractInference(ABC):
-    """An inference method for given scopes. Subclasses are frozen dataclasses whose other fields are settings."""
+    """An inference method for given scopes. The other fields of a subclass, a frozen dataclass, are settings."""
 
     scopes: Scopes
 

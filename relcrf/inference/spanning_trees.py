@@ -12,7 +12,7 @@ from relcrf.inference.result import UnsupportedGraphError
 from relcrf.kernels.spanning import maximum_forest
 
 MIN_FORESTS = 8
-"""Minimum number of forests; with fewer, appearance probabilities are coarse."""
+"""Minimum number of forests; appearance probabilities from fewer forests are coarse."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SpanningTrees:
 
     @classmethod
     def sample(cls, scopes: Scopes, seed: int) -> SpanningTrees:
-        """Sample forests until every pair is in one; each forest prefers the pairs used least so far, with random ties.
+        """Sample forests until each pair is in a forest; each forest prefers the least used pairs, with ties broken at random.
 
         Raises:
             UnsupportedGraphError: A ValueError, if a factor has more than two nodes.
@@ -51,12 +51,12 @@ class SpanningTrees:
 
     @property
     def appearance(self) -> np.ndarray:
-        """Return the appearance probability of each pair, its fraction of the forests, shape (n_factors,)."""
+        """Return the appearance probability of each pair, i.e. the fraction of forests with the pair, shape (n_factors,)."""
         n_uses = np.bincount(np.concatenate(self.forest_pairs), minlength=self.scopes.n_factors)
         return np.asarray(n_uses / len(self.forest_pairs))
 
     def mean_log_partition(self, potentials: Potentials) -> float:
-        """Return the mean log partition of the forests, each with the tables of its pairs."""
+        """Return the mean over forests of the log partition function."""
         return float(
             np.mean(
                 [

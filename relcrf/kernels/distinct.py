@@ -35,7 +35,7 @@ def distinct_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def number_rows(*columns: np.ndarray) -> np.ndarray:
-    """Number the distinct rows of some integer columns from 0 without gaps, in ascending order; shape (n,)."""
+    """Return the dense rank of each row of some integer columns, from 0, shape (n,)."""
     numbers, size = np.zeros(len(columns[0]), dtype=np.int64), 1
     for column in columns:
         lowest, highest = int(column.min(initial=0)), int(column.max(initial=0))

@@ -2,11 +2,11 @@
 
 An edge between two columns has one table of weights for all samples.
 
-The data of a block of samples stay in the L1 cache from the computation of scores to that of gradients. Each sample has
-a row of scores, one for each state of the column. An edge adds to it the row of its table that the other column's state
-selects; the gradient of that table row is the sum of the residual rows of all samples with that state. Rows are added
-as whole vectors; no one-hot encoding is built. Before the exponentials are computed, the scores are transposed, so that
-the computation is vectorised over samples.
+A block of samples stays in the L1 cache from the scores to the gradients. Each sample has a row of scores, one for each
+state of the column. Each edge adds one row of its table to the sample's scores: the row of the other column's state.
+The gradient of a table row is the sum of the residuals of all samples in which the other column has that state. Rows
+are added as whole vectors; no one-hot encoding is built. Between the two steps the scores are transposed, so that
+exponentials are vectorised over samples.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _compute_residuals(labels, n, k, width, rows, scores, top, loss):
         labels: labels of n samples.
         rows: scores on entry, residuals on return.
         scores: overwritten by the probabilities, transposed, shape (k, BLOCK_SIZE).
-        top: scratch, shape (BLOCK_SIZE,).
+        top: scratch for the maximum score of each sample, shape (BLOCK_SIZE,).
         loss: overwritten by minus the log probability of each label, shape (BLOCK_SIZE,).
     """
     for x in range(k):
@@ -193,8 +193,8 @@ def sweep_columns(
         base: log potentials of each column's states, shape (n_columns, width); the width is a multiple of
             `VECTOR_LENGTH`.
         tables: flat tables of the active edges, row by row.
-        flat: if `columns` has nodes, their log potentials on entry, added to those of columns, and residuals on return;
-            else empty.
+        flat: if `columns` has nodes, their log potentials on entry, which are added to `base`, and their residuals on
+            return; otherwise empty.
         value: overwritten by minus the sum of log conditionals of each column.
         base_sums: overwritten by the sums of state probabilities over the samples with a label, shape (n_columns,
             width).

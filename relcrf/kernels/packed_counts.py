@@ -1,8 +1,9 @@
 """Counts of the joint states of two variables, from bit planes: one instruction counts 64 samples.
 
-A key has one bit plane per state, except that the plane of state 0 marks the samples for which the key has a label at
-all. The counts of state 0 are totals minus the counts of the other states, so that only the k - 1 planes of these states
-are read, and the plane of labelled samples only if some samples have no label.
+A key, that is, one column of labels by sample, has one bit plane per state, except that the plane of state 0 marks the
+samples for which the key has a label at all. The counts of state 0 are totals minus the counts of the other states, so
+that only the k - 1 planes of these states are read, and the plane of labelled samples only if some samples have no
+label.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Validation of a model specification: all errors and warnings, one diagnostic each."""
+"""Validation of a model specification, which reports every error and warning as a diagnostic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from relcrf.model.spec import (
 from relcrf.model.typing import NameScope
 
 _CODES_REPORTED_ONCE = frozenset({"E101", "E102", "E120"})
-"""Codes whose equal messages are reported once per model; those of `E104` are reported once per declaration."""
+"""Codes of diagnostics that are reported once per model if their messages are equal; for `E104`, once per declaration."""
 
 _TYPE_ERROR_CODES = frozenset({"E110", "E111"})
 """Codes of type errors, which are reported once per attribute."""
@@ -33,7 +33,7 @@ def check(spec: ModelSpec, syntax_errors: Iterable[Diagnostic] = ()) -> list[Dia
     """Return all errors and warnings of a specification, in the order of the text.
 
     Args:
-        syntax_errors: diagnostics of the parser. Errors that may only be consequences of these are omitted.
+        syntax_errors: diagnostics of the parser. Errors that may be consequences of these are omitted.
     """
     syntax_errors = list(syntax_errors)
     diagnostics = [d for d in _check_declarations(spec) if not may_be_consequence(d, syntax_errors)]
@@ -64,7 +64,7 @@ def line_and_column(diagnostic: Diagnostic) -> tuple[int, int]:
 
 
 def _deduplicate(diagnostics: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic]:
-    """Return the diagnostics with repetitions replaced by a note that lists the other lines.
+    """Return the diagnostics without repetitions; a note on the first occurrence lists the lines of the others.
 
     Diagnostics of `codes` are repetitions if their messages are equal. Type errors are repetitions if they concern the same
     attribute: an error about `a.size` is not reported again for `b.size`.
@@ -90,7 +90,7 @@ def _deduplicate(diagnostics: Iterable[Diagnostic], codes: Container[str]) -> li
 
 
 def _attribute_name(diagnostic: Diagnostic) -> str:
-    """Return the attribute that a type error concerns, such as `size` of `a.size`; empty for other diagnostics."""
+    """Return the attribute that a type error concerns, such as `size` in `a.size`; empty for other diagnostics."""
     span = diagnostic.location
     if diagnostic.code not in _TYPE_ERROR_CODES or not isinstance(span, Span) or span.line != span.end_line:
         return ""

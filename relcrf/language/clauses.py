@@ -1,4 +1,4 @@
-"""Validation of the clauses of templates, rules, derived and random relations: types, names, evidence."""
+"""Validation of the clauses of templates, rules, and derived and random relations: types, names, evidence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def has_broken_condition(scope: NameScope) -> bool:
 def infer_type(scope: NameScope, expression: e.Expression) -> tuple[t.ValueType | None, list[Diagnostic]]:
     """Return the type of an expression, or None and its errors.
 
-    There is neither a type nor an error if the expression refers to another declaration that has errors.
+    If the expression refers to a declaration that has errors, the result is None without errors.
     """
     inner = scope.aggregate_scope(expression) if isinstance(expression, e.Aggregate) else scope
     problems = [p for part in _typed_children(expression) for p in infer_type(inner, part)[1]]
@@ -85,7 +85,7 @@ def _names_in_invalid_atoms(scope: NameScope) -> set[str]:
 
 
 def check_condition(scope: NameScope, condition: e.Expression) -> Iterator[Diagnostic]:
-    """Validate a condition over evidence, each conjunct separately, so that one error does not hide others."""
+    """Validate each conjunct of a condition over evidence separately, so that one error does not hide others."""
     for part in conjuncts(condition):
         kind, problems = infer_type(scope, part)
         yield from problems
@@ -210,13 +210,13 @@ def _check_formula(scope: NameScope, formula: e.Expression) -> Iterator[Diagnost
 
 
 def _check_state_comparison(scope: NameScope, node: e.Comparison) -> Iterator[Diagnostic]:
-    """Require that both operands of a comparison of states have one domain, and that a constant is one of its values."""
+    """Require that both operands of a comparison of states have the same domain, and that a constant is in this domain."""
     left, right = scope.operand_types(node)
     for kind, other, operand in ((left, right, node.right), (right, left, node.left)):
         if not isinstance(kind, t.DomainType):
             continue
         if isinstance(scope.spec.domain(kind.domain), s.OpenDomain) and node.operator not in ("==", "!="):
-            # Its states are read from the data, so training and prediction may have different orders.
+            # The states are read from the data; their order may therefore differ between training and prediction.
             message = f"the states of the open domain {kind.domain} have no order for '{node.operator}'"
             yield Diagnostic("E111", message, node.span, "use == or !=, or list the values of the domain")
             return
@@ -271,7 +271,7 @@ def _weight_shape(spec: s.ModelSpec, template: s.Template) -> tuple[object, ...]
 
 
 def check_feature(scope: NameScope, feature: e.Expression, template: s.Template) -> Iterator[Diagnostic]:
-    """Validate one feature in the `by` of a template or of a gate."""
+    """Validate one feature in the `by` clause of a template or of a gate."""
     kind, problems = infer_type(scope, feature)
     yield from problems
     if kind is None:
@@ -297,7 +297,8 @@ def check_nearest(spec: s.ModelSpec, derived: s.DerivedRelation, nearest: s.Near
     span, measure = nearest.span, nearest.measure
     type_names = {p.type_name for p in derived.parameters}
     if len(derived.parameters) != 2 or len(type_names) != 1 or not spec.entity(next(iter(type_names))):
-        yield Diagnostic("E133", "'nearest' requires two parameters of one entity type", derived.span)
+        hint = "declare two parameters with the same entity type, such as (a: Page, b: Page)"
+        yield Diagnostic("E133", "'nearest' requires two parameters of one entity type", derived.span, hint)
         return
     if nearest.count < 1:
         yield Diagnostic("E133", "the number of nearest neighbours is less than 1", span)
@@ -338,11 +339,11 @@ def _walk_excluding(formula: e.Expression, parts: tuple[e.Expression, ...]) -> I
 
 
 def _typed_children(expression: e.Expression) -> Iterator[e.Expression]:
-    """Yield the direct sub-expressions whose type does not depend on the context, which excludes constants."""
+    """Yield the direct sub-expressions whose type does not depend on the context, i.e. all except constants."""
     if isinstance(expression, e.Atom):
         return
     for child in children(expression):
-        # The parser replaces an operand of `in` that is not an attribute with an attribute without a name.
+        # The parser replaces an invalid operand of `in` by an attribute without a name.
         is_placeholder = isinstance(child, e.Attribute) and not child.binder
         if not isinstance(child, e.Name | e.Number | e.Text | e.Boolean) and not is_placeholder:
             yield child

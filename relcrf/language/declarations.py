@@ -27,7 +27,7 @@ def check_names(spec: s.ModelSpec) -> Iterator[Diagnostic]:
             continue
         has_weights = isinstance(declaration, s.Template | s.Rule)
         name = declaration.name
-        # Tables are matched without case and underscores, so names must differ in more than that.
+        # The names of tables are matched regardless of case and underscores, so other characters must differ.
         is_domain = isinstance(declaration, s.Domain)
         same_name = by_name.setdefault((has_weights, name), declaration)
         similar_name = (
@@ -44,7 +44,7 @@ def check_names(spec: s.ModelSpec) -> Iterator[Diagnostic]:
 
 
 def _describe_line(span: Span, other: Span | None) -> str:
-    """Return the line of a span, and its file if that differs from the file of another span."""
+    """Return the line of a span, with its file if another span is in a different file."""
     elsewhere = f" of {span.source.name}" if other and other.source is not span.source else ""
     return f"line {span.line}{elsewhere}"
 
@@ -63,8 +63,12 @@ def check_domain(declared: s.Domain) -> Iterator[Diagnostic]:
 
 def _check_range(declared: s.RangeDomain, span: Span | None) -> Iterator[Diagnostic]:
     if not 0 <= declared.high - declared.low < MAX_RANGE_SIZE:
-        problem = "is empty" if declared.high < declared.low else f"has more than {MAX_RANGE_SIZE:,} values"
-        yield Diagnostic("E134", f"the range {declared.low}..{declared.high} {problem}", span, "write low..high")
+        if declared.high < declared.low:
+            problem, hint = "is empty", "write the lower bound first"
+        else:
+            problem = f"has more than {MAX_RANGE_SIZE:,} values"
+            hint = "write a smaller range, or use the type 'integer' for evidence"
+        yield Diagnostic("E134", f"the range {declared.low}..{declared.high} {problem}", span, hint)
 
 
 def check_duplicates(
@@ -73,7 +77,7 @@ def check_duplicates(
     """Report names that occur more than once.
 
     Args:
-        key: function of a name; names are equal if their keys are.
+        key: function that returns the key of a name; names are equal if their keys are equal.
     """
     seen: set[str] = set()
     for name, span in names:
@@ -104,7 +108,7 @@ def check_attributes(spec: s.ModelSpec, owner: s.Entity | s.Relation) -> Iterato
 
 
 def _check_attribute_use(owner: s.Entity | s.Relation, attribute: s.AttributeDeclaration) -> Iterator[Diagnostic]:
-    """Report an attribute whose role or owner does not support its type."""
+    """Report an attribute whose type is not supported for its role or owner."""
     if attribute.is_random and isinstance(owner, s.Relation):
         message = "attributes of tuples cannot be predicted"
         hint = f"predict a relation: predict relation {owner.name}(...) : {attribute.type}"

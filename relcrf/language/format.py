@@ -1,7 +1,7 @@
-"""The formatter of models: changes white space, and keeps all tokens and comments in their order.
+"""The formatter of models; it changes only white space, and preserves the order of tokens and comments.
 
-A declaration on one line that fits remains on one line. Otherwise each clause and each attribute has a separate line, and
-lines that are too long are broken at conjuncts and commas. Trailing comments of neighbouring lines are aligned.
+A declaration on one line remains there if it fits. Otherwise each clause and each attribute has a separate line; lines that
+are too long are broken at conjuncts and commas. Trailing comments of neighbouring lines are aligned.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_LINE_WIDTH = 100
 """Maximum number of columns of a line without its comment."""
 
 MAX_COMMENT_COLUMN = 60
-"""Last column at which trailing comments are aligned; comments of longer lines follow directly."""
+"""Last column at which trailing comments are aligned; comments of longer lines directly follow the text."""
 
 INDENT = "    "
 
@@ -85,7 +85,7 @@ class _DeclarationLayout:
     trailing_lines: list[str]
     is_one_line: bool
     hanging_indent: int = 0
-    """The column of the clause contents relative to the indent: the length of the longest clause keyword plus a space."""
+    """The column of clause contents relative to the indent: the length of the longest clause keyword plus one space."""
 
     attribute_starts: frozenset[int] = frozenset()
     """The indices of the tokens that start attributes."""
@@ -201,11 +201,11 @@ class _DeclarationLayout:
         yield indent, row
 
     def _is_inline_by(self, k: int) -> bool:
-        """Return True if the token is a `by` that remains on its line: that of nearest neighbours or of a gate."""
+        """Return True if the token is the `by` of nearest neighbours or of a gate, which remains on its line."""
         return self.tokens[k].text == "by" and (self.tokens[0].text == "gate" or self.tokens[k - 2].text == "nearest")
 
     def _wrap_row(self, indent: str, tokens: list[_FormattedToken]) -> Iterator[tuple[str, str]]:
-        """Yield a row as one line, or broken at its comments and at the maximum width."""
+        """Yield a row as one line, or as several lines, broken at its comments and at the maximum width."""
         words = list(self._with_spaces(tokens))
         if tokens[0].text in TEMPLATE_CLAUSES and indent and len(words) > 1:
             words[1] = " " * (self.hanging_indent - len(words[0])) + words[1].lstrip()
@@ -254,7 +254,7 @@ def _needs_space(tokens: list[_FormattedToken], k: int) -> bool:
 
 
 def _text_to_next_break(words: list[str], tokens: list[_FormattedToken], k: int) -> str:
-    """Return the text from one break to the next possible one."""
+    """Return the text from token `k` to the next possible line break."""
     depth = 0
     for j in range(k, len(words)):
         is_break = tokens[j].text in ("and", "or", "=>") or tokens[j - 1].text == ","
@@ -271,7 +271,7 @@ def _name_tokens(row: list[_FormattedToken]) -> list[_FormattedToken]:
 
 
 def _align_comments(lines: list[tuple[str, str]]) -> list[str]:
-    """Append comments to lines, aligned in one column within a paragraph; those of long lines follow directly."""
+    """Append comments to lines; they are aligned in one column per paragraph, except those of long lines."""
     out: list[str] = []
     for _, paragraph in groupby(lines, key=lambda line: line == ("", "")):
         rows = list(paragraph)

@@ -1,4 +1,4 @@
-"""Warnings about models that are valid but probably not intended."""
+"""Warnings about valid models that are probably not what the user intended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relcrf.model.typing import NameScope
 def check_connected_binders(
     scope: NameScope, name: str, span: Span | None, over: tuple[e.Expression, ...] = ()
 ) -> Iterator[Diagnostic]:
-    """Report W201: binders that no condition connects, so that every combination of their values is a binding.
+    """Report W201: no condition connects some binders, so that every combination of their values is a binding.
 
     Args:
         over: the terms of the factors; a random relation connects its arguments, because only its tuples have variables.
@@ -57,7 +57,7 @@ def group_connected_binders(scope: NameScope, over: tuple[e.Expression, ...] = (
 
 
 def check_duplicate_grounding(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
-    """Report W204: two interchangeable binders, so that each pair has two equal factors."""
+    """Report W204: two binders are interchangeable, so that each pair of their values has two equal factors."""
     names_in_over = set().union(*(names_in(item) for item in template.over))
     for first, second in combinations(template.parameters, 2):
         swap = {first.name: second.name, second.name: first.name}
@@ -75,7 +75,7 @@ def check_duplicate_grounding(spec: ModelSpec, template: Template) -> Iterator[D
 
 
 def _canonical_clauses(spec: ModelSpec, template: Template, names: Mapping[str, str]) -> tuple[object, ...]:
-    """Return the canonical form of a template's clauses after renaming, independent of the order of conjuncts and operands."""
+    """Return a form of a template's renamed clauses that does not depend on the order of conjuncts and operands."""
     over = tuple(_canonical(spec, rename_names(item, names)) for item in template.over)
     rest = (tuple(_canonical(spec, rename_names(i, names)) for i in items) for items in (template.per, template.by))
     return _canonical_conjuncts(spec, template.where, names), frozenset(over) if template.symmetric else over, *rest

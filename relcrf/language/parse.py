@@ -1,7 +1,7 @@
-"""The parser: converts text to a `ModelSpec`.
+"""The parser, which converts text to a `ModelSpec`.
 
-Each declaration is parsed separately (`tokens.py` splits the text), so an invalid one results in one diagnostic and the others
-are still parsed.
+`tokens.py` splits the text into declarations, and each declaration is parsed separately. An invalid declaration therefore
+results in one diagnostic, and the others are still parsed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from relcrf.model.spec import Declaration, Include, ModelSpec
 
 
 def parse(text: str, name: str = "<model>", folder: Path | None = None) -> ModelSpec:
-    """Parse a text without validating it; `check.py` does that.
+    """Parse a text without validation, which is the task of `check.py`.
 
     Args:
         name: the name of the text in messages.
@@ -70,7 +70,7 @@ def _partition(results: Iterable[Declaration | Diagnostic]) -> tuple[list[Declar
 def _parse_includes(
     declarations: list[Declaration], root: Path | None, folder: Path | None, seen: set[Path]
 ) -> Iterator[Declaration | Diagnostic]:
-    """Yield the declarations and errors of included files, each file once, after those of the files that it includes."""
+    """Yield the declarations and errors of each included file once; files that a file includes precede it."""
     for include in declarations:
         if not isinstance(include, Include):
             continue
@@ -102,7 +102,7 @@ def _parse_includes(
 _WORD = re.compile(r"\w+|.", re.DOTALL)
 
 MAX_INCLUDED_FILES = 200
-"""Maximum number of files that a model includes, directly or through other files; limits the recursion depth."""
+"""Maximum number of files that a model includes, directly or through other files; it limits the recursion depth."""
 
 MAX_INCLUDED_BYTES = 10_000_000
 """Maximum size of an included file."""
@@ -131,7 +131,7 @@ def _read_included_file(include: Include, root: Path, path: Path) -> str | Diagn
 def feed_parser(tokens: Iterable[Token]) -> tuple[Any, list[lark.Token], Token | None]:
     """Feed tokens to a new parser until it rejects one.
 
-    A word is parsed as a keyword if the grammar allows that keyword in its position, and otherwise as a name.
+    A word is parsed as a keyword if the grammar allows this keyword at its position, and otherwise as a name.
 
     Returns:
         Lark's interactive parser, the tokens that it accepted, and the rejected one (None if all were accepted).

@@ -1,7 +1,7 @@
-"""Dependencies of derived relations, and the validation of recursive ones.
+"""Dependencies of derived relations, and validation of recursive relations.
 
-The definition of a recursive relation must be monotone, so that its least fixed point exists: it may use itself below `and`,
-`or` and `exists`, but not below `not`, `=>`, `<=>`, a comparison or an aggregate.
+The definition of a recursive relation must be monotone, so that its least fixed point exists. The relation may therefore occur
+below `and`, `or` and `exists`, but not below `not`, `=>`, `<=>`, a comparison or an aggregate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from relcrf.model.spec import DerivedRelation, ModelSpec, NearestNeighbours
 
 
 def _find_dependencies(start: str, uses: Mapping[str, set[str]]) -> dict[str, str]:
-    """Return the relations from which a relation is derived, directly or not, each with its predecessor on a shortest path."""
+    """Return all relations from which a relation is derived, each with its predecessor on a shortest path from the relation."""
     predecessors: dict[str, str] = {}
     queue = deque([start])
     while queue:
@@ -30,7 +30,7 @@ def _find_dependencies(start: str, uses: Mapping[str, set[str]]) -> dict[str, st
 
 
 def find_cycle(start: str, uses: Mapping[str, set[str]]) -> list[str]:
-    """Return a shortest dependency cycle that contains a relation, as a path from it back to it; empty if there is none."""
+    """Return a shortest dependency cycle through a relation, as a path that starts and ends there; empty if there is none."""
     predecessors = _find_dependencies(start, uses)
     if start not in predecessors:
         return []
@@ -71,7 +71,7 @@ def is_recursive(layer: list[DerivedRelation]) -> bool:
 
 
 def check_recursion(spec: ModelSpec) -> Iterator[Diagnostic]:
-    """Report recursive relations that depend on their own negation, and those without a base case."""
+    """Report recursive relations that depend on their own negation or have no base case."""
     for layer in dependency_layers(spec):
         if not is_recursive(layer):
             continue

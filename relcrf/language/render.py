@@ -1,4 +1,4 @@
-"""The renderer: converts a specification to text that `parse` converts back to an equal specification."""
+"""The renderer, which converts a specification to text; `parse` converts this text to an equal specification."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relcrf.model import spec as s
 from relcrf.model.types import Bool
 
 _PRECEDENCE = {"<=>": 1, "=>": 2, "or": 3, "and": 4, "not": 5, "+": 7, "-": 7, "*": 8, "/": 8, "negative": 9}
-"""Precedence of the operators; those with larger numbers bind more strongly."""
+"""Precedence of the operators; operators with larger numbers bind more tightly."""
 
 _COMPARISON_PRECEDENCE = 6
 _ATOM_PRECEDENCE = 10

@@ -1,4 +1,4 @@
-"""Messages of syntax errors: the unexpected token, the expected ones, and a hint."""
+"""Messages of syntax errors: the unexpected token, the expected tokens, and a hint."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _TERMINAL_DESCRIPTIONS = {
 }
 _NAME, _COMPARISON = _TERMINAL_DESCRIPTIONS["NAME"], _TERMINAL_DESCRIPTIONS["COMPARISON"]
 _CLAUSES = (*TEMPLATE_CLAUSES, *OPTION_KEYWORDS)
-"""The clause keywords, in the order in which messages list them, after all other expected tokens."""
+"""The clause keywords in the order of messages, which list them after all other expected tokens."""
 _CONNECTIVES = frozenset({"<=>", "=>"})
-"""Connectives, which may follow any term: messages list them only if nothing else is expected."""
+"""Connectives; they may follow any term, so messages list them only if nothing else is expected."""
 _MAX_EXPECTED = 5
-"""Maximum number of expected tokens in a message; longer lists are omitted because they do not help."""
+"""Maximum number of expected tokens in a message; longer lists are not useful and are omitted."""
 
 
 def describe_syntax_error(
@@ -93,9 +93,9 @@ def _suggest_fix(unexpected: str, remaining: list[str], preceding: list[str], ac
 
     Args:
         unexpected: the text of the unexpected token, empty at the end of the declaration.
-        remaining: the texts of the tokens from the unexpected one on.
+        remaining: the texts of the unexpected token and all following tokens.
         preceding: the texts of the accepted tokens.
-        accepted: descriptions of the tokens that are allowed here.
+        accepted: descriptions of the tokens that the grammar allows instead of the unexpected token.
     """
     if unexpected in ("&", "|"):
         return f"write '{'and' if unexpected == '&' else 'or'}'"

@@ -20,11 +20,11 @@ from relcrf.model.nodes import children
 from relcrf.model.types import SCALARS, Bag, DomainType
 
 MAX_DEPTH = 150
-"""Maximum nesting depth of expressions; deeper ones would exceed Python's recursion limit in later steps."""
+"""Maximum nesting depth of expressions; deeper expressions would exceed Python's recursion limit in later steps."""
 
 
 class InvalidSyntaxTreeError(Exception):
-    """A syntax tree that follows the grammar but cannot be represented, such as one with too large a number."""
+    """The error that a syntax tree follows the grammar but cannot be represented, e.g. because a number is too large."""
 
     def __init__(self, span: Span, message: str, hint: str | None = None) -> None:
         # Such expressions and numbers are long, so only their beginning is marked.
@@ -64,7 +64,7 @@ class DeclarationBuilder:
         return built
 
     def _build(self, node: Any) -> Any:
-        """Build the children of a tree, and then the tree with the function of its rule in `_RULE_BUILDERS`."""
+        """Build the children of a tree, then the tree itself by the function in `_RULE_BUILDERS` for its rule."""
         if isinstance(node, Token):
             return node
         rule = str(node.data)
@@ -177,7 +177,7 @@ def _build_attribute(builder: DeclarationBuilder, span: Span, *parts: Any) -> s.
 def _build_call(
     builder: DeclarationBuilder, span: Span, name: Token, *arguments: e.Expression
 ) -> e.Atom | e.FunctionCall:
-    """Build a function call if there is a function of that name, otherwise the atom of a relation."""
+    """Build a function call if a function has this name, otherwise the atom of a relation."""
     kind = e.FunctionCall if str(name) in FUNCTIONS else e.Atom
     return kind(str(name), arguments, span=span)
 
@@ -196,7 +196,7 @@ def _build_aggregate(builder: DeclarationBuilder, span: Span, function: Token, *
 def _build_membership(
     builder: DeclarationBuilder, span: Span, element: e.Expression, bag: e.Expression
 ) -> e.Membership:
-    # An operand that is not an attribute becomes one without a name, which the checker reports.
+    # Replace an operand that is not an attribute by an attribute without a name, which the checker reports.
     return e.Membership(element, bag if isinstance(bag, e.Attribute) else e.Attribute("", "", span=bag.span), span=span)
 
 
@@ -232,7 +232,7 @@ def _clause_builder(field: str) -> Callable[..., ParsedClause]:
 
 
 _RULES_WITH_ITEMS = frozenset({"where", "over", "per", "by", "nearest", "rule"})
-"""Grammar rules whose children are outermost expressions, where the nesting depth is checked."""
+"""Grammar rules whose children are outermost expressions; the nesting depth of these is checked."""
 
 _RULE_BUILDERS: dict[str, Callable[..., Any]] = {
     "domain": lambda b, span, name, kind: kind(name.name, span=name.span),

@@ -1,8 +1,8 @@
 """The lossless tokenizer of model texts, and the division of tokens into declarations.
 
-Every character of a text belongs to one token: white space, comments and invalid characters have tokens, too. The parser, the
-formatter, the highlighter and the language server use the same tokens. All words are `NAME` tokens; the parser decides which of
-them are keywords.
+Every character of a text belongs to one token; white space, comments and invalid characters also have tokens. The parser, the
+formatter, the highlighter and the language server use the same tokens. All words are `NAME` tokens; the parser recognises the
+keywords among them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WITH_PARAMETERS = frozenset({"relation", "predict", "derive", "template", "cand
 _DECLARATIONS, _CONTEXT_KEYWORDS = frozenset(DECLARATION_KEYWORDS), frozenset(CONTEXT_KEYWORDS)
 _KEYWORDS_BEFORE_NAME = _DECLARATIONS - {"predict", "rule", "include"}
 _LINE_CONTINUATIONS = (":", ",", "{", "(", "=", "<", ">", "+", "-", "*", "/", ".")
-"""Endings of lines whose declaration continues on the next line."""
+"""Texts at the end of a line after which the declaration continues on the next line."""
 
 _TOKEN_KINDS = {
     "NAME": "name",
@@ -98,9 +98,9 @@ class Token(NamedTuple):
 
 
 class DeclarationTokens:
-    """The tokens of one declaration, complete or not, without white space and comments; at least one.
+    """The tokens (one or more) of a complete or incomplete declaration, without white space and comments.
 
-    Its keyword, name, parameters and attributes are derived from these tokens alone, independent of the rest of the model.
+    The keyword, name, parameters and attributes of the declaration are derived from these tokens alone.
     """
 
     def __init__(self, tokens: tuple[Token, ...]) -> None:
@@ -156,7 +156,7 @@ class DeclarationTokens:
 
     @cached_property
     def parameters(self) -> dict[str, tuple[Token, str]]:
-        """The declared parameters by name: the token of the name, and the name of the type, '' if it is missing."""
+        """A mapping from each declared parameter's name to the name's token and the name of the type, '' if it is missing."""
         parameters: dict[str, tuple[Token, str]] = {}
         if self.keyword not in _WITH_PARAMETERS or self.name_index is None:
             return parameters
@@ -168,7 +168,7 @@ class DeclarationTokens:
 
     @cached_property
     def attributes(self) -> dict[int, int]:
-        """The indices of the tokens with names of attributes, each with the index of its role keyword, if any, or itself."""
+        """A mapping from the index of each attribute-name token to that of its role keyword, or to itself if there is none."""
         texts = self.texts
         if self.keyword not in ("entity", "relation") or "{" not in texts[self.body_index :]:
             return {}
@@ -203,7 +203,7 @@ class SourceText:
 
     @cached_property
     def declarations(self) -> tuple[DeclarationTokens, ...]:
-        """The tokens of each declaration, and those before the first declaration, if any."""
+        """The tokens of each declaration, preceded by any tokens before the first declaration."""
         cuts = list(
             dict.fromkeys([0, *_DeclarationSplitter(self._code, self.text).declaration_starts(), len(self._code)])
         )
@@ -240,7 +240,7 @@ class SourceText:
         return start + len(line_text) - len(line_text.lstrip()), start + len(line_text.rstrip())
 
     def token_at(self, offset: int) -> Token | None:
-        """Return the token at a cursor position; between two tokens, the left one if only that is a name, else the right one."""
+        """Return the token at a cursor position; between two tokens, the right one unless only the left one is a name."""
         right = bisect_right(self._starts, offset) - 1
         if right < 0:
             return None
@@ -263,7 +263,7 @@ class SourceText:
 class _DeclarationSplitter:
     """The heuristics that split tokens into declarations, so that a syntax error affects only one of them.
 
-    Attributes and values may be named like declaration keywords, so the tokens around a keyword are examined as well.
+    Attributes and values may have the names of declaration keywords; the tokens around a keyword are therefore examined, too.
     """
 
     def __init__(self, code: Sequence[Token], text: str) -> None:
@@ -282,7 +282,7 @@ class _DeclarationSplitter:
         return starts
 
     def _head_length(self, k: int) -> int:
-        """Return the number of tokens that certainly belong to the start of a declaration; 0 if none starts here."""
+        """Return the number of tokens from `k` on that certainly start a declaration; 0 if no declaration starts there."""
         word, following = self.words[k], self._word(k + 1)
         if word not in _DECLARATIONS:
             return int(word not in _CONTEXT_KEYWORDS and self._indent(k) == "" and self._is_misspelt_keyword(k))
@@ -342,7 +342,10 @@ class _DeclarationSplitter:
         return 0
 
     def _is_type(self, k: int) -> bool:
-        """Return True if only a type follows the colon before token `k`, as in an attribute with the name `rule`."""
+        """Return True if only a type follows the colon before token `k`.
+
+        The word before the colon is then an attribute with the name of a keyword, as in `rule: float`.
+        """
         if self._word(k) == "bag" or ".." in (self._word(k + 1), self._word(k + 2) if self._word(k) == "-" else ""):
             return True
         following = self._word(k + 1)
@@ -360,7 +363,10 @@ class _DeclarationSplitter:
 
 
 def matching_bracket(texts: Sequence[str], bracket: int) -> int:
-    """Return the index of the bracket that matches the one at index `bracket`; the length, or -1, if none does."""
+    """Return the index of the bracket that matches the one at index `bracket`.
+
+    If there is none, return `len(texts)` for an opening bracket and -1 for a closing bracket.
+    """
     symbol = texts[bracket]
     partner = {"(": ")", "{": "}", ")": "(", "}": "{"}[symbol]
     indices = range(bracket, len(texts)) if symbol in "({" else range(bracket, -1, -1)

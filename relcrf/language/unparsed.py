@@ -1,4 +1,4 @@
-"""Declarations with syntax errors, and the suppression of errors that are only their consequences."""
+"""Declarations with syntax errors, and the suppression of errors that only result from these."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def unparsed_declaration(
     """Return a syntax error with the keyword and the name of its declaration.
 
     Args:
-        rest: the tokens from the error on.
+        rest: the token at the error and all following tokens.
     """
     words = [token.text for token in tokens[:4]]
     if words[:2] == ["predict", "relation"]:

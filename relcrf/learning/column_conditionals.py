@@ -115,7 +115,7 @@ class EdgeRows:
 
     Args:
         edges: All edges that have tables.
-        side_columns: The columns of the keys on each side of each space, see `SampleColumns`.
+        side_columns: The column of each key, for both sides of each candidate space; see `SampleColumns`.
         width: The width of a row.
     """
 
@@ -183,7 +183,7 @@ class ColumnConditionals(AbstractConditionals):
     If the nodes of a column share their potentials, the tables of individual nodes are never in memory.
 
     Args:
-        base: Each node with its factors given the labels of its neighbours (`blanket_graph`), without the edges.
+        base: The nodes, with their factors evaluated at the labels of other variables (`blanket_graph`), without candidates.
         columns: The nodes arranged as a table.
         shared: The potentials of the columns; None if nodes of a column have different potentials.
         states: The labels, shape (n_nodes,).

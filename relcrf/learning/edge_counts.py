@@ -16,12 +16,12 @@ from relcrf.kernels.threads import freeze, map_key_ranges
 from relcrf.learning.edge_conditionals import joined_cells
 
 MAX_WORDS_PER_CELL = 4
-"""Maximum number of 64-bit words per cell of a packed side; for sparser sides, merging lists of cells is faster."""
+"""Maximum number of 64-bit words of bit planes per cell of a `CandidateSide`; for sparser sides, merging lists is faster."""
 
 
 @dataclass(frozen=True, eq=False)
 class PackedSide:
-    """The labels of a side's cells as bit planes; see `kernels.packed_counts`.
+    """The labels of the cells of a `CandidateSide` as bit planes; see `kernels.packed_counts`.
 
     Args:
         planes: Shape (n_keys, n_states, n_words), uint64.
@@ -42,10 +42,10 @@ class PackedSide:
 
 @dataclass(frozen=True, eq=False)
 class EdgeCounts:
-    """Counts of the joint states of one space's edges.
+    """Counts of the joint states of the edges in one candidate space.
 
     Args:
-        space: A space whose sides have nodes as variables.
+        space: A candidate space; the `variable` arrays of its sides contain node indices.
         states: The label of each node, shape (n_nodes,), int16.
         counted_nodes: Nodes whose labels are counted, shape (n_nodes,), bool.
     """

@@ -38,7 +38,10 @@ LOSSES = ("squared", "cross-entropy", "f")
 
 
 class GateActivations(NamedTuple):
-    """The exponent and the counted fraction of messages of each gated factor, with derivatives in the log odds."""
+    """The exponent of each gated factor and the fraction of its messages that the cost counts.
+
+    Both have derivatives with respect to the log odds of the factor's gate.
+    """
 
     exponent: np.ndarray
     message_fraction: np.ndarray
@@ -134,7 +137,7 @@ class Risk:
         return np.asarray(self.settings.iterations * ends, dtype=np.float64)
 
     def gate_activations(self, point: np.ndarray, steepness: float) -> GateActivations:
-        """Return the gates in training, at weights of shape (n_weights + n_gate_weights,)."""
+        """Return the gate activations during training for weights `point`, shape (n_weights + n_gate_weights,)."""
         if not self.settings.has_gates:
             one, zero = np.ones(len(self.messages_per_factor)), np.zeros(len(self.messages_per_factor))
             return GateActivations(one, one, zero, zero)
@@ -177,7 +180,7 @@ class Risk:
         return value, gradient
 
     def _node_potentials(self, weights: np.ndarray, folded: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-        """Return the log potentials of the nodes, including those of the folded factors to the power of their gates."""
+        """Return the log potentials of the nodes, including those of the folded factors multiplied by their gate exponents."""
         nodes = self.graph.ungated.node_log_potentials(weights)
         cell, factor = self._cells
         return nodes + np.bincount(cell, exponent[factor] * folded, len(nodes))
@@ -217,7 +220,7 @@ class Risk:
     def infer_with_hard_gates(
         self, point: np.ndarray, threshold: float, *, skip_closed: bool = True
     ) -> PropagationResult:
-        """Infer without the factors whose gate probability is below the threshold or whose potentials are all 0.
+        """Infer without the factors whose gate probability is below the threshold or whose log potentials are all 0.
 
         Args:
             point: Weights of factors and of gates.

@@ -1,1 +1,1 @@
-"""The model specification: frozen data classes of declarations, expressions and types, with name lookup and types."""
+"""The model specification: frozen data classes for declarations, expressions and types; name lookup and type inference."""

@@ -1,7 +1,7 @@
 """The extraction of disjunctions from conditions into derived relations.
 
 As a filter, `where Link(a, b) or Link(b, a)` would be evaluated for every pair of pages. As a derived relation it is the union of
-two scans, whose cost is that of its result.
+two scans, whose cost is proportional to the number of result rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from relcrf.model.typing import NameScope
 
 
 def extract_disjunctions(spec: ModelSpec) -> ModelSpec:
-    """Return the model with a derived relation for each `or` that binds names; convert rules to templates, inline includes."""
+    """Return the model with a derived relation for each `or` that binds names, with rules as templates and includes inlined."""
     declarations: list[Declaration] = []
     templates = iter(all_templates(spec))
     for declaration in spec.all_declarations:
@@ -40,7 +40,7 @@ def extract_disjunctions(spec: ModelSpec) -> ModelSpec:
 
 
 def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | DerivedRelation) -> Iterator[Declaration]:
-    """Yield the relations that are extracted from the disjunctions of a declaration, and then the rewritten declaration."""
+    """Yield the relations extracted from the disjunctions of a declaration, followed by the rewritten declaration."""
     where = declaration.definition if isinstance(declaration, DerivedRelation) else declaration.where
     if isinstance(where, NearestNeighbours):
         yield declaration
@@ -67,7 +67,7 @@ def _extract_from(spec: ModelSpec, declaration: Template | RandomRelation | Deri
 
 
 def _should_extract(choice: e.Expression, others: list[e.Expression], shared: set[str]) -> bool:
-    """Return True if every case of a disjunction binds all shared names, and no other conjunct binds them all."""
+    """Return True if every case of the disjunction `choice` binds all shared names and no other conjunct binds all of them."""
     if len(shared) < 2 or any(shared <= _bound_names(p) for p in others):
         return False
     return all(shared <= set().union(*(_bound_names(p) for p in conjuncts(case))) for case in disjuncts(choice))

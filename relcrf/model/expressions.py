@@ -1,7 +1,7 @@
 """Expressions of the language: conditions in `where`, formulas in `over`, features in `by`, keys in `per`.
 
-All four have the same node types; the checker validates which nodes are allowed in which position. Spans serve messages and
-are ignored by comparisons.
+All four have the same node types; the checker validates which nodes are allowed in which position. Spans are used in messages
+and ignored by comparisons.
 """
 
 from __future__ import annotations
@@ -135,12 +135,12 @@ class Connective(Spanned):
 class Aggregate(Spanned):
     """`count { q where Link(q, p) }`: an aggregate over the bindings of its local names.
 
-    Names that `where` binds and that are unknown outside are local to the aggregate; all others belong to the outer scope.
+    A name is local to the aggregate if `where` binds it and the outer scope does not; others belong to the outer scope.
 
     Args:
         function: `exists`, `count`, `sum`, `min`, `max` or `mean`.
-        terms: for `count` the names whose distinct combinations are counted (all local names if empty); for `exists` empty;
-            for the other functions the number that is aggregated.
+        terms: for `count`, the names whose distinct combinations are counted (all local names if empty); for `exists`, empty;
+            for the other functions, the number to aggregate.
     """
 
     function: str
@@ -185,7 +185,7 @@ def substitute_constants(expression: Expression, constants: Mapping[str, Express
 
 
 def conjunction(parts: Sequence[Expression]) -> Expression:
-    """Return the conjunction of at least one condition, with the span of the first; the inverse of `conjuncts`."""
+    """Return the conjunction of one or more conditions, with the span of the first. This is the inverse of `conjuncts`."""
     return reduce(lambda left, right: Connective("and", left, right, span=left.span), parts)
 
 

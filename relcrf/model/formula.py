@@ -1,6 +1,7 @@
 """Properties of the `over` clause: its random terms, the evidence in its formula, and its number of patterns.
 
-A pattern is a set of joint states with a common weight: one joint state of a table, or the truth of a formula.
+A pattern is a set of joint states with a common weight: in a table, a single joint state; for a formula, all states that
+make it true.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from relcrf.model.typing import NameScope
 
 
 def is_table(over: tuple[e.Expression, ...], scope: NameScope) -> bool:
-    """Return True if `over` lists random terms, with one weight for each joint state, and False if it is a formula."""
+    """Return True if `over` lists random terms (with one weight for each joint state), and False if it is a formula."""
     if len(over) == 1 and isinstance(over[0], e.Atom) and isinstance(scope.type_of(over[0]), Bool):
-        return False  # an atom of a boolean relation is a formula
+        return False  # a single atom of a boolean relation is a formula
     return all(scope.is_random(item) for item in over)
 
 
@@ -41,7 +42,7 @@ def n_patterns(template: Template, scope: NameScope) -> int:
 
 
 def initial_values_error(template: Template, n_patterns: int) -> Diagnostic:
-    """Return the diagnostic for an `init` with several numbers, but not one for each pattern."""
+    """Return the diagnostic for an `init` that has several numbers but not exactly one for each pattern."""
     expected = f"there are {n_patterns} patterns" if n_patterns > 1 else "a formula has one weight"
     message = f"'init' of '{template.name}' has {len(template.options.initial_values)} numbers, but {expected}"
     hint = "write one number for all patterns, or one for each pattern in the order of the states"

@@ -1,4 +1,4 @@
-"""The functions of the language: their signatures, and functions of other packages.
+"""The functions of the language: signatures of the built-in functions, and registration of functions of other packages.
 
 `grounding/dialects/` contains the SQL of the built-in functions. The values of `levenshtein` and `jaro_winkler` are missing if
 the two texts have more than 127 distinct characters and at least one of these is not ASCII.
@@ -83,8 +83,8 @@ class PluginFunction:
         parameters: `number`, `vector` or `text` for each parameter.
         result: `real`, `integer`, `bool` or `string`.
         summary: one line of documentation.
-        compute: function from floats, lists of floats and strings to the result, or to None if there is none. It is not called
-            if an argument is missing. It must be deterministic, because it may be called once for many rows, or repeatedly.
+        compute: function of floats, lists of floats and strings that returns the result, or None for a missing value. It is not
+            called if an argument is missing. It must be deterministic: it may be called once for many rows, or repeatedly.
     """
 
     parameters: tuple[str, ...]
@@ -139,7 +139,7 @@ def _convert_argument(value: Any, kind: str) -> Any:
 
 
 class FunctionRegistry(Mapping[str, FunctionSignature]):
-    """The mapping of all functions by name; those of other packages are loaded when they are first read."""
+    """The mapping from names to functions; a function of another package is loaded when it is first read."""
 
     def __contains__(self, name: object) -> bool:
         return name in BUILT_IN or any(entry.name == name for entry in _plugin_entry_points())

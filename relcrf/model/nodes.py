@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @cache
 def _compared_fields(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a data class that comparisons include; spans are not among them."""
+    """Return the names of the fields of a data class that are compared; spans are not compared."""
     return tuple(field.name for field in fields(kind) if field.compare) if is_dataclass(kind) else ()
 
 
@@ -34,7 +34,7 @@ def walk(node: Any, descend: Callable[[Any], bool] = lambda node: True) -> Itera
     """Yield a node and its descendants in preorder.
 
     Args:
-        descend: function of a node that returns True if its descendants are visited.
+        descend: function of a node that returns True if the descendants of the node are to be visited.
     """
     yield node
     if descend(node):
@@ -43,7 +43,7 @@ def walk(node: Any, descend: Callable[[Any], bool] = lambda node: True) -> Itera
 
 
 def map_children(node: T, function: Callable[[Any], Any]) -> T:
-    """Return a node or a tuple with a function applied to its direct parts; other values are returned unchanged."""
+    """Apply a function to the children of a node or the items of a tuple and return the result; return other values unchanged."""
     if isinstance(node, tuple):
         return tuple(map(function, node))  # type: ignore[return-value]
     fields = _fields_of_node(node)

@@ -1,7 +1,7 @@
 """The conversion of Markov logic rules to templates.
 
 A rule `B1 and B2 => H` is quantified over all values of its names. The conjuncts of its body that depend only on evidence become
-the `where` of the template, because the rule is true if its body is false; the rest is the formula of `over`.
+the `where` of the template, because the rule is true if its body is false; the rest of the rule becomes the formula of `over`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from relcrf.model.typing import NameScope
 
 
 def all_templates(spec: ModelSpec) -> tuple[Template, ...]:
-    """Return all declarations with weights as templates: templates, candidates and rules, in the order of the text."""
+    """Return all templates, candidates and rules as templates, in the order of the text."""
     n_unnamed = 0
     templates = []
     for declaration in spec.all_declarations:
@@ -31,12 +31,12 @@ def rule_to_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
     """Return the template that is equivalent to a rule.
 
     Args:
-        name: the name of the template if the rule has no name, such as `rule 2`, which cannot be the name of a declaration.
+        name: the name for the template of a rule without a name, such as `rule 2`; declarations cannot have such names.
     """
     scope = NameScope(spec, (), rule.formula)
     parameters = tuple(Parameter(n, sort, span=rule.span) for n, sort in scope.type_names.items())
     where, formula = _split_formula(rule.formula, scope)
-    if isinstance(formula, e.Attribute):  # an attribute alone would be a table instead of a formula
+    if isinstance(formula, e.Attribute):  # in `over`, a single attribute would be a table, not a formula
         formula = e.Comparison("==", formula, e.Boolean(True, span=formula.span), span=formula.span)
     options = rule.options
     if rule.weight is not None:
@@ -49,7 +49,7 @@ def rule_to_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
 
 
 def _split_formula(formula: e.Expression, scope: NameScope) -> tuple[e.Expression | None, e.Expression]:
-    """Return the condition on evidence from the body of a rule, and the remaining formula."""
+    """Split a rule into a condition on evidence and the remaining formula; return both."""
     if not (isinstance(formula, e.Connective) and formula.operator == "=>"):
         return None, formula
     parts = conjuncts(formula.left)
@@ -57,7 +57,7 @@ def _split_formula(formula: e.Expression, scope: NameScope) -> tuple[e.Expressio
     random = [part for part in parts if scope.random_terms(part)]
     head = formula.right
     if random and not scope.random_terms(head):
-        # The head is evidence: if it is false, the body must be false.
+        # The head is evidence, so the template applies only where the head is false; its formula is the negated body.
         return conjunction([*evidence, e.Not(head, span=head.span)]), e.Not(conjunction(random), span=formula.left.span)
     return optional_conjunction(evidence), e.Connective(
         "=>", conjunction(random), head, span=formula.span

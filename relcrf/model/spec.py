@@ -19,7 +19,7 @@ from relcrf.model.types import AttributeType, Bool
 
 
 def fold_name(name: str) -> str:
-    """Return a name in the form in which names of models and tables are compared: lower case, without underscores."""
+    """Return a name in lower case without underscores; in this form, names of models and tables are compared."""
     return name.replace("_", "").lower()
 
 
@@ -57,10 +57,10 @@ Domain: TypeAlias = EnumeratedDomain | RangeDomain | OpenDomain
 
 @dataclass(frozen=True)
 class AttributeDeclaration(Spanned):
-    """`name : type`, evidence; or `predict name : D` and `latent name : D`, a random variable for each entity.
+    """`name : type` declares evidence; `predict name : D` and `latent name : D` declare a random variable for each entity.
 
     Args:
-        predicted: whether the attribute is random, and observed if the data contain its value.
+        predicted: whether the attribute is random; its variables are observed where the data contain a value.
         latent: whether the attribute is random and never observed.
     """
 
@@ -145,10 +145,10 @@ class DerivedRelation(Spanned):
 
 @dataclass(frozen=True)
 class WeightOptions:
-    """Options of a template's weights; with None, the setting of the backend applies.
+    """Options of the weights of a template; if an option is None, the setting of the backend applies.
 
     Args:
-        init: initial value of all weights, or one for each pattern.
+        init: initial value of all weights, or one value for each pattern (see `formula.py`).
         fixed: whether the weights keep their initial values.
         l1: strength of the L1 penalty.
         l2: strength of the L2 penalty.
@@ -172,12 +172,12 @@ class Template(Spanned):
     """A template of factors with shared weights; see the language reference.
 
     `over` is either a list of random terms (a table over their joint states) or a single formula (one pattern: its truth value).
-    A single `a.x` is a random term, a single `R(a)` of a boolean relation is a formula. An empty `by` means the constant
-    feature 1.
+    A single `a.x` is a list of one random term, but a single `R(a)` of a boolean relation is a formula. If `by` is empty, the
+    only feature is the constant 1.
 
     Args:
         symmetric: whether the table over two random terms is tied to its transpose.
-        is_candidate: whether structure learners select among its weights, which are initially not part of the model.
+        is_candidate: whether structure learners select among the weights; until then, the model does not contain them.
         is_hard: whether the formula must be true; a hard template has no weight.
     """
 
@@ -218,7 +218,7 @@ class Rule(Spanned):
 
 @dataclass(frozen=True)
 class Gate(Spanned):
-    """`gate TEMPLATE by FEATURES`: the evidence features of the gates, which activate the factors of a template."""
+    """`gate TEMPLATE by FEATURES`: the evidence features of gates; each gate activates a factor of the template."""
 
     template: str
     by: tuple[Expression, ...]
@@ -244,7 +244,7 @@ _T = TypeVar("_T")
 
 
 def _declarations_of(kind: type[_T]) -> cached_property[tuple[_T, ...]]:
-    """Return a property of a specification with its declarations of one class, in the order of the text."""
+    """Return a property that contains the declarations of one class, in the order of the text."""
     return cached_property(lambda spec: tuple(d for d in spec.all_declarations if isinstance(d, kind)))
 
 
@@ -310,7 +310,7 @@ class ModelSpec:
 
     @cached_property
     def inline_domains(self) -> tuple[RangeDomain, ...]:
-        """The distinct ranges without a name that are types of attributes, parameters and random relations."""
+        """The distinct unnamed ranges that are types of attributes, parameters and random relations."""
         owners = (d for d in self.all_declarations if isinstance(d, Entity | Relation))
         types = [a.type for d in owners for a in d.attributes] + [r.type for r in self.random_relations]
         names = dict.fromkeys(getattr(t, "domain", "") for t in types)
@@ -332,7 +332,7 @@ class ModelSpec:
 
     @cached_property
     def constants(self) -> dict[str, tuple[str, ...]]:
-        """The names of the enumerated domains that contain a value, by value."""
+        """The names of the enumerated domains that contain each value, by value."""
         domain_names: dict[str, tuple[str, ...]] = {}
         for domain in self.domains:
             if isinstance(domain, EnumeratedDomain):

@@ -27,7 +27,7 @@ class EntityType:
 
 
 class _Scalar:
-    """The base class of types that are named like their class, in lower case."""
+    """The base class of types whose name is the name of their class in lower case."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ AttributeType: TypeAlias = DomainType | Real | Integer | Bool | String | Date | 
 """The types of attributes."""
 
 ValueType: TypeAlias = AttributeType | EntityType
-"""The types of expressions: those of attributes, and entity types."""
+"""The types of expressions: the types of attributes, and entity types."""
 
 SCALARS: dict[str, AttributeType] = {str(t): t for t in (Real(), Integer(), Bool(), String(), Date(), Vector())}
 """The built-in attribute types by name."""

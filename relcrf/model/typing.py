@@ -21,7 +21,7 @@ from relcrf.model.nodes import children, walk
 
 
 class TypeCheckError(Exception):
-    """An error of an expression that has no type; `diagnostic` contains the reason."""
+    """The error raised for an expression that has no type; `diagnostic` contains the reason."""
 
     def __init__(self, code: str, message: str, node: e.Expression, hint: str | None = None, *notes: str) -> None:
         self.diagnostic = Diagnostic(code, message, node.span, hint, notes)
@@ -34,18 +34,18 @@ class NameScope:
     Args:
         spec: the whole model.
         parameters: the binders.
-        where: the condition; names in its atoms that are not binders are existential.
+        where: the condition; a name in its atoms that is not a binder is existential.
     """
 
     def __init__(self, spec: s.ModelSpec, parameters: tuple[s.Parameter, ...], where: e.Expression | None) -> None:
         self.spec = spec
         self.binders: dict[str, str] = {}
-        for parameter in parameters:  # the first of two equal binders; the checker reports the second
+        for parameter in parameters:  # of two binders with the same name, use the first; the checker reports the second
             self.binders.setdefault(parameter.name, parameter.type_name)
         self.where = where
 
     def aggregate_scope(self, aggregate: e.Aggregate) -> NameScope:
-        """Return the scope of an aggregate: its binders are the names of this scope and the names that it counts."""
+        """Return the scope of an aggregate; its binders are the names of this scope and the names that the aggregate counts."""
         scope = NameScope(self.spec, _to_parameters(self.type_names), aggregate.where)
         terms = (term.name for term in aggregate.terms if isinstance(term, e.Name))
         counted = {name: scope.existential_types[name] for name in terms if name in scope.existential_types}
@@ -65,12 +65,12 @@ class NameScope:
 
     @cached_property
     def type_names(self) -> dict[str, str]:
-        """The type names (entity or domain) of all binders, and then of all existential names by their first occurrence."""
+        """The type names (entity or domain) of all binders, then of the existential names in order of first occurrence."""
         type_names = dict(self.binders)
         if self.where is None:
             return type_names
         n_known = -1
-        while n_known != len(type_names):  # the type of a bag's owner may be known only from a later atom
+        while n_known != len(type_names):  # the type of the entity that owns a bag may follow only from a later atom
             n_known = len(type_names)
             for argument, type_name in self._typed_arguments(self.where, type_names):
                 if (
@@ -82,7 +82,7 @@ class NameScope:
         return type_names
 
     def _typed_arguments(self, where: e.Expression, type_names: dict[str, str]) -> Iterator[tuple[e.Expression, str]]:
-        """Yield the arguments of atoms and the elements of memberships with their type names, as far as these are known."""
+        """Yield each argument of an atom and each element of a membership whose type name is known, with this type name."""
         for node in walk(where, descend=lambda node: not isinstance(node, e.Aggregate)):
             if isinstance(node, e.Atom):
                 relation = self.spec.relation(node.relation)
@@ -95,7 +95,7 @@ class NameScope:
                     yield node.element, declared.type.domain
 
     def constant_value(self, expression: e.Expression, domain: str) -> str | None:
-        """Return the value of a domain that an expression denotes, written as in the domain; None if there is none."""
+        """Return the domain value that an expression denotes, as it is written in the domain; None if there is none."""
         declared, text = self.spec.domain(domain), _literal_text(expression)
         if text is None or (isinstance(expression, e.Name) and not isinstance(declared, s.EnumeratedDomain)):
             return None
@@ -118,7 +118,7 @@ class NameScope:
         return terms
 
     def is_random(self, node: e.Expression) -> bool:
-        """Return True if a node is a random term itself."""
+        """Return True if a node is a random term; random terms inside the node do not count."""
         if isinstance(node, e.Atom):
             return isinstance(self.spec.relation(node.relation), s.RandomRelation)
         if isinstance(node, e.Attribute):
@@ -161,7 +161,7 @@ class NameScope:
         """Return the type of an expression.
 
         Args:
-            expected: the type that the context requires; determines the domain of a constant.
+            expected: the type that the context requires; it determines the domain of a constant.
 
         Raises:
             TypeCheckError: if the expression has no type.
@@ -389,7 +389,7 @@ class NameScope:
             raise TypeCheckError("E111", message, element)
 
     def operand_types(self, node: e.Comparison) -> tuple[t.ValueType, t.ValueType]:
-        """Return the types of both operands of a comparison; each determines the domain of a constant on the other side.
+        """Return the types of both operands of a comparison; if one is a constant, the type of the other determines its domain.
 
         Raises:
             TypeCheckError: if an operand has no type.
@@ -422,7 +422,7 @@ class NameScope:
         )
 
     def _attribute_type(self, node: e.Expression) -> t.ValueType | None:
-        """Return the type of an attribute or atom, which may determine the domain of a bare name; None for other nodes."""
+        """Return the type of an attribute or atom, because it may determine the domain of a bare name; None for other nodes."""
         try:
             return self.type_of(node) if isinstance(node, e.Attribute | e.Atom) else None
         except TypeCheckError:
@@ -457,7 +457,7 @@ def _literal_text(expression: e.Expression) -> str | None:
 
 
 def _numerically_equal_value(text: str, literal: e.Expression, values: tuple[str, ...]) -> str | None:
-    """Return the value that is the same number as a literal, such as `2.50` for `2.5`; None unless there is exactly one."""
+    """Return the only value that is numerically equal to a literal, e.g. `2.50` for `2.5`; None if there is none or several."""
     if not isinstance(literal, e.Number | e.UnaryMinus):
         return None
     numbers = (v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?", v, re.ASCII))

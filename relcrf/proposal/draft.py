@@ -1,4 +1,4 @@
-"""Drafts of models for undescribed tables, verified by parsing, checking and grounding them on the tables."""
+"""Drafts of models for tables without a schema; a draft is verified by parsing it, checking it and grounding it on the tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_BINDINGS = 5_000_000
 """Maximum number of bindings of a proposed template; a template with more is written as a comment."""
 
 MAX_CANDIDATE_BINDINGS = 50_000_000
-"""Maximum number of bindings of proposed candidates: above MAX_BINDINGS, as only selected candidates are stored."""
+"""Maximum number of bindings of proposed candidates. It exceeds MAX_BINDINGS because only selected candidates are stored."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ModelDraft:
     """A proposed model that was verified on its tables.
 
     Args:
-        templates: All proposed templates, including those that are comments in the text.
+        templates: All proposed templates, including those that the text contains only as comments.
         plans: The grounding plan of each template of the model.
         notes: Assumptions made while reading the tables.
     """
@@ -66,7 +66,7 @@ class ModelDraft:
         return int((self.grounding.states >= 0).sum())
 
     def __str__(self) -> str:
-        """Return the target with its reason, and the templates."""
+        """Return the prediction target with its reason, and the templates, as text."""
         target, names = self.analysis.target, [each.name for each in self.templates if each.is_active]
         return f"predicts {target.name} ({target.reason}); templates {', '.join(names)}"
 
@@ -77,11 +77,11 @@ def analyse_tables(
     """Infer the schema and the prediction target of tables that have no model.
 
     Args:
-        predicted: `Table.column`, or the name of a relation's table; None chooses the most plausible target.
-        manifest: Builder of the manifest; tables that the model needs in another shape are added to it.
+        predicted: `Table.column`, or the table of a relation; None to choose the most plausible target.
+        manifest: Builder of the manifest; queries for tables that must be reshaped are added to it.
 
     Raises:
-        UsageError: Nothing can be predicted, or `predicted` cannot.
+        UsageError: `predicted` is not a possible target, or there is no possible target.
         DataError: The tables cannot be read.
     """
     progress("tables")
@@ -99,11 +99,11 @@ def draft_model(
     commands: tuple[str, ...] = (),
     progress: Progress = lambda name: None,
 ) -> ModelDraft:
-    """Build the model of analysed tables, and verify it.
+    """Build and verify the model of analysed tables.
 
     Args:
         name: The model's file name. commands: Commands to run next, written into the text.
-        dataset: The tables in the shape that the model needs.
+        dataset: The tables after the queries of the manifest.
     """
     templates = propose_templates(analysis.schema, analysis.target)
 
@@ -126,6 +126,6 @@ def draft_model(
 
 
 def propose_model(dataset: Dataset, predicted: str | None = None, progress: Progress = lambda name: None) -> ModelDraft:
-    """Build a model of tables in their present shape, without writing files; see `analyse_tables` and `draft_model`."""
+    """Build a model of tables without reshaping them or writing files; see `analyse_tables` and `draft_model`."""
     analysis = analyse_tables(dataset, predicted, ManifestBuilder(None), progress)
     return draft_model("model.rcrf", analysis, dataset, progress=progress)

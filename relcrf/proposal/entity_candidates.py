@@ -1,4 +1,4 @@
-"""Candidates for entity types, and the columns that refer to them, found by the inclusion of values in keys and by names."""
+"""Candidates for entity types, and the columns that refer to them. Both are found by comparing column values and names."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class EntityCandidate:
     """A candidate for an entity type.
 
     Args:
-        table: The table with one row per entity; None if other tables only refer to the entities.
+        table: The table with one row per entity; None if the entities occur only in references.
         key: The column that identifies the entities; None if there is none.
-        references: The columns that refer to the entities, each with its table.
+        references: Pairs of a table and a column that refers to the entities.
         sequence: If the rows form sequences, the column of the sequence and the column of the position in it.
     """
 
@@ -46,10 +46,10 @@ class EntityCandidate:
 
 
 def find_candidates(tables: list[TableProfile]) -> list[EntityCandidate]:
-    """Return the candidates for entity types in some tables, with all columns that refer to them."""
+    """Return the candidates for entity types in some tables, each with all columns that refer to it."""
     candidates = [EntityCandidate(t.name, t, key) for t in tables if (key := _find_key(t)) is not None]
     _add_references(tables, candidates)
-    _add_unlisted(tables, candidates)
+    _add_candidates_without_table(tables, candidates)
     candidate_tables = {id(t.table) for t in candidates}
     for table in tables:
         if id(table) in candidate_tables or find_references(table, candidates):
@@ -70,7 +70,7 @@ def _may_be_key(column: ColumnProfile) -> bool:
 
 
 def _find_key(table: TableProfile) -> str | None:
-    """Return the column that is a key by its name and by its values; None if there is none."""
+    """Return the column whose name and values are those of a key; None if there is none."""
     unique = [c for c in table.columns.values() if c.is_unique and _may_be_key(c)]
     for expected_stem in ("id", stem_name(table.name), "key"):
         for column in unique:
@@ -80,13 +80,13 @@ def _find_key(table: TableProfile) -> str | None:
 
 
 def find_references(table: TableProfile, candidates: Sequence[EntityCandidate]) -> list[tuple[str, EntityCandidate]]:
-    """Return the columns of a table that refer to candidates, in the order of the columns."""
+    """Return the columns of a table that refer to candidates, each with its candidate, in the order of the columns."""
     by_column = {column: candidate for candidate in candidates for column in candidate.referring_columns(table)}
     return [(column, by_column[column]) for column in table.raw.columns if column in by_column]
 
 
 def _add_references(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
-    """Add each column that contains only keys of a candidate to the references of the candidate."""
+    """Add each column that contains only keys of a candidate to the references of this candidate."""
     for table in tables:
         for column in table.columns.values():
             if not _may_be_key(column) or column.distinct < 2:
@@ -106,7 +106,7 @@ def _add_references(tables: list[TableProfile], candidates: list[EntityCandidate
 
 
 def _name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: TableProfile) -> int:
-    """Return how strongly a column's name suggests a reference to a candidate, from 3 to 0."""
+    """Return a score from 0 to 3: how strongly the name of a column suggests a reference to a candidate."""
     stems = {stem_name(candidate.name), stem_name(candidate.key or "")} - {"", "id"}
     if stem_name(column.name) in stems:
         return 3
@@ -118,7 +118,7 @@ def _name_affinity(column: ColumnProfile, candidate: EntityCandidate, table: Tab
     # `x` and `y` in an entity table are coordinates, not references to other rows of the table.
     if column.name.lower() in ENDPOINT_COLUMNS and (len(column.name) > 1 or candidate.table is not table):
         return 1
-    # Numbers are often keys by chance, texts hardly ever.
+    # Numeric values often occur among unrelated keys by chance, texts hardly ever.
     return 1 if column.kind == "text" and column.distinct > 2 and candidate.table is not table else 0
 
 
@@ -132,7 +132,7 @@ def _is_included(table: TableProfile, column: ColumnProfile, target: TableProfil
     return count_unmatched_values(table, column.name, target, key) == 0
 
 
-def _add_unlisted(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
+def _add_candidates_without_table(tables: list[TableProfile], candidates: list[EntityCandidate]) -> None:
     """Add candidates without a table: each is a group of text columns that share values."""
     taken = {(id(t), c) for candidate in candidates for t, c in candidate.references}
     taken |= {(id(candidate.table), candidate.key) for candidate in candidates if candidate.key}
@@ -163,14 +163,14 @@ def _add_unlisted(tables: list[TableProfile], candidates: list[EntityCandidate])
 
 
 def _values_overlap(one: tuple[TableProfile, ColumnProfile], other: tuple[TableProfile, ColumnProfile]) -> bool:
-    """Return True if two columns share at least half of the values of the one with fewer."""
+    """Return True if at least half of the values of the column with fewer values also occur in the other column."""
     (table, column), (second, known) = sorted((one, other), key=lambda m: m[1].distinct)
     missing = count_unmatched_values(table, column.name, second, known.name)
     return missing * 2 <= column.distinct
 
 
 def _find_sequence(table: TableProfile) -> tuple[str, str] | None:
-    """Return the columns of a sequence and of the position in it, which together identify all rows."""
+    """Return the two columns that together identify a row: the sequence, and the position in it. None if there are none."""
     for position in table.columns.values():
         if position.kind == "whole" and position.name.lower() in POSITION_COLUMNS:
             for group in table.columns.values():

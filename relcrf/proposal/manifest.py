@@ -1,4 +1,4 @@
-"""Manifests of proposals, for tables that need another shape or other column names than their files have."""
+"""Manifests of proposals. They rename the columns of table files and define queries that reshape tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ManifestBuilder:
     """A builder of a manifest.
 
     Args:
-        folder: Folder of the table files; None if no manifest can be written, since manifests refer to files.
+        folder: Folder of the table files; None if the tables are not files, because a manifest then cannot be written.
     """
 
     folder: Path | None
@@ -29,7 +29,7 @@ class ManifestBuilder:
     names: NamePool = field(default_factory=NamePool)
 
     def can_query(self, *tables: TableProfile) -> bool:
-        """Return True if the manifest can have queries over these tables."""
+        """Return True if the manifest can contain queries over these tables."""
         return self.folder is not None and all(Path(t.raw.location).parent == self.folder for t in tables)
 
     def add_file(self, table: TableProfile, name: str, columns: dict[str, str]) -> None:
@@ -40,7 +40,7 @@ class ManifestBuilder:
         self.is_needed |= bool(renamed) or not is_same
 
     def query_source(self, table: TableProfile) -> str:
-        """Return the quoted name of a table for use in queries; the result of a query may have the table's own name."""
+        """Return the quoted name of a table for queries; it leaves the original name free for the result of a query."""
         file = Path(table.raw.location).name
         source = next((n for n, (f, columns) in self.files.items() if f == file and not columns), None)
         if source is None or source == table.name:
@@ -78,7 +78,7 @@ def _toml_key(name: str) -> str:
 
 
 def _toml_text(value: str) -> str:
-    """Return a TOML string; JSON's escapes are valid in TOML, and TOML requires no others except for DEL."""
+    """Return a TOML string. All escapes of JSON are valid in TOML; the only other escape that TOML requires is that of DEL."""
     if "\n" in value and "'''" not in value and all(c.isprintable() or c == "\n" for c in value):
         return f"'''\n{value}'''"
     return json.dumps(value, ensure_ascii=True)

@@ -109,7 +109,7 @@ def _attribute_comment(attribute: ProposedAttribute) -> str:
 
 
 def _render_value(value: str) -> str:
-    """Return a value of an enumeration: a valid name unchanged, any other value as a string."""
+    """Return a value of an enumeration as text: unchanged if it is a valid name, otherwise as a string literal."""
     return value if is_name(value) and not is_reserved(value) else json.dumps(value, ensure_ascii=False)
 
 

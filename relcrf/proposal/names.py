@@ -38,7 +38,7 @@ ENDPOINT_COLUMNS |= {"head", "tail", "parent", "child", "citing", "cited", "firs
 
 
 def stem_name(name: str) -> str:
-    """Return the stem of a table or column name; equal stems, as of `page_id` and `Pages`, suggest a reference."""
+    """Return the stem of a table or column name. Equal stems, such as those of `page_id` and `Pages`, suggest a reference."""
     plain = re.sub(r"[^a-z0-9]", "", fold_name(name))
     plain = re.sub(r"(?<=..)(id|key)$", "", plain)
     if plain.endswith("ies"):
@@ -56,13 +56,13 @@ def attribute_name(name: str, default: str = "column") -> str:
 
 
 def argument_name(name: str) -> str:
-    """Return a valid argument or template name: keywords get an underscore, which comparisons with tables ignore."""
+    """Return a valid argument or template name. A keyword gets an underscore, which is ignored when names are compared."""
     plain = attribute_name(name)
     return f"{plain}_" if is_reserved(plain) else plain
 
 
 def camel_case(name: str) -> str:
-    """Return a name for an entity type, relation or domain that equals the table's name if case and underscores are ignored."""
+    """Return a name for an entity type, relation or domain that differs from the table's name only in case and underscores."""
     return "".join(part[:1].upper() + part[1:] for part in attribute_name(name, "Table").split("_") if part) or "Table"
 
 
@@ -72,13 +72,13 @@ def snake_case(name: str) -> str:
 
 
 class NamePool:
-    """A pool of names that are unique when compared as the names of declarations and tables are."""
+    """A pool of names that are unique even if case and underscores are ignored."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = {fold_name(name) for name in taken}
 
     def reserve(self, name: str, *others: str) -> str:
-        """Reserve and return the first free name; if none is free, append the smallest number that makes `name` free."""
+        """Reserve and return the first free name; if none is free, return `name` with the smallest number that makes it free."""
         numbered = (f"{name}{k}" for k in range(2, 1_000_000))
         free_name = next(n for n in (name, *others, *numbered) if fold_name(n) not in self._taken)
         self._taken.add(fold_name(free_name))

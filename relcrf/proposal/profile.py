@@ -1,4 +1,4 @@
-"""Profiles of raw tables: the type, the number of values, and, if they are few, the values of each column."""
+"""Profiles of raw tables. For each column: the type, the number of distinct values and, if these are few, the values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_ENUMERATION = 30
 BOOLEAN_VALUES = ({"0", "1"}, {"true", "false"}, {"t", "f"})
 
 MIN_VECTOR_COLUMNS = 3
-"""Minimum number of numbered columns that form a vector; fewer are profiled as separate columns."""
+"""Minimum number of numbered columns in a group; fewer columns are profiled separately."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class NumberedColumns:
     """A group of columns whose names differ only in numbers: `x0, x1, ...` or `p0_0, p0_1, ...`.
 
     Args:
-        n_missing: Number of cells without a value. is_boolean: Whether all cells are 0 or 1.
+        n_missing: Number of cells without a value. is_boolean: True if all values are 0 or 1.
     """
 
     prefix: str
@@ -70,8 +70,8 @@ class TableProfile:
     """The profile of a table.
 
     Args:
-        scan: A table expression of its cells as trimmed texts, NULL where empty.
-        columns: Profiles of single columns by name; numbered columns are not among them.
+        scan: A table expression with the cells as trimmed texts; empty cells are NULL.
+        columns: Profiles of single columns by name, without the numbered columns.
     """
 
     raw: RawTable
@@ -86,7 +86,7 @@ class TableProfile:
         return self.raw.name
 
     def query_number(self, sql: str) -> int:
-        """Return the single number that a query returns; in the query, `this` is the table of texts."""
+        """Return the single number that a query selects; in the query, the table `this` is `scan`."""
         ((result,),) = self.connection.execute(f"WITH this AS (FROM {self.scan}) {sql}").fetchall()
         return int(result or 0)
 
@@ -96,7 +96,7 @@ class TableProfile:
 
 
 def count_unmatched_values(table: TableProfile, column: str, other: TableProfile, key: str) -> int:
-    """Return the number of distinct values of a column that another column does not have."""
+    """Return the number of distinct values of a column that do not occur in the column `key` of another table."""
     a, b = quoted(column), quoted(key)
     return table.query_number(
         f"SELECT count(DISTINCT {a}) FROM this WHERE {a} IS NOT NULL AND {a} NOT IN "
@@ -138,7 +138,7 @@ def _profile_table(dataset: Dataset, table: RawTable) -> TableProfile:
 
 
 def _group_numbered_columns(columns: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-    """Return groups of columns whose names differ only in numbers, ordered by these, with their prefixes."""
+    """Return the groups of columns whose names differ only in numbers, as pairs of the prefix and the names in numeric order."""
     groups: dict[str, list[tuple[tuple[int, int], str]]] = {}
     for name in columns:
         match = re.fullmatch(r"(\D*?)_?(\d{1,9})(?:[_x.](\d{1,9}))?", name)
@@ -154,7 +154,7 @@ def _group_numbered_columns(columns: Sequence[str]) -> list[tuple[str, tuple[str
 def _profile_numbered(
     connection: duckdb.DuckDBPyConnection, scan: str, prefix: str, names: tuple[str, ...]
 ) -> NumberedColumns | None:
-    """Return a group of numbered columns; None if a cell is not a number, or all are empty."""
+    """Return a group of numbered columns; None if a value is not a number or all cells are empty."""
     cells = ", ".join(map(quoted, names))
     ((present, numbers, truths, rows),) = connection.execute(
         "SELECT sum(len(list_filter(c, lambda x: x IS NOT NULL))), "

@@ -1,4 +1,4 @@
-"""Proposals: model files for a folder of tables, checked and grounded on them."""
+"""Proposals: model files for a folder of tables, verified by checking and grounding them on the tables."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Proposal:
 def write_proposal(
     source: str, model: Path, predicted: str | None, memory: str, *, force: bool, progress: Progress = lambda name: None
 ) -> Proposal:
-    """Propose a model of tables, verify that it can be parsed, checked and grounded on them, and write it.
+    """Propose a model of tables, verify it (see `draft_model`), and write it to files.
 
     Args:
         source: A folder, file or URL that `Dataset` reads. model: Path of the model file to write, with the suffix .rcrf.
-        predicted: `Table.column`, or the name of a relation's table; None chooses the most plausible target.
+        predicted: `Table.column`, or the table of a relation; None to choose the most plausible target.
         force: Overwrite existing files.
 
     Raises:
@@ -87,7 +87,7 @@ def write_proposal(
 
 
 def _manifest_folder(source: str) -> Path | None:
-    """Return the folder for which a manifest can be written; None if the source is not a folder, or has a manifest."""
+    """Return the folder of the source if a manifest can be written for it; None if it is not a folder or has a manifest."""
     if source.startswith(SCHEMES):
         return None
     path = Path(source)

@@ -1,4 +1,4 @@
-"""The schema of a proposed model: entity types with attributes and bags, relations, and the unused columns with reasons."""
+"""The schema of a proposed model: entity types, attributes, bags and relations, and the unused columns with reasons."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class ProposedAttribute:
     """A proposed attribute of a table.
 
     Args:
-        type: The type as written in the language; `enumeration` and `open` stand for domains not declared yet.
+        type: The type in the syntax of the language; `enumeration` and `open` are placeholders for domains to be declared.
         column: The column of the raw table, or the prefix of a vector's columns.
         values: Values of an enumeration. distinct: Number of distinct values. missing: Number of entities without a value.
-        position_from_end: Position of the column in its table, with 0 for the last: labels are often last.
+        position_from_end: Position of the column counted from the last column of its table, from 0; labels are often last.
         low, high: Range of numbers.
     """
 
@@ -42,7 +42,7 @@ class ProposedEntity:
 
     Args:
         size: Number of entities.
-        sequence: Names of the attributes with the sequence and the position in it.
+        sequence: Names of the attributes for the sequence and for the position in it.
     """
 
     name: str
@@ -70,7 +70,7 @@ class RelationArgument:
     """An argument of a relation: of an entity type, or of a domain if `entity` is None.
 
     Args:
-        column: The column of the relation's table, in the dataset that the model is grounded on.
+        column: The argument's column in the relation's table, after the queries of the manifest.
         distinct: Number of distinct values.
     """
 
@@ -87,9 +87,9 @@ class ProposedRelation:
 
     Args:
         rows: Number of rows of its table. reason: Why it is a relation.
-        value_column: The column with the truth value or level (1 to `levels`) of each tuple; None if listed tuples are true.
-        is_symmetric: For two arguments of one entity type, whether the table has each pair in both orders.
-        is_irreflexive: For two arguments of one entity type, whether no entity is paired with itself.
+        value_column: The column with the truth value or the level (1 to `levels`) of each tuple; None if listed tuples are true.
+        is_symmetric: True if the two arguments have one entity type and the table contains each pair in both orders.
+        is_irreflexive: True if the two arguments have one entity type and no entity is paired with itself.
     """
 
     name: str
@@ -105,17 +105,17 @@ class ProposedRelation:
     profile: TableProfile | None = None
 
     def arguments_of(self, entity: ProposedEntity) -> list[RelationArgument]:
-        """Return the arguments of an entity type."""
+        """Return the arguments that have the given entity type."""
         return [a for a in self.arguments if a.entity is entity]
 
     def other_arguments(self, entity: ProposedEntity) -> list[RelationArgument]:
-        """Return the arguments of other types."""
+        """Return the arguments that do not have the given entity type."""
         return [a for a in self.arguments if a.entity is not entity]
 
 
 @dataclass(frozen=True)
 class TableFinding:
-    """The role of a table in the schema, for reports: the table, its role, its number of rows, and the reason."""
+    """A finding for reports: a table, its role in the schema, its number of rows, and the reason for the role."""
 
     table: str
     role: str

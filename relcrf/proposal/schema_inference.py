@@ -1,4 +1,4 @@
-"""Inference of a schema from table profiles and references: entity types, relations and bags, with their attributes."""
+"""Inference of a schema (entity types, relations, bags and attributes) from table profiles and references."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from relcrf.proposal.schema import (
 )
 
 AttributeSource = tuple[TableProfile, str | tuple[str, ...], str]
-"""A table, its column (or the columns of a vector), and the name of the attribute that it becomes."""
+"""A table, a column (or the columns of a vector), and the name of the attribute built from it."""
 
 VALUE_COLUMNS = frozenset({"value", "holds", "truth", "label", "target", "y"})
 """Usual names of columns with the truth values of tuples."""
 
 MIN_PREFIX_LENGTH = 3
-"""Minimum length of a prefix of numbered columns that becomes an attribute name; a shorter one, such as `x`, says little."""
+"""Minimum length of the prefix of numbered columns for an attribute name; a shorter one, such as `x`, is not informative."""
 
 LEVELS = 5
 """Number of levels into which ratings and measurements are divided."""
@@ -47,7 +47,7 @@ LEVELS = 5
 def infer_schema(
     tables: Sequence[TableProfile], candidates: Sequence[EntityCandidate], manifest: ManifestBuilder
 ) -> ProposedSchema:
-    """Infer the schema of tables; tables that it needs in another shape are added to the manifest."""
+    """Infer the schema of tables; queries for tables that must be reshaped are added to the dataset manifest."""
     return _SchemaInference(tables, candidates, manifest).run()
 
 
@@ -66,13 +66,13 @@ class _SchemaInference:
 
     @staticmethod
     def _is_smaller_part(table: TableProfile, tables: Sequence[TableProfile]) -> bool:
-        """Return True if a table is a part of a split, such as `test`, and a larger part has the same columns."""
+        """Return True if a table is named like a part of a split, e.g. `test`, and a larger part has the same columns."""
         same = [t for t in tables if t.raw.columns == table.raw.columns and t.name.lower() in SPLIT_PARTS]
         return table in same and table is not max(same, key=lambda t: t.rows)
 
     def run(self) -> ProposedSchema:
         for table in self.excluded_tables:
-            reason = "a smaller part of a split, with the same columns; combine them in the manifest, or predict on it"
+            reason = "smaller part of a split; combine it with the larger part in the manifest, or predict on it"
             self._add_finding(table, "left out", reason)
         self.candidates = [t for t in self.candidates if t.table not in self.excluded_tables or t.table is None]
         vocabularies = self._find_vocabularies()
@@ -83,7 +83,7 @@ class _SchemaInference:
             self.schema.domains.append(name)
             self.entities[id(candidate)] = ProposedEntity(name, "", 0, "", "")  # an empty key marks a domain
             users = ", ".join(f"{t.name}.{c}" for t, c in candidate.references)
-            self._add_finding(candidate.table, f"names of domain {name}", f"only names, used by {users}")
+            self._add_finding(candidate.table, f"names of domain {name}", f"contains only names; referenced by {users}")
         for candidate in candidates:
             self._add_entity(candidate)
         for table in self.tables:
@@ -98,7 +98,7 @@ class _SchemaInference:
         self.schema.excluded_columns.append((f"{table.name}.{column}", reason))
 
     def _can_declare(self, candidate: EntityCandidate) -> bool:
-        """Return True if a candidate has a table with a valid key, or a query can provide one; if not, report it."""
+        """Return True if a candidate has a table with a key and valid names, or a query can build it; otherwise, report it."""
         tables = [candidate.table] if candidate.table else [t for t, _ in candidate.references]
         is_named = fold_name(camel_case(candidate.name)) == fold_name(candidate.name)
         if candidate.table is not None and candidate.key is not None and is_name(candidate.key) and is_named:
@@ -111,7 +111,7 @@ class _SchemaInference:
         return False
 
     def _find_vocabularies(self) -> list[EntityCandidate]:
-        """Return the candidates to declare as domains: they have only names, and referring tables also refer to entities."""
+        """Return the candidates to declare as domains: their tables only have names; referring tables also refer to entities."""
         vocabularies = []
         for candidate in self.candidates:
             is_paired = any(len(candidate.referring_columns(table)) > 1 for table, _ in candidate.references)
@@ -224,10 +224,10 @@ class _SchemaInference:
         used: NamePool,
         sources: list[AttributeSource],
     ) -> bool:
-        """Add a vector, several labels, or a random relation for a group of columns; return True if a query is needed."""
+        """Add a vector, several labels or a random relation for a group of numbered columns; return True if a query is needed."""
         is_home = table is candidate.table
         if columns.n_missing or (not is_home and table.rows != size):
-            if self._add_panel(entity, candidate, table, columns):
+            if self._add_random_relation_for_columns(entity, candidate, table, columns):
                 return False
             reason = "numbers with missing values do not form a vector"
             self._exclude_column(table, f"{columns.prefix}0..{len(columns.columns) - 1}", reason)
@@ -262,10 +262,10 @@ class _SchemaInference:
         sources.append((table, tuple(columns.columns), name))
         return not is_direct
 
-    def _add_panel(
+    def _add_random_relation_for_columns(
         self, entity: ProposedEntity, candidate: EntityCandidate, table: TableProfile, columns: NumberedColumns
     ) -> bool:
-        """Add a random relation over entities and column names for numbers with missing values; return False if impossible."""
+        """Add a random relation over entities and column names for columns with missing numbers; return False if impossible."""
         if (
             table is not candidate.table
             or candidate.key is None
@@ -309,7 +309,7 @@ class _SchemaInference:
         position_from_end: int,
         sequence: tuple[str, str] | None,
     ) -> ProposedAttribute | None:
-        """Return the attribute of a column; None, with the reason recorded, if the column is not used."""
+        """Return the attribute of a column. If the column cannot be used, record the reason and return None."""
         missing = size - column.present
         attribute = ProposedAttribute(
             column.name, "", table.name, column.name, column.values, column.distinct, missing, position_from_end,
@@ -353,7 +353,7 @@ class _SchemaInference:
         attribute_tables: list[tuple[TableProfile, str]],
         sources: list[AttributeSource],
     ) -> None:
-        """Add the query of an entity type whose table is joined from several, or has no key."""
+        """Add the query for an entity type whose table has no key or must be joined from several tables."""
         own_table = candidate.table
         alias = {id(own_table): "h"} | {id(table): f"s{k}" for k, (table, _) in enumerate(attribute_tables, start=1)}
         selected = []
@@ -509,7 +509,7 @@ class _SchemaInference:
     def _drop_implied(
         self, table: TableProfile, refs: list[tuple[str, EntityCandidate]]
     ) -> list[tuple[str, EntityCandidate]]:
-        """Return the references that two others of one type do not determine: atoms of a bond determine its molecule."""
+        """Return the references without those that two others determine, such as a bond's molecule by its two atoms."""
         paired = [(c, t) for c, t in refs if sum(other is t for _, other in refs) == 2]
         if len(paired) != 2 or len(refs) == 2:
             return refs
@@ -522,7 +522,7 @@ class _SchemaInference:
         return [(c, t) for c, t in refs if c not in implied]
 
     def _add_as_bag(self, table: TableProfile, arguments: list[RelationArgument]) -> bool:
-        """Add a bag and return True if the table's name consists of those of an entity type and a value, such as `page_word`."""
+        """Add a bag and return True if the table's name joins the names of an entity type and a value, e.g. `page_word`."""
         (owner, value) = arguments
         if owner.entity is None or not table.name.lower().startswith(owner.entity.table.lower() + "_"):
             return False
@@ -538,7 +538,7 @@ class _SchemaInference:
         return True
 
     def _detect_symmetry(self, relation: ProposedRelation) -> None:
-        """Set whether a relation has pairs of entities in both orders, and whether it pairs no entity with itself."""
+        """Set whether a relation is symmetric and whether it is irreflexive."""
         if len(relation.arguments) < 2 or relation.profile is None or relation.arguments[0].entity is None:
             return
         ends = [x for x in relation.arguments if x.entity and len(relation.arguments_of(x.entity)) == 2]
@@ -560,7 +560,7 @@ class _SchemaInference:
     # Splits
 
     def _find_split_columns(self) -> None:
-        """Find split columns: they have few values, equal at both ends of every link. They are not used as evidence."""
+        """Find split columns, which have few values, equal at both ends of every link. They are not used as evidence."""
         for entity in self.schema.entities:
             table = next((t for t in self.tables if t.name == entity.table), None)
             binary = [
@@ -578,7 +578,7 @@ class _SchemaInference:
                     or attribute.distinct > MAX_ENUMERATION
                 ):
                     continue
-                if all(self._never_crosses(table, entity.key, attribute.column, link, entity) for link in links):
+                if all(self._is_equal_along(table, entity.key, attribute.column, link, entity) for link in links):
                     entity.attributes.remove(attribute)
                     entity.split_column = entity.split_column or attribute.name
                     self._exclude_column(
@@ -586,7 +586,7 @@ class _SchemaInference:
                     )
 
     @staticmethod
-    def _never_crosses(
+    def _is_equal_along(
         own_table: TableProfile, key: str, column: str, relation: ProposedRelation, entity: ProposedEntity
     ) -> bool:
         assert relation.profile is not None

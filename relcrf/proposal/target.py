@@ -1,4 +1,4 @@
-"""Prediction targets of proposed models: the one that the user names, or the most plausible one."""
+"""Prediction targets of proposed models: the target that the user requests, or the most plausible one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_TUPLES = 3_000_000
 
 @dataclass(frozen=True)
 class PredictionTarget:
-    """A prediction target: attributes of an entity type, or a relation; with the reason for it."""
+    """A prediction target (attributes of an entity type, or a relation) with the reason for choosing it."""
 
     reason: str
     entity: ProposedEntity | None = None
@@ -39,11 +39,11 @@ def choose_target(schema: ProposedSchema, requested: str | None) -> tuple[Predic
     """Return the prediction target, and the names of the alternatives.
 
     Args:
-        requested: `Table.column`, `column` if a single table has it, or the table of a relation; None chooses the most
+        requested: `Table.column`, `column` if only one table has it, or the table of a relation; None to choose the most
             plausible target.
 
     Raises:
-        UsageError: `requested` cannot be predicted (E373), or nothing can (E369).
+        UsageError: `requested` is not a possible target (E373), or there is no possible target (E369).
     """
     ranked = _rank_targets(schema)
     if requested is None:

@@ -1,4 +1,4 @@
-"""Templates of proposed models: those with which an expert would start for a prediction target."""
+"""Templates of proposed models: a typical first set for a prediction target."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from relcrf.proposal.schema import ProposedAttribute, ProposedEntity, ProposedRe
 from relcrf.proposal.target import PredictionTarget
 
 MAX_TABLE_VALUES = 40
-"""Maximum number of target values for full weight tables of pair templates; above, they have one weight for equality."""
+"""Maximum number of target values for which pair templates have full weight tables; above, they have one weight for equality."""
 
 MAX_NEIGHBOURS = 50
-"""Maximum degree of a hub whose neighbours are paired: a hub that links all entities carries no information."""
+"""Maximum degree of a hub whose neighbours are paired; a hub with more neighbours carries little information."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class ProposedTemplate:
     """A proposed template or candidate declaration.
 
     Args:
-        name: Name of the template. text: The template, preceded by the derived relation that it uses, if any.
+        name: Name of the template.
         comment: One-line summary.
+        text: The template, preceded by the derived relation that it uses, if any.
         is_active: Whether the model contains it; otherwise it is a comment, to try next.
     """
 
@@ -78,7 +79,7 @@ class _TemplateBuilder:
         for bag in entity.bags:
             w = _binder_name(bag.domain, x)
             self._add(
-                f"{bag.name.removesuffix('s')}{suffix}", f"a row of weights for each of its {bag.name}",
+                f"{bag.name.removesuffix('s')}{suffix}", f"a row of weights for each value in the {bag.name} of a {entity.name}",
                 f"({x}: {entity.name}, {w}: {bag.domain})", f"where {w} in {x}.{bag.name}", f"over {target}", f"per {w}",
             )  # fmt: skip
         for other in entity.attributes:
@@ -86,7 +87,7 @@ class _TemplateBuilder:
                 continue
             evidence = _evidence_clause(f"{x}.{other.name}", other)
             if evidence:
-                comment = f"evidence of {other.name} for the {label} of a {entity.name}"
+                comment = f"evidence from the {other.name} for the {label} of a {entity.name}"
                 self._add(f"{other.name}{suffix}", comment, binder, f"over {target}", evidence)
         if entity.sequence:
             self._add_for_sequence(entity, attribute, suffix)
@@ -112,7 +113,7 @@ class _TemplateBuilder:
                 and other.name not in entity.sequence
             ):
                 self._add(
-                    f"before_{other.name}{suffix}", f"evidence of {other.name} of the previous {entity.name}",
+                    f"before_{other.name}{suffix}", f"evidence from the {other.name} of the previous {entity.name}",
                     binders, f"where {name}(a, b)", f"over b.{attribute.name}", f"per a.{other.name}",
                 )  # fmt: skip
 
@@ -149,7 +150,7 @@ class _TemplateBuilder:
                     evidence = _evidence_clause(f"{y}.{other.name}", other) if other.name not in sequence else ""
                     if evidence and other not in self.target.attributes:
                         self._add(
-                            f"{lower}_{other.name}{suffix}", f"evidence of {other.name} of each {argument.type_name}",
+                            f"{lower}_{other.name}{suffix}", f"evidence from the {other.name} of each {argument.type_name}",
                             binders, f"where {atom}", f"over {x}.{label}", evidence,
                         )  # fmt: skip
                 if not entity.sequence:
@@ -172,8 +173,10 @@ class _TemplateBuilder:
                 clauses.append(f"per {atom}.{key.name}")
             if number is not None:
                 clauses.append(f"by 1, {atom}.{number.name}")
-        weights = "a full table" if attribute.distinct <= MAX_TABLE_VALUES else "one weight for equality"
-        self._add(name, f"both ends of a {relation.name}: {weights}", binders, *clauses)
+        weights = "a full weight table" if attribute.distinct <= MAX_TABLE_VALUES else "one weight for equality"
+        self._add(
+            name, f"dependence between the labels at both ends of a {relation.name}: {weights}", binders, *clauses
+        )
         if len(relation.arguments) == 2:
             r = relation.name
             where = f"{r}(c, a) and {r}(c, b) and a < b and count {{ d where {r}(c, d) }}"
@@ -232,7 +235,8 @@ class _TemplateBuilder:
                 evidence = _evidence_clause(f"{names[argument.name]}.{other.name}", other)
                 if evidence and not (evidence.startswith("per") and per):
                     self._add(
-                        f"{argument.name.strip('_')}_{other.name}", f"evidence of {other.name} of its {argument.name.strip('_')}",
+                        f"{argument.name.strip('_')}_{other.name}",
+                        f"evidence from the {other.name} of the {argument.name.strip('_')}",
                         binders, f"over {atom}", evidence,
                     )  # fmt: skip
         self._add_common_neighbours(relation, names)
@@ -282,7 +286,8 @@ class _TemplateBuilder:
                 distinct = f" and {x} != {y}" if mine.type_name == yours.type_name else ""
                 derive = f"derive {relation_name}{binders}\n    where {' and '.join(atoms)}{distinct}\n\n"
                 self._add(
-                    snake_case(relation_name), f"both are related to one {shared.type_name}: {one.name}, {other.name}",
+                    snake_case(relation_name),
+                    f"both arguments are related to the same {shared.type_name}, by {one.name} and {other.name}",
                     binders, f"where {relation_name}({x}, {y})", f"over {target.name}({x}, {y})", derivation=derive,
                 )  # fmt: skip
 
@@ -298,12 +303,15 @@ class _TemplateBuilder:
         name = self.names.reserve("together")
         clauses = "\n    ".join([f"candidates {name}{binders}", f"where {s} < {t}", f"over {joined}", f"per {s}, {t}"])
         backend = "gated or ess" if relation.levels else "trmrf"
-        comment = f"pairs of {key.type_name} that occur together; a structure learner chooses (relcrf train --backend {backend})"
+        comment = (
+            f"pairs of {key.type_name} that occur together; structure learning selects among them "
+            f"(relcrf train --backend {backend})"
+        )
         self.templates.append(ProposedTemplate(name, comment, clauses))
 
 
 def relation_guards(schema: ProposedSchema, relation: ProposedRelation) -> list[str]:
-    """Return conditions that the arguments of a predicted relation satisfy: they differ, or are in a unary relation."""
+    """Return conditions that all tuples of a predicted relation satisfy: arguments differ, or are in a unary relation."""
     guards, profile = [], relation.profile
     if relation.is_irreflexive:
         first, second = (a for a in relation.arguments if a.entity and len(relation.arguments_of(a.entity)) == 2)
@@ -334,7 +342,7 @@ def _binders(relation: ProposedRelation, names: dict[str, str]) -> str:
 
 
 def _binder_name(type_name: str, *taken: str) -> str:
-    """Return a short name for a binder that is not taken: the first letter of its type, or another letter."""
+    """Return a short unused name for a binder: the first letter of its type, or another letter."""
     letters: list[str] = [c for c in (type_name[:1].lower(), *"xyzuvwtrspq") if c]
     return next(c for c in letters if c not in taken)
 
@@ -347,7 +355,7 @@ def _binder_names(arguments: list[RelationArgument], names: dict[str, str]) -> d
 
 
 def _evidence_clause(term: str, attribute: ProposedAttribute) -> str:
-    """Return the clause that reads an evidence attribute; an empty string if its type has none."""
+    """Return the clause for an evidence attribute; an empty string if its type is not supported."""
     match attribute.type:
         case "enumeration" | "open" | "bool":
             return f"per {term}"

@@ -16,7 +16,7 @@ from relcrf.report.holdout import HoldoutEvaluation
 from relcrf.report.results import MIN_LABELS, AttributeSection
 
 MISMATCH_FRACTION = 0.05
-"""Fraction of mismatched moments above which a report warns; about 0.05 of them are mismatched by chance."""
+"""Fraction of mismatched moments above which a report warns; about 0.05 of all moments are mismatched by chance."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def warnings(
     holdout: HoldoutEvaluation | None,
     sections: Sequence[AttributeSection],
 ) -> list[str]:
-    """Return the warnings that a reader must consider before relying on the results."""
+    """Return the warnings that readers must consider before they rely on the results."""
     out = _training_warnings(learned, templates, moment_summary)
     if holdout is None:
         return out

@@ -1,4 +1,4 @@
-"""Plots of the histograms that a backend recorded; their items are cells, the values of literals (`graph/candidates.py`)."""
+"""Plots of the histograms that a backend recorded of cells, i.e. of single values of literals (see `graph/candidates.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLOURS = (FIRST, SECOND, INK)
 
 
 def plot_histograms(figures: Mapping[str, Mapping[str, Histogram]]) -> list[Plot]:
-    """Return a plot for each nonempty figure: its histograms superimposed, with their threshold."""
+    """Return a plot of each nonempty figure, with superimposed histograms and their threshold."""
     drawn = {figure: [one for one in histograms.items() if one[1].total] for figure, histograms in figures.items()}
     return [_plot(figure, histograms) for figure, histograms in drawn.items() if histograms]
 

@@ -13,13 +13,13 @@ ENDING = ".graphml"
 
 
 def require_writable(path: Path) -> None:
-    """Validate the name of a GraphML file, see `require_suffix`, and create its folder."""
+    """Validate the name of a GraphML file (see `require_suffix`) and create its folder."""
     require_suffix(path, (ENDING,), f"graph{ENDING}")
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_graphml(graph: LearnedGraph, path: Path) -> None:
-    """Write a graph as GraphML, atomically. Nodes have a name, a kind and a degree; edges have known attributes and a sign.
+    """Write a graph as GraphML, atomically. Nodes have a name, a kind and a degree; edges have a sign and all known attributes.
 
     Raises:
         UsageError: See `require_writable`.
@@ -34,12 +34,12 @@ def write_graphml(graph: LearnedGraph, path: Path) -> None:
         attributes |= {"gain": gain} if gain == gain else {}
         exported.add_edge(f"n{first}", f"n{second}", template=template, strength=strength, **attributes)
     with atomic_path(path) as partial:
-        # This writer needs only the standard library.
+        # This writer of NetworkX needs only the standard library.
         networkx.write_graphml_xml(exported, partial, prettyprint=True)
 
 
 def as_dot(graph: LearnedGraph) -> str:
-    """Return the graph in DOT; the width of an edge grows with its strength, negative edges are dashed."""
+    """Return the graph in DOT; the width of an edge grows with its strength, and negative edges are dashed."""
     lines = ["graph learned {", "    node [shape=ellipse, fontname=Helvetica]"]
     lines += [f"    n{number} [label={_quoted(name)}]" for number, name in enumerate(graph.nodes["name"])]
     for first, second, template, strength, weight, _ in graph.edges.rows():

@@ -26,7 +26,7 @@ from relcrf.report.weights import shown_weights
 from relcrf.settings import setting_names
 
 CURVE_FRACTIONS = (0.125, 0.25, 0.5)
-"""Fractions of the training labels in the learning curve, in addition to all labels."""
+"""Fractions of the training labels at which the learning curve is computed, in addition to all training labels."""
 
 MAX_VALUES = 20
 """Maximum number of values of an attribute whose labels are counted separately."""
@@ -53,7 +53,7 @@ class LabelCounts:
 
     @property
     def most_frequent(self) -> dict[str, int]:
-        """The counts of the most frequent values, and of all others together."""
+        """The counts of the most frequent values, and the total count of the others."""
         if len(self.values) <= MAX_VALUES:
             return dict(self.values)
         order = sorted(self.values.items(), key=lambda value: -value[1])
@@ -70,13 +70,13 @@ class HoldoutEvaluation:
         tables: The number of rows of each table.
         errors: The standard errors of the displayed weights, or why they are unavailable; None if they were not requested.
         system: The name of the run's backend.
-        verdict: The verdict on the convergence of inference; None if no labels are held out.
+        verdict: The convergence status of inference; None if no labels are held out.
         predictions: The predictions of the baselines and of `system`; None if no labels are held out.
         names: The names of the test variables by attribute.
         no_local_reason: Why the local model is unavailable; empty if it is available.
         leakage_notes: The interpretation of the leakage from training to test labels.
-        curve: The learning curve by attribute, empty if it was not requested: one row per number of training `labels`, with
-            the mean `log_loss` of the held-out labels, in nats.
+        curve: The learning curve of each attribute, with one row per number of training `labels` and the mean `log_loss` of
+            the held-out labels, in nats; empty if it was not requested.
     """
 
     options: tuple[str, ...]
@@ -216,12 +216,12 @@ def _with_predictions(
 
 
 def _shared_settings(learned: LearnedModel) -> dict[str, object]:
-    """Return the settings of the run that the local model also has, so that both differ only in the relations."""
+    """Return the settings of the run that the local model also has; both then differ only in the relations."""
     return {name: value for name, value in learned.settings.items() if name in setting_names(backend_class(LOCAL))}
 
 
 def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
-    """Train the run's backend on fractions of the labels; yield their number and the predictions."""
+    """Train the run's backend on fractions of the labels; yield each number of labels and the predictions."""
     system = learned.configure_backend()
     problem = training_problem(grounding, with_candidates=system.uses_candidates)
     train = np.flatnonzero(fold.train_mask(labelled_in_grounding(grounding)))

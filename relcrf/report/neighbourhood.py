@@ -1,4 +1,4 @@
-"""A picture of the neighbourhood of an explained variable: contributions that support or oppose its answer."""
+"""A picture of an explained variable's neighbourhood, with contributions that support or oppose the explained state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relcrf.evaluation.explanation import Contribution, Explanation
 from relcrf.report.plot import new_figure, save_picture, truncate
 
 MAX_NEIGHBOURS = 24
-"""Maximum number of contributions drawn, by magnitude; the others are summed in the caption."""
+"""Maximum number of contributions drawn, largest magnitudes first; the caption contains the sum of the others."""
 
 MAX_SOURCES = 4
 """Maximum number of sources drawn per neighbour."""
@@ -27,7 +27,7 @@ ROW_HEIGHT, COLUMN_OFFSET, LABEL_WIDTH = 0.42, 2.1, 4.0
 
 
 Point = tuple[float, float]
-"""Position relative to the variable, in inches."""
+"""A position relative to the variable, in inches."""
 
 
 def save_neighbourhood(explanation: Explanation, path: Path) -> None:
@@ -36,7 +36,7 @@ def save_neighbourhood(explanation: Explanation, path: Path) -> None:
 
 
 def draw_neighbourhood(explanation: Explanation) -> Any:
-    """Return a Matplotlib figure of the variable, with supporting contributions at its right and opposing ones at its left.
+    """Return a Matplotlib figure of the variable, with supporting contributions on the right and opposing ones on the left.
 
     Supporting lines are blue, opposing ones brown; their width is proportional to the contribution. Discs of observed
     neighbours are grey, those of unobserved ones violet. The largest sources of a neighbour are drawn below it.

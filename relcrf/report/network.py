@@ -32,13 +32,13 @@ from relcrf.report.plot import (
 )
 
 MAX_LABELS = 150
-"""Maximum number of labelled nodes; nodes with the fewest edges are not labelled."""
+"""Maximum number of labelled nodes; the nodes with the most edges are labelled."""
 
 MAX_LABEL_LENGTH = 26
 """Maximum number of characters of a label."""
 
 FONT_SIZE = 8.0
-"""Font size of labels in points; all lengths here are in points."""
+"""Font size of labels in points; all lengths in this file are in points."""
 
 MARGIN, FOOTER = 14.0, 34.0
 """Margin around all nodes, and height of the legend below them."""
@@ -54,10 +54,10 @@ _LIGHT = {
 """Colours of a picture file."""
 
 _PAGE = {colour: colour for colour in _LIGHT}
-"""Placeholder colours of a picture on a page; the page replaces them with its own."""
+"""Placeholder colours of a picture on a page; the page replaces them by its own colours."""
 
 _SHAPES = (("o", INK), ("s", MARK), ("D", GRID))
-"""Marker and colour of each kind of node; further kinds share the last."""
+"""Marker and colour of each kind of node; further kinds share the last entry."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _write_legend(axes: Any, drawing: GraphDrawing) -> None:
         dot = {"marker": markers.get(colour), "linestyle": "none", "markersize": 6}
         style = dot if colour in markers else {"linewidth": 2.5}
         handles.append(lines.Line2D([], [], color=_LIGHT[colour], label=text, **style))
-    title = f"{len(drawing.graph.nodes):,} keys, {len(drawing.graph.edges):,} edges"
+    title = f"{len(drawing.graph.nodes):,} nodes, {len(drawing.graph.edges):,} edges"
     handles.insert(0, lines.Line2D([], [], linestyle="none", label=title))
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=len(handles), frameon=False,

@@ -9,7 +9,7 @@ from importlib import import_module
 import numpy as np
 
 MAX_EXACT_NODES = 200
-"""Maximum number of nodes of a component that is laid out by all pairwise distances; larger ones use a faster force layout."""
+"""Maximum number of nodes of a component laid out by all pairwise distances; larger components use a faster force layout."""
 
 SEPARATION_STEPS = 60
 """Number of separation steps before the picture is enlarged."""
@@ -27,7 +27,7 @@ def position_nodes(pairs: np.ndarray, boxes: np.ndarray, seed: int = 0) -> np.nd
         seed: The seed of random layouts.
     """
     positions = _pack_components(_component_layouts(pairs, len(boxes), seed))
-    # Initially boxes take a sixth of the area, whose width is 1.25 times its height.
+    # Initially boxes cover a sixth of the picture, which is 1.25 times as wide as high.
     area = 6.0 * float(np.prod(boxes + GAP, axis=1).sum())
     height = math.sqrt(area / 1.25)
     positions *= np.array([1.25 * height, height])

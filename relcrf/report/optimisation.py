@@ -24,9 +24,9 @@ def split_stages(
 ) -> list[tuple[str, dict[str, np.ndarray]]]:
     """Return the name of each stage of a log and the columns of its iterations, each of shape (n,).
 
-    The columns are `iteration`, `value` (the objective), `gradient` (the largest absolute entry; with L1, of the
-    steepest descent direction), `weights` (the number of nonzero weights), and if known `chosen` (candidates in the model),
-    `seconds` (since the start of the stage) and `processor` (CPU seconds).
+    The columns are `iteration`, `value` (the objective), `gradient` (the largest absolute entry of the gradient or, with L1,
+    of the steepest descent direction), `weights` (the number of nonzero weights) and, if known, `chosen` (candidates in the
+    model), `seconds` (since the start of the stage) and `processor` (CPU seconds).
 
     Args:
         log: See `LearnedModel`.

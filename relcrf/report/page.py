@@ -175,7 +175,7 @@ def _graph_plots(learned: LearnedModel) -> list[Plot]:
     """Return the picture of the learned graph, if it has edges."""
     graph = build_learned_graph(learned)
     return (
-        [network.plot_graph(graph, f"{len(graph.nodes):,} keys, {len(graph.edges):,} edges")]
+        [network.plot_graph(graph, f"{len(graph.nodes):,} nodes, {len(graph.edges):,} edges")]
         if len(graph.edges)
         else []
     )

@@ -17,7 +17,7 @@ from relcrf.files import atomic_path, require_suffix
 from relcrf.printable import escape_unprintable
 
 EXTRA, PURPOSE = "report", "a picture"
-"""Arguments of `import_extra` for the packages that draw."""
+"""Arguments of `import_extra` for the drawing packages."""
 
 PICTURE_EXTENSIONS = (".png", ".svg", ".pdf")
 """Formats of picture files."""
@@ -43,7 +43,7 @@ _STYLE = {
     "ytick.color": INK,
 }
 _INCHES = (4.4, 2.7)
-"""Size of a plot; on a telephone its text has the size of the text of the page."""
+"""Size of a plot; on a telephone, its text is as large as the text of the page."""
 
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "http://www.w3.org/1999/xlink"
@@ -103,7 +103,7 @@ def save_picture(make: Callable[[], Any], path: Path, dpi: int) -> None:
     """Write a Matplotlib figure atomically; equal figures give equal bytes.
 
     Args:
-        make: A function that returns the figure; called while the drawing style is set.
+        make: A function that returns the figure; it is called while the drawing style is set.
 
     Raises:
         UsageError: See `require_drawable`.
@@ -135,7 +135,7 @@ def drawing_style(settings: dict[str, Any]) -> Iterator[None]:
 
 
 def _inline_svg(text: str, title: str) -> str:
-    """Reduce an SVG file to an element for an HTML page: no fixed size, and no identifiers that clash with other plots."""
+    """Convert an SVG file to an HTML element without a fixed size and without identifiers that clash with other plots."""
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", _LINK)
     root = ElementTree.fromstring(text)

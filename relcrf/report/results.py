@@ -31,7 +31,7 @@ _LOWER_IS_BETTER = ("log_loss", "brier", "calibration_error")
 
 @dataclass(frozen=True)
 class MeasureRow:
-    """One row of the table of measures: the estimate of each system, in the order of `AttributeSection.systems`, and the best."""
+    """One row of the table of measures: the estimates in the order of `AttributeSection.systems`, and the best system."""
 
     title: str
     estimates: tuple[MeasureEstimate, ...]

@@ -27,7 +27,8 @@ def template_table(learned: LearnedModel) -> Frame:
 def weight_tables(learned: LearnedModel, errors: StandardErrors | None = None) -> dict[str, Frame]:
     """Return the nonempty tables of the largest candidate weights and of the largest other learned weights, by title.
 
-    The columns are those of `named_weights`, and if known `error` (nan for unknown ones), `gain` and `support`.
+    The columns are those of `named_weights`, followed by those of `error`, `gain` and `support` that are available; `error` is
+    nan for weights without a standard error.
     """
     tables = {}
     for title, offsets in _largest_weights(learned).items():

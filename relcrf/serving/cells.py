@@ -1,6 +1,6 @@
-"""Conversion of a request's cells to the values of coded tables, for cells in plain formatting.
+"""Conversion of the cells of a request to values of coded tables, for cells in plain formatting.
 
-Other cells need the slow path, the table reader of `data/binding.py`: it accepts every formatting and reports bad values.
+Other cells need the slow path: the binding of `data/binding.py`, which accepts every formatting and reports bad values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from relcrf.model.types import AttributeType, Bool, Date, Integer, Real, String
 
 WHITESPACE = " \t\r\n"
 INTEGER_PATTERN = re.compile(r"0|-?[1-9][0-9]{0,17}")
-"""Integers in canonical formatting, short enough for 64 bits."""
+"""Pattern of integers in canonical formatting that fit into 64 bits."""
 DATE_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 MAX_EXACT_INTEGER = 2**53
@@ -24,7 +24,7 @@ MAX_EXACT_INTEGER = 2**53
 
 
 class FastPathUnavailable(Exception):
-    """A request that needs the slow path; the text is the reason."""
+    """The error that a request needs the slow path; the message is the reason."""
 
 
 def parse_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
@@ -49,7 +49,7 @@ def parse_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
 
 
 def parse_keys(column: str, cells: Sequence[Any]) -> dict[str, int]:
-    """Return the vid of each key; keys are numbered in numeric order if all are integers, otherwise in the order of texts."""
+    """Return the vid of each key; keys are numbered in numeric order if all are integers, otherwise in UTF-8 order."""
     texts = parse_texts(column, cells)
     if None in texts or len(set(texts)) < len(texts):
         raise FastPathUnavailable(f"a key in '{column}' is missing or occurs twice")
@@ -72,7 +72,7 @@ def parse_codes(column: str, cells: Sequence[Any], known: Mapping[str, int]) -> 
 
 
 def parse_range_codes(column: str, cells: Sequence[Any], domain: RangeDomain) -> list[int | None]:
-    """Return the codes of values of a range: their distances from the lowest value."""
+    """Return the codes of values of a range, i.e. their differences from the lowest value."""
     codes: list[int | None] = []
     for text in parse_texts(column, cells):
         if text is not None and not (INTEGER_PATTERN.fullmatch(text) and domain.low <= int(text) <= domain.high):
@@ -95,7 +95,7 @@ def parse_numbers(column: str, cells: Sequence[Any]) -> list[float | None]:
 
 
 def parse_vectors(column: str, cells: Sequence[Any]) -> list[list[float]]:
-    """Return cells as vectors of one length."""
+    """Return cells as vectors of equal length."""
     vectors = []
     for cell in cells:
         values = parse_numbers(column, cell) if isinstance(cell, list) and cell else [None]
@@ -133,5 +133,5 @@ def _parse_date(column: str, text: str) -> datetime.date:
         if DATE_PATTERN.fullmatch(text):
             return datetime.date.fromisoformat(text)
     except ValueError:
-        pass  # such as the 30th of February
+        pass  # a date that does not exist, e.g. the 30th of February
     raise FastPathUnavailable(f"'{column}' has values that are not plain dates")

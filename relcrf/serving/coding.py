@@ -1,6 +1,6 @@
-"""Coding of requests: the same coded tables that `data/binding.py` builds, for a dozen rows and without SQL.
+"""Coding of requests of about a dozen rows without SQL, into the same tables that `data/binding.py` builds.
 
-Only cells in plain formatting are supported (`cells.py`). Tests compare both sets of tables.
+Only cells in plain formatting are supported (`cells.py`). Tests compare the tables of both modules.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CodedColumn:
 
 @dataclass
 class CodedRequest:
-    """The coded tables of a request; for the fields see `data.bound_model.BoundModel`.
+    """The coded tables of a request; for the other fields see `data.bound_model.BoundModel`.
 
     Args:
         tables: The coded tables, except for the bags.
@@ -69,7 +69,7 @@ class Vocabulary:
         self.codes = {name: {v: k for k, v in enumerate(values)} for name, values in self.values.items()}
 
     def extended_with(self, new: Mapping[str, Iterable[str]]) -> Vocabulary:
-        """Return a copy with new values, sorted as texts, after the existing ones."""
+        """Return a copy in which the new values, sorted as texts, follow the existing ones."""
         vocabulary = object.__new__(Vocabulary)
         vocabulary.values, vocabulary.codes = dict(self.values), dict(self.codes)
         for name, texts in new.items():
@@ -81,14 +81,14 @@ class Vocabulary:
 
 
 def code_request(spec: s.ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> CodedRequest:
-    """Return the coded tables of a request, with the vocabulary that they need.
+    """Return the coded tables of a request, with the vocabulary that includes its new values.
 
     Raises:
         FastPathUnavailable: The request needs the slow path, possibly because it is invalid.
     """
     coder = _RequestCoder(spec, vocabulary, request)
     coded = coder.run()
-    # New values, and so their order, are known only after the whole request is read: code it again with them.
+    # New values can be sorted only after the whole request is read; then the request is coded again with them.
     return _RequestCoder(spec, vocabulary.extended_with(coder.new_values), request).run() if coder.new_values else coded
 
 
@@ -196,7 +196,7 @@ class _RequestCoder:
     def _code_bag_rows(
         self, entity: s.Entity, own_table: RequestTable, declared: s.AttributeDeclaration, kind: Bag
     ) -> tuple[list[int], list[int | None], list[float]]:
-        """Return the entities, value codes and counts of a bag's rows."""
+        """Return the vid, the value code and the count of each row of a bag."""
         column = own_table.column(declared.name)
         if column is not None:
             return self._code_lists(entity, own_table, column, kind)

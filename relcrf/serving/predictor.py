@@ -1,4 +1,4 @@
-"""A predictor for single entities with their neighbourhoods, from a run folder; it measures response times."""
+"""A predictor that loads a run folder and serves requests for single entities with their neighbourhoods."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from relcrf.serving.request import RequestSchema, RequestTable
 from relcrf.serving.request_grounder import RequestGrounder
 
 MAX_TIMED_REQUESTS = 10_000
-"""Number of the latest requests whose times a report summarizes."""
+"""Maximum number of requests, the latest ones, whose times a report summarizes."""
 
 
 @dataclass(frozen=True)
 class ServingReport:
-    """Response times in milliseconds, over the last 10,000 requests.
+    """Response times of the last 10,000 requests, in milliseconds.
 
     Args:
-        requests: Number of all successful requests.
-        slow_path: Number of requests that took the slow path: they were bound and grounded like a whole dataset.
-        reasons: Number of requests by the reason why they took the slow path.
+        requests: Total number of successful requests.
+        slow_path: Number of requests that took the slow path, i.e. were bound and grounded like a whole dataset.
+        reasons: Number of requests for each reason to take the slow path.
     """
 
     requests: int
@@ -60,7 +60,7 @@ class ServingReport:
 
 
 class Predictor:
-    """A trained model, loaded once, for requests of a few rows. Threads can share it.
+    """A trained model that is loaded once and serves requests of a few rows. Threads can share it.
 
     Args:
         run: A run folder, or a trained model.
@@ -98,8 +98,8 @@ class Predictor:
         """Return the marginals of the missing values in the tables of a request.
 
         Args:
-            tables: Tables by name, with the new entity, its links, and its neighbours with their observed values: a row as
-                a mapping, a list of such rows, or a data frame. A missing table is treated as empty; if it
+            tables: Tables by name, with the new entity, its links, and its neighbours with their observed values. A table is
+                a row (a mapping), a list of rows, or a data frame. A missing table is treated as empty; if it
                 belongs to a random relation, all possible tuples are query variables.
             attribute: The predicted attribute or relation; optional if the model has only one.
 
@@ -108,7 +108,7 @@ class Predictor:
 
         Raises:
             UsageError: The attribute is unknown.
-            DataError: A table, column or value is unknown, or the tables are invalid in another way.
+            DataError: A table, column or value is unknown, or the tables have other errors.
         """
         started = time.perf_counter()
         attribute = self._resolve_attribute(attribute)

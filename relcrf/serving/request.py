@@ -1,4 +1,4 @@
-"""Requests to a predictor: tables as rows or data frames, converted to columns of plain Python values."""
+"""Requests to a predictor: their tables (rows or data frames) are converted to columns of plain Python values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ExpectedTable:
     """A table that a model reads.
 
     Args:
-        columns: The accepted column names; a pattern accepts numbered columns.
+        columns: The accepted column names, as strings, or as patterns for numbered columns.
         empty_columns: The columns of the table if a request has no row of it.
     """
 
@@ -83,13 +83,13 @@ class RequestSchema:
         return {fold_name(e.name): e for e in reversed(expected)}
 
     def read(self, tables: Mapping[str, Any]) -> dict[str, RequestTable]:
-        """Return the tables of a request by their folded names; missing ones are empty, except for random relations.
+        """Return the tables of a request by folded name. Missing tables are added as empty tables, except for random relations.
 
         Raises:
-            DataError: The model does not read a table or a column of a row, or a value is not a table.
+            DataError: A table or a column is not used by the model, or a value is not a table.
         """
         if not isinstance(tables, Mapping):
-            message = f"a request must map table names to rows, not be a {type(tables).__name__}"
+            message = f"a request must be a mapping from table names to rows, but has type {type(tables).__name__}"
             raise DataError(Diagnostic("E203", message, hint='write {"page": [{"id": "new"}]}'))
         request: dict[str, RequestTable] = {}
         for name, value in ((str(key), value) for key, value in tables.items()):
@@ -106,7 +106,7 @@ class RequestSchema:
         return request
 
     def _add_missing_tables(self, request: dict[str, RequestTable]) -> None:
-        """Add an empty table for each missing one, except for random relations, whose tuples are then query variables."""
+        """Add an empty table for each missing one. Random relations get none, so that their tuples are query variables."""
         for entity in self.spec.entities:
             own_table = self._add_empty(request, entity.name)
             for attribute in entity.attributes:
@@ -152,7 +152,7 @@ def _columns(name: str, value: Any) -> dict[str, list[Any]]:
         return {str(column): [_plain_value(row.get(column)) for row in value] for column in names}
     if (frame_columns := _frame_columns(value)) is not None:
         return {str(column): [_plain_value(cell) for cell in cells] for column, cells in frame_columns}
-    message = f"table '{name}' is a {type(value).__name__}, not a row, a list of rows or a data frame"
+    message = f"table '{name}' has type {type(value).__name__}; expected a row, a list of rows or a data frame"
     raise DataError(Diagnostic("E203", message, hint="pass a mapping, a list of mappings, or a data frame"))
 
 

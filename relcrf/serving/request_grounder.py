@@ -1,4 +1,4 @@
-"""Grounding of requests, one at a time, in one database schema and with cached lowered models."""
+"""Grounding of requests, one at a time. All use the same database schema, and lowered models are cached."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from relcrf.serving.coding import CodedColumn, CodedRequest, Vocabulary, code_re
 from relcrf.serving.request import RequestTable
 
 MAX_FETCHED_ROWS = 1_000_000
-"""Maximum rows of a result that is fetched at once; larger ones are streamed."""
+"""Maximum number of rows of a result that is fetched at once; larger results are streamed."""
 
 MAX_LOWERED_MODELS = 8
-"""Maximum number of cached lowered models. Valid requests share one: vectors of other lengths do not match the weights."""
+"""Maximum number of cached lowered models. Valid requests share one: their vectors have the lengths of the training data."""
 
 
 class BoundRequest(BoundModel):
-    """A bound model of a request, which returns the most frequently read columns without a query."""
+    """The bound model of a request; it returns the most frequently read columns without a query."""
 
     coded: CodedRequest
 
@@ -63,23 +63,23 @@ class RequestGrounder:
         self._lowered_models: dict[tuple[tuple[tuple[str, str], int], ...], LoweredModel] = {}
         self._bound = BoundRequest(spec, Dataset({}))
         self._bound.connection.execute("SET threads = 1")  # a dozen rows do not need two threads
-        schema = f"requests.{self._bound.schema}"  # tables are created a tenth faster in memory than in a file
+        schema = f"requests.{self._bound.schema}"  # creating tables takes 10 % less time in memory than in a file
         self._bound.connection.execute(
             f"ATTACH ':memory:' AS requests; CREATE SCHEMA {schema}; SET schema = '{schema}'"
         )
         self._bound.schema = schema
         self._model_of_views: LoweredModel | None = None
-        """The lowered model whose derived relations the views define."""
+        """The lowered model for which the views of derived relations were created."""
         self._statements: dict[str, duckdb.Statement] = {}
         self._optimizer_disabled = False
         self._loaded_domains: dict[str, tuple[str, ...]] = {}
-        """The domains whose tables exist, with their values."""
+        """The values of each domain whose table exists."""
 
     def ground(self, request: Mapping[str, RequestTable]) -> Grounding:
         """Ground a request.
 
         Raises:
-            FastPathUnavailable: The request needs the slow path: its cells are not plainly formatted, or it is large.
+            FastPathUnavailable: The request needs the slow path: it is large, or its cells are not in plain formatting.
         """
         tables = code_request(self._spec, self._vocabulary, request)
         lowered_model = self._lower(tables)
@@ -102,7 +102,7 @@ class RequestGrounder:
         return ground(bound, engine=engine, lowered_model=lowered_model)
 
     def _max_row_counts(self, tables: CodedRequest) -> dict[str, int]:
-        """Return the number of rows of each table; for a derived or random relation, the maximum."""
+        """Return the number of rows of each table, or its maximum for a derived or random relation."""
         counts = {**tables.sizes, **{name: len(values) for name, values in tables.domains.items()}}
         row_counts = {domain_table(name): len(values) for name, values in tables.domains.items()}
         relations: tuple[DerivedRelation | RandomRelation, ...] = (
@@ -115,7 +115,7 @@ class RequestGrounder:
         return row_counts | {name: len(bag["vid"]) for name, bag in tables.bags.items()}
 
     def _lower(self, tables: CodedRequest) -> LoweredModel:
-        """Return the model lowered for the request; new values do not change it unless the model's text contains them."""
+        """Return the lowered model for the request. It depends on new values only if the model's text contains them."""
         context = LoweringContext(self._expanded_spec, tables.domains, tables.vector_lengths)
         known = self._vocabulary.values
         new_values = [v for name, values in tables.domains.items() for v in values[len(known[name]) :]]
@@ -151,7 +151,7 @@ class RequestGrounder:
 
 
 def _unnest_sql(column: str, kind: str) -> str:
-    """Return the SQL that converts a list parameter into a column; vectors are passed as lists and then cast."""
+    """Return the SQL that converts a list parameter into a column; vectors are passed as lists and cast."""
     vector = kind.partition("[")[0]
     if vector != kind:
         return f"unnest(?::{vector}[][])::{kind} AS {quoted(column)}"

@@ -1,4 +1,4 @@
-"""Activation rules: selection of the candidates that are added to a model next, among all or among a tested subset.
+"""Activation rules, which select the next candidates to add to a model, from all candidates or from a tested subset.
 
 A rule tests candidates by their ratios; see `CandidateScorer`.
 
@@ -27,8 +27,8 @@ class ActivationResult:
     Args:
         candidates: The added candidates.
         gradient: Gradient of their weights, concatenated by candidate, shape (n_weights,).
-        queue: The queue without them.
-        is_exhausted: True if no candidate is added and no other test can succeed before the weights change.
+        queue: The queue without the added candidates.
+        is_exhausted: True if no candidate is added and none can pass a test before the weights change.
         n_tests: Number of tested candidates.
         active_weights: Mask of the active weights of the candidates in the model, followed by those of the added ones,
             bool; None activates all weights of the added candidates.
@@ -52,7 +52,7 @@ class AbstractActivation(ABC):
 
 @dataclass(frozen=True)
 class TopEdges(AbstractActivation):
-    """Edge grafting: test all edges that are not in the model and add the best that pass. The queue is not changed.
+    """Edge grafting: test all edges that are not in the model and add the best passing edges. The queue is not changed.
 
     Args:
         max_added: Maximum number of edges to add at a time.
@@ -118,7 +118,7 @@ def _select_best(
     """Return the best of all edges that are not in the model, or of their weights.
 
     Args:
-        test: Returns rows (edge number, index of a weight in it) for some edges, and the ratio of each row.
+        test: Function that returns rows (edge number, index of one of its weights) for some edges, and the ratio of each row.
         min_ratio: Ratio above which a row passes.
         max_rows: Maximum number of rows.
 
@@ -140,11 +140,11 @@ def _select_best(
 class BestChoice(AbstractActivation):
     """Best choice: test the first edges of the queue and add the best of those that pass.
 
-    The best passing edges form the reservoir. Those with a ratio of at least `(1 - alpha) mean + alpha max` over the
-    reservoir are added; the others of the reservoir are tested again in the next round. Edges that fail or do not fit
-    into the reservoir are moved to the history, which is queued again when the queue is empty. (If all passing edges
-    were tested again in the next round, they would soon fill every round: with 600 nodes, many more pairs are dependent
-    than are joined by an edge, and the remaining pairs would never be tested.)
+    The best passing edges form the reservoir. Edges of the reservoir with a ratio of at least
+    `(1 - alpha) mean + alpha max`, with mean and max over the reservoir, are added; the others are tested again in the
+    next round. Edges that fail or do not fit into the reservoir are moved to the history, which is queued again when
+    the queue is empty. (The reservoir is limited, because passing edges would otherwise soon fill every round: with 600
+    nodes, far more pairs are dependent than the graph has edges, and the remaining pairs would never be tested.)
 
     Args:
         alpha: 0 adds the edges with ratios of at least the mean, 1 only the best edge.
@@ -178,7 +178,7 @@ class BestChoice(AbstractActivation):
 
 @dataclass(frozen=True)
 class FirstHit(AbstractActivation):
-    """First hit: add the first edge of the queue that passes; best choice with a reservoir of one.
+    """First hit: add the first passing edge of the queue, i.e. best choice with a reservoir of one edge.
 
     Args:
         max_tests: Maximum number of edges to test before the weights change again.

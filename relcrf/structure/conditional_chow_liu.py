@@ -1,7 +1,7 @@
 """Conditional Chow-Liu: evidence-specific edges, selected by conditional mutual information.
 
-Source: Chechetka & Guestrin (2010), equations (8) and (9), algorithms 2 and 4 (relational form); structure
-regularisation: section 4.2. Pooling is ours.
+Source: Chechetka & Guestrin (2010), equations (8) and (9), algorithms 2 and 4 (relational form), and section 4.2
+(structure regularisation). Pooling is not part of the source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relcrf.structure.spanning_forest import maximum_spanning_forest
 from relcrf.structure.thin_graph import thin_graph
 
 REUSE_DISCOUNT = 0.5
-"""Factor on the information of an edge for each earlier structure that contains it; 0.8 and 0 gave no better results."""
+"""Factor on an edge's information for each earlier structure that contains the edge; 0.8 and 0 gave no better results."""
 
 
 def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.ndarray:
@@ -43,9 +43,9 @@ class EdgeSelector:
         treewidth: Maximum treewidth. 1 selects a maximum spanning forest; larger values greedily select edges that fit
             into cliques of `treewidth + 1` nodes.
         min_information: Minimum information of an edge, in nats.
-        min_fraction: An edge is excluded if training selected less than this fraction of the edges of its kind.
-        pooling: Weight of the mutual information of the training labels, which is the same for all edges of a kind. 0
-            uses only the conditional information; 1 gives the fixed tree of Chow & Liu.
+        min_fraction: Minimum fraction of the edges of a kind that training selected; edges of other kinds are excluded.
+        pooling: Weight of the mutual information of the training labels, which all edges of a kind share. 0 uses only
+            the conditional information; 1 gives the fixed tree of Chow & Liu.
     """
 
     treewidth: int = 1
@@ -62,16 +62,16 @@ class EdgeSelector:
         fractions: np.ndarray | None = None,
         label_information: np.ndarray | None = None,
     ) -> list[ReducedGraph]:
-        """Return `n_graphs` graphs with the selected edges only.
+        """Return `n_graphs` graphs, each with selected edges only.
 
         For each earlier graph that contains an edge, the edge's information is multiplied by `REUSE_DISCOUNT`.
 
         Args:
             information: Conditional mutual information of each edge in nats, shape (n_edges,).
-            fractions: Fraction of the edges of each kind that training selected, stored for each weight of the kind,
-                shape (layout.size,); None if `min_fraction` is not used.
-            label_information: Mutual information of the training labels for each edge kind in nats, in the same form;
-                None if `pooling` is not used.
+            fractions: For each weight, the fraction of the edges of its kind that training selected, shape
+                (layout.size,); None if `min_fraction` is not used.
+            label_information: For each weight, the mutual information of the training labels of its kind in nats,
+                shape (layout.size,); None if `pooling` is not used.
         """
         if label_information is not None:
             pooled = edge_kind_values(graph, label_information)

@@ -1,7 +1,7 @@
-"""Edge kinds: the combinations of a factor's template and key. Values of a kind are repeated for each of its weights.
+"""Edge kinds. A kind is a combination of a factor's template and key; its value is repeated for each of its weights.
 
-Values in the layout of the weights can be transferred to other data together with the weights, even if keys are
-renumbered.
+Such values have the layout of the weights. They can therefore be transferred to other data together with the
+weights, even if keys are renumbered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TERMS_PER_CHUNK = 1 << 22
 
 
 def edge_kind_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
-    """Return the maximum value over the kinds of each edge's factors, shape (n_edges,).
+    """Return for each edge the maximum of the values of its factors' kinds, shape (n_edges,).
 
     Args:
         values: Values of the kinds, equal for all weights of a kind, shape (layout.size,).
@@ -44,7 +44,7 @@ def count_factors_by_kind(graph: ReducedGraph) -> np.ndarray:
 
 
 def count_joint_states(graph: ReducedGraph, states: np.ndarray, k: int) -> np.ndarray:
-    """Count the pairs of states of the pairwise factors of each kind.
+    """Count the pairs of states of the pairwise factors, by kind.
 
     Args:
         states: State of each node, shape (n_nodes,).

@@ -21,7 +21,7 @@ at a hub.
 """
 
 MAX_HISTORY = 1 << 22
-"""Maximum number of pairs in the history, which take 64 MiB.
+"""Maximum number of pairs in the history; this many pairs take 64 MiB.
 
 The pairs closest to passing are retained; the others are tested again only in the final test of all pairs.
 """
@@ -29,15 +29,15 @@ The pairs closest to passing are retained; the others are tested again only in t
 
 @dataclass(frozen=True, eq=False)
 class EdgeQueue:
-    """A priority queue over all pairs of some spaces; memory is used only for pairs that differ from the initial order.
+    """A priority queue over all pairs of some spaces; memory is used only for pairs that have left the initial order.
 
     Untested pairs are queued in the order of a permutation, from `cursor` on, and are not stored. All other queued
     pairs are stored in `waiting`. The *ends* of a pair and the order of the pairs are those of a `PairIndex`. Methods
-    that depend on the numbers and the order of the pairs have the parameter `pair_index`.
+    that need the numbering and the order of the pairs have the parameter `pair_index`.
 
     Args:
         cursor: Position in the permutation.
-        waiting, priority: Pairs that precede the rest of the permutation, and their priorities, ascending, shape (n,).
+        waiting, priority: Queued pairs that precede the rest of the permutation, and their ascending priorities, shape (n,).
         failed, violation: The history in any order, and the violation of each pair, 1 minus its ratio; negative if it
             passed.
         hubs: Ends whose untested pairs are stored in `waiting`.
@@ -57,11 +57,11 @@ class EdgeQueue:
         return cls(0, no_pairs, no_values, no_pairs, no_values, no_pairs)
 
     def is_fully_listed(self, pair_index: PairIndex) -> bool:
-        """Return True if the permutation is used up, so that every untested pair is in `waiting`."""
+        """Return True if the cursor is at the end of the permutation; every untested pair is then in `waiting`."""
         return self.cursor >= pair_index.size
 
     def is_empty(self, pair_index: PairIndex) -> bool:
-        """Return True if the queue is empty; the history may not be."""
+        """Return True if the queue is empty, regardless of the history."""
         return self.is_fully_listed(pair_index) and not len(self.waiting)
 
     @property

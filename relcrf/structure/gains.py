@@ -1,4 +1,4 @@
-"""Gains of the selected candidates, the decrease of the log pseudo-likelihood without each; and their supports."""
+"""Gains and supports of the selected candidates; a gain is the decrease of the log pseudo-likelihood without the candidate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CandidateGains:
     """The gain and the support of each selected candidate, shape (n_chosen,).
 
     Args:
-        gain: Log pseudo-likelihood of the labels minus that with the candidate's weight set to 0, in nats.
+        gain: Decrease of the log pseudo-likelihood of the labels, in nats, if the candidate's weight is set to 0.
         support: Number of samples in which the candidate is true.
     """
 
@@ -49,7 +49,7 @@ def candidate_gains(model: LiteralLikelihood, point: np.ndarray) -> CandidateGai
 def _likelihood_changes(
     model: LiteralLikelihood, probability: np.ndarray, candidate: np.ndarray, literal: np.ndarray, score: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the change of log likelihood for each pair of a candidate and an affected node, and the candidate.
+    """Return the change of the log-likelihood, and the candidate, for each pair of a candidate and an affected node.
 
     Args:
         probability: Flat node marginals with all candidates.

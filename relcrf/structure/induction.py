@@ -1,8 +1,8 @@
 """Contrastive feature induction: selection of candidates by gradients from the errors and signals of literals.
 
-The error of a literal is its probability minus its truth value. Its signal is its truth value; for pairs, the mean
-truth value over the samples of its key is subtracted. A literal has a value for each cell, that is, for each sample in
-which its key occurs (see `CandidateSide`).
+The error of a literal is its probability minus its truth value. The signal of a literal is its truth value; for pairs,
+the mean truth value over the samples of the literal's key is subtracted. A literal has an error and a signal for each
+cell, i.e. for each sample in which its key occurs (see `CandidateSide`).
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
 equations 13 and 14; Grafting: Perkins, Lacker & Theiler (2003).
@@ -26,27 +26,27 @@ from relcrf.structure.edge_queue import EdgeQueue
 from relcrf.structure.scores import CandidateScorer
 
 BIN_EDGES = np.round(np.linspace(-1.0, 1.0, 101), 2)
-"""Bin edges of histograms; errors and signals are differences of probabilities, so that they are between -1 and 1."""
+"""Bin edges of histograms; errors and signals, as differences of probabilities, are between -1 and 1."""
 
 
 @dataclass(frozen=True)
 class ContrastiveInduction(AbstractActivation):
-    """Contrastive feature induction: add the candidates with the largest gradients above their l1.
+    """Contrastive feature induction: add the candidates with the largest gradients among those that exceed the l1 strength.
 
     The gradient of a pair of literals A and B is `sum over samples of signal_A error_B + error_A signal_B` if the
     errors of each key sum to 0, which is the case when the weights of single literals have converged without a penalty.
-    The largest terms are those of samples with a large error of one literal and a large signal of the other, so only
-    these are summed.
+    The largest terms are those of samples with a large error of one literal and a large signal of the other; only
+    these terms are summed.
 
-    A pair in the model is a composite literal, which a third literal can extend (equation 14). The gradient of a triple
-    is `sum over samples of error_AB x_C + x_AB error_C`, where x are truth values. They are not centred, for two
-    reasons: the errors of a composite sum to the gradient of its pair, which is not 0 under a penalty; and a
-    conjunction is rarely true, so that the uncentred values have fewer large entries. With thresholds of 0 this is
-    exact at any weights.
+    A pair AB in the model is a composite literal, which a third literal C can extend (equation 14). The gradient of a
+    triple is `sum over samples of error_AB x_C + x_AB error_C`, where x are truth values. The truth values are not
+    centred, for two reasons. The errors of a composite sum to the gradient of its pair, which is not 0 under a penalty.
+    And a conjunction is rarely true, so that uncentred values have fewer large entries. With thresholds of 0 the
+    gradient of a triple is exact at any weights.
 
     Args:
         max_added: Maximum number of candidates to add at a time.
-        error_threshold, signal_threshold: Errors and signals of at most this magnitude are ignored; 0 ignores none.
+        error_threshold, signal_threshold: Largest magnitudes of ignored errors and signals; 0 ignores only zeros.
         exhaustive: If True, compute all gradients by dense products; thresholds are not used.
     """
 
@@ -156,7 +156,7 @@ class ContrastiveInduction(AbstractActivation):
         min_gradient: float,
         n: int,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the best triples that extend a pair by any of the three literals, in the form of `_best_pairs`.
+        """Return the best triples that extend a pair by any of the three literals; for the form see `_best_pairs`.
 
         Args:
             parent_pairs: For each of the three literals, the pairs of keys of the other two that form composites, shape
@@ -187,7 +187,7 @@ class ContrastiveInduction(AbstractActivation):
         return _large_entries(cells, errors[cells.variable], self.error_threshold, n_samples)
 
     def _large_signals(self, side: CandidateSide, truth_values: np.ndarray, n_samples: int | None) -> SparseMatrix:
-        """Return the large signals of a side, in the form of `_large_errors`; signals are cached for unchanged truth values."""
+        """Return the large signals of a side like `_large_errors`; signals are cached until the truth values change."""
         cached = self._signal_cache.get((id(side), n_samples))
         if cached is not None and cached[0] is truth_values:
             return cached[1]
@@ -202,7 +202,7 @@ class ContrastiveInduction(AbstractActivation):
 
 
 def _deduplicate(pairs: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each distinct candidate once, with the largest of its gradients in absolute value; `pairs` has shape (n, 2)."""
+    """Return each distinct candidate once, with its gradient of the largest magnitude; `pairs` has shape (n, 2)."""
     order = np.lexsort((-np.abs(gradient), pairs[:, 1], pairs[:, 0]))
     pairs, gradient = pairs[order], gradient[order]
     new = np.ones(len(pairs), dtype=bool)

@@ -1,4 +1,4 @@
-"""Numbering of all pairs of keys of some spaces, and a pseudorandom order of the pairs that is not stored."""
+"""Numbering of all pairs of keys of some spaces, and a pseudorandom order of the pairs, computed without stored arrays."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FEISTEL_ROUNDS = 4
 
 @dataclass(frozen=True, eq=False)
 class PairIndex:
-    """A numbering of the pairs of keys of several spaces, and of their keys, which are called *ends*.
+    """A numbering of the pairs of keys of several spaces, and of the keys. The two keys of a pair are its *ends*.
 
-    Pairs and ends are numbered space by space. If the relation of a space implies that its sides have the same keys, a
-    key is a single end; otherwise each side has separate ends.
+    Pairs and ends are numbered space by space. If the relation of a space implies that both sides have the same keys,
+    the sides share their ends; otherwise each side has separate ends.
 
     Args:
         spaces: Pair spaces.
@@ -117,7 +117,7 @@ class PairIndex:
 def _unrank_pairs(space: PairSpace, ranks: np.ndarray) -> np.ndarray:
     """Return the pairs of keys with the given ranks in a space, shape (n, 2)."""
     if space.relation == KeyRelation.ASCENDING:
-        # The pair (s, t), s < t, has rank t (t - 1) / 2 + s; rounding of the root can be off by one for large ranks.
+        # The pair (s, t), s < t, has rank t (t - 1) / 2 + s; for large ranks the rounded root can be off by one.
         t = ((1.0 + np.sqrt(1.0 + 8.0 * ranks)) / 2.0).astype(np.int64)
         t -= t * (t - 1) // 2 > ranks
         t += t * (t + 1) // 2 <= ranks

@@ -1,4 +1,4 @@
-"""Scores of candidates: gradient tests of whether the objective would decrease if a candidate were added to a model.
+"""Scores of candidates: gradient tests whether the addition of a candidate to a model would decrease the objective.
 
 Sources: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018);
 Lee, Ganapathi & Koller, Efficient structure learning of Markov networks using L1-regularization (2006).
@@ -21,14 +21,14 @@ EDGES_PER_BATCH = 1 << 14
 
 
 NULL_SAMPLE_SIZE = 512
-"""Number of random edges of a space from which the gradient under independence is estimated."""
+"""Number of random edges of a space that `null_gradient` uses for its estimate."""
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateScorer:
     """Gradients of the objective with respect to candidates that are not in the model, at fixed weights.
 
-    The *ratio* of an edge is `|gradient| / (l1 sqrt(size))`, where the gradient is that of its `size` weights. An edge
+    The *ratio* of an edge is `|gradient| / (l1 sqrt(size))`, with the gradient of the edge's `size` weights. An edge
     with a ratio above 1 passes the test: its addition decreases the penalised objective.
 
     Args:
@@ -37,9 +37,9 @@ class CandidateScorer:
         point: Weights of the model.
         l1: Positive penalty strength of each space.
         score_by_counts: If True, replace the gradient by twice the difference between the counts of joint states and
-            their expectations for independent ends. This is the gradient if no candidate is selected; it does not
+            their expectations for independent ends. This is the gradient without selected candidates, and it does not
             depend on the point.
-        is_out_of_time: Returns True if the time limit for tests is exceeded.
+        is_out_of_time: Function that returns True if the time limit for tests is exceeded.
         smooth_gradient: Gradient of the smooth part of the objective at the point.
         active_weights: Mask of the active weights of the selected candidates.
     """
@@ -111,8 +111,8 @@ class CandidateScorer:
         """Return the ratio of each weight of some edges, `|gradient| / l1`.
 
         Returns:
-            For each weight, the number of its edge and its index in it, shape (n_weights, 2); and the ratios, shape
-            (n_weights,).
+            The number of each weight's edge and the weight's index in this edge, shape (n_weights, 2); and the ratios,
+            shape (n_weights,).
         """
         candidates, rows, ratios = self.pair_index.decode(pairs), [], []
         for space, l1 in enumerate(self.l1):
@@ -141,11 +141,11 @@ def edge_joint_counts(model: EdgeLikelihood, space: int, pairs: np.ndarray) -> n
 
 
 def null_gradient(model: EdgeLikelihood, space: int, seed: int) -> float:
-    """Estimate the root mean square gradient component of a space's edges under independence, in the model without edges.
+    """Estimate the root mean square component of the gradients of a space's edges under the null hypothesis, without edges.
 
     The null hypothesis is that the labels of the two ends are independent with their observed frequencies p and q. The
-    counts of joint states then have the covariance `n (diag p - p p') x (diag q - q q')`, and the gradient is twice
-    their deviation from their expectations.
+    counts of joint states then have the covariance `n (diag p - p p') x (diag q - q q')`. The gradient is twice the
+    deviation of the counts from their expectations.
     """
     edge_space = model.spaces[space]
     pair_index = PairIndex((edge_space,), seed)

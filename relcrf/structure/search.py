@@ -1,4 +1,4 @@
-"""Structure search: candidates are added to a model a few at a time; a penalty keeps most of their weights at 0.
+"""Structure search, which adds a few candidates at a time to a model; a penalty keeps most of their weights at 0.
 
 Sources: Perkins, Lacker & Theiler, Grafting (2003); Lee, Ganapathi & Koller, Efficient structure learning of Markov
 networks using L1-regularization (2006); Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of
@@ -32,7 +32,7 @@ from relcrf.structure.pair_index import PairIndex
 from relcrf.structure.scores import CandidateScorer
 
 DEFAULT_STOPPING_SCALE = 1e-3
-"""Scale of the group lasso's stopping rule without candidate spaces; with spaces, it is their smallest l1."""
+"""Scale of the group lasso's stopping rule without candidate spaces; with spaces, the scale is their smallest l1."""
 
 MinimiserFactory = Callable[[WeightGroups, np.ndarray], AbstractGrowingMinimiser]
 """A function that creates an optimiser from weight groups with penalties and a scale of each weight."""
@@ -84,7 +84,7 @@ def group_lasso_factory(strengths: PenaltyStrengths, tolerance: float, max_itera
 
 
 def lasso_factory(tolerance: float, max_iterations: int, *, exact_gradient: bool) -> MinimiserFactory:
-    """Return a factory of optimisers for groups of one weight: OWL-QN, or proximal descent for inexact gradients."""
+    """Return a factory of optimisers for single weights as groups: OWL-QN, or proximal descent for inexact gradients."""
     if exact_gradient:
         return lambda groups, diagonal: Owlqn(
             tolerance, max_iterations=max_iterations, inverse_diagonal=1.0 / diagonal, l1=groups.strength
@@ -99,10 +99,10 @@ class SearchState(EarlyStoppingState):
     Args:
         chosen: Selected candidates, with weights in `point`.
         best_chosen: Selected candidates of `best_point`.
-        active_weights: Mask of the active weights of the selected candidates, bool; the others stay 0.
+        active_weights: Mask of the active weights of the selected candidates, bool; inactive weights stay 0.
         diagonal: Estimate of the Hessian's diagonal without penalties, shape of `point`.
         queue: Candidates to be tested.
-        is_exhausted: True if the last activation added no candidate and no further test could succeed.
+        is_exhausted: True if the last activation added no candidate and none could pass a further test.
         n_tests: Number of tested candidates.
         seconds: Elapsed time, including previous stages.
     """
@@ -127,26 +127,26 @@ class SearchState(EarlyStoppingState):
 class StructureSearch:
     """A search that alternates between the activation of candidates and the optimisation of weights.
 
-    It minimises the objective `+ sum over groups of strength |weights| + l2 / 2 |weights|^2`, where the weights of a
-    candidate form a group of strength `l1 sqrt(size)`. The search has converged when the optimiser has converged for
+    It minimises `objective + sum over groups of (strength * |weights|) + l2 / 2 * |all weights|^2`, where the weights of a
+    candidate form a group of strength `l1 * sqrt(size)`. The search has converged when the optimiser has converged for
     the active weights and no other candidate passes the test at this minimum.
 
     Args:
         model: Objective without candidates.
         strengths: Penalty strengths.
-        make_minimiser: Creates the optimiser.
-        activation: Activation rule; None adds no candidates.
+        make_minimiser: Function that creates the optimiser.
+        activation: Activation rule; with None, no candidates are added.
         final_activation: Activation rule once the optimiser has converged; None uses `activation`.
         grouped: False makes each weight a separate group.
         score_by_counts: If True, `activation` tests edges by counts, see `CandidateScorer`; `final_activation` uses
             gradients.
-        hub_fraction: An end (see `PairIndex`) with more than this fraction of its possible edges is a hub, whose
-            candidates are tested first; None disables hubs.
+        hub_fraction: A key (an *end* of a pair, see `PairIndex`) with more than this fraction of its possible edges is a hub,
+            whose candidates are tested first; None disables hubs.
         iterations_per_round: Maximum number of optimiser iterations per round.
         max_seconds: Time limit, after which the search stops with its current state; None is unlimited.
         patience: Number of rounds without improvement on held-out labels, see `update_early_stopping`.
         seed: Seed of the search order.
-        clock: Returns the current time in seconds.
+        clock: Function that returns the current time in seconds.
     """
 
     model: AbstractCandidateObjective
@@ -216,8 +216,8 @@ class StructureSearch:
         """Return the candidates with nonzero weights, in the form that `Problem.with_candidates` accepts.
 
         Returns:
-            The pairs of each space by name, ascending; and the indices in `point` of the base weights, followed by
-            those of the pairs' weights.
+            The ascending pairs of each space, by name; and the indices in `point` of the base weights, followed by
+            those of the weights of the pairs.
         """
         chosen, n_base = state.chosen, self.model.n_base
         nonzero, start = self.nonzero_mask(chosen, state.point), n_base + self.model.weight_start(chosen)
@@ -236,7 +236,7 @@ class StructureSearch:
         return self.max_seconds is not None and self.clock() - start_time >= self.max_seconds
 
     def _run_round(self, state: SearchState, is_out_of_time: Callable[[], bool]) -> SearchState:
-        """Activate candidates unless none are left, and optimise the weights; at the minimum, test all candidates again."""
+        """Activate candidates unless the search is exhausted, and optimise the weights; at the minimum, test all again."""
         if not state.is_exhausted and self.activation is not None:
             state = self._activate(state, self.activation, self.score_by_counts, is_out_of_time)
         optimiser, objective = self._build_problem(state.chosen, state.active_weights, state.diagonal)
@@ -294,7 +294,7 @@ class StructureSearch:
         return replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
 
     def _prioritise_hubs(self, queue: EdgeQueue, state: SearchState, added: CandidateSet) -> EdgeQueue:
-        """Return the queue with candidates at hubs moved ahead; nonzero edges and added edges count for the degrees."""
+        """Return the queue with candidates at hubs moved to the front; degrees count nonzero and added edges."""
         assert self.hub_fraction is not None
         edges = state.chosen.select(self.nonzero_mask(state.chosen, state.point)).concat(added)
         ends = self.pair_index.ends(self.pair_index.encode(edges))
@@ -311,7 +311,7 @@ class StructureSearch:
         )
         l2 = np.concatenate((strengths.base_l2, np.repeat(l2, sizes)))
         learned = np.concatenate((strengths.learnable, np.ones(len(l2) - len(strengths.learnable), dtype=bool)))
-        # As in `maximise_likelihood`, scaling by the square root of the curvature converges faster than by the curvature.
+        # As in `maximise_likelihood`, a scale of the square root of the curvature gives faster convergence than the curvature.
         root = np.sqrt(diagonal + l2)
         root = np.maximum(root, 1e-6 * root.max(initial=1e-300))
         if self.grouped:

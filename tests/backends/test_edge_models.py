@@ -116,5 +116,5 @@ def test_the_exported_model_is_the_learned_one(symmetric, tmp_path, capsys, monk
 
 def test_literal_learner_rejects_tables():
     model = relcrf.parse(TEXT)
-    with pytest.raises(UsageError, match=r"E396[\s\S]*'edge' are tables[\s\S]*--backend grafting"):
+    with pytest.raises(UsageError, match=r"E396[\s\S]*'edge' are edges[\s\S]*--backend grafting"):
         api.fit(model, model.ground(relcrf.Dataset(rows(20))), "trmrf")

@@ -54,7 +54,7 @@ def test_plan_and_ground_agree(relcrf_, relcrf_json, web):
     for name, row in grounded["templates"].items():
         assert {k: plan["templates"][name][k] for k in row} == row
     code, out, _ = relcrf_("plan", MODEL, "--data", web, "--exact")
-    assert code == 0 and "largest hub" in out and "rows x each" not in out
+    assert code == 0 and "largest hub" in out and "rows x bindings" not in out
 
 
 def test_plan_reports_hubs_and_repeated_rows(relcrf_, relcrf_json, tmp_path):

@@ -42,7 +42,7 @@ def run(relcrf_, things, tmp_path):
 
 def test_largest_edges(relcrf_, relcrf_json, run, tmp_path):
     code, out, err = relcrf_("graph", run)
-    assert code == 0 and err == "" and "4 keys, 2 edges" in out and "hubs (degree): " in out and "±" not in out
+    assert code == 0 and err == "" and "4 nodes, 2 edges" in out and "hubs (degree): " in out and "±" not in out
     assert "[red]\\x1b[31mb" in out and "\x1b" not in out
     code, found = relcrf_json("graph", run, "--top", 1, "--graphml", tmp_path / "g" / "g.graphml")
     assert (code, found["nodes"], found["edges"], found["triples"]) == (0, 4, 2, 0)

@@ -174,7 +174,7 @@ def test_unlisted_tuples_of_open_table_are_queries(tmp_path):
             "remove it",
         ),
         ("[tables.page]\nfile = 'page.csv'\n", "E203", 2, "'page.csv' does not exist", "did you mean 'pages.csv'?"),
-        ("[tables.page]\nfile = 'dataset.toml'\n", "E203", 2, "is not a table file", None),
+        ("[tables.page]\nfile = 'dataset.toml'\n", "E203", 2, "is not a table file", "the name of a table file"),
         ("[tables.page]\nfile = '/etc/passwd'\n", "E233", 2, "outside the folder", "copy the file"),
         ("[tables.page]\nfile = '../data/../../x.csv'\n", "E233", 2, "outside the folder", "copy the file"),
         ("[tables.page]\nsqlite = '../x.db'\n", "E233", 2, "outside the folder", "copy the file"),

@@ -286,12 +286,12 @@ def test_file_with_wrong_content_raises_error(tmp_path, name, content, code):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (5, "is a int, not a data frame"),
-        (None, "is a NoneType, not a data frame"),
-        ([1], "is a list, not a data frame"),
+        (5, "has type int and is not a data frame"),
+        (None, "has type NoneType and is not a data frame"),
+        ([1], "has type list and is not a data frame"),
         ({}, "has no columns"),
         ({"a": [1], "b": [1, 2]}, "different lengths"),
-        ({"a": "text"}, "column 'a' of table 't' is a str"),
+        ({"a": "text"}, "column 'a' of table 't' has type str"),
         ({"a": [object()]}, "a value of an unsupported type"),
         ("nowhere.csv", "does not exist"),
     ],

@@ -183,7 +183,7 @@ def test_runs_without_optional_files_have_a_report(tmp_path, trmrf):
     html = Page(made.html)
     assert "Distributions" not in html.text("h2") and "1.5" in html.text("dd")
     (run / "log.jsonl").write_text("")
-    assert page.render_report(run).plots == ("7 keys, 24 edges",)
+    assert page.render_report(run).plots == ("7 nodes, 24 edges",)
 
 
 @pytest.mark.parametrize(

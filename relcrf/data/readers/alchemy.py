@@ -32,7 +32,7 @@ _TRUTH = {"": "true", "!": "false", "?": None}
 
 @dataclass
 class _Predicate:
-    """The atoms of one predicate; `rows` buffers the latest ones, `table` is a table expression for the others."""
+    """The atoms of one predicate: `rows` buffers the latest ones, and `table` is a table expression for the earlier ones."""
 
     arity: int
     has_values: bool
@@ -42,7 +42,7 @@ class _Predicate:
 
 
 class AlchemyReader(AbstractReader):
-    """A reader that returns a table per predicate, with columns `a0`, `a1`, ..., and `value` if atoms have values, `!` or `?`."""
+    """A reader that returns a table per predicate, with columns `a0`, `a1`, ... and `value` if atoms have a value, `!` or `?`."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".db",)
 
@@ -102,7 +102,7 @@ def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _line_error(path: Path, line_number: int, line: str, message: str, hint: str) -> DataError:
-    # The source of the span has only this line: the file may be large.
+    # The source contains only this line, because the file may be large.
     source = Source(str(path), "\n" * (line_number - 1) + line)
     start = len(line) - len(line.lstrip()) + 1
     return DataError(

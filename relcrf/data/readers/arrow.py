@@ -15,7 +15,7 @@ _FILE_MAGIC = b"ARROW1"
 
 
 class ArrowReader(AbstractReader):
-    """A reader that keeps the file's column types. It scans a file in place and copies a stream, which can be read only once."""
+    """A reader that keeps the column types. It scans a file in place, but copies a stream, which can be read only once."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather")
 

@@ -18,7 +18,7 @@ class SourceTable:
     Args:
         name: The table's name in models.
         location: The location shown in messages.
-        scan: A DuckDB table expression, used after FROM.
+        scan: A DuckDB table expression for a FROM clause.
         numbered_scan: Like `scan`, with row numbers for messages as the first column; None if rows are numbered from 1.
     """
 
@@ -35,7 +35,7 @@ class AbstractReader(ABC):
     """Suffixes of file names, with the dot, in lower case."""
 
     def accepts(self, path: Path) -> bool:
-        """Return True if a file with such a suffix has this format; formats that share a suffix override it."""
+        """Return True if a file with one of the suffixes has this format. Readers that share a suffix override this method."""
         return True
 
     @abstractmethod
@@ -43,7 +43,7 @@ class AbstractReader(ABC):
         """Yield the tables of a file.
 
         Args:
-            name: The file's name without its suffix, for a table that has no other name.
+            name: The file's name without its suffix, used for a table without a name.
             store: The store for rows that DuckDB cannot scan in the file.
 
         Raises:

@@ -16,7 +16,7 @@ from relcrf.errors import DataError, DataLocation, Diagnostic, listing, suggesti
 SCHEMES = ("postgresql://", "postgres://")
 
 _TYPES = {16: "BOOLEAN", 20: "BIGINT", 21: "BIGINT", 23: "BIGINT", 700: "DOUBLE", 701: "DOUBLE"}
-"""DuckDB's types by PostgreSQL's type OIDs (catalog pg_type); other types become text, even `numeric`, to keep its digits."""
+"""DuckDB's types by PostgreSQL's type OIDs (catalog pg_type); other types become text, which keeps all digits of `numeric`."""
 
 _ARRAY_TYPES = {
     **dict.fromkeys((1009, 1015), "VARCHAR"),
@@ -26,7 +26,7 @@ _ARRAY_TYPES = {
 """DuckDB's types of array elements, by PostgreSQL's OIDs of the array types."""
 
 _ALLOWED_SETTINGS = ("host", "port", "user", "password", "dbname", "sslmode", "connect_timeout")
-"""Connection settings allowed in a manifest; other settings of libpq name files or run in the session."""
+"""Connection settings allowed in a manifest; other settings of libpq can refer to files or affect the session."""
 
 
 def url_problem(url: str) -> str | None:
@@ -41,7 +41,7 @@ def url_problem(url: str) -> str | None:
     forbidden = [name for name in settings if name not in _ALLOWED_SETTINGS]
     if forbidden:
         return f"the URL sets {listing(forbidden)}, which is not allowed in a manifest"
-    hosts = str(settings.get("host", "")).split(",")  # libpq tries one after the other
+    hosts = str(settings.get("host", "")).split(",")  # libpq tries the hosts in this order
     if any(host.startswith(("/", "@")) for host in hosts):
         return "the URL names a socket folder, which is not allowed in a manifest"
     if not all(hosts):
@@ -77,7 +77,7 @@ def read_server(url: str, store: Store, *, schema: str = "public", table: str | 
 
 
 def read_query(url: str, store: Store, name: str, sql: str) -> SourceTable:
-    """Return the rows of a query on a server; raises the same errors as `read_server`."""
+    """Return the table of rows that a query on a server selects. For errors see `read_server`."""
     with _connect(url) as (connection, server):
         return SourceTable(name, f"{server}, table '{name}'", _copy_query(connection, sql, store))
 
@@ -111,9 +111,9 @@ def mask_url(url: str) -> str:
 
 
 def _copy_query(connection: Any, sql: str, store: Store) -> str:
-    """Copy the rows of a query: the server's CSV text is written to a file in chunks, which DuckDB reads."""
+    """Copy the rows of a query: write the server's CSV text in chunks to a file, and let DuckDB read the file."""
     query = f"(\n{sql.strip().rstrip(';')}\n) AS q"
-    # As a prepared statement, the text can only be a single statement, and so cannot close the parentheses of COPY.
+    # Only a single statement can be prepared, so a prepared text cannot close the parentheses of COPY.
     description = connection.execute(f"SELECT * FROM {query} LIMIT 0", prepare=True).description
     columns = [(column.name, column.type_code) for column in description]
     file = store.new_folder() / "rows.csv"

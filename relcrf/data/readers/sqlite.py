@@ -48,12 +48,12 @@ def read_database(path: Path, store: Store, table: str | None = None) -> list[So
                 raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", DataLocation(str(path)), hint))
             selected = names if table is None else [table]
             return [SourceTable(t, f"{path}, table '{t}'", _copy_table(database, t, store)) for t in selected]
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # a message may contain bytes that are not text
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # a message may contain bytes that are not valid UTF-8
         raise unreadable_error(str(path), notes=(first_line(error),)) from None
 
 
 def _copy_table(database: sqlite3.Connection, table: str, store: Store) -> str:
-    """Copy a table; SQLite types each cell, so a column gets the common type of its cells, or text."""
+    """Copy a table. In SQLite each cell has a type; a column gets the common type of its cells, or text."""
     columns = [row[0] for row in database.execute(f"SELECT * FROM {quoted(table)} LIMIT 0").description]
     type_flags = ", ".join(
         f"coalesce(max(typeof({quoted(c)}) = '{kind}'), 0)"

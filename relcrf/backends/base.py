@@ -65,7 +65,7 @@ class Problem:
         return build_gates(self.graph) if self.lazy_gates is None else self.lazy_gates.gates
 
     def with_candidates(self, chosen: Mapping[str, np.ndarray]) -> Problem:
-        """Return the problem with the given candidates in the graph: pairs of keys, shape (n, 2), by space name."""
+        """Return the problem with candidates added to the graph: pairs of keys, shape (n, 2), by space name."""
         graph = self.graph
         for space in self.candidates:
             if space.name in chosen:
@@ -416,8 +416,9 @@ class AbstractBackend(ABC):
         )
 
     def training_likelihood(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractLikelihoodSpec | None:
-        """Return the likelihood that the weights maximise, without the `l2` penalty.  The result is None if this
-        likelihood is approximate and is not a pseudo-likelihood.
+        """Return the likelihood that training maximises, without the `l2` penalty.
+
+        The result is None if this likelihood is approximate and is not a pseudo-likelihood.
         """
         return None
 

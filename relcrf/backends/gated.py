@@ -319,7 +319,7 @@ class GatedBackend(AbstractBackend):
         return Owlqn(l1=penalties.l1_strengths, **settings) if penalties.l1 else Lbfgs(**settings)
 
     def _check_early_stopping(self, state: OptimiserState, held_out_risk: Risk) -> OptimiserState:
-        """Update the state with the held-out risk under hard gates; move a state that ends to the best point."""
+        """Update the state with the held-out risk under hard gates; at the end of the stage, move it to the best point."""
         loss, messages = held_out_risk.evaluate(
             held_out_risk.infer_with_hard_gates(state.point, self.gate_threshold, skip_closed=False)
         )

@@ -69,8 +69,7 @@ class ExampleSplitter:
     def split_risks(
         self, problems: Sequence[Problem], held_out: np.ndarray, whole: bool, rng: np.random.Generator
     ) -> tuple[list[Risk], Risk | None]:
-        """Return the risks of the batches of all problems, and the risk of the held-out variables, None if there are
-        none.
+        """Return the risks of the batches of all problems, and that of the held-out variables (None without any).
 
         Args:
             problems: One or more versions of a problem that treat different labels as evidence; the first one is used

@@ -1,4 +1,4 @@
-"""The provenance of a run: versions, data, split and settings, which suffice to reproduce it."""
+"""The provenance of a run: the versions, data, split and settings with which the run can be reproduced."""
 
 from __future__ import annotations
 
@@ -125,10 +125,10 @@ def _iter_graph_names(grounding: Grounding, *, with_candidates: bool) -> Iterato
 def fingerprint(
     model_text: str, backend: str, settings: Mapping[str, Any], problem: Problem, grounding: Grounding
 ) -> str:
-    """Return a hash of the model, the settings and the data of a training run, which also identifies its checkpoints.
+    """Return a hash of the model, settings and data of a training run; the hash also identifies the run's checkpoints.
 
     Args:
-        grounding: The grounding of the problem, which names the states, keys and features of the graph.
+        grounding: The grounding of the problem, with the names of the graph's states, keys and features.
     """
     digest = hashlib.sha256()
     layout = [asdict(block) for block in problem.graph.layout.blocks]

@@ -25,7 +25,7 @@ from relcrf.learning.likelihood import ForestLikelihood
 
 @dataclass(frozen=True)
 class PseudoLikelihoodSpec(AbstractLikelihoodSpec):
-    """A specification of the pseudo-likelihood, in which each variable is conditioned on its neighbours' labels."""
+    """A specification of the pseudo-likelihood: each variable is conditioned on its neighbours' labels."""
 
     def likelihood(self, problem: Problem) -> ForestLikelihood:
         graph = self.conditional_graph(problem)
@@ -39,7 +39,7 @@ class PseudoLikelihoodSpec(AbstractLikelihoodSpec):
 class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     """Pseudo-likelihood of each variable given its neighbours' labels, with inference by sampling or by mean field.
 
-    Training leaves out unlabelled variables and all factors over them.
+    Training omits unlabelled variables and all of their factors.
 
     Args:
         inference: Name of a method that computes marginals; see docs/explanation/inference.

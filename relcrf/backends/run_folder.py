@@ -1,4 +1,4 @@
-"""Run folders: the files that training writes, and from which an interrupted training run resumes.
+"""Run folders: the files that training writes; an interrupted training run resumes from them.
 
 A run folder contains `run.json` (backend, settings, summary, the layout of the weights), `model.rcrf`,
 `dictionaries.json` (the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl`
@@ -63,7 +63,7 @@ def partial_folder(folder: Path) -> Path:
 
 
 def require_writable(folder: Path, *, resume: bool, force: bool, inputs: Iterable[Path] = ()) -> None:
-    """Reject a path to which a run cannot or must not be written; nothing is changed.
+    """Reject a path to which a run cannot or must not be written; change nothing.
 
     Args:
         inputs: Files and folders that must not be replaced together with the run folder.
@@ -117,7 +117,7 @@ def claim_folder(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
     """Yield the partial folder of a run that starts or resumes, locked against other processes.
 
     Raises:
-        UsageError: If `require_writable` rejects the folder, which may have changed since an earlier check.
+        UsageError: If `require_writable` rejects the folder; it may have changed since an earlier check.
     """
     require_writable(folder, resume=resume, force=force)
     partial = partial_folder(folder)
@@ -161,7 +161,7 @@ def save(
 
     Args:
         timings, step_seconds: See `Timings`.
-        provenance: Inputs of the run; None if it cannot be reproduced, because it was started from Python with
+        provenance: Inputs of the run; None if the run cannot be reproduced because it was started from Python with
             arguments that the command line does not have.
     """
     partial = partial_folder(folder)
@@ -204,7 +204,7 @@ def save(
         "provenance": provenance and provenance.as_dict(),
     }
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
-    # Only after everything is written: a failure before this point must not lose the checkpoint.
+    # This comes after all files are written: a failure before this point must not lose the checkpoint.
     move_aside(partial / "checkpoint", partial)
     replace_folder(partial, _resolve(folder))
     remove_folder(partial)

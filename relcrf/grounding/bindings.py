@@ -1,9 +1,10 @@
-"""Random access to the bindings of a factor group: the factors of a variable, and the contents of some bindings.
+"""Random access to the bindings of a factor group: the factors of a variable, and the contents of given bindings.
 
 A binding assigns an entity or value to each binder of a template. If a template is over several variables, each binding has a
-separate factor. If it is over a single variable and has keys, a binding is an entry in the sparse feature row of the variable's
-factor; without keys, all bindings of a variable are summed into one row and count as one. A *slot* is a position in a scope.
-Repeated structure is not expanded and only the necessary parts of columns are read, so that groups may be larger than memory.
+separate factor. If it is over a single variable, each variable has one factor: with keys, a binding is an entry in the sparse
+feature row of this factor; without keys, all bindings of a variable are summed into one row and count as one binding. A
+*slot* is a position in a scope. Repeated structure is not expanded, and only the necessary parts of columns are read. Groups
+may therefore be larger than memory.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
 
 CHUNK_FACTORS = 1 << 20
-"""Number of factors that are searched at a time, which bounds the memory for their variables."""
+"""Number of factors that are searched at a time; it bounds the memory for their variables."""
 
 EMPTY = np.empty(0, dtype=np.int64)
 
 
 def find_factors(scope: Sequence[np.ndarray], slot: int, variable: int) -> np.ndarray:
-    """Return the factors that have a variable in a slot of the scope, ascending."""
+    """Return the factors with the given variable in a slot of the scope, ascending."""
     if isinstance(scope, RepeatedScope):
         offsets = scope.offsets[slot]
         target_offsets = variable - scope.starts[slot] - scope.strides[slot] * scope.rows.astype(np.int64)

@@ -1,9 +1,9 @@
 """A cache of ground blocks in files, keyed by the content of their inputs.
 
-Each block has a separate folder, whose name is a hash of the templates and all their inputs: declarations, the contents of
-the tables that they read, and the positions of their variables. A changed template or table therefore only invalidates the
-blocks that depend on it, and the same inputs give the same bytes. A folder contains `.npy` columns and `block.json`, and gets
-its final name when it is complete.
+Each block has a separate folder. Its name is a hash of the templates and all their inputs: the declarations, the contents of
+the tables that the templates read, and the positions of their variables. A changed template or table therefore invalidates
+only the blocks that depend on it. Equal inputs give equal bytes. A folder contains `.npy` columns and `block.json`; it is
+renamed to its final name when it is complete.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def compute_cache_key(
     variables: Sequence[VariableBlock],
     gate: Gate | None = None,
 ) -> str:
-    """Return the cache key of the block of templates that share weights or, with a gate, of the features of this gate."""
+    """Return the cache key of the block of some templates that share weights or, given a gate, of the gate's features."""
     digest = hashlib.sha256()
-    # A gate depends on the same tables as its template would if it had the gate's features.
+    # A gate depends on the same tables as a copy of its template with the gate's features.
     gate_templates = [replace(template, by=gate.by) for template in templates if gate is not None]
     names = template_dependencies(spec, [*templates, *gate_templates])
-    # Only the values of a domain matter, not the tables they come from.
+    # Only the values of a domain matter, not the tables that contain them.
     locations = {
         name: sorted(bound.sources[name]) for name in sorted(names - set(bound.domains)) if name in bound.sources
     }
@@ -123,7 +123,7 @@ class BlockCache:
         return block
 
     def ground(self, name: str, make: Callable[[Storage], GroundBlock]) -> GroundBlock:
-        """Ground a block and add it to the cache; leave no files if that fails."""
+        """Ground a block and add it to the cache; leave no files if grounding fails."""
         with self._create_folder(name) as partial:
             block = make(Storage(partial, 0))
             _write_block(block, partial)
@@ -135,7 +135,7 @@ class BlockCache:
 
     @contextmanager
     def _create_folder(self, name: str) -> Iterator[Path]:
-        """Create a folder for a new block, locked while this process uses it; remove it unless it was renamed."""
+        """Create a folder for a new block, locked during the context; remove the folder at the end unless it was renamed."""
         with ExitStack() as stack:
             with file_lock(self.folder / LOCK_NAME):
                 folder = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=self.folder))
@@ -144,7 +144,7 @@ class BlockCache:
             yield folder
 
     def _remove_stale_folders(self) -> None:
-        """Remove the files of killed processes: locks that no process holds, and the incomplete folders they protected."""
+        """Remove the files of killed processes: locks that no process holds, and the incomplete folders of these locks."""
         matches = (re.fullmatch(r"(\.[0-9a-f]{32}\.[^.]+)(\.lock)?", path.name) for path in self.folder.iterdir())
         names = {match_[1] for match_ in matches if match_}
         if not names and not (self.folder / LOCK_NAME).exists():
@@ -163,7 +163,7 @@ def _lock_path(folder: Path) -> Path:
 
 
 def _write_block(block: GroundBlock, folder: Path) -> None:
-    """Write the columns of a block that are not in its folder yet, and its description."""
+    """Write a block's description, and those of its columns that are not in the folder yet."""
     columns, keys = ColumnWriter(folder), block.info.keys
     description = {
         "weights": asdict(block.weights),

@@ -1,4 +1,4 @@
-"""Blocks of the ground graph: a weight block, the factors of the templates that share it, and the meaning of its weights."""
+"""Blocks of the ground graph: a weight block, the meaning of its weights, and the factors of the templates that share it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class TemplateInfo:
     """The meaning of the weights of a block.
 
     Args:
-        name: name of the weights: the template's name, unless templates share the weights under another name.
+        name: name of the weights, which is the template's name unless templates share the weights under another name.
         features: text of each feature of `by`; `1` for the constant.
         patterns: text of each state pattern.
         keys: the keys of `per`, or None.
-        bindings: total number of bindings of the templates that use the weights.
+        bindings: total number of bindings of all templates that use the weights.
         is_extensible: True if other data may have further features.
     """
 
@@ -86,8 +86,8 @@ class GroundingTask:
     """A template to be grounded.
 
     Args:
-        repetition: the repetition over the rows of a table, if the factors are the same for every row; `lowered` is then
-            restricted to one row. None otherwise.
+        repetition: the repetition over the rows of a table if the factors are the same for every row, otherwise None. With a
+            repetition, `lowered` is restricted to one row.
         max_rows: upper bound of the number of rows of the plan, including duplicates.
     """
 
@@ -153,7 +153,7 @@ class CaseBuilder(Generic[T]):
     Args:
         coded_keys: the keys of `task.lowered`.
         name: prefix of file names.
-        make_builder: function that returns the builder of a case, given a file name.
+        make_builder: function of a file name that returns the builder of a case.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class CaseBuilder(Generic[T]):
         self._grounder, self._task, self._coded_keys = grounder, task, coded_keys
         self._name, self._make_builder = name, make_builder
         self._cases: dict[tuple[int, ...], tuple[T, np.ndarray | None] | None] = {}
-        """Builder and state patterns by evidence values; None if these decide the formula, which then needs no factor."""
+        """Builder and state patterns by evidence values; None if these determine the formula, so that no factor is needed."""
         self.n_bindings = 0
 
     def ground(self) -> Iterator[tuple[T, SortedBindings]]:
@@ -178,14 +178,14 @@ class CaseBuilder(Generic[T]):
         """
         grounder, coded_keys, lowered = self._grounder, self._coded_keys, self._coded_keys.lowered
         if not lowered.evidence:
-            self._get_case(())  # so that a template without bindings has a group as well
+            self._get_case(())  # so that a template without bindings also has a group
         coded_keys.check_combination_count()
         variable_ranges = grounder.variable_ranges(lowered)
         if self._task.repetition is not None:
             variable_ranges = [(0, count) for count in self._task.repetition.offset_limits]
         template = lowered.template.name
         grounder.progress(template)
-        # Rows being sorted are temporary: they use the dataset's storage, not that of the block.
+        # The rows to be sorted are temporary and use the dataset's storage, not that of the block.
         batches = collect_bindings(
             grounder.engine, grounder.bound, coded_keys, variable_ranges, self._task.max_rows, grounder.bound.dataset.storage,
             lambda rows: grounder.progress(f"{template}: {rows:,} rows"),

@@ -24,7 +24,8 @@ class CandidateSplit:
     """A candidate declaration, split into literals.
 
     Args:
-        literal_templates: the literals as templates; their `per` lists the literal's keys, then the names of the sample.
+        literal_templates: the literals as templates; the `per` of each lists the literal's keys, then the names that identify
+            the sample.
         n_own_keys: number of keys of each literal.
         key_locations: for each key of `per`, the index of its literal and its index among the keys of that literal.
         key_relations: constraint on the keys of each pair of literals.
@@ -41,7 +42,7 @@ class CandidateSplit:
     is_table: bool
 
     def canonical_literals(self, indices: Sequence[int]) -> tuple[object, ...]:
-        """Return some of the literals in a form that is equal for the same literals with the same keys, whatever their names.
+        """Return some of the literals in a canonical form, which does not depend on the names of binders.
 
         Args:
             indices: indices of the literals.
@@ -72,7 +73,7 @@ def split_candidates(template: Template, scope: NameScope) -> CandidateSplit:
     """Split a candidate declaration into its literals or terms.
 
     Raises:
-        UsageError: if `over` is neither two or three literals nor two random terms, each with separate keys.
+        UsageError: if `over` is not two or three literals, or two random terms, with separate keys each.
     """
 
     form = "write 'over A and B', or 'over A, B' for a table, with one random term in each and keys of A and B in 'per'"
@@ -141,7 +142,7 @@ def split_candidates(template: Template, scope: NameScope) -> CandidateSplit:
 
 
 def _match_key_relation(condition: e.Expression, first: set[str], second: set[str]) -> KeyRelation:
-    """Return the key relation that a condition on keys of two literals expresses; `ANY` for other conditions."""
+    """Return the key relation that is equivalent to a condition on keys of two literals; `ANY` if there is none."""
     match condition:
         case e.Comparison("<", e.Name(a), e.Name(b)) if a in first and b in second:
             return KeyRelation.ASCENDING
@@ -156,7 +157,7 @@ def find_parents(split: CandidateSplit, splits: Sequence[CandidateSplit]) -> lis
     """Return the declarations of pairs that contain two literals of a triple.
 
     Returns:
-        Index of each declaration in `splits`, and the indices of the two literals in the triple.
+        For each such declaration, its index in `splits` and the indices of the two literals in the triple.
 
     Raises:
         UsageError: if there is no such declaration.

@@ -1,7 +1,10 @@
 """Grounding of candidate declarations: the cells of each literal or term, and the meaning of the keys.
 
-Each literal or term is grounded as a separate template over all names except the keys of the others. The cost of a space is
-therefore that of its literals, not of their pairs.
+A declaration has two or three literals, or two terms. Each is grounded as a separate template over all names except the keys
+of the others. A *key* is a combination of values of the literal's own keys; a *sample* is a combination of values of the
+names that all literals share. A literal has at most one *cell*, which contains a variable, for each key and sample; its cells
+form a *side*. A *space* contains all pairs of keys of two sides. The cost of a space is therefore that of its literals, not
+of their pairs.
 """
 
 from __future__ import annotations
@@ -36,18 +39,18 @@ MAX_TABLE_STATES = 4096
 """Maximum number of joint states of a candidate table: 64 states for each of two terms."""
 
 UnsortedCells = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Cells of one literal: arrays of combined key codes, combined sample codes and variables, and the truth of the literal in each
-state (1.0 in all states for a term of a table)."""
+"""Cells of one literal: arrays of combined key codes, combined sample codes and variables; and the truth value of the
+literal in each state (1.0 in all states for a term of a table)."""
 
 
 @dataclass(frozen=True)
 class CandidateSpace:
-    """A space of candidate pairs (or triples, as pairs of a composite and a literal) with the meaning of its keys.
+    """A space of candidate pairs (or triples: pairs of a composite literal and a literal) with the meaning of its keys.
 
     Args:
         patterns: text of each of `pairs.patterns`.
         key_codes: for each literal, the combined codes of its keys, shape (n_keys,).
-        coded_keys: for each literal, the texts of the codes of its keys.
+        coded_keys: for each literal, its keys as codes, with the text of each code.
     """
 
     split: CandidateSplit
@@ -78,7 +81,7 @@ class CandidateSpace:
         )
 
     def find_pairs(self, texts: Sequence[tuple[str, ...]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pairs of some key texts, shape (n, 2), and the indices of these texts, shape (n,).
+        """Return the pairs for some key texts, shape (n, 2), and the index of the text of each pair, shape (n,).
 
         Keys that are not in the data are skipped.
         """
@@ -98,7 +101,7 @@ class CandidateSpace:
     def make_block(self, keys: tuple[tuple[str, ...], ...], block_index: int = 0) -> GroundBlock:
         """Return the factors of some keys as a block of the graph."""
         pairs, key_indices = self.find_pairs(keys)
-        # Keys that are not in the data keep their positions in the weight block.
+        # Keys that are not in the data also have positions in the weight block.
         group = self.pairs.build_factor_group(pairs, key_indices, len(keys), block_index)
         name = self.pairs.name
         info = TemplateInfo(name, ("1",), self.patterns, KeyDictionary(None, keys), group.n_factors)
@@ -109,12 +112,12 @@ class CandidateSpace:
 def ground_candidates(
     bound: BoundModel, variables: Sequence[VariableBlock], budget: int = DEFAULT_BUDGET
 ) -> tuple[CandidateSpace, ...]:
-    """Ground the candidate declarations of a model, whose random relations must exist already.
+    """Ground the candidate declarations of a model; the tables of its random relations must exist.
 
     Raises:
         BudgetError: if a literal has more cells than the budget.
-        UsageError: if a declaration is neither a pair or triple of literals nor a pair of terms, or if no pairs are declared
-            from which triples can grow.
+        UsageError: if a declaration is not two or three literals or two terms, or if triples are declared without pairs from
+            which they can grow.
     """
     context = make_lowering_context(bound)
     templates = [t for t in context.spec.templates if t.is_candidate]
@@ -179,7 +182,7 @@ def _ground_space(
     key_codes, sides = [], []
     for k, ((key, sample, variable, truth), own_coded) in enumerate(zip(cells, own_keys, strict=True)):
         is_compared = any(k in pair for pair, relation in relations.items() if relation != KeyRelation.ANY)
-        # Literals whose keys are compared have all values of the type as keys, in the order of `<`.
+        # If the keys of literals are compared, all values of the type are keys, in the order of `<`.
         codes = (
             _order_codes(own_coded, split.key_type_name, bound)
             if is_compared and len(own_coded.texts) == 1
@@ -234,7 +237,7 @@ def _literal_truth(split: CandidateSplit, lowered: LoweredTemplate, grounder: Bl
 
 
 def _filter_common_samples(cells: Sequence[UnsortedCells]) -> list[UnsortedCells]:
-    """Return the cells of the samples that all literals have; a triple requires a cell of each literal in the same sample."""
+    """Return the cells of the samples in which all literals have a cell."""
     common = reduce(_intersect_sorted, [distinct(sample) for _, sample, _, _ in cells])
     masks = [np.isin(sample, common) for _, sample, _, _ in cells]
     return [
@@ -249,7 +252,7 @@ def _too_many_keys_error(split: CandidateSplit) -> UsageError:
 
 
 def _infer_key_relation(split: CandidateSplit, pair: tuple[int, int], cells: Sequence[UnsortedCells]) -> KeyRelation:
-    """Return the key relation of two literals: DISTINCT instead of ANY if they have the same variables for the same keys.
+    """Return the key relation of two literals: DISTINCT instead of ANY if equal keys have the same variables.
 
     Raises:
         UsageError: if two different keys may refer to the same variable.
@@ -273,7 +276,7 @@ def _intersect_sorted(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _order_codes(coded_keys: CodedKeys, type_name: str, bound: BoundModel) -> np.ndarray:
-    """Return the codes of a type in the order of `<`: values of open domains compare as texts, others in their listed order."""
+    """Return the codes of a type in the order of `<`: that of the texts for open domains, otherwise the declared order."""
     (texts,) = coded_keys.texts
     if isinstance(bound.spec.domain(type_name), OpenDomain):
         return np.array(sorted(range(len(texts)), key=lambda code: texts[code]), dtype=np.int64)

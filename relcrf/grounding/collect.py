@@ -1,4 +1,4 @@
-"""Collection of the bindings of a template: an engine runs the plan, and the rows are sorted bucket by bucket."""
+"""Collection of a template's bindings: an engine runs the plan, and the resulting rows are sorted bucket by bucket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relcrf.grounding.variables import domain_values
 from relcrf.model.types import Bool
 
 MAX_REPEATED_ROWS = 300_000_000
-"""Maximum number of rows with duplicates that are deduplicated here by sorting; beyond it, the engine runs DISTINCT."""
+"""Maximum number of rows whose duplicates are removed here by sorting; for more rows, the engine runs DISTINCT."""
 
 CHUNK_ROWS = 1 << 18
 """Number of rows of a column that are read at a time."""
@@ -29,7 +29,7 @@ CHUNK_ROWS = 1 << 18
 def split_by_evidence(
     rows: SortedBindings, evidence: Sequence[np.ndarray]
 ) -> Iterator[tuple[tuple[int, ...], SortedBindings]]:
-    """Yield each combination of evidence values that occurs, with its bindings, in ascending order."""
+    """Yield each occurring combination of evidence values with its bindings; combinations are in ascending order."""
     if not evidence:
         yield (), rows
         return
@@ -48,12 +48,12 @@ def collect_bindings(
     storage: Storage,
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> Iterator[tuple[SortedBindings, list[np.ndarray]]]:
-    """Yield all bindings of a template, without duplicates, in sorted batches; the order depends only on the bindings.
+    """Yield all distinct bindings of a template in sorted batches; the order depends only on the bindings.
 
-    Each batch comes with the truth values and codes of the formula's evidence: one column per subexpression, -1 if missing.
+    Each batch has the truth values and codes of the formula's evidence: one column per subexpression, -1 if missing.
 
-    A template that was lowered with its gate has the same bindings in the same order, with the features of the gate instead of
-    its own.
+    For a template that was lowered with its gate, the bindings and their order are the same, and the features are those of
+    the gate.
 
     Args:
         variable_ranges: for each slot of the scope, the first variable and the number of variables.
@@ -96,7 +96,7 @@ def collect_bindings(
 
 
 def is_bag_scan(plan: Plan) -> bool:
-    """Return True if a plan only reads the rows of one bag, which are sorted already."""
+    """Return True if a plan only reads the rows of one bag; these are already sorted."""
     if len(plan.scans) != 1 or plan.filters or plan.equalities or plan.is_distinct:
         return False
     names = [term.name if isinstance(term, Column) else "" for _, term, _ in plan.outputs]
@@ -104,7 +104,7 @@ def is_bag_scan(plan: Plan) -> bool:
 
 
 def _read_bag_columns(bound: BoundModel, plan: Plan) -> dict[str, np.ndarray] | None:
-    """Return the outputs of a plan that only reads one bag, which are columns of the bag; None for other plans."""
+    """Return the outputs (columns of the bag) of a plan that only reads one bag; None for other plans."""
     if not is_bag_scan(plan) or plan.scans[0].table not in bound.external_tables:
         return None
     columns = bound.external_tables[plan.scans[0].table]
@@ -118,7 +118,7 @@ def _iter_chunks(columns: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.nda
 
 
 def _hidden_binders(lowered: LoweredTemplate) -> list[tuple[str, Column]]:
-    """Return the type names and columns of the binders that no output contains; outputs of the gate do not count."""
+    """Return the type names and columns of the binders that are in no output other than those of the gate."""
     gate_outputs = () if lowered.gate is None else lowered.gate.outputs
     output_terms = {term for name, term, _ in lowered.plan.outputs if name not in gate_outputs}
     type_names = {p.name: p.type_name for p in lowered.template.parameters}
@@ -136,7 +136,7 @@ def _make_fields(bound: BoundModel, coded_keys: CodedKeys, counts: Sequence[int]
         fields.append(IntegerField(name, -1, 2 if isinstance(kind, Bool) else len(domain_values(bound, kind))))
     fields += [FloatField(name) if lowered.keys else DoubleField(name) for name in lowered.features]
     fields += [IntegerField(f"b{k}", 0, bound.size(type_name)) for k, type_name in enumerate(hidden)]
-    # The gate's fields come last, so that the factors have the same order without them.
+    # The gate's fields are last, so that they do not change the order of the factors.
     if lowered.gate is not None and lowered.gate.bag is not None:
         size = bound.sizes[lowered.scope.type_names[lowered.gate.bag.binder]]
         fields += [IntegerField(name, 0, size) for name in lowered.gate.outputs]

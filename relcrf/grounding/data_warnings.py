@@ -20,10 +20,10 @@ from relcrf.model.types import Bag, DomainType
 def add_data_warnings(
     bound: BoundModel, warnings: Iterable[Diagnostic], budget: int = DEFAULT_BUDGET
 ) -> list[Diagnostic]:
-    """Return the warnings of a model and those that depend on its data; `create_relation_tables` must have run.
+    """Return a model's warnings, with those that depend on the data; `create_relation_tables` must have run before.
 
     Args:
-        warnings: warnings of the model alone; those about a cross product get a note with its number of bindings.
+        warnings: warnings of the model alone; a note with the number of bindings is added to those about a cross product.
     """
     warnings = list(warnings)
     spans = {id(w.location) for w in warnings if w.code == "W201"}
@@ -56,7 +56,7 @@ def _unused_value_warnings(bound: BoundModel) -> Iterator[Diagnostic]:
 
 
 def _domain_columns(bound: BoundModel, domain: str) -> Iterator[tuple[str, str]]:
-    """Yield the coded columns that hold values of a domain, as quoted table and column names."""
+    """Yield the quoted table and column names of the coded columns with values of a domain."""
     spec = bound.spec
     for entity in spec.entities:
         for attribute in entity.attributes:

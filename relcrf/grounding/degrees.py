@@ -2,9 +2,9 @@
 
 A vid is the dense index of an entity or of a relation's tuple; a code is the dense index of a domain value.
 
-Vids and codes are dense, so the degrees of a column are one vector, counted while the column is streamed. If the scans of a
-join form a tree whose edges are single columns, the number of its rows follows from such vectors by products and sums from
-the leaves to the root: one pass over each table instead of the join.
+As vids and codes are dense, the degrees of a column are one vector, which is counted while the column is streamed. If the
+scans of a join form a tree whose edges are single columns, the number of rows of the join is computed from these vectors by
+products and sums from the leaves to the root. This takes one pass over each table instead of the join.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from relcrf.grounding import sql
 from relcrf.grounding.plan import Column, Condition, Scan
 
 CHUNK_ROWS = 1 << 20
-"""Number of rows of a column that are read at a time, which bounds the memory."""
+"""Number of rows of a column that are read at a time; it bounds the memory."""
 
 MAX_EXACT = 2.0**53
-"""Limit up to which sums of integers in double precision are exact."""
+"""Limit up to which sums of integers are exact in double precision."""
 
 
 @dataclass
@@ -47,17 +47,17 @@ class DegreeCache:
         return self._cache[table, column]
 
     def is_coded(self, table: str, column: str) -> bool:
-        """Return True if a column holds vids or codes."""
+        """Return True if a column contains vids or codes."""
         described = self.bound.connection.execute(f"DESCRIBE SELECT {quoted(column)} FROM {quoted(table)}").fetchall()
         return str(described[0][1]) == "INTEGER"
 
     def count_subtree_rows(
         self, scan: Scan, key: Column | None, child_rows: Mapping[Column, np.ndarray], conditions: Sequence[Condition]
     ) -> np.ndarray:
-        """Count the joined rows of the subtree under a scan, for each value of a key column; in total if `key` is None.
+        """Count the joined rows of the subtree under a scan for each value of the column `key`, or in total if it is None.
 
         Args:
-            child_rows: for columns of the scan that join children, the number of rows of the child for each value.
+            child_rows: for each column of the scan that joins a child, the number of the child's rows for each value.
         """
         if not conditions and not child_rows:
             return (
@@ -82,7 +82,7 @@ class DegreeCache:
     def _sum_by_key(
         self, query: str, names: tuple[str, ...], child_rows: Mapping[str, np.ndarray], key: str | None = "k"
     ) -> np.ndarray:
-        """Sum the products of child rows over the rows of a query, grouped by a key column; in total if `key` is None."""
+        """Sum the products of child rows over the rows of a query, grouped by the column `key`, or in total if it is None."""
         out = np.zeros(0 if key is not None else 1, dtype=np.float64 if child_rows else np.int64)
         with self.bound.cursor() as cursor:
             for batch in stream_batches(cursor.sql(query), dict.fromkeys(names, np.int32)):
@@ -110,7 +110,7 @@ def _count_column(column: np.ndarray) -> np.ndarray:
 
 
 def _gather(vector: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Return some entries of a vector as doubles; 0 beyond its end."""
+    """Return the entries of a vector at the given indices as doubles; 0 for indices beyond its end."""
     out = np.zeros(len(index))
     inside = index < len(vector)
     out[inside] = vector[index[inside]]

@@ -33,7 +33,7 @@ def make_lowering_context(bound: BoundModel) -> LoweringContext:
 def create_derived_tables(
     bound: BoundModel, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None
 ) -> None:
-    """Create the tables of the derived relations that the model uses, each after those it depends on.
+    """Create the tables of the derived relations that the model uses; each follows those on which it depends.
 
     Raises:
         BudgetError: if a relation has more tuples than the budget.
@@ -73,9 +73,10 @@ def _compute_fixed_point(
 ) -> None:
     """Create the tables of mutually recursive relations: the least fixed point of their definitions.
 
-    Semi-naive evaluation: each iteration derives tuples from those that the previous iteration added, until none are added.
-    A plan with several recursive scans is evaluated once per scan, which reads only the newest tuples while the others
-    read all tuples. A plan with a recursive scan in a subplan is evaluated in full in every iteration.
+    The evaluation is semi-naive: each iteration derives tuples from those that the previous iteration added, until none are
+    added. A plan with several recursive scans is evaluated once for each of them; this scan then reads only the newest
+    tuples, and the other scans read all tuples. A plan with a recursive scan in a subplan is evaluated in full in every
+    iteration.
 
     Source: Bancilhon & Ramakrishnan 1986.
     """
@@ -125,7 +126,7 @@ def _compute_fixed_point(
 
 
 def _delta_plans(plan: Plan, tables: dict[str, str], newest: dict[str, str], *, is_first: bool) -> list[Plan]:
-    """Return the plan itself in the first iteration, later one copy per recursive scan that reads only the newest tuples."""
+    """Return the plan in the first iteration; later one copy per recursive scan, in which it reads only the newest tuples."""
     new_of = {tables[name]: newest[name] for name in tables}
     if is_first or _has_nested_recursion(plan, set(new_of)):
         return [plan]
@@ -134,6 +135,6 @@ def _delta_plans(plan: Plan, tables: dict[str, str], newest: dict[str, str], *, 
 
 
 def _has_nested_recursion(plan: Plan, tables: set[str]) -> bool:
-    """Return True if a subplan in the filters reads one of these tables."""
+    """Return True if a subplan in the filters reads one of the given tables."""
     subplans = [node.plan for node in walk(plan.filters) if isinstance(node, Exists | AggregateTerm)]
     return any(scan.table in tables for subplan in subplans for scan in subplan.scans)

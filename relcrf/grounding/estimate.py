@@ -1,9 +1,9 @@
-"""Size of a plan's result before it runs, and the budget for it.
+"""The size of a plan's result, computed before the plan runs, and the budget for this size.
 
-Rows are counted along a join tree: each scan is grouped by the columns that it shares with its parent and weighted by the
-number of joined rows of its subtree, so that the cost is one GROUP BY per table instead of the join. Conditions on a single
-scan are applied to it; a condition `a != b` or `a < b` between two scans is counted by the rows that it excludes. Equalities
-that would close a cycle and all other conditions are ignored; the count is then an upper bound.
+Rows are counted along a join tree. Each scan is grouped by the columns that it shares with its parent and weighted by the
+number of joined rows of its subtree; this takes one GROUP BY per table instead of the join. Conditions on a single scan are
+applied to this scan. For a condition `a != b` or `a < b` between two scans, the excluded rows are counted and subtracted.
+Equalities that would close a cycle and all other conditions are ignored; the count is then an upper bound.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DEFAULT_BUDGET = 100_000_000
 """Default maximum number of bindings per template: about a gigabyte of pair factors."""
 
 MAX_BUDGET_RATIO = 10
-"""Ratio of a size's upper bound to the budget above which a join is rejected without running it.
+"""Ratio of the upper bound of a join's size to the budget above which the join is rejected without running it.
 
-At smaller ratios, the conditions that the bound ignores may bring the size within the budget.
+At smaller ratios, the actual size may be within the budget because of conditions that the bound ignores.
 """
 
 
@@ -49,7 +49,7 @@ class PlanSize:
 
 
 def estimate_size(degrees: DegreeCache, plan: p.Plan) -> PlanSize:
-    """Return the size that follows from the degrees of columns, without running the join."""
+    """Return the size estimated from the degrees of columns, without running the join."""
     rows, is_exact = _estimate_rows(degrees, plan)
     return PlanSize(rows, is_exact and not plan.is_distinct, rows)
 
@@ -65,7 +65,7 @@ def count_exact_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: 
 def resolve_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: PlanSize, budget: int) -> PlanSize:
     """Return a size that is certainly within the budget or certainly over it.
 
-    The join runs only if the estimate does not decide this, and stops as soon as it exceeds the budget.
+    The join runs only if the estimate is inconclusive, and stops when it exceeds the budget.
     """
     if size.is_exact or size.bindings <= budget or size.bindings > MAX_BUDGET_RATIO * budget:
         return size
@@ -80,7 +80,7 @@ def check_budget(degrees: DegreeCache, plan: p.Plan, budget: int, name: str, spa
         name: name of the template or relation, for the message.
 
     Raises:
-        BudgetError: if the plan exceeds the budget; the message names the template or relation, its worst hub and a fix.
+        BudgetError: if the plan exceeds the budget; the message contains the template or relation, its worst hub and a fix.
     """
     size = resolve_size(degrees.bound.connection, plan, estimate_size(degrees, plan), budget)
     if size.bindings > budget:
@@ -107,7 +107,7 @@ def budget_diagnostic(
 
 
 def _estimate_rows(degrees: DegreeCache, plan: p.Plan) -> tuple[int, bool]:
-    """Return the number of rows of a plan and True if it is exact, or an upper bound and False."""
+    """Return the exact number of rows of a plan and True, or an upper bound and False."""
     scan_filters, join_filters = _partition_filters(plan)
     filtered = replace(plan, filters=tuple(scan_filters))
     total, is_tree = _bound_rows(degrees, filtered), _is_acyclic(filtered)
@@ -168,7 +168,7 @@ def _is_symmetric(plan: p.Plan, left: p.Column, right: p.Column) -> bool:
 
 
 def _merge_equal_scans(degrees: DegreeCache, plan: p.Plan, alias: str, other: str) -> p.Plan:
-    """Return the plan with two scans of a relation merged if all their arguments are equal, i.e. they read the same tuple."""
+    """Return the plan with two scans of a relation merged if all their arguments are equal, so that they read one tuple."""
     tables = {s.alias: s.table for s in plan.scans}
     names = argument_columns(degrees.bound.connection, tables[alias])
     classes = p.equivalence_classes(plan)
@@ -188,11 +188,11 @@ def _merge_equal_scans(degrees: DegreeCache, plan: p.Plan, alias: str, other: st
 
 @dataclass(frozen=True)
 class _JoinTree:
-    """A tree of scans that equalities connect; the first scan is the root.
+    """A tree of scans connected by equalities; the first scan is the root.
 
     Args:
         scans: scans by alias, parents before children.
-        parent_edges: for each scan except the root, its parent and the pairs of equal columns, the child's column first.
+        parent_edges: for each scan except the root, its parent and the pairs of equal columns, with the child's column first.
         conditions: conditions on each scan.
     """
 
@@ -206,7 +206,7 @@ class _JoinTree:
 
 
 def _build_join_trees(plan: p.Plan) -> list[_JoinTree]:
-    """Return a join tree for each connected group of scans; the parent of a scan shares the most columns with it."""
+    """Return a join tree for each connected group of scans; each parent is the scan that shares the most columns."""
     classes = p.equivalence_classes(plan)
     scans = {scan.alias: scan for scan in p.scans_affecting_count(plan)}
     remaining, trees = list(scans), []
@@ -253,7 +253,7 @@ def _bound_rows(degrees: DegreeCache, plan: p.Plan) -> int:
 
 
 def _count_tree_rows(degrees: DegreeCache, tree: _JoinTree) -> int:
-    """Return the number of rows of a join tree: from degrees if each edge is a single coded column, otherwise by SQL."""
+    """Return the number of rows of a join tree, from degrees if each edge is a single coded column, otherwise by SQL."""
     columns = {c for _, pairs in tree.parent_edges.values() for pair in pairs for c in pair}
     is_plain = all(len(pairs) == 1 for _, pairs in tree.parent_edges.values())
     if is_plain and all(degrees.is_coded(tree.scans[c.alias].table, c.name) for c in columns):

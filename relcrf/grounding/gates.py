@@ -1,8 +1,8 @@
 """Grounding of gates: their evidence features, and the meaning of their weights.
 
 The features are grounded when a backend first reads them. The plan of the template runs again with the gate's features as its
-last columns, so that they come in the order of the factors. They form a block like those of templates: features and a weight
-block with a single pattern (the gate is open), in factor groups without variables.
+last columns, so that the features have the order of the factors. They form a block like those of templates. Its weight block
+has a single pattern (the gate is open), and its factor groups have no variables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UNOBSERVED_STATUSES = ("query", "hidden")
 """Statuses of variables that are not observed."""
 
 SHARED_KEY = "all keys"
-"""Text of the key of the weights that all keys share."""
+"""Text of the key under which the weights shared by all keys are stored."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class GateGrounder:
 
     Args:
         variables: blocks of the graph's variables.
-        cache: cache of ground blocks, which is read and extended.
+        cache: cache of ground blocks; new blocks are added to it.
         lowered_model: see `ground.ground`.
     """
 
@@ -63,7 +63,7 @@ class GateGrounder:
     ) -> tuple[Gates, tuple[TemplateInfo, ...]]:
         """Return the gates of all factors over two variables, and the meaning of each block of gate weights.
 
-        The features of a gate are those that the model declares, or otherwise the statuses of the two variables.
+        The features of a gate are those declared in the model or, without a declaration, the statuses of the two variables.
 
         Args:
             templates: description of each block of template weights.
@@ -133,7 +133,7 @@ def _ground_gate(
 def _make_task(
     bound: BoundModel, context: LoweringContext, template: Template, gate: Gate, groups: Sequence[FactorGroup]
 ) -> GroundingTask:
-    """Return the task of grounding a template with its gate, on one row of a table if its groups repeat for every row."""
+    """Return the task of grounding a template with its gate, for one row of a table if the groups repeat for every row."""
     lowered, repetition, scope = lower_template(template, context, gate), None, groups[0].scope
     if isinstance(scope, RepeatedScope):
         row_lowered, row_repetition = reduce_to_one_row(bound, context, lowered)
@@ -146,7 +146,7 @@ def _make_task(
 
 
 def _ground_features(grounder: BlockGrounder, task: GroundingTask, storage: Storage) -> GroundBlock:
-    """Ground a gate's features, one group for each case of the evidence that has factors."""
+    """Ground a gate's features, with one group for each case of the evidence that has factors."""
     lowered, gate = task.lowered, task.lowered.gate
     assert gate is not None, "the template has no gate"
     make_builder = partial(_GateFeatureBuilder, gate, _read_bag(grounder.bound, lowered, gate), storage)
@@ -170,7 +170,7 @@ def _ground_features(grounder: BlockGrounder, task: GroundingTask, storage: Stor
 
 
 class _GateFeatureBuilder:
-    """A builder of the gate features of one group: columns of numbers, or the entities that own the bags."""
+    """A builder of the gate features of one group, as columns of numbers or as the entities that own the bags."""
 
     def __init__(self, gate: LoweredGate, bag: Sparse | None, storage: Storage, name: str) -> None:
         self._bag, self._n_rows = bag, 0
@@ -191,7 +191,7 @@ class _GateFeatureBuilder:
 
 
 def _read_bag(bound: BoundModel, lowered: LoweredTemplate, gate: LoweredGate) -> Sparse | None:
-    """Return the bag that is a gate's only feature, a row for each entity; None if the features are numbers."""
+    """Return the bag that is a gate's only feature, with a row for each entity; None if the features are numbers."""
     if gate.bag is None:
         return None
     owner = lowered.scope.type_names[gate.bag.binder]
@@ -201,7 +201,7 @@ def _read_bag(bound: BoundModel, lowered: LoweredTemplate, gate: LoweredGate) ->
 
 
 def _matches_groups(block: GroundBlock, groups: Sequence[FactorGroup]) -> bool:
-    """Return True if a block has features for each factor of some groups, or for each factor of one row if rows repeat."""
+    """Return True if a block has features for each factor of some groups, or of one row if the groups repeat for all rows."""
     if len(block.groups) != len(groups):
         return False
     for gate_group, group in zip(block.groups, groups, strict=True):
@@ -212,7 +212,7 @@ def _matches_groups(block: GroundBlock, groups: Sequence[FactorGroup]) -> bool:
 
 
 def _reorder_features(features: AbstractFeatures, group: FactorGroup) -> AbstractFeatures:
-    """Return features in the order of a group's factors: repeat those of one row, or reorder those sorted by variables."""
+    """Return features in the order of a group's factors: repeat the features of one row, or reorder sorted features."""
     if not isinstance(group.scope, RepeatedScope):
         return features
     if features.n_rows == len(group.scope.offsets[0]):
@@ -224,7 +224,7 @@ def _reorder_features(features: AbstractFeatures, group: FactorGroup) -> Abstrac
 
 
 def _gate_keys(template: TemplateInfo) -> KeyDictionary:
-    """Return the keys of a template and the key of the weights that all keys share."""
+    """Return the keys of a template, followed by the key of the shared weights."""
     assert template.keys is not None, "the template of factors with keys has keys"
     # The tuple of the shared key has another length than the tuples of the other keys, so that it cannot equal one of them.
     is_single = bool(template.keys.values) and len(template.keys.values[0]) == 1

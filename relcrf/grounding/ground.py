@@ -59,14 +59,14 @@ def ground(
 
     Args:
         engine: engine that runs the joins; by default DuckDB, which stores the tables.
-        cache: cache of ground blocks, which is read and extended.
+        cache: cache of ground blocks; new blocks are added to it.
         max_factors: maximum number of factors of all templates together; None is unlimited.
         lowered_model: the templates, already lowered to join plans; if given, the sizes of templates are not estimated and
             not checked against the budget.
 
     Raises:
-        BudgetError: if a template has more bindings than the budget, before anything large is built; or if there are more
-            than `max_factors` factors, after the template that exceeds the limit.
+        BudgetError: if a template has more bindings than the budget (raised before anything large is built), or if there are
+            more than `max_factors` factors (raised after the template that exceeds the limit).
         DataError: if a feature is not finite, or a random attribute has no values.
     """
     plugins = sorted(name for name in bound.spec.functions if external_function(name))
@@ -125,7 +125,7 @@ def _ground_blocks(
             name: compute_cache_key(bound, context.spec, templates, grounder.variables)
             for name, templates in weight_groups.items()
         }
-        # If a file changed meanwhile, the hashed tables may differ from the bound ones.
+        # If a file has changed since binding, the hashed tables may differ from the bound tables.
         if changed := bound.dataset.changed_files():
             bound.notes.append(f"groundings are not cached: {listing(changed)} changed after the dataset was opened")
             cache = None

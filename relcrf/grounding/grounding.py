@@ -1,4 +1,4 @@
-"""A ground graph with the inverse mapping: from factors to templates and keys, and from a variable to its factors."""
+"""A ground graph with the inverse mappings from factors to templates and keys, and from a variable to its factors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from relcrf.model.spec import ModelSpec
 from relcrf.text.html_table import html_table
 
 MAX_CACHED_NAMES = 10_000
-"""Maximum number of variables for which all names are read at once and cached; in larger graphs, each name takes a query."""
+"""Maximum number of variables for which all names are read together and cached; in larger graphs, each name is queried."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,11 +48,11 @@ class Grounding:
         blocks: blocks of variables, one for each random attribute or relation.
         states: state of each variable in the data, shape (n_variables,), int32; -1 if unknown.
         templates: description of each block of weights.
-        group_names: name of the template of each group of the graph. A template whose formula depends on evidence has one
-            group for each case of the evidence that leaves the formula undecided, possibly none.
+        group_names: name of the template of each group of the graph. If the formula of a template depends on evidence, the
+            template has one group for each case of the evidence in which the truth of the formula is open, possibly none.
         bindings: number of bindings of each template, by name.
         domains: values of every domain, in the order of the codes.
-        gate_grounder: grounder of the gates, which runs when they are first read.
+        gate_grounder: grounder of the gates; it runs when the gates are first read.
     """
 
     spec: ModelSpec
@@ -123,14 +123,14 @@ class Grounding:
 
     @cached_property
     def component(self) -> np.ndarray:
-        """The lowest variable in the connected component of each variable if nothing is observed, shape (n_variables,), int32.
+        """The lowest variable in each variable's connected component if nothing is observed, shape (n_variables,), int32.
 
-        Factors and candidates both connect variables. Raises the same errors as `candidates`.
+        Both factors and candidates connect variables. Raises the same errors as `candidates`.
         """
         return unconditional_components(self.graph, [space.pairs for space in self.candidates])
 
     def with_candidates(self, chosen_keys: Mapping[str, tuple[tuple[str, ...], ...]]) -> Grounding:
-        """Return a copy with some candidates as templates.
+        """Return a copy in which some candidates are templates.
 
         Args:
             chosen_keys: chosen keys for each candidate declaration by name, in the order of `per`.
@@ -202,14 +202,14 @@ class Grounding:
         return sum(count_bindings(group.features, width) for group in groups)
 
     def instances(self, template: str, start: int = 0, limit: int | None = None) -> Frame:
-        """Return the bindings of a template, one row each; without keys, bindings over one variable are summed per variable.
+        """Return the bindings of a template, one row each; bindings over one variable without keys are summed per variable.
 
         The columns are named as in the model: the keys of the entities in `over`; the states of its variables in the data,
         None if unknown; the keys of `per`; and the values of the features, where `1` is the constant.
 
         Args:
             start: index of the first row to return.
-            limit: maximum number of rows; None returns all that follow.
+            limit: maximum number of rows; None returns all rows from `start` on.
 
         Raises:
             UsageError: if no template of that name was grounded.
@@ -239,12 +239,12 @@ class Grounding:
         return Frame(columns)
 
     def factors(self, variable: int | str) -> Frame:
-        """Return all factors whose scope contains a variable: a row for each binding and each of its features.
+        """Return all factors whose scope contains a variable, with a row for each feature of each binding.
 
         Columns: `template`; `scope`, the variables of the factor; `key` of `per`; `feature`, `1` for the constant; `value`.
 
         Args:
-            variable: its index or its name.
+            variable: index or name of the variable.
 
         Raises:
             UsageError: if there is no such variable.
@@ -306,7 +306,7 @@ class Grounding:
 
 
 def _key_names(lowered: LoweredTemplate) -> list[str]:
-    """Return the texts of the keys of a template in the model; a bag in `by` is named by its domain."""
+    """Return the texts of a template's keys in the model; the text for a bag in `by` is the name of its domain."""
     return [render_expression(key) for key in lowered.template.per] or [str(key.value_type) for key in lowered.keys]
 
 

@@ -16,7 +16,7 @@ CHUNK_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class SortedBindings:
-    """A batch of bindings, ascending by the first variable; no other batch of the group has the same first variables.
+    """A batch of bindings, ascending by the first variable; a first variable is in only one batch of the group.
 
     Args:
         scope: a column of variables for each slot.
@@ -55,7 +55,8 @@ class GroupBuilder:
     Args:
         name: prefix of file names.
         width: number of features; 0 for the constant 1.
-        key_type: dtype of the combined key codes; int64 if they may exceed int32; `finish` then maps them to int32 keys.
+        key_type: dtype of the combined key codes. It is int64 if the codes may exceed int32; `finish` then maps them to int32
+            keys.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class GroupBuilder:
         return scope, Sparse(row_start if width == 1 else row_start * width, key, flat_values, n_keys * width)
 
     def _finish_keys(self, dense_keys: DenseKeyMap | None, width: int) -> np.ndarray:
-        """Return the column of dense keys; with several features per key (`width` > 1), the column of feature indices."""
+        """Return the column of dense keys or, with several features per key (`width` > 1), of feature indices."""
         assert self._key is not None
         key = self._key.finish()
         if dense_keys is None and width == 1:

@@ -16,7 +16,7 @@ from relcrf.model.types import Bag, DomainType
 def describe_worst_hub(degrees: DegreeCache, plan: Plan) -> str:
     """Describe the worst hub of a join, such as `Page 'p17', 4,711 x 4,711 rows`; return an empty text if there is none.
 
-    The worst hub is the value whose rows form the most combinations, over all coded columns that join scans.
+    The worst hub is the value, of all coded columns that join scans, whose rows form the most combinations.
     """
     bound, tables = degrees.bound, {scan.alias: scan.table for scan in scans_affecting_count(plan)}
     column, code, counts = None, 0, [0]
@@ -45,7 +45,7 @@ def describe_worst_hub(degrees: DegreeCache, plan: Plan) -> str:
 
 
 def _describe_column(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:
-    """Return a description of a coded column, and the entity type or domain whose vids or codes it holds, or None."""
+    """Return a description of a coded column, and the entity type or domain of its vids or codes, or None."""
     kind, _, name = table.partition(".")
     owner, _, bag = name.rpartition(".")
     if kind == "bag":

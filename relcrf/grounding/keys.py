@@ -25,7 +25,8 @@ class KeyDictionary:
     """A dictionary of the keys of a weight block.
 
     Args:
-        domain: the domain, if the only key of `per` is a value of a domain; its codes are then the keys. None otherwise.
+        domain: the domain if the only key of `per` is a domain value, otherwise None. The codes of the domain are then the
+            keys.
         values: texts of each key, one for each item of `per`.
     """
 
@@ -44,8 +45,8 @@ class CodedKeys:
     Args:
         lowered: the template; its outputs for keys are codes.
         texts: for each item of `per`, the texts of its codes.
-        has_fixed_keys: True if the only item of `per` is a domain value, an entity or a truth value: every code is then a key,
-            even without a binding. Otherwise only combinations that occur are keys.
+        has_fixed_keys: True if the only item of `per` is a domain value, an entity or a truth value. Every code is then a
+            key, even without a binding; otherwise only combinations that occur are keys.
     """
 
     lowered: LoweredTemplate
@@ -97,7 +98,7 @@ def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | Non
 
 
 def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
-    """Return a template with all keys replaced by codes; plain values get a separate table of `code` and `value`."""
+    """Return a template with all keys replaced by codes; create a table of `code` and `value` for plain values."""
     texts, outputs = [], list(lowered.plan.outputs)
     for key in lowered.keys:
         key_texts = fixed_key_values(bound, key)
@@ -128,7 +129,7 @@ def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str
 def build_key_dictionary(
     coded_keys: Sequence[CodedKeys], seen_keys: Sequence[np.ndarray]
 ) -> tuple[KeyDictionary | None, list[DenseKeyMap | None]]:
-    """Build the key dictionary of templates that share weights, and for each the mapping from its key codes to dense keys.
+    """Build the key dictionary of templates that share weights, and each template's mapping from key codes to dense keys.
 
     Args:
         seen_keys: for each template, the distinct combined key codes of its bindings, ascending; unused if keys are fixed.
@@ -146,7 +147,7 @@ def build_key_dictionary(
     dense_of_text: dict[tuple[str, ...], int] = {}
     key_maps: list[DenseKeyMap | None] = []
     for member, keys in zip(coded_keys, seen_keys, strict=True):
-        # A template with fixed keys contributes all of them, even those without a binding.
+        # A template with fixed keys contributes all its keys, even those without a binding.
         keys = np.arange(len(member.texts[0])) if member.has_fixed_keys else keys
         dense = np.array(
             [dense_of_text.setdefault(text, len(dense_of_text)) for text in member.decode_combined(keys)],

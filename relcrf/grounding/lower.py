@@ -53,11 +53,11 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class LoweredGate:
-    """The outputs of a template's plan that hold the features of its gate.
+    """The outputs of a template's plan that contain the features of its gate.
 
     Args:
-        outputs: names of the outputs with numeric features (empty: the constant 1); or, if the feature is a bag, the single
-            output with the vid of the entity that owns the bag.
+        outputs: names of the outputs with numeric features; empty for the constant 1. If the feature is a bag, the only
+            output is the vid of the entity that owns the bag.
         feature_names: texts of the features in the model.
         bag: the bag that is the only feature, or None.
         domain: domain of the bag's values.
@@ -76,7 +76,8 @@ class LoweredTemplate:
     Args:
         variables: for each slot of the scope, the output with the vid of the entity or tuple.
         terms: the random attribute or atom of each slot.
-        evidence: the subexpressions of the formula that depend on evidence, each with the output of its truth value or code.
+        evidence: the subexpressions of the formula that depend on evidence, each with the name of the output for its truth
+            value or code.
         keys: the keys of `per`, or the value of the bag in `by entity.bag`.
         features: outputs with the real-valued features; empty for the constant 1.
         feature_names: text of each feature in the model.
@@ -106,7 +107,7 @@ class LoweredTemplate:
 
 
 def lower_derived(derived: DerivedRelation, context: LoweringContext) -> list[p.Plan]:
-    """Return the plans whose distinct bindings together are a derived relation: one plan for each operand of an `or`."""
+    """Return the plans whose bindings form a derived relation, one plan for each operand of an `or`."""
     assert not isinstance(derived.definition, NearestNeighbours)
     scope = NameScope(context.spec, derived.parameters, derived.definition)
     return [
@@ -116,7 +117,7 @@ def lower_derived(derived: DerivedRelation, context: LoweringContext) -> list[p.
 
 
 def lower_random_relation(relation: RandomRelation, context: LoweringContext) -> p.Plan:
-    """Return the plan of the tuples that the `where` of a random relation admits."""
+    """Return the plan of the tuples that satisfy the `where` of a random relation."""
     scope = NameScope(context.spec, relation.parameters, relation.where)
     builder = _PlanBuilder(context, relation.parameters, relation.where, scope)
     return builder.finish((), is_distinct=builder.has_existentials)
@@ -126,7 +127,7 @@ def lower_template(template: Template, context: LoweringContext, gate: Gate | No
     """Lower a template to a plan with one row per binding, or one row per value of the bag if `by` is a bag.
 
     Args:
-        gate: gate on the template's factors; its features become further outputs.
+        gate: gate on the template's factors; its features are additional outputs.
     """
     scope = NameScope(context.spec, template.parameters, template.where)
     terms = scope_terms(template.over, scope)
@@ -220,7 +221,7 @@ def _is_constant_one(by: tuple[e.Expression, ...]) -> bool:
 
 
 def _positive_names(node: e.Expression) -> set[str]:
-    """Return the names in atoms and bag memberships that only `and` and `or` enclose."""
+    """Return the names in those atoms and bag memberships that are enclosed only by `and` and `or`."""
     if isinstance(node, e.Connective) and node.operator in ("and", "or"):
         return _positive_names(node.left) | _positive_names(node.right)
     return e.names_in(node) if isinstance(node, e.Atom | e.Membership) else set()
@@ -265,7 +266,7 @@ class _PlanBuilder:
                 self._scan_member(conjunct)
         for parameter in self.parameters:
             self.column_for_name(parameter.name)
-        # A name in several conjuncts refers to the same entity in all of them, whatever their order.
+        # A name in several conjuncts refers to the same entity in all of them, in any order of the conjuncts.
         names_of_conjuncts = [
             e.names_in(conjunct) for conjunct in conjuncts if not isinstance(conjunct, e.Not | e.Aggregate)
         ]
@@ -288,13 +289,13 @@ class _PlanBuilder:
     # Names and scans
 
     def _bound_column(self, name: str) -> p.Column | None:
-        """Return the column that a name is bound to in this plan or an outer one, or None."""
+        """Return the column to which a name is bound in this plan or in an outer plan, or None."""
         if name in self.columns:
             return self.columns[name]
         return self.outer._bound_column(name) if self.outer else None
 
     def column_for_name(self, name: str) -> p.Column:
-        """Return the column with a name's vid or code; a name that is not bound yet ranges over all entities or values."""
+        """Return the column with a name's vid or code; a name that is not yet bound ranges over all entities or values."""
         bound = self._bound_column(name)
         if bound is None:
             self._scan_lookup(name)
@@ -334,7 +335,7 @@ class _PlanBuilder:
         return alias
 
     def _join_argument(self, argument: e.Expression, type_name: str, column: p.Column) -> None:
-        """Require that an argument equals a column: bind a name to it, compare a constant or attribute with it."""
+        """Require that an argument equals a column: bind a name to the column, or compare a constant or attribute with it."""
         if isinstance(argument, e.Name) and argument.name in self.scope.type_names:
             self._bind(argument.name, column)
         elif isinstance(argument, e.Attribute | e.TupleAttribute):
@@ -352,7 +353,7 @@ class _PlanBuilder:
         return kind.domain
 
     def scan_bag(self, bag: e.Attribute) -> str:
-        """Join the table of a bag, one row for each of its values; return the alias."""
+        """Join the table of a bag, which has one row for each value in the bag; return the alias."""
         alias = self._scan(bag_table(self.scope.type_names[bag.binder], bag.attribute))
         self._bind(bag.binder, p.Column(alias, "vid"))
         return alias
@@ -360,7 +361,7 @@ class _PlanBuilder:
     def _constant_code(self, constant: e.Expression, domain: str) -> p.Constant:
         value = self.scope.constant_value(constant, domain)
         values = self.context.domains[domain]
-        # A value that is not in the data equals nothing: no code is negative.
+        # A value that is not in the data has code -1, which equals no code.
         return p.Constant(values.index(value) if value in values else -1)
 
     def _are_joined(self, columns: tuple[p.Column, ...]) -> bool:
@@ -394,7 +395,7 @@ class _PlanBuilder:
             case e.Connective("<=>", left, right):
                 return self._equivalence(left, right)
             case e.Connective("and") if self._unbound_names(node):
-                # One entity must satisfy the whole conjunction, so that it becomes one EXISTS instead of several.
+                # One entity must satisfy the whole conjunction, which therefore becomes one EXISTS instead of several.
                 return self._exists(node)
             case e.Connective(operator, left, right):
                 return p.LogicalCondition(operator, (self.condition(left), self.condition(right)))
@@ -455,13 +456,13 @@ class _PlanBuilder:
         return p.Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters))
 
     def _is_equivalence(self, node: e.Comparison) -> bool:
-        """Return True if a comparison is between truth values of which at least one is a condition, not a stored value."""
+        """Return True if a comparison is between truth values and at least one is a condition, not a stored value."""
         stored = e.Attribute | e.Boolean | e.TupleAttribute
         is_bool = isinstance(self.scope.operand_types(node)[0], Bool)
         return is_bool and not (isinstance(node.left, stored) and isinstance(node.right, stored))
 
     def _unbound_names(self, node: e.Expression) -> set[str]:
-        """Return the existential names of a condition that are not bound outside it."""
+        """Return the existential names of a condition that are not bound outside of the condition."""
         names = (e.names_in(node) & set(self.scope.type_names)) - set(self.scope.binders)
         return {name for name in names if self._bound_column(name) is None}
 
@@ -481,7 +482,8 @@ class _PlanBuilder:
             if isinstance(kind, Date):
                 return p.Call("date", (self.term(node),))
         term, kind = self.term(node), self.scope.type_of(node)
-        # The code of a range value is its offset from the lowest value; compared with other numbers, use the value itself.
+        # The code of a range value is its offset from the lowest value; for comparisons with other numbers, use the value
+        # itself.
         is_code = isinstance(kind, DomainType) and self.scope.type_of(other, kind) == kind
         return term if is_code else self._range_value(term, kind)
 

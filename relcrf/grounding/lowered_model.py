@@ -35,8 +35,8 @@ class LoweredModel:
     Args:
         tasks: templates that share weights, by the name of the weights.
         gates: templates with their gates, by the name of the template.
-        derived: plans of each derived relation, each after those it depends on; None if a relation is recursive or consists
-            of nearest neighbours, which plans alone do not define.
+        derived: plans of each derived relation; each relation follows those on which it depends. None if a relation is
+            recursive or consists of nearest neighbours, because plans alone do not define these.
         plans: all plans of the model.
         statements: cache of the parsed statements of the plans, filled as they run.
     """
@@ -78,7 +78,7 @@ class LoweredModel:
 
     @cached_property
     def tables(self) -> frozenset[str]:
-        """The tables that the plans read in the database; a plan that only scans a bag reads its columns directly."""
+        """The tables that the plans read in the database; a plan that only scans a bag reads the bag's columns directly."""
         return frozenset(name for plan in self.plans if not is_bag_scan(plan) for name in find_tables(plan))
 
     @cached_property
@@ -87,7 +87,7 @@ class LoweredModel:
         return [[n.table for n in walk(p) if isinstance(n, Scan) and not n.is_lookup] for p in self.plans]
 
     def max_join_rows(self, sizes: Mapping[str, int]) -> int:
-        """Return an upper bound of the number of rows of every join: the largest product of the sizes of the joined tables.
+        """Return an upper bound of the number of rows of any join: the largest product of the sizes of the joined tables.
 
         Args:
             sizes: number of rows of each table.
@@ -95,7 +95,7 @@ class LoweredModel:
         return max((math.prod(max(sizes[table], 1) for table in tables) for tables in self._joined_tables), default=0)
 
     def create_views(self, bound: BoundModel) -> None:
-        """Create the derived relations as views, which stay valid when the tables are replaced."""
+        """Create the derived relations as views, which remain valid when the tables are replaced."""
         for name, plans in (self.derived or {}).items():
             bound.connection.execute(sql.create_union(plans, name, kind="VIEW"))
 

@@ -35,7 +35,7 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
         stop = min(start + step, n)
         closeness = points[start:stop] @ points.T
         if measure == "distance":
-            # Half the negated squared distance, up to a constant per row: the same order without the square root.
+            # Half the negated squared distance, up to a constant per row, has the same order and needs no square root.
             closeness -= 0.5 * squared
         closeness[np.arange(stop - start), np.arange(start, stop)] = -np.inf
         neighbours[start:stop] = _largest_indices(closeness, count)
@@ -44,7 +44,7 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
 
 def _largest_indices(values: np.ndarray, count: int) -> np.ndarray:
     """Return the indices of the `count` largest values of each row, largest first, ties by the lower index."""
-    # Take all values that reach the count-th largest one: argpartition alone would break ties arbitrarily.
+    # Select all values that reach the count-th largest, because argpartition alone would break ties arbitrarily.
     threshold = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]
     row, column = np.nonzero(values >= threshold)
     order = np.lexsort((column, -values[row, column], row))

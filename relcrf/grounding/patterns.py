@@ -1,4 +1,4 @@
-"""State patterns of an `over` clause: the joint states of its random terms that each weight applies to."""
+"""State patterns of an `over` clause: for each weight, the joint states of the random terms to which it applies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def count_patterns(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> i
 
 
 def pattern_names(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the text of each pattern: a formula as in the model, a joint state by its values.
+    """Return the text of each pattern: a formula as in the model, or a joint state as a list of its values.
 
     Raises:
         UsageError: if a table has more than `MAX_PATTERNS` states.
@@ -60,7 +60,8 @@ def state_patterns(
 ) -> np.ndarray | None:
     """Return the patterns, shape (n_joint_states, n_patterns); None for a table, whose patterns are the identity matrix.
 
-    A hard formula has 0 in states where it is true and -1 where it is false, so that its weight is the cost of violating it.
+    The pattern of a hard formula is 0 in states in which it is true and -1 in others, so that its weight is the cost of a
+    violation.
 
     Args:
         values: values of each random term's domain, in the order of `lowered.terms`.
@@ -122,7 +123,7 @@ class _FormulaEvaluator:
                 return np.zeros(self.states.shape[1], dtype=bool)  # a comparison with missing evidence is false
             return np.asarray(_COMPARE[operator](self.evaluate(left), self.evaluate(right)))
         operands = [self._state_numbers(node, domain) for node in (left, right)]
-        # A comparison with missing evidence is false; a constant that is not in the data differs from all values in it.
+        # A comparison with missing evidence is false; a constant that is not in the data differs from all values in the data.
         is_known = np.logical_and(*(operand != _MISSING for operand in operands))
         return np.asarray(_COMPARE[operator](*operands) & is_known)
 

@@ -1,6 +1,6 @@
 """The relational plan of a template or a derived relation: scans, equalities, filters and outputs.
 
-The set of node types is closed, so that every plan can be rendered in every SQL dialect (`dialects/`) and its size can be
+The set of node types is closed. Every plan can therefore be rendered in every SQL dialect (`dialects/`), and its size can be
 estimated before it runs (`estimate.py`). Nodes are data without behaviour.
 """
 
@@ -72,9 +72,10 @@ class AggregateTerm:
         function: `count`, `sum`, `min`, `max` or `mean`.
         terms: for `count`, the terms whose distinct combinations are counted (empty: count the rows); for the other
             functions, a single term.
-        outer_keys: the outer columns that the subplan refers to, if there are several and `outer_plan` provides them. The
-            aggregate is then a grouped join instead of a correlated subquery per row, because DuckDB orders the joins of
-            such a subquery without regard to the keys (words shared by both ends of 800,000 links: 0.3 s instead of 150 s).
+        outer_keys: the outer columns to which the subplan refers, if there are several and `outer_plan` provides them. The
+            aggregate is then a grouped join instead of a correlated subquery per row, because DuckDB ignores the keys when it
+            orders the joins of such a subquery. For the words shared by both ends of 800,000 links, a grouped join takes 0.3
+            s instead of 150 s.
         outer_plan: the plan that provides `outer_keys`.
     """
 
@@ -134,8 +135,8 @@ class Scan:
     """A scan of a table under an alias.
 
     Args:
-        is_lookup: True if the table is joined on its dense vid or code only to read attributes, which adds one row for each
-            row of the other scans.
+        is_lookup: True if the table is joined on its dense vid or code only to read attributes. The join then has one row for
+            each row of the other scans.
     """
 
     table: str
@@ -151,7 +152,7 @@ class Plan:
         equalities: pairs of equal columns: the join conditions.
         filters: further conditions.
         bindings: the columns that identify a binding, with the name of each binder.
-        is_distinct: True if several rows may belong to one binding, which counts once (`where` has existential names).
+        is_distinct: True if one binding may have several rows, which count once, because `where` has existential names.
         outputs: the selected terms.
     """
 
@@ -170,7 +171,7 @@ def find_columns(node: Any) -> set[Column]:
 
 
 def find_outer_columns(node: Any) -> set[Column]:
-    """Return the columns that a plan, condition or term refers to but that none of its subplans scans."""
+    """Return the columns to which a plan, condition or term refers and which none of its subplans scans."""
     match node:
         case Column():
             return {node}
@@ -191,7 +192,7 @@ def substitute_columns(node: Any, terms: Mapping[Column, Term]) -> Any:
 def scans_affecting_count(plan: Plan) -> list[Scan]:
     """Return the scans that may change the number of rows.
 
-    A lookup without further conditions adds exactly one row for each row of the other scans, so it is excluded.
+    Lookups without further conditions are excluded: they have exactly one row for each row of the other scans.
     """
     used = {c.alias for pair in plan.equalities for c in pair if c.name != "vid"}
     used |= {c.alias for c in find_columns(plan.filters)}

@@ -31,7 +31,7 @@ from relcrf.model.spec import Template
 from relcrf.model.typing import NameScope
 
 MAX_COUNTED_BINDINGS = 10_000_000
-"""Maximum size of a join that is counted by running it, which takes about a second; larger ones only with `exact`."""
+"""Maximum size of a join that is run to count its rows, in about a second; larger joins are run only with `exact`."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class TemplatePlan:
         hub: description of the value with the most combinations in the joins; empty without a join.
         is_candidate: True for candidates, which are not in the graph until structure learning selects them.
         cells: for candidates, the number of cells that are stored instead of factors: one for each key and sample.
-        rows: number of rows of the table for whose rows the factors repeat, else 1; `bytes` is the memory for one row.
+        rows: number of rows for which the factors repeat (see `row_repetition.py`), else 1; `bytes` is the memory for one
+            row.
     """
 
     name: str
@@ -63,7 +64,7 @@ class TemplatePlan:
 
     @property
     def stored_bindings(self) -> int:
-        """The number of bindings that are stored: those of a single row if factors repeat for every row."""
+        """The number of stored bindings: those of a single row if the factors repeat for every row."""
         return self.bindings // self.rows
 
 
@@ -74,7 +75,7 @@ def plan_templates(bound: BoundModel, budget: int = DEFAULT_BUDGET, *, exact: bo
     Templates over the budget are included with upper bounds and are not rejected.
 
     Args:
-        exact: True counts every join that may be within the budget, however long that takes.
+        exact: True counts every join that may be within the budget, even if this takes long.
     """
     context, degrees = make_lowering_context(bound), DegreeCache(bound)
     reduced = [reduce_to_one_row(bound, context, lower_template(t, context)) for t in context.spec.templates]

@@ -1,8 +1,9 @@
 """Detection of structure that repeats for every row of a table, so that only one row is grounded.
 
 In propositional data (sensors, ratings, recipes), a relation `R(row, item)` has a variable for every pair of a row and an
-item, and a template joins variables of the same row in the same way for every row. Its factors are rows x patterns: the
-patterns come from the plan without the row, and variable `(row, item)` has the index `row * n_items + item`.
+item, and a template joins variables of one row in the same way for every row. Its factors are those of one row, repeated for
+every row. The factors of one row are grounded by the plan without the row; variable `(row, item)` has the index `row *
+n_items + item`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from relcrf.model.spec import ModelSpec, Parameter
 
 @dataclass(frozen=True)
 class RowRepetition:
-    """A table for whose rows the factors of a template repeat.
+    """A table such that the factors of a template repeat for each of its rows.
 
     Args:
         n_rows: number of rows of the table.
@@ -46,7 +47,7 @@ class RowRepetition:
 def reduce_to_one_row(
     bound: BoundModel, context: LoweringContext, lowered: LoweredTemplate
 ) -> tuple[LoweredTemplate, RowRepetition | None]:
-    """Restrict a template to one row of a table for whose rows its factors repeat; return it unchanged without such a table."""
+    """Restrict a template to one row of a table if its factors repeat for all rows; otherwise return it unchanged."""
     relations: dict[str, str] = {}
     columns = {name: term for name, term, _ in lowered.plan.outputs}
     for name, term in zip(lowered.variables, lowered.terms, strict=True):

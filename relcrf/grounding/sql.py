@@ -14,7 +14,7 @@ DUCKDB = DuckDbDialect()
 
 
 def create(plan: Plan, table: str) -> str:
-    """Return SQL that creates a table of the distinct bindings with columns a0, a1, ..."""
+    """Return SQL that creates a table with columns a0, a1, ... of the distinct bindings."""
     return create_union([plan], table)
 
 
@@ -29,7 +29,7 @@ def create_union(plans: Sequence[Plan], table: str, *, kind: str = "TABLE") -> s
 
 
 def count(plan: Plan, limit: int | None = None) -> str:
-    """Return SQL that selects the number of bindings as `n`, counted up to a limit."""
+    """Return SQL that selects the number of bindings, at most the limit, as `n`."""
     builder = DUCKDB.select_builder(plan)
     if not plan.is_distinct and limit is None:
         return DUCKDB.render(builder.select([_row_count()]))

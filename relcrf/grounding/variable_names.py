@@ -16,7 +16,7 @@ from relcrf.grounding.variables import VariableBlock
 
 
 def read_arguments(bound: BoundModel, block: VariableBlock, variables: np.ndarray) -> list[np.ndarray]:
-    """Return, for each argument of a block, its key or value as text for some of the variables, shape (n,), object."""
+    """Return the texts of the keys or values of some variables, shape (n,), object, for each argument of a block."""
     vids = variables - block.start
     if block.attribute is not None:
         codes = [vids]
@@ -43,7 +43,7 @@ def format_variables(bound: BoundModel, blocks: Sequence[VariableBlock], variabl
 
 
 def find_variable(bound: BoundModel, blocks: Sequence[VariableBlock], text: str) -> int:
-    """Return the variable with a name. Keys may be quoted, and must be if the name is ambiguous otherwise.
+    """Return the variable with a name. Keys may be quoted; they must be quoted if the name is otherwise ambiguous.
 
     Raises:
         UsageError: if no variable or more than one has this name.
@@ -81,7 +81,7 @@ def _example_hint(bound: BoundModel, blocks: Sequence[VariableBlock]) -> str | N
 
 
 def _split_arguments(text: str, count: int) -> Iterator[tuple[str, ...]]:
-    """Yield every way to split a text at commas into `count` arguments, because keys may contain commas."""
+    """Yield every split of a text at commas into `count` arguments; there may be several, because keys may contain commas."""
     pieces = text.split(",")
     for cuts in combinations(range(1, len(pieces)), count - 1):
         yield tuple(",".join(pieces[a:b]).strip() for a, b in pairwise((0, *cuts, len(pieces))))
@@ -101,7 +101,7 @@ def _look_up_variable(bound: BoundModel, block: VariableBlock, arguments: Sequen
 
 
 def _look_up_code(bound: BoundModel, type_name: str, text: str) -> int | None:
-    """Return the vid or code of a key or value, or None; if the text itself is unknown, try it without enclosing quotes."""
+    """Return the vid or code of a key or value, or None; if the text is unknown, it is tried without enclosing quotes."""
     is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     for key in (text, text[1:-1]) if is_quoted else (text,):
         if bound.spec.entity(type_name) is None:
@@ -135,7 +135,7 @@ def _code_texts(bound: BoundModel, type_name: str, codes: np.ndarray) -> np.ndar
 
 
 def _read_columns(bound: BoundModel, table: str, columns: Sequence[str], vids: np.ndarray) -> list[np.ndarray]:
-    """Return columns of a coded table at some vids, shape (n,) each; read only these rows."""
+    """Return columns of a coded table for some vids, shape (n,) each; only their rows are read."""
     distinct, inverse = np.unique(vids, return_inverse=True)
     column_list = ", ".join(f"{column} AS c{k}" for k, column in enumerate(columns))
     with bound.cursor() as cursor:

@@ -80,10 +80,10 @@ def domain_values(bound: BoundModel, value_type: ValueType) -> tuple[str, ...]:
 
 
 def create_random_tables(bound: BoundModel, context: LoweringContext, budget: int) -> None:
-    """Create the tables of the random relations: the tuples that `where` admits, with their dense indices (vids) and states.
+    """Create the tables of the random relations: the tuples that satisfy `where`, with their vids (dense indices) and states.
 
     Raises:
-        BudgetError: if a relation admits more tuples than the budget.
+        BudgetError: if a relation has more tuples than the budget.
     """
     for relation in bound.spec.random_relations:
         plan = lower_random_relation(relation, context)
@@ -154,7 +154,7 @@ def read_states(bound: BoundModel, block: VariableBlock) -> np.ndarray:
 
 
 def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
-    """Return, for each argument of a block, the vid (dense index) or code of each variable's argument, shape (count,)."""
+    """Return the vids (dense indices) or codes of all variables, shape (count,), for each argument of a block."""
     if block.attribute is not None:
         return [np.arange(block.count, dtype=np.int32)]
     names = ", ".join(f"a{k}" for k in range(len(block.argument_types)))
@@ -164,7 +164,7 @@ def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndar
 
 
 def read_argument_texts(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
-    """Return, for each argument of a block, the key or value of each variable's argument as text, shape (count,)."""
+    """Return the keys or values of all variables as texts, shape (count,), for each argument of a block."""
     texts = {type_name: bound.texts(type_name) for type_name in set(block.argument_types)}
     return [
         texts[type_name][codes]

@@ -24,8 +24,7 @@ from relcrf.kernels.messages import (
 
 @allocation_free_kernel(NETWORK, TABLES, STATE, SCRATCH, FLAT, FLAT, FLAT)
 def compute_beliefs(net, tables, state, scratch, count, nodes, factors):
-    """Write the beliefs of all nodes and factors to flat arrays; for an agreement, the probability that its nodes
-    agree.
+    """Write the beliefs of all nodes and factors to flat arrays; that of an agreement is the probability of agreement.
 
     Args:
         tables: the potentials, in the form for sum-product with log messages.

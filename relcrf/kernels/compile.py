@@ -40,8 +40,10 @@ STALE_INDEX_ERRORS = (
     TypeError,
     ValueError,
 )
-"""Exceptions raised by unpickling a damaged index, which was truncated by a power failure or a full disk, or an
-outdated index, which refers to classes that were moved in another version of Numba.
+"""Exceptions raised by unpickling a damaged or outdated index.
+
+A power failure or a full disk may truncate an index; an outdated index may refer to classes that another version of Numba
+has moved.
 """
 
 
@@ -129,7 +131,7 @@ def cache_folder() -> CacheFolder:
 
 @cache
 def _source_stamp() -> str:
-    """Return a hash of the source of all kernels: a compiled kernel contains those that it calls, also of other files."""
+    """Return a hash of the source of all kernels, because a compiled kernel contains the kernels that it calls."""
     digest = hashlib.sha256()
     for path in sorted(PACKAGE.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

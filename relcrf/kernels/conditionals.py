@@ -53,7 +53,7 @@ def add_literal_scores(nodes, start, truth, score, tables):
 
 @kernel((NODES, STARTS, READ_ONLY_FLAT, READ_ONLY_FLAT, FLAT))
 def compute_expectations(nodes, start, truth, tables, out):
-    """Set `out[node] = sum over states of truth * tables`, the expected truth: the adjoint of `add_literal_scores`."""
+    """Set `out[node]` to the expected truth, the sum of `truth * tables`: the adjoint of `add_literal_scores`."""
     for node in nodes:
         first, total = U(start[node]), 0.0
         for state in range(U(len(truth))):

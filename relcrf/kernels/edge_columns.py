@@ -116,8 +116,7 @@ def _add_table_gradients(columns, requested, c, begin, n_samples, rows, width, g
 
 @kernel(fastmath={"contract"})
 def _compute_residuals(labels, n, k, width, rows, scores, top, loss):
-    """Convert scores to residuals: probabilities, minus 1 at the label; all residuals of a sample without a label are
-    0.
+    """Convert scores to residuals: probabilities, minus 1 at the label; those of unlabelled samples are 0.
 
     Args:
         labels: labels of n samples.

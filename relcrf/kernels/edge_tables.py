@@ -43,7 +43,7 @@ NODES = (read_only(LABELS), read_only(INDEX))
 
 @kernel()
 def _find_next_pair(edges, edge, first_cell, second_cell):
-    """Find an edge's next two cells of the same sample, at or after two given cells; the flag is False if there are none."""
+    """Find an edge's next two cells with the same sample, from two given cells on; return False if there are none."""
     stop, other_stop = edges.first.start[edges.a[edge] + 1], edges.second.start[edges.b[edge] + 1]
     while first_cell < stop and second_cell < other_stop:
         sample, other_sample = edges.first.sample[first_cell], edges.second.sample[second_cell]
@@ -80,8 +80,7 @@ def add_table_scores(edges, states, state_start, tables, scores):
 
 @kernel((EDGES, *NODES, read_only(FLAT), float64[:, :, ::1]))
 def add_table_gradients(edges, states, state_start, residual, out):
-    """Add each residual of the flat scores to the table entries that contribute to the score: the adjoint of
-    `add_table_scores`.
+    """Add the residual of each score to the table entries that contribute to it: the adjoint of `add_table_scores`.
 
     Args:
         out: the gradients are added to it, shape (n_edges, n_first_states, n_second_states).

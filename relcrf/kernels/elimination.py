@@ -126,7 +126,7 @@ def _add_neighbours(a, b, n_items, head, next_item, item, degree, weight, clique
 
 @kernel()
 def _precedes(missing, clique_weight, v, other_missing, other_clique_weight, other):
-    """Return True if node `v` is eliminated before `other`: by missing pairs, then clique weight, then index."""
+    """Return True if node `v` precedes `other` by missing pairs, then by clique weight, then by index."""
     if missing != other_missing:
         return missing < other_missing
     if clique_weight != other_clique_weight:

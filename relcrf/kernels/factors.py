@@ -19,7 +19,7 @@ from numba import boolean, float64, int32, int64, types
 from relcrf.kernels.compile import inline_kernel, kernel
 
 NOISE_PROBABILITY = 0.1
-"""Probability that `search_feasible_state` ignores the potentials when it draws a violating node, to escape dead ends."""
+"""Probability that `search_feasible_state` ignores the potentials when drawing a violating node, to escape dead ends."""
 
 
 class Factors(NamedTuple):

@@ -39,7 +39,7 @@ U = np.uint64
 """Type of loop indices, unsigned; see `forest.py`."""
 
 MAX_RANGE32, MAX_RANGE64 = 13.0, 150.0
-"""Maximum difference of two cells in a row or column, times the gate, for which all results are normal numbers."""
+"""Maximum of gate times difference of two cells in a row or column at which all results are normal numbers."""
 MAX_CAVITY32, MAX_CAVITY64 = MAX_RANGE32 + 17.0, MAX_RANGE64 + 38.0
 """Bound to which cavities are clipped.
 

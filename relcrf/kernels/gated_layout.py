@@ -28,8 +28,7 @@ BLOCK_SIZE = 1024
 
 
 class PairSlots(NamedTuple):
-    """Blocks of pairs in slots; the number of slots of a block is a multiple of `LANES`, and the last ones may be
-    empty.
+    """Blocks of pairs in slots; each block has a multiple of `LANES` slots, and its last slots may be empty.
 
     Args:
         pair_start: number of pairs before each block, shape (n_blocks + 1,), int64.

@@ -1,8 +1,8 @@
-"""Structured mean field: the distribution of each block of nodes from the expected log potentials of its factors.
+"""Structured mean field: each block of nodes has a joint distribution, computed from expected log potentials.
 
-The nodes of a factor in one block are a *part* of the factor. The distribution of a part of one node is that of the
-node; a part of several nodes has a joint table, stored after those of the nodes in the flat array `q`. Expectations of
-a factor are taken under the product of the distributions of its parts, which is exact within a block and factorised
+A *part* of a factor is the set of its nodes that are in one block. The distribution of a part of one node is that of
+the node. A part of several nodes has a joint table, stored after the nodes' tables in the flat array `q`. Expectations
+of a factor are taken under the product of the distributions of its parts, which is exact within a block and factorised
 between blocks.
 
 An impossible cell (-inf) is a *violation*. Violations are not added to the expected log potentials but counted
@@ -22,7 +22,7 @@ from relcrf.kernels.compile import kernel
 from relcrf.kernels.factors import FACTORS, max_arity
 
 TIE_TOLERANCE = 1e-9
-"""Relative tolerance for equal expected numbers of violations, which are sums with rounding errors."""
+"""Relative tolerance at which expected numbers of violations are equal, since these sums have rounding errors."""
 
 
 class FactorParts(NamedTuple):
@@ -119,7 +119,7 @@ def _product_probability(parts, f, q, index, without):
 
 @kernel()
 def _locate_agreement(parts, f, x, index):
-    """Write to `index` the cells of a factor's parts in which all its nodes have state x."""
+    """Write to `index`, for each part of a factor, the cell in which all nodes have state x."""
     first = parts.factor_start[f]
     for j in range(parts.factor_start[f + 1] - first):
         index[j] = x * parts.diagonal[first + j]
@@ -262,7 +262,7 @@ def normalise(first, last, value, violations, hard):
 
     Args:
         first, last: the states are first .. last - 1 of `value` and `violations`.
-        hard: whether to give all probability to the best of these states.
+        hard: whether to assign probability 1 to the best of these states.
     """
     limit = violations[first]
     for x in range(first, last):
@@ -340,8 +340,8 @@ def update_blocks(
 
     Args:
         hard: see `normalise`.
-        q: distributions of the other blocks; may be `out`, in which case each block uses the new distributions of the
-            blocks before it.
+        q: distributions of the other blocks. If it is the same array as `out`, each block uses the new distributions of
+            the blocks before it.
         field, violations: scratch of the shape of `q`.
         step: scratch, shape (n_nodes,), int64.
         out: distributions; overwritten for these blocks.

@@ -22,7 +22,7 @@ from relcrf.kernels.compile import inline_kernel
 from relcrf.kernels.factors import FACTORS, Factors, advance_cell
 
 MIN_RELIABLE_SUM = 1e-250
-"""Smallest reliable sum of terms of at most 1; in larger sums, terms lost to underflow are below the rounding error."""
+"""Smallest reliable sum of terms of at most 1; in larger sums, underflowed terms are below the rounding error."""
 IMPOSSIBLE_CHANGE = 1e9
 """Reported change of an entry that becomes -inf or stops being -inf; larger than any tolerance."""
 
@@ -48,7 +48,7 @@ class MessageTables(NamedTuple):
 
     Args:
         log: whether messages are in logs.
-        maximum: whether to use max-product.
+        maximum: whether to use max-product instead of sum-product.
         linear: linear factor tables; empty for max-product in logs.
         logs: log factor tables; for linear messages only the entries of agreements are used.
         nodes: node potentials, in logs if messages are in logs.
@@ -256,10 +256,10 @@ def semiring_add(a, b, log, maximum):
 
 @inline_kernel
 def compute_agreement(net, log, maximum, weight, slot, cavities, without, agree, differ):
-    """Compute the sums over the other nodes' joint states that agree with each state at `slot`, and over those that do not.
+    """Sum over the other nodes' joint states that agree with each state at `slot`, and over those that do not.
 
-    The first sum is the product of the other cavities at that state. The second is not computed by subtraction, which
-    would cancel: the joint states are partitioned by the first node that differs.
+    The first sum is the product of the other cavities at that state. To avoid the cancellation of a subtraction, the
+    second sum is computed over the joint states partitioned by the first node that differs.
 
     Args:
         weight: log potential of the agreement.

@@ -60,7 +60,7 @@ def pack(cells, label, planes, totals):
 
 @kernel()
 def _count_common_bits(first, second):
-    """Count the bits that are set in both of two planes."""
+    """Count the bits that are set in both planes."""
     total = U(0)
     for word in range(U(len(first))):
         total += _count_bits(first[word] & second[word])

@@ -88,7 +88,7 @@ def sweep(net, tables, state, scratch, backwards):
 
 @inline_kernel
 def _update_key(largest, slot, key):
-    """Set the key of a slot in the tournament tree, and update its ancestors until one is unchanged."""
+    """Set the key of a slot in the tournament tree, and update the slot's ancestors until one is unchanged."""
     node = (len(largest) >> 1) + slot
     largest[node] = key
     while node > 1:
@@ -151,8 +151,8 @@ def send_by_residual(net, tables, state, scratch, pending, largest, tolerance, m
             neighbour_slot = net.factors.touch[i]
             f = net.factors.factor[neighbour_slot]
             for other in range(net.factors.start[f], net.factors.start[f + 1]):
-                # A sent message affects its own next update only with damping, and the updates of its factor's other
-                # messages only with tree reweighting.
+                # A sent message affects its own next update only with damping, and the updates of the other messages of
+                # its factor only with tree reweighting.
                 if other == neighbour_slot and (other != slot or tables.damping == 0.0):
                     continue
                 if other != neighbour_slot and neighbour_slot == slot and net.appearance[f] == 1.0:

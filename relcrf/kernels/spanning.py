@@ -1,4 +1,4 @@
-"""Maximum spanning forests by the filter-Kruskal algorithm, which leaves most edges unsorted.
+"""Maximum spanning forests by the filter-Kruskal algorithm, which does not sort most of the edges.
 
 The edges above a threshold are selected, sorted and processed in order; edges between nodes that are already
 connected are removed from the rest before the next threshold.
@@ -42,7 +42,7 @@ def _sort_by_weight(weight, edge):
     n = len(edge)
     value = np.empty(n)
     for k in range(n):
-        value[k] = weight[edge[k]] + 0.0  # -0.0 becomes 0.0, which has other bits but is equal
+        value[k] = weight[edge[k]] + 0.0  # -0.0 becomes 0.0, which is equal but has different bits
     key = value.view(np.uint64)
     highest = _ZERO
     for k in range(n):
@@ -143,7 +143,8 @@ def _join_trees(edges, order, leader, missing, chosen):
     ends = np.empty((BLOCK_SIZE, 2), dtype=np.int32)
     for start in range(0, len(order), BLOCK_SIZE):
         stop = min(start + BLOCK_SIZE, len(order))
-        # Independent reads, so that memory latencies overlap. A leader read here remains an ancestor of its node.
+        # These reads are independent, so that memory latencies overlap. A leader read here remains an ancestor of its
+        # node.
         for k in range(start, stop):
             ends[k - start, 0] = leader[edges[order[k], 0]]
             ends[k - start, 1] = leader[edges[order[k], 1]]

@@ -23,8 +23,9 @@ U = np.uint64
 def dense_scores(values, weights, overwrite, out):
     """Compute `out += values @ weights` (`=` if `overwrite`); shapes (n, d), (d, n_patterns), (n, n_patterns).
 
-    It is meant for few columns: BLAS is optimised for many, and the last bits of its results depend on the number of
-    threads. Three columns are processed at a time, so that a row of `out` is read and written a third as often.
+    The kernel is intended for few columns: BLAS is optimised for many, and the last bits of BLAS results depend on the
+    number of threads. Three columns are processed at a time, so that a row of `out` is read and written a third as
+    often.
     """
     n_columns, n_patterns = U(values.shape[1]), U(weights.shape[1])
     for row in range(U(values.shape[0])):

@@ -6,7 +6,7 @@ remainder in [-ln 2 / 2, ln 2 / 2], whose exponential is a polynomial (Cody & Wa
 for larger ones and nan.
 
 `log` splits off the exponent; the logarithm of the mantissa m in [sqrt(1/2), sqrt(2)) is the odd series in (m - 1) / (m
-+ 1). The error is within 2 ulp of `np.log` or, near 1, of the argument; for positive normal numbers only.
++ 1). The error is within 2 ulp of `np.log` or, near 1, of the argument. `log` supports only positive normal numbers.
 
 `exp_like` and `log_like` accept float64 or float32 and return the same type; `exp_like` of float32 supports -87 to 88.
 """

@@ -70,7 +70,7 @@ def compile_kernels(names: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def _group_by_module(names: list[str]) -> list[list[str]]:
-    """Group kernels by module, since those of a module share functions; the longest module first, for load balancing."""
+    """Group kernels by module, because they share functions; for load balancing, the longest module comes first."""
     modules: dict[str, list[str]] = {}
     for name in names:
         modules.setdefault(name.partition(".")[0], []).append(name)

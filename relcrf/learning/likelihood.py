@@ -149,8 +149,9 @@ class ForestLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _edge_classes(self) -> tuple[ReducedGraph, np.ndarray] | None:
-        """Return a graph with one edge per distinct table and the start of each position's table.  It is None if few
-        edges share tables.
+        """Return a graph with one edge per distinct table and the start of each position's table.
+
+        The result is None if few edges share tables.
         """
         classes = self.graph.edge_classes() if self.graph.n_edges else None
         if classes is None:
@@ -252,8 +253,7 @@ class InferredLikelihood(AbstractJointLikelihood):
 
 @dataclass(frozen=True)
 class PairLikelihood(AbstractJointLikelihood):
-    """The negative sum over edges of `log P(x_i, x_j | e)`; each edge is a separate model with the features of both
-    ends.
+    """The negative sum over edges of `log P(x_i, x_j | e)`; each edge is a separate model of its two ends.
 
     A node without edges is a separate model. All of these models share the weights.
 

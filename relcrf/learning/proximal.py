@@ -19,8 +19,9 @@ class ProximalAdaGrad(AbstractGrowingMinimiser):
     """A solver for `f'(w) + l1 sign(w) = 0`, with the L1 subdifferential at 0; it does not use the value of f.
 
     The rate of a weight decreases with the accumulated squares of its pseudo-gradients. Near a minimum, the
-    pseudo-gradients are small and the rates almost constant, as in plain proximal descent with momentum.  In the
-    optimiser states, `steps` contains the accumulated squares and the last step.
+    pseudo-gradients are small and the rates almost constant, as in proximal descent with momentum.
+
+    In the optimiser states, `steps` contains the accumulated squares and the last step.
 
     Args:
         tolerance, max_iterations: See `AbstractMinimiser`; the gradient is the pseudo-gradient.

@@ -106,7 +106,7 @@ def draw_exact(network: SparseNetwork, n: int, rng: np.random.Generator) -> np.n
     _, component = connected_components(weights, directed=False)
     size = np.bincount(component)
     if size.max() > MAX_BLOCK_STATES:
-        raise ValueError(f"{size.max()} states are connected, and at most {MAX_BLOCK_STATES} can be drawn exactly")
+        raise ValueError(f"a component has {size.max()} states; exact sampling supports at most {MAX_BLOCK_STATES}")
     order = np.argsort(size[component] * len(component) + component, kind="stable")  # states by block, blocks by size
     on = np.empty((n, len(component)), dtype=bool)
     for k in range(1, MAX_BLOCK_STATES + 1):

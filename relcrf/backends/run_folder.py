@@ -1,8 +1,8 @@
 """Run folders: the files that training writes; an interrupted training run resumes from them.
 
 A run folder contains `run.json` (backend, settings, summary, the layout of the weights), `model.rcrf`,
-`dictionaries.json` (the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl`
-(the optimiser's log), `moments.npy` and `histograms.json` if the backend provides them, `timings.json`, and
+`dictionaries.json` (the vocabulary, and the values of `per` for each template), one `.npy` file for each weight vector,
+`log.jsonl` (the optimiser's log), `moments.npy` and `histograms.json` if the backend provides them, `timings.json`, and
 `manifest.json`: the hash of each other file, and the provenance of the run. All files except the timings are bitwise
 reproducible. During training, the folder is called `NAME.partial` and contains `checkpoint/`; it is renamed when it is
 complete.
@@ -142,7 +142,7 @@ def _lock_partial(partial: Path) -> Iterator[None]:
 
 
 def prepare_partial_folder(folder: Path, *, resume: bool) -> Path:
-    """Create the partial folder of a run that starts or resumes; for its possible content see `require_writable`."""
+    """Create the partial folder of a run; an existing one is kept if the run resumes, and removed otherwise."""
     partial = partial_folder(folder)
     if not resume and partial.parent.is_dir():
         remove_folder(partial)
@@ -285,7 +285,7 @@ def _require_unchanged(folder: Path) -> None:
 
 
 def manifest_hashes(folder: Path) -> dict[str, str]:
-    """Return the hashes in the manifest, of all files except the timings; empty if there is no manifest.
+    """Return the hashes in the manifest by file name, without the timings; an empty dictionary if there is no manifest.
 
     Raises:
         DataError: If the manifest is damaged.
@@ -297,7 +297,7 @@ def load_provenance(folder: Path) -> Provenance | None:
     """Return the provenance of a run, or None if it is not known.
 
     Raises:
-        DataError: If the file is damaged.
+        DataError: If the manifest is damaged.
     """
     plain = _manifest(folder).get("provenance")
     with _checked_path(folder, MANIFEST):
@@ -335,12 +335,12 @@ def contained_path(folder: Path, name: str) -> Path:
     """Return the path of a file, possibly missing, of a run folder, which may come from an untrusted source.
 
     Raises:
-        DataError: If the path leads out of the folder or to a broken link, or is a pipe or a device, on which a reader
-            may block.
+        DataError: If the path leads out of the folder, is part of a cycle of links, or is a pipe or a device, on which
+            a reader may block.
     """
     path = folder / name
     real = os.path.realpath(path)
-    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # an unresolved link points to itself
+    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # links that form a cycle
         message = f"'{name}' points outside the run folder '{folder}'"
         raise DataError(Diagnostic("E421", message, DataLocation(str(path)), "train again, or copy the file there"))
     if path.exists() and not path.is_file():
@@ -373,10 +373,10 @@ def _parse_log_entry(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_timings(folder: Path) -> Timings:
-    """Return the duration of the training run of a run folder.
+    """Return the durations of the phases and steps of a training run.
 
     Raises:
-        DataError: If the file is damaged.
+        DataError: If `timings.json` is damaged.
     """
     with _checked_path(folder, "timings.json") as path:
         plain = json.loads(path.read_text(encoding="utf-8"))

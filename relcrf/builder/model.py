@@ -31,7 +31,7 @@ _TYPES: dict[Any, AttributeType] = {
 
 @dataclass(frozen=True)
 class DomainHandle:
-    """A declared domain, used as the type of attributes and arguments; calling it creates a binder over its values."""
+    """A declared domain, used as the type of attributes and arguments; a call creates a variable (binder) over its values."""
 
     name: str
 
@@ -90,7 +90,7 @@ def _range_name(values: range) -> str:
 
 
 class EntityHandle:
-    """A declared entity type: `Page("a")` creates a binder of pages."""
+    """A declared entity type: `Page("a")` creates a variable (binder) over the pages."""
 
     def __init__(self, builder: ModelBuilder, name: str) -> None:
         self._builder, self.name = builder, name
@@ -271,7 +271,7 @@ class DerivedRelationHandle:
         return self._define(condition)
 
     def nearest(self, count: int, measure: Term) -> RelationHandle:
-        """Define the relation as the `count` nearest neighbours by a vector measure."""
+        """Define the relation by the `count` nearest neighbours of each entity, by a measure such as `fn.cosine(a.v, b.v)`."""
         return self._define(s.NearestNeighbours(count, to_expression(measure)))
 
     def self_reference(self) -> RelationHandle:

@@ -60,7 +60,7 @@ class Storage:
 
 
 class ColumnBuilder:
-    """A builder of a column: values are appended, then the column is read once."""
+    """A builder of a column: `append` adds values, then one call of `finish` or `take` returns the column."""
 
     def __init__(self, storage: Storage, path: Path, dtype: np.dtype, width: int = 0) -> None:
         self._storage, self._path, self._dtype, self._width = storage, path, dtype, width
@@ -180,7 +180,11 @@ def find_mapped_file(column: np.ndarray) -> Path | None:
 
 
 def read_rows(column: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Return some rows of a finished column; rows of a file are read, because pages of its map would stay in memory."""
+    """Return rows start..stop-1 of a finished column.
+
+    The rows of a memory-mapped column are read from its file, because pages that are accessed through the map would stay
+    in memory.
+    """
     path = find_mapped_file(column)
     if path is None:
         return column[start:stop]

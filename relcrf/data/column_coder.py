@@ -35,7 +35,7 @@ class ColumnCoder:
         self.connection = bound.connection
         self.problems: list[Diagnostic] = []
         self.key_types: dict[str, str] = {}
-        """DuckDB's type of the key of each entity type whose coded table exists."""
+        """DuckDB type of the key column, by entity type; only entity types whose table of codes has been created."""
         self.cell_code_tables: dict[tuple[str, str, str], str] = {}
         """Tables of raw cells and their codes, by (open domain, location of the raw table, column)."""
 

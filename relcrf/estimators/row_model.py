@@ -22,7 +22,7 @@ from relcrf.graph.weights import WeightBlock, WeightLayout
 
 @dataclass(frozen=True)
 class RowModel:
-    """The dimensions of a model of rows.
+    """The dimensions of a model in which each row of a numeric matrix is a separate instance.
 
     Args:
         cardinalities: numbers of classes of the targets, each at least 2.
@@ -35,7 +35,7 @@ class RowModel:
     evidence_on_pairs: bool
 
     def graph(self, evidence: np.ndarray) -> FactorGraph:
-        """Return the ground graph of rows; the variable of a target is `q * row + target`.
+        """Return the ground graph of rows; with q targets, the index of a target's variable is `q * row + target`.
 
         The intercepts of single targets are in separate weight blocks without a penalty.
 

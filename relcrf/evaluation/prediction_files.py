@@ -36,12 +36,12 @@ _FIRST = ("variable", "truth", "predicted")
 
 @dataclass(frozen=True, eq=False)
 class PredictionFolder:
-    """The prediction files of one system: `FOLDER/fold-01/Page.category.csv`, and `fold.json` with metadata.
+    """The prediction files of one backend: `FOLDER/fold-01/Page.category.csv`, and `fold.json` with metadata.
 
     A fold is written to a temporary folder, which is then renamed; a folder with the final name is therefore complete.
 
     Args:
-        identity: The fingerprint of the model, the system and the data.
+        identity: The fingerprint of the model, the backend and the data.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class PredictionFolder:
     def from_problem(
         cls, folder: Path, grounding: Grounding, problem: Problem, system: AbstractBackend
     ) -> PredictionFolder:
-        """Return the folder of a system that is trained on a problem."""
+        """Return the folder of a backend that is trained on a problem."""
         text = render(grounding.spec.flatten())
         return cls(folder, grounding, fingerprint(text, system.name, asdict(system), problem, grounding))
 

@@ -45,7 +45,7 @@ class WorkerProcess:
         return future
 
     def kill(self) -> None:
-        """Stop the process by a signal, after it has started; the running call then raises `BrokenProcessPool`."""
+        """Wait until the process has started and send it SIGTERM; the running call then raises `BrokenProcessPool`."""
         with suppress(BrokenProcessPool, ProcessLookupError):
             os.kill(self.pid.result(), signal.SIGTERM)
 
@@ -62,7 +62,7 @@ def _report_pid(classes: tuple[type, ...]) -> int:
 
 
 def _initialize_worker() -> None:
-    """Ignore Ctrl-C, which the driver handles, and exit when the driver ends."""
+    """Ignore Ctrl-C, which the parent process handles, and exit when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -20,7 +20,7 @@ from relcrf.kernels import components as kernel
 def adjacency_matrix(graph: FactorGraph) -> csr_array:
     """Return the symmetric adjacency matrix of the variables, bool, shape (n_variables, n_variables).
 
-    To avoid the expansion of a `RepeatedScope`, the variables of each of its rows are joined to a chain. This preserves
+    To avoid expanding a `RepeatedScope`, the variables of each of its rows are connected in a chain. This preserves
     connectivity, but not the individual pairs.
     """
     first, second = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int32)]
@@ -45,9 +45,9 @@ def adjacency_matrix(graph: FactorGraph) -> csr_array:
 
 
 def unconditional_components(graph: FactorGraph, spaces: Sequence[AbstractSpace] = ()) -> np.ndarray:
-    """Return the lowest variable of each variable's component, without evidence, shape (n_variables,), int32.
+    """Return the component of each variable if no variable is observed, shape (n_variables,), int32.
 
-    See `label_components`.
+    A component is identified by the lowest index of its variables; see `label_components`.
 
     Args:
         spaces: Candidate spaces; two variables that a candidate could join are connected.
@@ -65,7 +65,7 @@ def unconditional_components(graph: FactorGraph, spaces: Sequence[AbstractSpace]
 
 
 def cells_by_sample(space: AbstractSpace) -> tuple[np.ndarray, np.ndarray]:
-    """Return samples (ascending) and variables of the cells that candidates of a space can join within a sample."""
+    """Return the samples (ascending) and variables of all cells in samples that have cells on every side of the space."""
     has_cell = [np.bincount(side.sample, minlength=space.n_samples) > 0 for side in space.sides]
     sample = np.concatenate([side.sample for side in space.sides])
     selected = np.flatnonzero(np.logical_and.reduce(has_cell)[sample])

@@ -1,4 +1,4 @@
-"""Scores and gradients of active pair features.
+"""Scores and gradients of active pair features; a feature is active if it is in the model.
 
 A *side* is a table with at most one *cell* for each *key* and *sample*; a cell contains a variable, which has a
 literal. A pair feature (a, b) combines key a of a first side with key b of a second side. In every sample in which both
@@ -73,13 +73,13 @@ FAST = {"contract", "reassoc", "nsz"}
 
 @kernel(*((*FEATURE_TYPES, read_only(FLAT), read_only(numbers), numbers) for numbers in NUMBERS), fastmath={"contract"})
 def sum_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, other_truth, out):
-    """Sum, for each cell of keys lo..hi-1, the weights of its key's features times the truth of the partner's cell.
+    """For each cell of keys lo..hi-1, sum `weight * truth of the partner's cell` over the features of the cell's key.
 
     The partner is the other key of a feature, and the partner's cell is that of the same sample; if there is none, the
     feature adds 0.
 
     Args:
-        start, feature: the features of the keys of `own`, as `sort_by_key` returns them.
+        start, feature: the features sorted by their key on the side `own`, as `_sort_features` returns them.
         partner: the key of each feature on the side `other`, shape (n_features,).
         weight: weight of each feature, shape (n_features,).
         other_truth: truth of the literal at each cell of `other`.

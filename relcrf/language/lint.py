@@ -17,7 +17,7 @@ from relcrf.model.typing import NameScope
 def check_connected_binders(
     scope: NameScope, name: str, span: Span | None, over: tuple[e.Expression, ...] = ()
 ) -> Iterator[Diagnostic]:
-    """Report W201: no condition connects some binders, so that every combination of their values is a binding.
+    """Report W201: some binders are not connected by any condition, so that every combination of their values is a binding.
 
     Args:
         over: the terms of the factors; a random relation connects its arguments, because only its tuples have variables.

@@ -19,7 +19,7 @@ from relcrf.model.types import AttributeType, Bool
 
 
 def fold_name(name: str) -> str:
-    """Return a name in lower case without underscores; in this form, names of models and tables are compared."""
+    """Return a name in lower case without underscores, the form in which the names in a model and in the data are compared."""
     return name.replace("_", "").lower()
 
 
@@ -148,7 +148,7 @@ class WeightOptions:
     """Options of the weights of a template; if an option is None, the setting of the backend applies.
 
     Args:
-        init: initial value of all weights, or one value for each pattern (see `formula.py`).
+        init: initial value of all weights, or one value for each pattern, such as a joint state (see `formula.py`).
         fixed: whether the weights keep their initial values.
         l1: strength of the L1 penalty.
         l2: strength of the L2 penalty.
@@ -171,9 +171,9 @@ class WeightOptions:
 class Template(Spanned):
     """A template of factors with shared weights; see the language reference.
 
-    `over` is either a list of random terms (a table over their joint states) or a single formula (one pattern: its truth value).
-    A single `a.x` is a list of one random term, but a single `R(a)` of a boolean relation is a formula. If `by` is empty, the
-    only feature is the constant 1.
+    `over` is either a list of random terms, with one pattern for each joint state, or a single formula, whose only pattern is
+    that it is true. A single `a.x` is a list of one random term, but a single `R(a)` of a boolean relation is a formula. If
+    `by` is empty, the only feature is the constant 1.
 
     Args:
         symmetric: whether the table over two random terms is tied to its transpose.

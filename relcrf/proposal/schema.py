@@ -14,9 +14,11 @@ class ProposedAttribute:
     Args:
         type: The type in the syntax of the language; `enumeration` and `open` are placeholders for domains to be declared.
         column: The column of the raw table, or the prefix of a vector's columns.
-        values: Values of an enumeration. distinct: Number of distinct values. missing: Number of entities without a value.
+        values: Values of an enumeration.
+        distinct: Number of distinct values.
+        missing: Number of entities without a value.
         position_from_end: Position of the column counted from the last column of its table, from 0; labels are often last.
-        low, high: Range of numbers.
+        low, high: Minimum and maximum of a numeric column.
     """
 
     name: str
@@ -70,7 +72,7 @@ class RelationArgument:
     """An argument of a relation: of an entity type, or of a domain if `entity` is None.
 
     Args:
-        column: The argument's column in the relation's table, after the queries of the manifest.
+        column: The argument's column in the relation's table, as reshaped by the queries of the proposed manifest.
         distinct: Number of distinct values.
     """
 
@@ -86,10 +88,11 @@ class ProposedRelation:
     """A proposed relation.
 
     Args:
-        rows: Number of rows of its table. reason: Why it is a relation.
+        rows: Number of rows of the table.
+        reason: Why the table is proposed as a relation.
         value_column: The column with the truth value or the level (1 to `levels`) of each tuple; None if listed tuples are true.
-        is_symmetric: True if the two arguments have one entity type and the table contains each pair in both orders.
-        is_irreflexive: True if the two arguments have one entity type and no entity is paired with itself.
+        is_symmetric: True if the two arguments have the same entity type and the table contains each pair in both orders.
+        is_irreflexive: True if the two arguments have the same entity type and no entity is paired with itself.
     """
 
     name: str

@@ -24,10 +24,10 @@ class Confusion:
     Args:
         counts: The confusion matrix, one row per true value and one column per predicted value; empty with more than
             `MAX_STATES` values.
-        pairs: The most frequent confusions, in descending order: `truth`, `answer`, `count`, and `labels`, the number
-            of labels with the true value.
-        mistakes: The most confident errors, in descending order: `name`, `truth`, `answer`, `probability` (of
-            the predicted value) and `of_truth` (the probability of the true value).
+        pairs: The most frequent confusions, most frequent first; columns: `truth`, `answer` (the predicted value),
+            `count`, and `labels` (the number of labels with the true value).
+        mistakes: The most confident errors, most confident first; columns: `name`, `truth`, `answer`, `probability`
+            (that of the predicted value) and `of_truth` (the probability of the true value).
     """
 
     values: tuple[str, ...]

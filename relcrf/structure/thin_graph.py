@@ -12,8 +12,8 @@ def thin_graph(n_nodes: int, edges: np.ndarray, weight: np.ndarray, width: int) 
     """Return the edges of a partial k-tree of large total weight, k = `width`.
 
     Nodes are added one by one; as in Prim's algorithm, the next node is the one with the heaviest edge to the nodes
-    added so far. Each node creates a bag that contains it and up to k nodes of the earlier bag whose edges to the node
-    have the largest total weight. The edges between the node and the nodes of its bag are selected. With width 1, the
+    added so far. A new bag is created from this node and up to k nodes of one earlier bag. These k nodes are chosen so
+    that their edges to the new node have the largest total weight, and these edges are selected. With width 1, the
     result is a maximum spanning forest of the edges with positive weight. For k > 1 the optimum is NP-hard (Karger &
     Srebro 2001); the runtime of this greedy algorithm is similar to that of a spanning forest.
 

@@ -87,7 +87,7 @@ def test_link_targets_exist(page):
         assert (ROOT / page).parent.joinpath(target).exists(), target
 
 
-@pytest.mark.skipif("RELCRF_DATA" not in os.environ, reason="requires the WebKB tables in the folder RELCRF_DATA")
+@pytest.mark.skipif("RELCRF_DATA" not in os.environ, reason="RELCRF_DATA is not set")
 def test_webkb_accuracy(capsys, monkeypatch):
     data = Path(os.environ["RELCRF_DATA"]) / "webkb"
     code, found = json_command(

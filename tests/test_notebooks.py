@@ -29,7 +29,7 @@ def test_outputs_are_whole(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_afresh(path):
     if path.stem in NEEDS_DATA and "RELCRF_DATA" not in os.environ:
-        pytest.skip("needs real tables, in the folder that RELCRF_DATA names")
+        pytest.skip("RELCRF_DATA is not set")
     notebook = nbformat.read(path, 4)
     for cell in notebook.cells:
         if cell.cell_type == "code":

@@ -65,7 +65,7 @@ def test_every_benchmark_has_help():
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_smallest_size(name, request, tmp_path):
     if name in NEED_DATA and "RELCRF_DATA" not in os.environ:
-        pytest.skip("RELCRF_DATA names no real data")
+        pytest.skip("RELCRF_DATA is not set")
     if name == "spark":
         request.getfixturevalue("spark_installed")
     command = [sys.executable, str(FOLDER / f"{name}.py"), "--smallest"]

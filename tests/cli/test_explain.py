@@ -157,9 +157,7 @@ def test_diff_of_runs(run, other, web, relcrf_json, relcrf_):
     assert found["weights"][0]["first"] == found["weights"][0]["second"]
 
 
-@pytest.mark.skipif(
-    "RELCRF_DATA" not in os.environ, reason="needs the real Cora tables, in the folder that RELCRF_DATA names"
-)
+@pytest.mark.skipif("RELCRF_DATA" not in os.environ, reason="RELCRF_DATA is not set")
 def test_contributions_to_pages_of_cora_add_up(monkeypatch):
     monkeypatch.syspath_prepend(Path(MODEL).parent.parent / "datasets")
     from real import cora

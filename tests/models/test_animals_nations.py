@@ -13,7 +13,7 @@ pytest.importorskip("sklearn")
 import relcrf
 
 ROOT = Path(__file__).parents[2]
-needs_data = pytest.mark.skipif(not os.environ.get("RELCRF_DATA"), reason="RELCRF_DATA names no real data")
+needs_data = pytest.mark.skipif(not os.environ.get("RELCRF_DATA"), reason="RELCRF_DATA is not set")
 
 
 @pytest.fixture(scope="module")

@@ -285,7 +285,7 @@ def test_latent_attribute_improves_the_likelihood():
     assert scores["ess"] > scores["local"] + 0.1, scores
 
 
-needs_data = pytest.mark.skipif(not os.environ.get("RELCRF_DATA"), reason="RELCRF_DATA names no real data")
+needs_data = pytest.mark.skipif(not os.environ.get("RELCRF_DATA"), reason="RELCRF_DATA is not set")
 
 
 @pytest.fixture(scope="module")

@@ -437,5 +437,7 @@ def _parse_schema(plain: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | N
     for info, block in zip(templates, layout.blocks, strict=True):
         n_features = len(info.features) * (1 if info.keys is None else len(info.keys.values))
         if (n_features, len(info.patterns)) != (block.n_features, block.n_patterns):
-            raise ValueError(f"'{info.name}' has {n_features} features instead of {block.n_features}")
+            sizes = f"{n_features} features and {len(info.patterns)} patterns"
+            expected = f"{block.n_features} and {block.n_patterns}"
+            raise ValueError(f"'{info.name}' has {sizes}, but its weight block has {expected}")
     return WeightSchema(layout, templates)

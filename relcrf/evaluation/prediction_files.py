@@ -111,7 +111,7 @@ class PredictionFolder:
             predicted = FoldPrediction.from_tables(fold, self.grounding, tables)
             return replace(predicted, seconds_learn=learn, seconds_infer=infer, converged=bool(metadata["converged"]))
         except (*READ_ERRORS, csv.Error):
-            message = f"'{path}' contains predictions of another model, split, settings or data"
+            message = f"'{path}' is damaged, or contains predictions of another model, split, settings or data"
             hint = "choose another --out, or remove this folder"
             raise UsageError(Diagnostic("E353", message, hint=hint)) from None
 

@@ -31,9 +31,9 @@ class Histogram:
     def __post_init__(self) -> None:
         edges, counts = self.edges, self.counts
         if edges.ndim != 1 or edges.shape != (len(counts) + 1,) or not (np.diff(edges) > 0).all():
-            raise ValueError(f"{len(edges)} edges for {len(counts)} bins, or the edges are not ascending")
+            raise ValueError(f"expected {len(counts) + 1} ascending edges for {len(counts)} bins")
         if not (np.abs((*edges, self.threshold or 0.0)) <= MAX_ABSOLUTE_EDGE).all():
-            raise ValueError("an edge or the threshold is not finite or too large")
+            raise ValueError("an edge or the threshold is infinite, NaN or too large")
         if counts.min(initial=0) < 0 or not 0 <= self.n_beyond <= self.total:
             raise ValueError("a count is negative, or n_beyond exceeds the total")
 

@@ -108,5 +108,5 @@ def _convert_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        hint = "check the logs of the Spark workers and that they can access the folder, or use the engine 'duckdb'"
+        hint = "check the logs of the Spark workers, and whether they can access the exchange folder; or use the engine 'duckdb'"
         raise engine_error("spark", error, hint) from None

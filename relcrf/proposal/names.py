@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from itertools import chain, count
 
 from relcrf.language.keywords import is_name, is_reserved
 from relcrf.model.spec import fold_name
@@ -79,7 +80,7 @@ class NamePool:
 
     def reserve(self, name: str, *others: str) -> str:
         """Reserve and return the first free name; if none is free, return `name` with the smallest number that makes it free."""
-        numbered = (f"{name}{k}" for k in range(2, 1_000_000))
-        free_name = next(n for n in (name, *others, *numbered) if fold_name(n) not in self._taken)
+        numbered = (f"{name}{k}" for k in count(2))
+        free_name = next(n for n in chain((name, *others), numbered) if fold_name(n) not in self._taken)
         self._taken.add(fold_name(free_name))
         return free_name

@@ -108,8 +108,9 @@ def test_large_tables_on_postgres(server):
 
 @pytest.mark.slow
 def test_large_tables_on_spark(spark):
+    """Run only every third plan, because each takes Spark a second."""
     bound, found = plans(WEB, web(2000, 8000))
-    assert_all_agree(bound, found, SparkEngine(spark, bound.cursor), 100)
+    assert_all_agree(bound, dict(list(found.items())[::3]), SparkEngine(spark, bound.cursor), 100)
 
 
 @pytest.mark.slow

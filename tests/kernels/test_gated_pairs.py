@@ -239,7 +239,7 @@ def test_closed_gates_leave_nodes_independent(cardinality):
 
 
 def test_each_arithmetic_is_accurate_in_its_range():
-    problem = Problem(np.random.default_rng(4), [2] * 6, [(v, w) for v in range(6) for w in range(v)], shared=False)
+    problem = Problem(np.random.default_rng(4), [2] * 4, [(v, w) for v in range(4) for w in range(v)], shared=False)
     t = problem.tables.reshape(-1, 2, 2)
     width = max(np.abs(t[:, 0] - t[:, 1]).max(), np.abs(t[:, :, 0] - t[:, :, 1]).max()) * np.abs(problem.gate).max()
     layout, own = problem.layout, problem.tables

@@ -19,10 +19,10 @@ from relcrf.inference.result import Verdict
 
 
 def find_variable_block(grounding: Grounding, attribute: str | None) -> VariableBlock:
-    """Return the variable block of a random attribute or relation; None selects the only predicted one.
+    """Return the variable block of a random attribute or relation; None is valid if only one block is not latent.
 
     Raises:
-        UsageError: The name is unknown or ambiguous.
+        UsageError: If the name is unknown or ambiguous.
     """
     known = [block.name for block in grounding.blocks if not block.is_latent]
     if attribute is None and len(known) == 1:
@@ -67,10 +67,10 @@ class Prediction:
         return [block.name for block in self.grounding.blocks if not block.is_latent]
 
     def block(self, attribute: str | None) -> VariableBlock:
-        """Return the variable block of an attribute or relation, predicted or latent; None selects the only predicted one.
+        """Return the variable block of an attribute or relation; see `find_variable_block`.
 
         Raises:
-            UsageError: The name is unknown or ambiguous.
+            UsageError: If the name is unknown or ambiguous.
         """
         return find_variable_block(self.grounding, attribute)
 
@@ -130,7 +130,8 @@ class Prediction:
         """Score the predictions against the labels of the data.
 
         Args:
-            subset: Variables to score, shape (n_variables,), bool. Default: all labelled query variables.
+            subset: Mask of the variables to score, shape (n_variables,), bool; None selects all query variables with a
+                label.
         """
         variables = self.variables(attribute)
         truth = self.grounding.states[variables]

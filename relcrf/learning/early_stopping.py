@@ -34,7 +34,7 @@ class EarlyStoppingState(OptimiserState):
         return replace(self, best=loss, best_point=self.point, stalled=0)
 
     def at_best(self) -> Self:
-        """Return the state moved to the best point."""
+        """Return the state with the best point as the current point."""
         return replace(self, point=self.best_point)
 
 
@@ -42,9 +42,10 @@ AnyStoppingState = TypeVar("AnyStoppingState", bound=EarlyStoppingState)
 
 
 def update_early_stopping(state: AnyStoppingState, loss: float, patience: int) -> AnyStoppingState:
-    """Return the state updated with its held-out loss; if training ends, the returned state is at the best point.
+    """Return the state updated with the held-out loss; if training ends, the best point becomes the current point.
 
     Args:
+        loss: Loss of the held-out labels at the current point.
         patience: Number of iterations without improvement after which the status is `stopped early`.
     """
     improved = np.isnan(state.best) or loss < state.best

@@ -1,8 +1,8 @@
-"""Conditional distributions of nodes with tables on edges, for any graph.
+"""Conditional distributions of the nodes of any graph whose edges have tables of weights.
 
 A candidate *space* has two *sides*. A side is a table with at most one *cell* for each *key* and *sample*; the cell
 contains a variable, here a node. An *edge* is a pair of keys, one from each side, with one table of weights. It
-connects the cells of the two keys in each sample that has both (see `graph/candidates.py`).
+connects the cells of the two keys in each sample in which both keys have a cell (see `graph/candidates.py`).
 
 A node may be in any number of cells and have any features.
 """
@@ -55,7 +55,7 @@ class EdgeTables:
         return out
 
     def gradient(self, tables: np.ndarray) -> np.ndarray:
-        """Apply the adjoint of `tables`: sum, for each weight, the entries of flat tables to which it contributes."""
+        """Return, for each weight, the sum of the flat table entries that use the weight (the adjoint of `tables`)."""
         out = np.empty(int(self.weight_start[-1]))
         for number, space in enumerate(self.spaces):
             weight_offsets, entry_offsets = self._offsets(number)
@@ -71,7 +71,7 @@ class EdgeTables:
         )
 
     def kernel_arguments(self) -> list[tuple[EdgeCells, np.ndarray, tuple[int, int, int]]]:
-        """Return the edges of each space in kernel form, the offsets of their table entries, and the tables' shape."""
+        """Return, for each space, the edges in kernel form, the offsets of all table entries, and the tables' shape."""
         out = []
         for number, space in enumerate(self.spaces):
             pairs = self.chosen.pairs(self.chosen.indices_in_space(number))
@@ -93,7 +93,7 @@ class AbstractConditionals(ABC):
     """The negative sum of the nodes' log conditional probabilities, each given all other labels.
 
     Args:
-        trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
+        trained: Mask of the nodes whose conditionals are included, shape (n_nodes,), bool.
     """
 
     trained: np.ndarray
@@ -112,7 +112,7 @@ class AbstractConditionals(ABC):
     def gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray, candidates: EdgeTables
     ) -> np.ndarray:
-        """Return the gradient for the flat tables of `candidates`; those not among `edges` have tables of 0."""
+        """Return the gradient for the flat tables of `candidates`; the table of a candidate outside `edges` is 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +120,10 @@ class CellConditionals(AbstractConditionals):
     """Conditional distributions for any graph, with the table of each node in memory.
 
     Args:
-        base: The nodes, with each factor evaluated at the labels of its other variables (`blanket_graph`), without the
-            factors of the candidate edges.
-        states: The labels, shape (n_nodes,), int16.
-        trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
+        base: The nodes; each factor, except those of candidate edges, is evaluated at the labels of its other variables
+            (`blanket_graph`).
+        states: The label of each node, shape (n_nodes,), int16.
+        trained: Mask of the nodes whose conditionals are included, shape (n_nodes,), bool.
     """
 
     base: ReducedGraph

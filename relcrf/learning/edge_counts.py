@@ -16,7 +16,7 @@ from relcrf.kernels.threads import freeze, map_key_ranges
 from relcrf.learning.edge_conditionals import joined_cells
 
 MAX_WORDS_PER_CELL = 4
-"""Maximum number of 64-bit words of bit planes per cell of a `CandidateSide`; for sparser sides, merging lists is faster."""
+"""Maximum number of 64-bit words of bit planes per cell of a side; for sparser sides, merging cell lists is faster."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class PackedSide:
     """The labels of the cells of a `CandidateSide` as bit planes; see `kernels.packed_counts`.
 
     Args:
-        planes: Shape (n_keys, n_states, n_words), uint64.
+        planes: Bit set of the samples in which a key has a state, shape (n_keys, n_states, n_words), uint64.
         totals: Number of bits set in each plane, shape (n_keys, n_states), int64.
     """
 
@@ -47,7 +47,7 @@ class EdgeCounts:
     Args:
         space: A candidate space; the `variable` arrays of its sides contain node indices.
         states: The label of each node, shape (n_nodes,), int16.
-        counted_nodes: Nodes whose labels are counted, shape (n_nodes,), bool.
+        counted_nodes: Mask of the nodes whose labels are counted, shape (n_nodes,), bool.
     """
 
     space: PairSpace
@@ -56,7 +56,7 @@ class EdgeCounts:
 
     @cached_property
     def _labels(self) -> np.ndarray:
-        """Return the label of each node, or -1 if it is not counted."""
+        """Return the label of each node, or -1 if the label is not counted."""
         return freeze(np.where(self.counted_nodes, self.states, -1), np.int16)
 
     @cached_property
@@ -73,7 +73,7 @@ class EdgeCounts:
         return packed, packed if same_sides else PackedSide.pack(second, space.n_samples, self._labels)
 
     def __call__(self, pairs: np.ndarray) -> np.ndarray:
-        """Count the joint states of pairs of keys, shape (n, 2).
+        """Count the joint states of some edges, given as pairs of keys of shape (n, 2).
 
         Returns:
             Shape (n, n_first_states, n_second_states), int64.

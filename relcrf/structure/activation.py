@@ -1,4 +1,4 @@
-"""Activation rules, which select the next candidates to add to a model, from all candidates or from a tested subset.
+"""Activation rules, which select the candidates that are added to a model next.
 
 A rule tests candidates by their ratios; see `CandidateScorer`.
 
@@ -26,12 +26,12 @@ class ActivationResult:
 
     Args:
         candidates: The added candidates.
-        gradient: Gradient of their weights, concatenated by candidate, shape (n_weights,).
+        gradient: Gradient of the added candidates' weights, concatenated by candidate, shape (n_weights,).
         queue: The queue without the added candidates.
         is_exhausted: True if no candidate is added and none can pass a test before the weights change.
         n_tests: Number of tested candidates.
-        active_weights: Mask of the active weights of the candidates in the model, followed by those of the added ones,
-            bool; None activates all weights of the added candidates.
+        active_weights: Mask of the active weights, bool, over the weights of the candidates in the model and of the
+            added candidates; None activates all weights of the added candidates.
     """
 
     candidates: CandidateSet
@@ -115,10 +115,10 @@ def _select_best(
     min_ratio: float,
     max_rows: int,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the best of all edges that are not in the model, or of their weights.
+    """Return the best rows of all edges that are not in the model; a row is an edge, or one weight of an edge.
 
     Args:
-        test: Function that returns rows (edge number, index of one of its weights) for some edges, and the ratio of each row.
+        test: Function that returns the rows of some edges (edge number, weight index) and the ratio of each row.
         min_ratio: Ratio above which a row passes.
         max_rows: Maximum number of rows.
 
@@ -140,14 +140,15 @@ def _select_best(
 class BestChoice(AbstractActivation):
     """Best choice: test the first edges of the queue and add the best of those that pass.
 
-    The best passing edges form the reservoir. Edges of the reservoir with a ratio of at least
-    `(1 - alpha) mean + alpha max`, with mean and max over the reservoir, are added; the others are tested again in the
-    next round. Edges that fail or do not fit into the reservoir are moved to the history, which is queued again when
-    the queue is empty. (The reservoir is limited, because passing edges would otherwise soon fill every round: with 600
-    nodes, far more pairs are dependent than the graph has edges, and the remaining pairs would never be tested.)
+    The best passing edges form the reservoir. An edge of the reservoir is added if its ratio is at least
+    `(1 - alpha) mean + alpha max`, where mean and max are those of the ratios in the reservoir. The other edges of the
+    reservoir are tested again in the next round. Edges that fail or do not fit into the reservoir are moved to the
+    history, which is queued again when the queue is empty. The reservoir is limited because passing edges would
+    otherwise soon fill every round, and untested pairs would never be tested: with 600 nodes, far more pairs are
+    statistically dependent than the graph has edges.
 
     Args:
-        alpha: 0 adds the edges with ratios of at least the mean, 1 only the best edge.
+        alpha: With 0, edges whose ratio is at least the mean are added; with 1, only the best edge is added.
         reservoir_size: Maximum number of edges in the reservoir.
         tests_per_round: Number of edges to test per round.
     """
@@ -178,7 +179,7 @@ class BestChoice(AbstractActivation):
 
 @dataclass(frozen=True)
 class FirstHit(AbstractActivation):
-    """First hit: add the first passing edge of the queue, i.e. best choice with a reservoir of one edge.
+    """First hit: test edges in the order of the queue and add the first edge that passes.
 
     Args:
         max_tests: Maximum number of edges to test before the weights change again.

@@ -19,24 +19,24 @@ from relcrf.inference.result import Verdict
 
 
 def find_variable_block(grounding: Grounding, attribute: str | None) -> VariableBlock:
-    """Return the variable block of a random attribute or relation; None is valid if only one block is not latent.
+    """Return the variable block of a random attribute or relation; with None, of the only one that is not latent.
 
     Raises:
         UsageError: If the name is unknown or ambiguous.
     """
-    known = [block.name for block in grounding.blocks if not block.is_latent]
-    if attribute is None and len(known) == 1:
-        (attribute,) = known
-    found = [b for b in grounding.blocks if attribute in (b.name, b.attribute)]
-    if len(found) != 1:
+    names = [block.name for block in grounding.blocks if not block.is_latent]
+    if attribute is None and len(names) == 1:
+        (attribute,) = names
+    matches = [b for b in grounding.blocks if attribute in (b.name, b.attribute)]
+    if len(matches) != 1:
         message = (
             "several attributes are predicted"
             if attribute is None
-            else f"{'ambiguous' if found else 'unknown'} predicted attribute '{attribute}'"
+            else f"{'ambiguous' if matches else 'unknown'} predicted attribute '{attribute}'"
         )
-        hint = suggestion(attribute or "", known) or f"choose one of: {listing(known)}"
+        hint = suggestion(attribute or "", names) or f"choose one of: {listing(names)}"
         raise UsageError(Diagnostic("E310", message, hint=hint))
-    return found[0]
+    return matches[0]
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,8 +97,8 @@ class Prediction:
     def table(self, attribute: str | None = None, *, with_probabilities: bool = True) -> Frame:
         """Return one row per query variable.
 
-        The columns are the entity's key or the tuple's arguments, the most probable value, its probability, the value in
-        the most probable joint state, and the probability of each value if there are at most 50 values.
+        The columns are the entity's key or the tuple's arguments, the most probable value, the probability of this
+        value, the value in the most probable joint state, and the probability of each value (for at most 50 values).
 
         Args:
             with_probabilities: Whether to include the probability of each value.

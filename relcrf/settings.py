@@ -16,7 +16,7 @@ def setting_names(kind: type) -> list[str]:
 
 
 field_types = cache(get_type_hints)
-"""Return the types of a class's fields. The result is cached: a call takes 0.1 ms, a served request needs three."""
+"""Return the types of a class's fields; cached, because a call takes 0.1 ms and a served request needs three calls."""
 
 
 def convert_settings(kind: type, owner: str, settings: Mapping[str, Any], valid_names: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Training, from the request to the learned model, for the command line, the Python interface and `relcrf reproduce`."""
+"""Training, from the request to the learned model, for the command line, the Python API and `relcrf reproduce`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from relcrf.progress_reporting import progress_monitor
 
 @dataclass(frozen=True, eq=False)
 class TrainingRequest:
-    """A request to train a model. A run folder stores it, so that the training run can be repeated.
+    """A request to train a model. A run folder stores the request, so that the training run can be repeated.
 
     Args:
         settings: Settings of the backend, as values or as strings.

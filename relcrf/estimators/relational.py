@@ -28,7 +28,7 @@ ESTIMATOR_PARAMETERS = ("model", "backend", "attribute", "tables")
 
 
 class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """A relational model with a backend.
+    """An estimator that trains a relational model with a backend.
 
     Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`. `fit` learns from the labels
     in X and ignores y; `predict` predicts the missing values in X. With `tables`, X contains keys of entities in these

@@ -1,4 +1,4 @@
-"""Active candidates of a model, with the scores of literals and the gradient of the candidates' weights.
+"""Scores of literals, and gradients of weights, for the active candidates of a model.
 
 A literal is a condition on the state of one variable, and a candidate is a conjunction of two or three literals. A
 candidate is active if it is in the model. The score of a literal is the sum of the weights of those active candidates
@@ -6,8 +6,8 @@ that contain the literal and whose other literals are true.
 
 A candidate *space* has two or three *sides*, one for each literal. A side is a table with at most one *cell* for each
 *key* and *sample* (for example, a column and a row of a data matrix); the cell contains a variable. A candidate of the
-space is a combination of keys, one from each side. It has a factor in each sample in which all of these keys have a
-cell (see `graph/candidates.py`).
+space is a combination of keys, one from each side. In each sample in which all of these keys have a cell, the candidate
+has a factor: the conjunction of the literals of the cells' variables (see `graph/candidates.py`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ActiveSpace:
         """For each literal of each candidate, add the candidate's weight to the score if the other literals are true.
 
         Args:
-            weights: Shape (n,).
+            weights: Weight of each candidate, shape (n,).
             truth_values: Truth value of each literal, shape (n_literals,).
             scores: Score of each literal, same shape; modified in place.
         """
@@ -88,10 +88,7 @@ class ActiveSpace:
         )
 
     def gradient(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
-        """Return the gradient of the weights, shape (n,): the adjoint of `add_scores`, applied to the literals' errors.
-
-        The error of a literal is its probability minus its truth value.
-        """
+        """Return the gradient of the weights, given errors (probability - truth value): the adjoint of `add_scores`."""
         composites = self.composites
         if composites is None:
             return self._gradient(errors, truth_values)

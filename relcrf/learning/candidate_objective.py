@@ -18,7 +18,7 @@ from relcrf.learning.likelihood import hessian_diagonal_bound
 
 @dataclass(frozen=True, eq=False)
 class AbstractCandidateObjective(ABC):
-    """A training loss of a model; its point contains the base weights, then the weights of each chosen candidate.
+    """A training loss; its argument, a *point*, contains the weights of `base`, then those of each chosen candidate.
 
     Args:
         base: The graph of all factors that are not candidates.
@@ -39,7 +39,7 @@ class AbstractCandidateObjective(ABC):
     trained: np.ndarray
 
     def with_candidates(self, chosen: CandidateSet) -> Self:
-        """Return the objective of the model that contains the given candidates instead."""
+        """Return the same objective for a model with other chosen candidates."""
         return replace(self, chosen=chosen)
 
     def trained_on(self, nodes: np.ndarray) -> Self:
@@ -47,12 +47,12 @@ class AbstractCandidateObjective(ABC):
         return replace(self, trained=nodes)
 
     def held_out(self) -> Self | None:
-        """Return the objective trained on all other labels, or None if this objective is trained on all labels."""
+        """Return the objective trained on the labels that this objective is not trained on; None if there are none."""
         return None if self.trained[self.states >= 0].all() else self.trained_on(~self.trained)
 
     @abstractmethod
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the value and the gradient; `point` contains the base weights, then those of chosen candidates."""
+        """Return the value and the gradient at `point`."""
 
     @abstractmethod
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
@@ -81,8 +81,8 @@ def label_residual(
 ) -> tuple[float, np.ndarray]:
     """Return the negative log probability of the labels of trained nodes, and the residual of each state of each node.
 
-    The residual of a trained node's label is its probability minus 1; the residual of another state is its probability.
-    The residuals of nodes that are not trained on are 0.
+    The residual of a state is its probability, minus 1 if the state is the node's label. The residuals of nodes that
+    are not trained on are 0.
 
     Args:
         scores: Log potentials of the nodes' states, flat; overwritten with the residuals.

@@ -25,12 +25,12 @@ COMPARISON_CHUNK = 1 << 16
 """Number of nodes whose tables are compared per pass."""
 
 SOFTMAX_COST = 4
-"""Cost of a column's softmax relative to the cost of one edge; columns are distributed to threads with equal costs."""
+"""Cost of a column's softmax relative to the cost of one edge; all threads receive columns of about equal cost."""
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnPotentials:
-    """Node potentials of columns, each the same in all samples for any weights; a graph with one node per column.
+    """Node potentials of columns in which all nodes have the same potentials for any weights; one node per column.
 
     Args:
         graph: The nodes that represent the columns.
@@ -44,7 +44,7 @@ class ColumnPotentials:
     def build(cls, base: ReducedGraph, columns: SampleColumns) -> ColumnPotentials | None:
         """Return the potentials of the columns, or None if two nodes of a column have different potentials.
 
-        Potentials are linear in the weights. Potentials that are equal for random weights are therefore equal for all.
+        Potentials are linear in the weights. Potentials that are equal for random weights are therefore always equal.
         """
         potentials = cls.from_representatives(base, columns)
         weights = np.random.default_rng(0).normal(size=base.graph.layout.size)
@@ -63,7 +63,7 @@ class ColumnPotentials:
 
     @classmethod
     def from_representatives(cls, base: ReducedGraph, columns: SampleColumns) -> ColumnPotentials:
-        """Return the potentials of one node per column, without comparing them with those of the column's other nodes.
+        """Return the potentials of one node per column, without a comparison with the other nodes of the column.
 
         An empty column is represented by the first node of the graph.
         """
@@ -89,7 +89,7 @@ class ColumnPotentials:
         return np.asarray(self.graph.cardinality[self.node])
 
     def _state_offsets(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a mask, shape (n_columns, width), that is False in the padding, and each state's flat table offset."""
+        """Return a mask of the states in padded rows, shape (n_columns, width), and their offsets in flat tables."""
         offset = self.graph.state_start[self.node][:, None] + np.arange(width)
         is_state = np.arange(width) < self.n_states[:, None]
         return is_state, offset[is_state]
@@ -255,7 +255,7 @@ class ColumnConditionals(AbstractConditionals):
     def _sweep(
         self, weights: np.ndarray, active: EdgeRows, tables: np.ndarray, requested: EdgeRows, all_columns: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return `sweep_columns`'s value and sums of probabilities per column, flat residuals and gradient of rows."""
+        """Return the value and the sums of probabilities of each column, flat residuals, and the gradient of rows."""
         columns = self._columns
         n_columns = len(columns.states)
         n_samples = columns.states.shape[1]

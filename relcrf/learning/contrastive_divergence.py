@@ -41,16 +41,15 @@ CLAMPED_TOLERANCE = 1e-6
 class ContrastiveDivergence(AbstractLiteralObjective):
     """The contrastive divergence `KL(q0 || p) - KL(qk || p)`.
 
-    The gradient for the weight of feature f is the difference of expectations `<f>_qk - <f>_q0`; it treats q0 and qk as
-    constants. Because q0 and qk depend on the weights, this gradient is not the derivative of the value and is not
-    suitable for line searches. If no two labels interact, one update gives the negative log pseudo-likelihood and its
-    gradient.
+    The gradient for the weight of feature f is the difference of expectations `<f>_qk - <f>_q0`, which ignores that q0
+    and qk depend on the weights. It is therefore not the derivative of the value and not suitable for line searches. If
+    no two labels interact, one update gives the negative log pseudo-likelihood and the gradient of this function.
 
     Args:
         base: The graph of the free variables, without candidates; each factor has at most two free variables.
-        regions: Sets of nodes that are updated simultaneously, in the order in which the sets are updated.
+        regions: Sets of nodes, in the order in which they are updated; the nodes of a set are updated simultaneously.
         whole_region: The region that contains all nodes.
-        steps: Number of updates of each node, at least 1.
+        steps: Number k of updates of each node, at least 1.
     """
 
     exact_gradient: ClassVar[bool] = False
@@ -150,7 +149,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
 
 
 class MeanFieldUpdater:
-    """Mean-field updates of a model with fixed weights.
+    """An updater of mean-field distributions for a model with fixed weights.
 
     Args:
         point: Weights of the base and of the chosen candidates.
@@ -178,7 +177,7 @@ class MeanFieldUpdater:
                 q[region.cells] = np.where(updated_cells, updated, q[region.cells])
 
     def expected_log_potentials(self, region: UpdateRegion, q: np.ndarray, triple_factor: float = 1.0) -> np.ndarray:
-        """Return, for each state of each node, the expected log potential of its factors over several variables.
+        """Return, for each state of each node, the expected log potential of the node's factors over several variables.
 
         The expectation is over the other variables of a factor. The result has the form of flat node tables; entries of
         nodes outside the region are 0.

@@ -1,7 +1,7 @@
 """Conditional distributions of the nodes of any graph whose edges have tables of weights.
 
 A candidate *space* has two *sides*. A side is a table with at most one *cell* for each *key* and *sample*; the cell
-contains a variable, here a node. An *edge* is a pair of keys, one from each side, with one table of weights. It
+contains a variable, here a node. An *edge* is a pair of keys, one from each side, with one table of weights. The edge
 connects the cells of the two keys in each sample in which both keys have a cell (see `graph/candidates.py`).
 
 A node may be in any number of cells and have any features.
@@ -26,7 +26,7 @@ from relcrf.learning.candidate_objective import label_residual
 
 @dataclass(frozen=True)
 class EdgeTables:
-    """The edges of some spaces, with the offsets of their weights and table entries in flat arrays.
+    """Edges from some candidate spaces, with the offsets of the edges' weights and table entries in flat arrays.
 
     Args:
         spaces: The spaces; the `variable` arrays of their sides contain node indices.
@@ -63,7 +63,7 @@ class EdgeTables:
         return out
 
     def _offsets(self, space_index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the offsets of the weights, and of the table entries, of the edges of one space."""
+        """Return, for the edges of one space, the offsets of all weights and the offsets of all table entries."""
         edges, (n_cells, n_weights) = self.chosen.indices_in_space(space_index), self.spaces[space_index].patterns.shape
         return (
             self.weight_start[edges, None] + np.arange(n_weights),
@@ -71,7 +71,7 @@ class EdgeTables:
         )
 
     def kernel_arguments(self) -> list[tuple[EdgeCells, np.ndarray, tuple[int, int, int]]]:
-        """Return, for each space, the edges in kernel form, the offsets of all table entries, and the tables' shape."""
+        """Return, for each space: edges (see `joined_cells`), offsets of the table entries, and shape of the tables."""
         out = []
         for number, space in enumerate(self.spaces):
             pairs = self.chosen.pairs(self.chosen.indices_in_space(number))
@@ -90,7 +90,7 @@ def joined_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
 
 
 class AbstractConditionals(ABC):
-    """The negative sum of the nodes' log conditional probabilities, each given all other labels.
+    """The negative sum, over nodes, of the log conditional probability of the node's label given all other labels.
 
     Args:
         trained: Mask of the nodes whose conditionals are included, shape (n_nodes,), bool.
@@ -100,7 +100,7 @@ class AbstractConditionals(ABC):
 
     @abstractmethod
     def trained_on(self, trained: np.ndarray) -> Self:
-        """Return the same model with the conditionals of the given nodes."""
+        """Return the same function with the conditionals of the given nodes only."""
 
     @abstractmethod
     def value_and_gradient(

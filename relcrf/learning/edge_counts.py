@@ -1,5 +1,6 @@
 """Joint label counts of candidate edges, computed only for the requested edges.
 
+A *bit plane* is a set of samples with one bit per sample: the samples in which the cell of a key has a given label.
 See `edge_conditionals.py` for the terms space, side, cell, key, sample and edge.
 """
 
@@ -24,7 +25,7 @@ class PackedSide:
     """The labels of the cells of a `CandidateSide` as bit planes; see `kernels.packed_counts`.
 
     Args:
-        planes: Bit set of the samples in which a key has a state, shape (n_keys, n_states, n_words), uint64.
+        planes: Bit plane of each key and state, shape (n_keys, n_states, n_words), uint64.
         totals: Number of bits set in each plane, shape (n_keys, n_states), int64.
     """
 

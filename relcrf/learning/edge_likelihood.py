@@ -1,8 +1,8 @@
-"""Pseudo-likelihood of a model whose edges are chosen from spaces of candidate edges without enumeration.
+"""Pseudo-likelihood of models with edges chosen from spaces of candidate edges that are never enumerated.
 
-Source: Besag, Statistical analysis of non-lattice data (1975); for its use in edge grafting, Chaabene & Huang,
-Best-choice edge grafting for efficient structure learning of Markov random fields (2018). Each variable has a softmax
-regression on its neighbours' labels, and the regressions of both ends of an edge share the edge's table.
+Sources: Besag, Statistical analysis of non-lattice data (1975); for edge grafting, Chaabene & Huang, Best-choice edge
+grafting for efficient structure learning of Markov random fields (2018). Each variable has a softmax regression on the
+labels of its neighbours. The regressions of the two ends of an edge share the edge's table.
 
 See `edge_conditionals.py` for the terms space, side, cell, key, sample and edge.
 """
@@ -28,8 +28,8 @@ from relcrf.learning.edge_counts import EdgeCounts
 class EdgeLikelihood(AbstractCandidateObjective):
     """The negative log pseudo-likelihood of labels, a sum over nodes; convex.
 
-    A point contains the weights of the base, followed by those of each chosen edge; an edge has one weight for each of
-    the `patterns` of its space.
+    A point contains the weights of `base`, followed by the weights of each chosen edge. An edge has one weight for each
+    of the `patterns` of the edge's space.
 
     Args:
         base: The variables; each factor that is not a candidate is evaluated at the labels of its other variables
@@ -80,7 +80,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
         return value, np.concatenate((base, self.edges.gradient(table_gradient)))
 
     def edge_gradients(self, point: np.ndarray, space_index: int, pairs: np.ndarray) -> np.ndarray:
-        """Return the gradients for the weights of edges that are not chosen; `point` has no weights of these edges.
+        """Return the gradients for the weights of edges that are not chosen; these weights are not in `point`.
 
         Args:
             space_index: The index of the space of the edges.

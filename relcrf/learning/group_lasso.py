@@ -1,8 +1,8 @@
 """A proximal quasi-Newton method for a smooth function plus group norms, which set whole groups of weights to 0.
 
-Sources: Each step minimises a quadratic model of the smooth function, plus the exact penalty (Lee, Sun & Saunders,
+Each step minimises the sum of a quadratic model of the smooth function and the exact penalty (Lee, Sun & Saunders,
 Proximal Newton-type methods for minimizing composite functions, 2014). The limited-memory Hessian estimate has the
-compact form of Nocedal & Wright, Numerical Optimization (2006), 7.2. The model is minimised by accelerated proximal
+compact form of Nocedal & Wright, Numerical Optimization (2006), 7.2. The sum is minimised by accelerated proximal
 gradient descent (Beck & Teboulle 2009) with adaptive restarts (O'Donoghue & Candes 2015).
 """
 
@@ -27,7 +27,7 @@ from relcrf.learning.lbfgs import (
 )
 
 INNER_TOLERANCE = 0.1
-"""Largest violation that may remain in the minimum of a quadratic model, relative to that of the current point."""
+"""Maximum violation after the minimisation of a quadratic model, relative to the maximum violation before it."""
 
 INNER_ITERATIONS = 200
 """Maximum number of iterations to minimise the quadratic model of a step."""
@@ -113,7 +113,7 @@ class GroupLasso(AbstractQuasiNewton):
         tolerance: The run converges when no group violates its optimality condition by more than this fraction of
             `scale`.
         max_iterations: Maximum number of iterations, after which the status is `not converged`. The status is `stalled`
-            if no lower point is found before convergence.
+            if no lower value is found before convergence.
         scale: The reference value of `tolerance`, for example the penalty strength of a group of one weight.
         diagonal: An estimate of the Hessian's diagonal, positive, shape (n,).
     """

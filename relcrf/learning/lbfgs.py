@@ -58,7 +58,7 @@ class OptimiserState:
     status: str = "running"
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the state as named arrays, one for each field; the fields of nested dataclasses are also separate."""
+        """Return the state as named arrays: one for each field, or one for each field of a nested dataclass."""
         return _to_arrays(self)
 
     @classmethod
@@ -185,14 +185,14 @@ class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
         return initial_state(self, self.penalised(objective), point)
 
     def extend_state(self, state: AnyState, gradient: np.ndarray) -> AnyState:
-        """Return the state with additional weights of 0 and the same curvature information on the existing weights.
+        """Return the state with appended weights of 0; the curvature information on the existing weights is unchanged.
 
         `initial_gradient_norm` becomes the maximum of the old value and the new gradient norm, so that the final
         accuracy does not depend on the iteration in which weights are added.
 
         Args:
-            state: A state without the new weights; they are appended to the point.
-            gradient: Gradient of the smooth part in the new weights, shape (n_new,).
+            state: A state without the new weights.
+            gradient: Gradient of the smooth function with respect to the new weights, shape (n_new,).
         """
         padding = (0, len(gradient))
         extended = replace(
@@ -223,7 +223,7 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
     max_iterations: int = 200
     memory: int = 10
     exhausted_status: ClassVar[str] = "converged"
-    """Status if a search without memory finds no lower value; with `converged`, the current point is the minimum."""
+    """Status if a search without memory finds no lower value; by default, the point is then taken as the minimum."""
 
     @abstractmethod
     def search(self, objective: Objective, state: OptimiserState) -> LineSearchResult | None:
@@ -282,7 +282,7 @@ class AbstractLineSearch(AbstractQuasiNewton):
     def search_along(
         self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
     ) -> LineSearchResult | None:
-        """Search along the direction for a lower value, starting with the given length; return None without success."""
+        """Search along the direction for a lower value, starting with step length `length`; None if none is found."""
 
     def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
         return super().norm(point, self.steepest(point, gradient))

@@ -49,7 +49,7 @@ def clamping_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
 
 
 class AbstractLikelihood(ABC):
-    """A loss as a function of the weights, such as a negative log-likelihood; it is a sum over components of a graph.
+    """A function of the weights, such as a negative log-likelihood, that is a sum over components of a graph.
 
     Args:
         states: The observed states, shape (n_nodes,); -1 for latent nodes.
@@ -69,18 +69,14 @@ class AbstractJointLikelihood(AbstractLikelihood):
     x are the states, e is the evidence and w are the weights.
 
     Args:
-        evidence: Mask of the nodes whose states are evidence, shape (n_nodes,), bool; None if there are none.
+        evidence: Mask of the nodes whose states are evidence, shape (n_nodes,), bool; None without evidence.
     """
 
     evidence: np.ndarray | None
 
     @abstractmethod
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Return the log partition function and the expected pattern counts.
-
-        Args:
-            added_potentials: Flat node tables that are added to the log potentials of the nodes, or None.
-        """
+        """Return log partition function and expected pattern counts; `added_potentials` is added to node potentials."""
 
     @cached_property
     def observed_counts(self) -> np.ndarray:
@@ -98,7 +94,7 @@ class AbstractJointLikelihood(AbstractLikelihood):
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         log_partition, expected = self.expectation(weights, self._evidence_tables)
         if (self.states >= 0).all():
-            # The score is linear in the weights, and the observed counts are its coefficients.
+            # The score is the dot product of the observed counts and the weights.
             return log_partition - _dot(self.observed_counts, weights), expected - self.observed_counts
         clamped, observed = self.clamped_expectation(weights)
         return log_partition - clamped, expected - observed
@@ -180,7 +176,7 @@ class ForestLikelihood(AbstractJointLikelihood):
 
 @dataclass(frozen=True)
 class _WeightedTables(AbstractForestTables):
-    """Tables computed from features and weights during a sweep; their marginals are added to the counts immediately.
+    """Tables computed from features and weights during a sweep; marginals are immediately added to the counts.
 
     Args:
         first_edge, edge_classes: See the properties of `ForestLikelihood`.
@@ -224,7 +220,7 @@ class _WeightedTables(AbstractForestTables):
 
 @dataclass(frozen=True, eq=False)
 class InferredLikelihood(AbstractJointLikelihood):
-    """The likelihood of any graph, computed by an inference method; it is exact if the method is exact.
+    """The likelihood of any graph, computed by an inference method and exact if this method is exact.
 
     If some states are latent, inference runs twice, once without and once with the observed states clamped, and the
     gradient is the difference of the expected counts (Quattoni et al. 2007, equation 4). For loopy belief propagation,

@@ -1,4 +1,4 @@
-"""Pseudo-likelihood of a model whose features are conjunctions of literals, chosen from spaces without enumeration.
+"""Pseudo-likelihood of models with conjunctions of literals, chosen from candidate spaces that are not enumerated.
 
 See `active_candidates.py` for the terms literal, candidate and space.
 

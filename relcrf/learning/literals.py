@@ -17,8 +17,8 @@ from relcrf.kernels.threads import freeze
 class Literals:
     """All literals of some candidate spaces: each condition on each node of a graph and on each external variable.
 
-    Each side of a candidate space is a table whose cells contain variables (see `graph/candidates.py`); a side has the
-    same condition for all variables. External variables are not nodes of the graph; they are indexed after the nodes.
+    Each side of a candidate space is a table whose cells contain variables, with the same condition on each variable
+    (see `graph/candidates.py`). External variables are not nodes of the graph; their indices follow those of the nodes.
     The literal of condition k and variable v has the index `k * n_variables + v`.
 
     Args:

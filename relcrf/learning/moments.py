@@ -1,4 +1,4 @@
-"""Moments: observed and expected counts of each feature together with each pattern.
+"""Moments: observed and expected counts for each weight (each combination of a feature and a pattern).
 
 At the maximum of the likelihood, observed and expected counts are equal (moment matching). They differ if there is a
 penalty or if training ends early.
@@ -20,8 +20,8 @@ class Moments:
     Args:
         empirical: Observed counts; if variables are latent, expected counts given the labels.
         expected: Expected counts under the model; NaN for weights that were not learned.
-        variance: Approximate variance of the empirical count if factors are independent. It is the count itself
-            (Poisson), which is too large for events that nearly always occur.
+        variance: Approximate variance of the empirical count if factors are independent. The variance of a number of
+            events is this number (Poisson distribution), which is too large for events that nearly always occur.
     """
 
     empirical: np.ndarray

@@ -3,9 +3,9 @@
 Source: Andrew & Gao, Scalable training of L1-regularized log-linear models (ICML 2007): pseudo-gradient, orthant,
 projected line search. There are two deviations. The estimate of the inverse Hessian is restricted to the weights that
 can change. The signs of the direction are not restricted to those of steepest descent, because the projection suffices
-to preserve the orthant. With this restriction, as in the paper, the method took 1,415 instead of 139 iterations on
+to preserve the orthant. With the paper's restriction of signs, the method took 1,415 iterations instead of 139 on
 correlated features (5,000 rows, 2,000 weights). Features of very different scales need the `inverse_diagonal`: a run
-took 83 iterations with it and 629 without it (and 118 with the paper's method).
+took 83 iterations with it, 629 iterations without it, and 118 iterations with the paper's method.
 """
 
 from __future__ import annotations
@@ -58,10 +58,7 @@ class Owlqn(AbstractLineSearch):
     def search_along(
         self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
     ) -> LineSearchResult | None:
-        """Backtrack along the direction, projecting onto the orthant of the current point.
-
-        For a weight of 0, the orthant is that of steepest descent.
-        """
+        """Backtrack and project onto the orthant of the current point; the orthant of 0 is that of steepest descent."""
         orthant = np.where(state.point == 0.0, -np.sign(steepest), np.sign(state.point))
         for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = state.point + length * direction

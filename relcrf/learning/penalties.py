@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SMOOTHING_NORM = 1e-3
-"""Norm below which the group L1 penalty is smoothed; a group with a final norm below ten times this is set to 0."""
+"""Norm below which the group L1 penalty is smoothed. A group is set to 0 if its final norm is below ten times this."""
 
 
 @dataclass(frozen=True, eq=False)

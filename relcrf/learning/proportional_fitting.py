@@ -1,4 +1,4 @@
-"""Iterative proportional fitting: multiply each table by the ratio of observed to expected counts.
+"""Iterative proportional fitting: the potentials of a table are multiplied by ratios of observed to expected counts.
 
 A table contains the weights of one feature of a template (for one key). It has one weight for each *pattern* p, a set
 of joint states of a factor's variables. The counts of a table are sums over all factors that use the table. The step is
@@ -7,9 +7,9 @@ of joint states of a factor's variables. The counts of a table are sums over all
 
 where F is the largest number of factors, in one component of the graph, of the tables that change in this step. F = 1,
 with one table and at most one factor per component, is the classical step; in a network without evidence, it matches
-the table's moments exactly. F > 1 is generalised iterative scaling. The negative log-likelihood never increases. It
-decreases by at least `sum observed log(observed / expected) / F`, by `log y <= y - 1` and by the inequality of means
-`prod r_c^(1/F) <= 1 + sum (r_c - 1) / F`, where r_c is the ratio of counts for factor c of a component. Because this
+the table's moments exactly. F > 1 is generalised iterative scaling. The negative log-likelihood decreases by at least
+`sum observed log(observed / expected) / F`. This bound follows from `log y <= y - 1` and from the inequality of means
+`prod r_c^(1/F) <= 1 + sum (r_c - 1) / F`, where r_c is the ratio of counts for factor c of a component. Because the
 bound is conservative, each step is multiplied by a *step factor*, which grows from 1 up to F while the value decreases
 and is reset to 1 when the value does not decrease.
 
@@ -41,7 +41,7 @@ STEP_GROWTH = 1.5
 
 
 def has_disjoint_patterns(group: FactorGroup) -> bool:
-    """Return True if each joint state of a factor is in at most one pattern and all values of patterns are 0 or 1."""
+    """Return True if each joint state of a factor is in at most one pattern, and all pattern values are 0 or 1."""
     if group.patterns is None:
         return True
     return bool(np.isin(group.patterns, (0.0, 1.0)).all() and (group.patterns.sum(axis=1) <= 1.0).all())
@@ -123,17 +123,17 @@ class WeightTables:
     def steps(self, tables: np.ndarray, target: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the offset of each weight of some tables, and its step `log(target / expected)`, 0 if a count is 0.
 
-        In a table with states without a pattern, the log ratio of these states is subtracted from each step.
+        If the table is not complete, the log ratio of the states without a pattern is subtracted from each step.
 
         Args:
             target, expected: Counts to match and expected counts, one for each weight of the layout.
         """
         weights, owner = self.weight_offsets(tables)
         step = _log_ratio(target[weights], expected[weights])
-        none = [
+        unmatched_counts = [
             self.n_factors[tables] - np.bincount(owner, counts[weights], len(tables)) for counts in (target, expected)
         ]
-        rest = np.where(self.complete[tables], 0.0, _log_ratio(*none))
+        rest = np.where(self.complete[tables], 0.0, _log_ratio(*unmatched_counts))
         return weights, np.where(target[weights] > 0.0, step - rest[owner], 0.0)
 
 
@@ -207,7 +207,7 @@ def _log_ratio(target: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
 
 def _count_factors(graph: ReducedGraph) -> list[sparse.csr_array]:
-    """Return, for each weight block, the number of factors, shape (n_components, n_features)."""
+    """Return, for each weight block, the number of factors by component and feature (rows and columns)."""
     label = np.unique(label_scope_components(graph.scopes), return_inverse=True)[1]
     n_components = int(label.max(initial=-1)) + 1
     entries_by_block: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in graph.graph.layout.blocks]

@@ -1,7 +1,7 @@
 """Proximal AdaGrad (adaptive gradients), for objectives whose gradient is not the derivative of the value.
 
 Source: Duchi, Hazan & Singer, Adaptive subgradient methods for online learning and stochastic optimization (JMLR 2011),
-with composite updates: a gradient step with one rate per weight, followed by the soft threshold of the penalty.
+with composite updates: a gradient step with one rate per weight, followed by soft thresholding for the penalty.
 """
 
 from __future__ import annotations

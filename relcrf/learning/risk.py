@@ -98,7 +98,7 @@ class Risk:
         gates: The features of the gates of folded factors, followed by those of the gates of pairs.
         states: The true state of each node, shape (n_nodes,).
         scored: Mask of the nodes whose beliefs have a term in the loss, shape (n_nodes,), bool.
-        n_queries: Number of query variables, scored or not; the number of messages is divided by it.
+        n_queries: Number of query variables, scored or not; the number of messages is divided by this number.
     """
 
     graph: GatedGraph
@@ -220,7 +220,7 @@ class Risk:
     def infer_with_hard_gates(
         self, point: np.ndarray, threshold: float, *, skip_closed: bool = True
     ) -> PropagationResult:
-        """Run inference without closed factors: with a gate probability below the threshold, or log potentials of 0.
+        """Run inference without closed factors, whose gate probability is below `threshold` or whose potentials are 1.
 
         Args:
             point: Weights of factors and of gates.
@@ -255,7 +255,7 @@ class Risk:
         return PropagationResult(beliefs.astype(np.float64), int(self.messages_per_factor[is_open].sum()), is_open)
 
     def factor_exponents(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
-        """Return the exponent of each factor in groups with gates, as used by `infer_with_hard_gates`.
+        """Return the exponents that `infer_with_hard_gates` uses for the factors of each group with gates.
 
         Returns:
             Arrays of shape (n_factors,), by the index of the group in the graph; 0 for omitted factors.

@@ -33,8 +33,8 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
     """A minimiser that processes all examples in batches; one pass over the examples is one iteration.
 
     Each pass shuffles the examples with a random generator seeded by `seed` and the index of the pass. In the optimiser
-    states, `value` and `gradient` are means over all batches of the pass, each evaluated before its step; `steps`
-    contains the method's memory.
+    states, `value` and `gradient` are means over all batches of the pass, each evaluated before the step for this
+    batch; `steps` contains the method's memory.
 
     Args:
         n_examples: Number of examples, at least 1.
@@ -113,7 +113,7 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
         """Run one pass.
 
         If a value, a gradient, a weight or the memory is not finite, the status is `diverged`, and point and memory are
-        those before the pass. The value is then that of the failing batch, or NaN if the batch's value is finite.
+        those before the pass. The state then has the value and the norm of the failing batch, or the value NaN.
         """
         point, memory, evaluations = state.point, state.steps, state.evaluations
         value, gradient = 0.0, np.zeros(len(point))
@@ -150,7 +150,7 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
 
 @dataclass(frozen=True)
 class Adam(AbstractStochasticMethod):
-    """Adam: each step is the running mean of gradients over the square root of the running mean of squared gradients.
+    """Adam: steps proportional to the running mean of gradients divided by the root of the mean of squared gradients.
 
     The steps do not depend on the scale of the gradient. The memory contains the two means without bias correction.
 
@@ -179,11 +179,11 @@ class Adam(AbstractStochasticMethod):
 class MetaDescent(AbstractStochasticMethod):
     """Stochastic meta-descent: gradient descent with a learning rate (gain) per weight that is also learned.
 
-    `gain *= max(1/2, 1 - meta_rate g v)`, `w -= gain g`, `v = decay v - gain (g + decay H v)`, where g and H are the
-    gradient and the Hessian of a batch, decay is `memory_decay`, and v is the derivative of the weight w with respect
-    to the logarithm of its gain. The memory consists of gains and v. The gains start at `learning_rate`; each step
-    multiplies them by the factor of the cosine decay. Unlike in Adam, the best `learning_rate` and `meta_rate` depend
-    on the scale of the objective.
+    A batch with gradient g and Hessian H changes a weight w, its gain, and the derivative v of w with respect to the
+    logarithm of the gain: `gain *= max(1/2, 1 - meta_rate g v)`, `w -= gain g`, `v = decay v - gain (g + decay H v)`,
+    where decay is `memory_decay`. The memory consists of gains and v. The gains start at `learning_rate`. For a step,
+    they are multiplied by the factor of the cosine decay. Unlike in Adam, the best `learning_rate` and `meta_rate`
+    depend on the scale of the objective.
 
     Each batch except the first needs two additional gradients (see `hessian_vector_product`). There is one deviation
     from the source: a gain at most doubles per step, because v is noisy if the batch is small or H is not positive
@@ -219,8 +219,8 @@ class MetaDescent(AbstractStochasticMethod):
 def hessian_vector_product(objective: Objective, point: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Return the Hessian at a point times a nonzero vector v, by central differences of the gradient; shape (n,).
 
-    The gradient is evaluated at two points, displaced along v and -v by `DIFFERENCE_STEP` times the largest component
-    of the point or 1. For a smooth function the relative error is about 1e-9.
+    The gradient is evaluated at two points, displaced along v and -v by at most `DIFFERENCE_STEP * max(1, |point|)` in
+    any component. For a smooth function, the relative error is about 1e-9.
     """
     distance = DIFFERENCE_STEP * max(1.0, float(np.abs(point).max())) / float(np.abs(v).max())
     ahead, behind = (objective(point + sign * distance * v)[1] for sign in (1.0, -1.0))

@@ -28,7 +28,7 @@ class ActivationResult:
         candidates: The added candidates.
         gradient: Gradient of the added candidates' weights, concatenated by candidate, shape (n_weights,).
         queue: The queue without the added candidates.
-        is_exhausted: True if no candidate is added and none can pass a test before the weights change.
+        is_exhausted: True if no candidate is added and no candidate can pass a test before the weights change.
         n_tests: Number of tested candidates.
         active_weights: Mask of the active weights, bool, over the weights of the candidates in the model and of the
             added candidates; None activates all weights of the added candidates.
@@ -138,7 +138,7 @@ def _select_best(
 
 @dataclass(frozen=True)
 class BestChoice(AbstractActivation):
-    """Best choice: test the first edges of the queue and add the best of those that pass.
+    """Best choice: test the first edges of the queue and add the best edges that pass.
 
     The best passing edges form the reservoir. An edge of the reservoir is added if its ratio is at least
     `(1 - alpha) mean + alpha max`, where mean and max are those of the ratios in the reservoir. The other edges of the
@@ -179,11 +179,11 @@ class BestChoice(AbstractActivation):
 
 @dataclass(frozen=True)
 class FirstHit(AbstractActivation):
-    """First hit: test edges in the order of the queue and add the first edge that passes.
+    """First hit: test edges in the order of the queue and add the first that passes (best choice, reservoir of one).
 
     Args:
         max_tests: Maximum number of edges to test before the weights change again.
-        batch_size: Initial number of edges to test at a time; edges after the first passing one stay in the queue.
+        batch_size: Initial number of edges to test at a time; edges after the first passing edge stay in the queue.
     """
 
     max_tests: int
@@ -213,5 +213,5 @@ class FirstHit(AbstractActivation):
 def _make_result(
     scorer: CandidateScorer, pairs: np.ndarray, queue: EdgeQueue, n_tests: int, *, is_exhausted: bool
 ) -> ActivationResult:
-    """Return the result of adding edges, given by their numbers."""
+    """Return the result that adds the edges with the numbers `pairs`."""
     return ActivationResult(scorer.pair_index.decode(pairs), scorer.gradient(pairs), queue, is_exhausted, n_tests)

@@ -18,7 +18,7 @@ from relcrf.structure.spanning_forest import maximum_spanning_forest
 from relcrf.structure.thin_graph import thin_graph
 
 REUSE_DISCOUNT = 0.5
-"""Multiplier of an edge's information for each earlier graph that contains the edge; 0.8 and 0 were not better."""
+"""Multiplier of an edge's information for each earlier graph with this edge; 0.8 and 0 gave no better results."""
 
 
 def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.ndarray:
@@ -43,7 +43,7 @@ class EdgeSelector:
         treewidth: Maximum treewidth. 1 selects a maximum spanning forest; larger values greedily select edges that fit
             into cliques of `treewidth + 1` nodes.
         min_information: Minimum information of an edge, in nats.
-        min_fraction: A kind is excluded if training selected a smaller fraction of the kind's edges.
+        min_fraction: The edges of a kind are excluded if training selected a smaller fraction of these edges.
         pooling: Weight w of the mutual information that the training labels have for the edge's kind; the conditional
             information has the weight 1 - w. 1 gives the fixed tree of Chow & Liu.
     """

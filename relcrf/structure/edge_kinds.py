@@ -19,7 +19,7 @@ TERMS_PER_CHUNK = 1 << 22
 
 
 def edge_kind_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
-    """Return, for each edge, the maximum value of a kind over the factors of the edge, shape (n_edges,).
+    """Return, for each edge, the maximum value of the kinds of its factors, shape (n_edges,).
 
     Args:
         values: Values of the kinds, equal for all weights of a kind, shape (layout.size,).
@@ -51,7 +51,8 @@ def count_joint_states(graph: ReducedGraph, states: np.ndarray, k: int) -> np.nd
         k: Maximum cardinality of a node.
 
     Returns:
-        Flat counts, shape (n_features of all blocks, k, k); the counts of a kind are in the row of its first feature.
+        Flat counts, shape (n_features of all blocks, k, k); row i contains the counts of the kind whose first feature
+        is i.
     """
     counts = [np.zeros(block.n_features * k * k) for block in graph.graph.layout.blocks]
     for terms, group, chunk, keys in _iter_chunks(graph, TERMS_PER_CHUNK):

@@ -14,10 +14,10 @@ from relcrf.kernels.distinct import distinct
 from relcrf.structure.pair_index import PairIndex
 
 UNTESTED_PRIORITY, HUB_PRIORITY = 0.0, -1.0
-"""The priority of an untested edge, and the amount added to it at a *hub* (a key with many edges). Lowest is first.
+"""The priority of an untested edge, and the amount added to the priority of an edge at a *hub* (a key with many edges).
 
-The priority of a tested edge is the violation `1 - ratio` of this edge (see `CandidateScorer`), plus `HUB_PRIORITY` if
-an end of the edge is a hub.
+Lower priorities are tested first. The priority of a tested edge is the violation `1 - ratio` of this edge (see
+`CandidateScorer`), plus `HUB_PRIORITY` if an end of the edge is a hub.
 """
 
 MAX_HISTORY = 1 << 22
@@ -33,8 +33,8 @@ class EdgeQueue:
     """A priority queue over all pairs of some spaces.
 
     The queue consists of the pairs in `waiting`, followed by the pairs of a permutation from position `cursor` on. The
-    permutation is not stored. It is defined by the parameter `pair_index` of the methods, which also defines the
-    numbers that identify pairs and the two *ends* (keys) of each pair.
+    permutation is not stored. The parameter `pair_index` of the methods defines the permutation, the numbers that
+    identify pairs, and the two *ends* (keys) of each pair.
 
     Args:
         cursor: Position in the permutation.
@@ -71,7 +71,7 @@ class EdgeQueue:
         return bool((self.priority < 0.0).any() or (self.violation < 0.0).any())
 
     def pop(self, n: int, pair_index: PairIndex) -> tuple[np.ndarray, np.ndarray, EdgeQueue]:
-        """Return the first `n` pairs (fewer at the end), their priorities, and the queue without them."""
+        """Return the first `n` pairs (fewer at the end), the priorities of these pairs, and the queue without them."""
         chunks, cursor = [self.waiting[:n]], self.cursor
         n_missing = n - len(chunks[0])
         while n_missing > 0 and cursor < pair_index.size:

@@ -49,11 +49,11 @@ def candidate_gains(model: LiteralLikelihood, point: np.ndarray) -> CandidateGai
 def _likelihood_changes(
     model: LiteralLikelihood, probability: np.ndarray, candidate: np.ndarray, literal: np.ndarray, score: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each candidate and each node that it affects, its gain from this node's term and its index.
+    """Return, for each pair of a candidate and an affected node, the gain from the node's term, and the candidate.
 
     Args:
         probability: Flat conditional distributions of the nodes under the model with all candidates.
-        candidate, literal, score: Each candidate contributes `score` to the score of `literal`, shape (n,) each.
+        candidate, literal, score: `candidate[i]` adds `score[i]` to the score of `literal[i]`; shape (n,) each.
     """
     literals, base = model.literals, model.base
     kind, node = np.divmod(literal, literals.n_variables)

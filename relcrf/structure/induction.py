@@ -159,11 +159,11 @@ class ContrastiveInduction(AbstractActivation):
         """Return the best triples that extend a pair in the model by a third literal, in the form of `_best_pairs`.
 
         Args:
-            parent_pairs: For each of the three literals, the pairs of keys of the two other literals that are in the
-                model, shape (n, 2).
+            parent_pairs: For each of the three literals, the pairs in the model that it can extend: keys of the two
+                other literals, shape (n, 2).
         """
         thresholds = (0.0, 0.0) if self.exhaustive else (self.error_threshold, self.signal_threshold)
-        found, gradients = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
+        triples, gradients = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
         for k, pairs in enumerate(parent_pairs):
             if not len(pairs):
                 continue
@@ -177,9 +177,9 @@ class ContrastiveInduction(AbstractActivation):
             a, b, gradient = top_products(
                 error, signal, third_error, third_signal, KeyRelation.ANY, min_gradient, n, space.key_limits(k, pairs)
             )
-            found.append(space.encode_keys(np.insert(pairs[a], k, b, axis=1)))
+            triples.append(space.encode_keys(np.insert(pairs[a], k, b, axis=1)))
             gradients.append(gradient)
-        return _deduplicate(np.concatenate(found), np.concatenate(gradients))
+        return _deduplicate(np.concatenate(triples), np.concatenate(gradients))
 
     def _large_errors(self, side: CandidateSide, errors: np.ndarray, n_samples: int | None) -> SparseMatrix:
         """Return the large errors of a side as a sparse matrix by key, or by sample if `n_samples` is given."""
@@ -202,7 +202,7 @@ class ContrastiveInduction(AbstractActivation):
 
 
 def _deduplicate(pairs: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each distinct candidate once, with its gradient of the largest magnitude; `pairs` has shape (n, 2)."""
+    """Return each distinct row of `pairs`, shape (n, 2), once, with the largest of its gradients in absolute value."""
     order = np.lexsort((-np.abs(gradient), pairs[:, 1], pairs[:, 0]))
     pairs, gradient = pairs[order], gradient[order]
     new = np.ones(len(pairs), dtype=bool)
@@ -240,7 +240,7 @@ def _large_errors_and_truth(
 
 
 def _large_entries(cells: CandidateSide, values: np.ndarray, threshold: float, n_rows: int | None) -> SparseMatrix:
-    """Return a sparse matrix of the values of the cells whose absolute value exceeds the threshold.
+    """Return a sparse matrix of the cell values with an absolute value above the threshold.
 
     Args:
         n_rows: Minimum number of rows; additional rows are empty.

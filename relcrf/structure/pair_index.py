@@ -20,9 +20,9 @@ FEISTEL_ROUNDS = 4
 class PairIndex:
     """A numbering of the candidates of several spaces, and of their *ends*.
 
-    A candidate is a pair of keys, one from each side of a space (see `graph/candidates.py`). Its two ends are these
-    keys. Pairs and ends are numbered space by space. If the two keys of a pair have a required order or must be
-    distinct, both sides have the same ends; otherwise each side has separate ends.
+    A candidate is a pair of keys, one from each side of a space (see `graph/candidates.py`); the keys are the ends of
+    the pair. Pairs and ends are numbered space by space. If the two keys of a pair must be distinct or in ascending
+    order, the two sides of the space have the same ends; otherwise each side has separate ends.
 
     Args:
         spaces: Pair spaces.

@@ -32,7 +32,7 @@ from relcrf.structure.pair_index import PairIndex
 from relcrf.structure.scores import CandidateScorer
 
 DEFAULT_STOPPING_SCALE = 1e-3
-"""Scale of the group lasso's stopping rule without candidate spaces; with spaces, the scale is their smallest l1."""
+"""Scale of the group lasso's stopping rule without candidate spaces; otherwise, the scale is the smallest l1 of a space."""
 
 MinimiserFactory = Callable[[WeightGroups, np.ndarray], AbstractGrowingMinimiser]
 """A function that creates an optimiser from groups of weights with penalty strengths, and a scale for each weight."""
@@ -102,7 +102,7 @@ class SearchState(EarlyStoppingState):
         active_weights: Mask of the active weights of the selected candidates, bool; inactive weights stay 0.
         diagonal: Estimate of the Hessian's diagonal without penalties, shape of `point`.
         queue: Candidates to be tested.
-        is_exhausted: True if the last activation added no candidate and no candidate can pass before weights change.
+        is_exhausted: True if the last activation added no candidate and none can pass before the weights change.
         n_tests: Number of tested candidates.
         seconds: Elapsed time, including previous stages.
     """
@@ -295,7 +295,7 @@ class StructureSearch:
         return replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
 
     def _prioritise_hubs(self, queue: EdgeQueue, state: SearchState, added: CandidateSet) -> EdgeQueue:
-        """Return the queue with candidates at hubs moved to the front; a hub is defined by nonzero and added edges."""
+        """Return the queue with candidates at hubs moved to the front; degrees of keys count nonzero and added edges."""
         assert self.hub_fraction is not None
         edges = state.chosen.select(self.nonzero_mask(state.chosen, state.point)).concat(added)
         ends = self.pair_index.ends(self.pair_index.encode(edges))
@@ -312,7 +312,7 @@ class StructureSearch:
         )
         l2 = np.concatenate((strengths.base_l2, np.repeat(l2, sizes)))
         learned = np.concatenate((strengths.learnable, np.ones(len(l2) - len(strengths.learnable), dtype=bool)))
-        # As in `maximise_likelihood`, the square root of the curvature as scale gives the fastest convergence.
+        # As in `maximise_likelihood`, the square root of the curvature is a better scale than the curvature.
         root = np.sqrt(diagonal + l2)
         root = np.maximum(root, 1e-6 * root.max(initial=1e-300))
         if self.grouped:

@@ -41,7 +41,7 @@ def find_variable_block(grounding: Grounding, attribute: str | None) -> Variable
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """Marginals of the query variables. Notebooks display them as tables.
+    """Marginals of the query variables. Notebooks display a prediction as tables.
 
     Args:
         unseen_keys: Number of keys that have no learned weights, by template.

@@ -20,7 +20,7 @@ field_types = cache(get_type_hints)
 
 
 def convert_settings(kind: type, owner: str, settings: Mapping[str, Any], valid_names: Sequence[str]) -> dict[str, Any]:
-    """Validate settings, and convert their values to the types of the fields of a class.
+    """Validate settings, and convert the values to the types of the fields of a class.
 
     Args:
         owner: Owner of the settings, for messages, e.g. `backend 'ess'`.

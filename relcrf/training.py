@@ -129,7 +129,7 @@ class Training:
         calibrate: int = 0,
         **settings: Any,
     ) -> Training:
-        """Build a training run from the name of a backend and the settings that differ from its defaults."""
+        """Build a training run from the name of a backend and the settings that differ from the defaults."""
         return cls(spec, backend, make_backend(backend, **settings), grounding, hidden, observed, calibrate)
 
     @cached_property

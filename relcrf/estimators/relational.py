@@ -45,7 +45,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
 
     Attributes:
         model_: the given or proposed `Model`; `str(model_)` returns the text of the model.
-        fit_: the result of `relcrf.fit`: the model with its learned weights.
+        fit_: the result of `relcrf.fit`: the model with learned weights.
         classes_: the values of the attribute, sorted as scikit-learn sorts labels; only with `tables`.
     """
 

@@ -25,8 +25,8 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
 
     Args:
         l2: strength of the penalty `l2 / 2 * w^2`, relative to the sum (not the mean) of the log-likelihoods; the intercepts of
-            the targets are not penalised. With more than two classes it equals 1 / C of `LogisticRegression`; with two
-            classes it equals 2 / C, because here each class has separate weights.
+            the targets are not penalised. With more than two classes, l2 equals 1 / C of `LogisticRegression`; with two
+            classes, l2 equals 2 / C, because here each class has separate weights.
         evidence_on_pairs: whether factors over pairs of targets depend on the evidence; otherwise a pair has one table for all
             rows, and the tree is selected by the evidence of single targets.
         treewidth: treewidth of the graph over the targets; a graph of treewidth 1 is a tree.

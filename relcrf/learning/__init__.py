@@ -1,1 +1,1 @@
-"""Training objectives, and the optimisers that minimise them."""
+"""Training objectives, and optimisers for these objectives."""

@@ -1,8 +1,8 @@
 """Scores of literals, and gradients of weights, for the active candidates of a model.
 
 A literal is a condition on the state of one variable, and a candidate is a conjunction of two or three literals. A
-candidate is active if it is in the model. The score of a literal is the sum of the weights of those active candidates
-that contain the literal and whose other literals are true.
+candidate is active if it is in the model. The score of a literal a is the sum of the weights of the active candidates
+`a & b` and `a & b & c` in which the literals other than a are true.
 
 A candidate *space* has two or three *sides*, one for each literal. A side is a table with at most one *cell* for each
 *key* and *sample* (for example, a column and a row of a data matrix); the cell contains a variable. A candidate of the
@@ -23,15 +23,15 @@ from relcrf.kernels import active_pairs
 from relcrf.learning.literals import Literals
 
 MAX_LITERAL_VARIANCE = 0.25
-"""The largest possible variance of the truth value of a literal, which is 0 or 1."""
+"""Maximum variance of a random variable with the values 0 and 1, such as the truth value of a literal."""
 
 
 @dataclass(frozen=True)
 class ActiveSpace:
     """The active candidates of one space, as pairs; a triple is a pair of a composite literal and a third literal.
 
-    A composite literal `a & b` is a conjunction of two literals. Its score is added to the score of a if b is true, and
-    to the score of b if a is true.
+    A composite literal `a & b` is a conjunction of two literals. The score of the composite literal is added to the
+    score of a if b is true, and to the score of b if a is true.
 
     Args:
         composites: The composite literals of a space of triples; their indices follow the indices of all literals. None
@@ -60,7 +60,7 @@ class ActiveSpace:
         return cls(composites, *sides, space.n_samples, first_keys, second_keys)
 
     def add_scores(self, weights: np.ndarray, truth_values: np.ndarray, scores: np.ndarray) -> None:
-        """For each literal of each candidate, add the candidate's weight to the score if the other literals are true.
+        """Add the contributions of the candidates to the scores of literals (the module docstring defines scores).
 
         Args:
             weights: Weight of each candidate, shape (n,).

@@ -18,7 +18,7 @@ from relcrf.learning.likelihood import hessian_diagonal_bound
 
 @dataclass(frozen=True, eq=False)
 class AbstractCandidateObjective(ABC):
-    """A training loss; its argument, a *point*, contains the weights of `base`, then those of each chosen candidate.
+    """A training loss as a function of a *point*: the weights of `base`, then the weights of each chosen candidate.
 
     Args:
         base: The graph of all factors that are not candidates.

@@ -89,7 +89,7 @@ class ColumnPotentials:
         return np.asarray(self.graph.cardinality[self.node])
 
     def _state_offsets(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a mask of the states in padded rows, shape (n_columns, width), and their offsets in flat tables."""
+        """Return a mask of the states in padded rows, shape (n_columns, width), and the states' flat table offsets."""
         offset = self.graph.state_start[self.node][:, None] + np.arange(width)
         is_state = np.arange(width) < self.n_states[:, None]
         return is_state, offset[is_state]
@@ -182,7 +182,7 @@ class ColumnConditionals(AbstractConditionals):
     If all nodes of a column have the same potentials, the tables of individual nodes are never stored.
 
     Args:
-        base: The nodes; the factors are evaluated at the labels of their other variables (`blanket_graph`).
+        base: The nodes; each factor of a node is evaluated at the labels of the node's neighbours (`blanket_graph`).
         columns: The nodes arranged as a table.
         shared: The potentials of the columns; None if two nodes of a column have different potentials.
         states: The label of each node, shape (n_nodes,).

@@ -41,13 +41,13 @@ CLAMPED_TOLERANCE = 1e-6
 class ContrastiveDivergence(AbstractLiteralObjective):
     """The contrastive divergence `KL(q0 || p) - KL(qk || p)`.
 
-    The gradient for the weight of feature f is the difference of expectations `<f>_qk - <f>_q0`, which ignores that q0
-    and qk depend on the weights. It is therefore not the derivative of the value and not suitable for line searches. If
-    no two labels interact, one update gives the negative log pseudo-likelihood and the gradient of this function.
+    The gradient for the weight of feature f is the difference of expectations `<f>_qk - <f>_q0`. This gradient ignores
+    that q0 and qk depend on the weights, so it is not the derivative of the value and not suitable for line searches.
+    If no two labels interact, one update gives the negative log pseudo-likelihood and the gradient of this function.
 
     Args:
         base: The graph of the free variables, without candidates; each factor has at most two free variables.
-        regions: Sets of nodes, in the order in which they are updated; the nodes of a set are updated simultaneously.
+        regions: Sets of nodes in the order of their updates; the nodes of a set are updated simultaneously.
         whole_region: The region that contains all nodes.
         steps: Number k of updates of each node, at least 1.
     """
@@ -227,7 +227,7 @@ class RegionSide:
 
 @dataclass(frozen=True)
 class UpdateRegion:
-    """Nodes that are updated simultaneously, and the edges and candidates that contribute to their scores.
+    """Nodes that are updated simultaneously, and the edges and candidates that contribute to the nodes' scores.
 
     Args:
         cells: Indices of the nodes' states in flat node tables, ascending.
@@ -272,7 +272,7 @@ def _edge_cell_states(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairOrTripleSpace]) -> np.ndarray:
-    """Return the block of each node; the nodes of a block have the same candidate key, and no edges connect them.
+    """Return the block of each node; nodes of a block have the same candidate key and are not connected by edges.
 
     Most candidates connect different keys, so block-wise updates are similar to sequential mean field, which updates
     one variable at a time.

@@ -30,7 +30,7 @@ class EarlyStoppingState(OptimiserState):
         return cls(**vars(state), best=np.nan, best_point=np.empty(0), stalled=0, **fields)
 
     def with_best(self, loss: float) -> Self:
-        """Return the state with its current point as the best point."""
+        """Return the state with the current point as the best point."""
         return replace(self, best=loss, best_point=self.point, stalled=0)
 
     def at_best(self) -> Self:

@@ -29,7 +29,7 @@ class EdgeTables:
     """Edges from some candidate spaces, with the offsets of the edges' weights and table entries in flat arrays.
 
     Args:
-        spaces: The spaces; the `variable` arrays of their sides contain node indices.
+        spaces: The spaces; the `variable` arrays of the sides contain node indices.
         chosen: The space and the keys of each edge.
     """
 
@@ -71,7 +71,7 @@ class EdgeTables:
         )
 
     def kernel_arguments(self) -> list[tuple[EdgeCells, np.ndarray, tuple[int, int, int]]]:
-        """Return, for each space: edges (see `joined_cells`), offsets of the table entries, and shape of the tables."""
+        """Return, for each space with edges: the edges (see `joined_cells`), table entry offsets, and table shape."""
         out = []
         for number, space in enumerate(self.spaces):
             pairs = self.chosen.pairs(self.chosen.indices_in_space(number))
@@ -106,7 +106,7 @@ class AbstractConditionals(ABC):
     def value_and_gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return the value and its gradients with respect to the base weights and the flat tables of the edges."""
+        """Return the value, the gradient for the base weights, and the gradient for the flat tables of the edges."""
 
     @abstractmethod
     def gradient(
@@ -120,8 +120,8 @@ class CellConditionals(AbstractConditionals):
     """Conditional distributions for any graph, with the table of each node in memory.
 
     Args:
-        base: The nodes; each factor, except those of candidate edges, is evaluated at the labels of its other variables
-            (`blanket_graph`).
+        base: The nodes, without candidate edges; each factor of a node is evaluated at the labels of the node's
+            neighbours (`blanket_graph`).
         states: The label of each node, shape (n_nodes,), int16.
         trained: Mask of the nodes whose conditionals are included, shape (n_nodes,), bool.
     """

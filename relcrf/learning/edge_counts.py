@@ -46,7 +46,7 @@ class EdgeCounts:
     """Counts of the joint states of the edges in one candidate space.
 
     Args:
-        space: A candidate space; the `variable` arrays of its sides contain node indices.
+        space: A candidate space; the `variable` arrays of the sides contain node indices.
         states: The label of each node, shape (n_nodes,), int16.
         counted_nodes: Mask of the nodes whose labels are counted, shape (n_nodes,), bool.
     """

@@ -32,9 +32,9 @@ class EdgeLikelihood(AbstractCandidateObjective):
     of the `patterns` of the edge's space.
 
     Args:
-        base: The variables; each factor that is not a candidate is evaluated at the labels of its other variables
-            (`blanket_graph`).
-        spaces: The spaces of candidate edges; the `variable` arrays of their sides contain node indices.
+        base: The variables, without candidate edges; each factor of a variable is evaluated at the labels of the
+            variable's neighbours (`blanket_graph`).
+        spaces: The spaces of candidate edges; the `variable` arrays of the sides contain node indices.
         conditionals: The conditionals of the nodes.
         counts: The counts of joint states, for the edges of each space.
     """
@@ -49,7 +49,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
 
         Args:
             states: Label of each node, shape (n_nodes,); all nodes are labelled.
-            spaces: Candidate spaces; all variables of their cells are nodes.
+            spaces: Candidate spaces; the variables of all cells are nodes.
         """
         node_of = np.full(base.graph.n_variables, -1, dtype=np.int32)
         node_of[base.variables] = np.arange(base.n_nodes, dtype=np.int32)
@@ -127,7 +127,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
 
     @cached_property
     def edges(self) -> EdgeTables:
-        """Return the chosen edges, with the offsets of their weights."""
+        """Return the chosen edges as `EdgeTables`."""
         return EdgeTables(self.spaces, self.chosen)
 
     def _split(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

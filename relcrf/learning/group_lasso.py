@@ -27,7 +27,7 @@ from relcrf.learning.lbfgs import (
 )
 
 INNER_TOLERANCE = 0.1
-"""Maximum violation after the minimisation of a quadratic model, relative to the maximum violation before it."""
+"""Maximum violation after the minimisation of a quadratic model, as a fraction of that before the minimisation."""
 
 INNER_ITERATIONS = 200
 """Maximum number of iterations to minimise the quadratic model of a step."""

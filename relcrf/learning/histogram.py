@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 MAX_ABSOLUTE_EDGE = 1e100
-"""Maximum absolute value of bin edges and thresholds; within it, their sums and differences are finite."""
+"""Maximum absolute value of bin edges and thresholds; sums and differences of edges are then finite."""
 
 
 @dataclass(frozen=True, eq=False)

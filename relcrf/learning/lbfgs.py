@@ -40,9 +40,9 @@ class OptimiserState:
         point, gradient: The current weights and the gradient of the objective at these weights, shape (n,) each.
         value: The value of the objective at the point.
         gradient_norm: Maximum absolute component of the gradient or, with an L1 penalty, of the pseudo-gradient.
-        steps, changes: Differences of successive points, and of their gradients, oldest first; m arrays of shape (n,)
-            each. Methods other than quasi-Newton methods store their memory in `steps`.
-        initial_gradient_norm: The `gradient_norm` at the start; `tolerance` of the optimiser is relative to it.
+        steps, changes: Differences of successive points, and of the gradients at these points, oldest first; m arrays
+            of shape (n,) each. Methods other than quasi-Newton methods store their memory in `steps`.
+        initial_gradient_norm: The `gradient_norm` at the start; the optimiser's `tolerance` is relative to this norm.
         status: `running`, `converged`, or another reason why the optimiser stopped.
     """
 
@@ -103,7 +103,7 @@ def _from_arrays(cls: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -
 
 
 class AbstractMinimiser(ABC, Generic[AnyObjective]):
-    """An iterative minimiser with serialisable states; the type parameter is the type of its objectives.
+    """An iterative minimiser with serialisable states; the type parameter is the type of the objectives.
 
     Args:
         tolerance: The run converges when the gradient norm is at most this fraction of the initial gradient norm.
@@ -134,9 +134,8 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
         """Iterate until the status is no longer `running`.
 
         Args:
-            observe: Function that receives the state after each iteration. If it returns a state, the run continues
-                from this state, which may have changed fields. A status other than `running`, for example
-                `stopped early`, ends the run.
+            observe: Function that receives the state after each iteration. If the function returns a state, the run
+                continues from this state. A status other than `running`, for example `stopped early`, ends the run.
         """
         while state.status == "running":
             state = self.step(objective, state)

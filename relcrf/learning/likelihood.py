@@ -108,8 +108,8 @@ class AbstractJointLikelihood(AbstractLikelihood):
 class ForestLikelihood(AbstractJointLikelihood):
     """The exact likelihood of a graph whose edges form a forest.
 
-    Edge tables are computed, summed out and counted a few at a time, so that they stay in the cache of a core; see
-    `kernels/forest.py`. An instance must not be used by two threads at once.
+    Edge tables are computed, summed out and counted a few at a time, so that the tables stay in the cache of a core;
+    see `kernels/forest.py`. An instance must not be used by two threads at once.
 
     Source: Chechetka & Guestrin (2010), equations (6) and (12); with latent states, Quattoni et al. (2007), equation
     (4).
@@ -144,7 +144,7 @@ class ForestLikelihood(AbstractJointLikelihood):
     def _first_edge(self) -> np.ndarray:
         """Return the index of the edge from each node, in the order of the plan, to its parent, shape (n + 1,).
 
-        The index is the number of earlier nodes with a parent; it is meaningless for a node without a parent.
+        The index is the number of earlier nodes with a parent. The index of a node without a parent is meaningless.
         """
         return offsets(self.plan.edge >= 0)
 

@@ -40,7 +40,7 @@ class AbstractLiteralObjective(AbstractCandidateObjective):
     `errors_and_signals`).
 
     Args:
-        literals: The literals of the spaces; they define the index of each literal.
+        literals: The literals of the spaces, with an index for each literal.
         observed: Flat node tables: 1.0 for each label and 0.0 for other states; uniform for unlabelled nodes.
         truth_values: Truth value of each literal for the labels, 0.0 or 1.0, shape (literals.size,).
     """
@@ -51,7 +51,7 @@ class AbstractLiteralObjective(AbstractCandidateObjective):
 
     @cached_property
     def active(self) -> ActiveCandidates:
-        """Return the chosen candidates as `ActiveCandidates`, which compute scores of literals and gradients."""
+        """Return the chosen candidates as `ActiveCandidates`."""
         return ActiveCandidates.from_set(self.literals, self.chosen)
 
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
@@ -82,9 +82,9 @@ class LiteralLikelihood(AbstractLiteralObjective):
     """The negative log pseudo-likelihood of labels.
 
     Args:
-        base: The labelled variables as nodes; each factor that is not a candidate is evaluated at the labels of its
-            other variables (`blanket_graph`).
-        truth_values: Truth value of each literal; for an unlabelled variable, its expectation.
+        base: The labelled variables, without candidates; each factor of a variable is evaluated at the labels of the
+            variable's neighbours (`blanket_graph`).
+        truth_values: Truth value of each literal; the expectation of a literal if the variable is unlabelled.
     """
 
     @classmethod
@@ -100,7 +100,7 @@ class LiteralLikelihood(AbstractLiteralObjective):
         Args:
             states: Label of each node, shape (n_nodes,); all nodes are labelled.
             spaces: Spaces whose variables are nodes or external variables.
-            external: Unlabelled variables, which have no term in the objective, and their distributions.
+            external: Distributions of unlabelled variables; these variables have no term in the objective.
         """
         observed = np.zeros(int(base.state_start[-1]))
         observed[base.state_start[:-1] + states] = 1.0

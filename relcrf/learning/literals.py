@@ -1,4 +1,4 @@
-"""Literals (conditions on the states of variables) of candidate factors, with their expectations and scores."""
+"""Literals (conditions on the states of variables) of candidate factors, and expectations and scores of literals."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Literals:
     Args:
         state_start: Offset of each node's first state in *flat tables*, which concatenate one number per state over all
             nodes; shape (n_nodes + 1,).
-        truth_tables: For each condition, its truth value in each state of a variable.
+        truth_tables: For each condition, the truth value in each state of a variable.
         nodes: For each condition, the nodes in cells of the sides with this condition, ascending.
         external: For each condition, the external variables in these cells, as indices among the external variables,
             ascending.
         n_variables: The number of nodes and external variables.
-        spaces: The spaces; the `variable` arrays of their sides contain indices of literals.
+        spaces: The spaces; the `variable` arrays of the sides contain indices of literals.
     """
 
     state_start: np.ndarray

@@ -1,7 +1,7 @@
 """Moments: observed and expected counts for each weight (each combination of a feature and a pattern).
 
-At the maximum of the likelihood, observed and expected counts are equal (moment matching). They differ if there is a
-penalty or if training ends early.
+At the maximum of the likelihood, observed and expected counts are equal (moment matching). The two counts differ if
+there is a penalty or if training ends early.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Moments:
     Args:
         empirical: Observed counts; if variables are latent, expected counts given the labels.
         expected: Expected counts under the model; NaN for weights that were not learned.
-        variance: Approximate variance of the empirical count if factors are independent. The variance of a number of
-            events is this number (Poisson distribution), which is too large for events that nearly always occur.
+        variance: Approximate variance of the empirical count for independent factors. The variance of a number of
+            events is set to this number (Poisson distribution); it is too large for events that nearly always occur.
     """
 
     empirical: np.ndarray

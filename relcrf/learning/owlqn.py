@@ -58,7 +58,7 @@ class Owlqn(AbstractLineSearch):
     def search_along(
         self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
     ) -> LineSearchResult | None:
-        """Backtrack and project onto the orthant of the current point; the orthant of 0 is that of steepest descent."""
+        """Backtrack and project onto the orthant of the current point, and onto that of steepest descent at 0."""
         orthant = np.where(state.point == 0.0, -np.sign(steepest), np.sign(state.point))
         for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = state.point + length * direction

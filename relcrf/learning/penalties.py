@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SMOOTHING_NORM = 1e-3
-"""Norm below which the group L1 penalty is smoothed. A group is set to 0 if its final norm is below ten times this."""
+"""Norm below which the group L1 penalty is smoothed; groups with a final norm below ten times this are set to 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class Penalties:
         l2: L2 strength of each weight, shape (n,).
         learned: Mask of the weights that may change, shape (n,), bool.
         groups: Disjoint groups of weights: arrays of weight indices with one group per row.
-        l1: L1 strength of the weights in groups. The optimiser applies this penalty; the value does not include it.
+        l1: L1 strength of the weights in groups. The optimiser applies the L1 penalty; `__call__` does not include it.
         group_l1: Group L1 strength of the groups.
         scale: Multiplier of all penalties.
     """

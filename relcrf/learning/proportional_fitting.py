@@ -1,17 +1,17 @@
 """Iterative proportional fitting: the potentials of a table are multiplied by ratios of observed to expected counts.
 
-A table contains the weights of one feature of a template (for one key). It has one weight for each *pattern* p, a set
+A table contains the weights of one feature of a template (for one key): one weight for each *pattern* p, which is a set
 of joint states of a factor's variables. The counts of a table are sums over all factors that use the table. The step is
 
     weight[p] += 1 / F * log(observed[p] / expected[p])
 
-where F is the largest number of factors, in one component of the graph, of the tables that change in this step. F = 1,
-with one table and at most one factor per component, is the classical step; in a network without evidence, it matches
-the table's moments exactly. F > 1 is generalised iterative scaling. The negative log-likelihood decreases by at least
-`sum observed log(observed / expected) / F`. This bound follows from `log y <= y - 1` and from the inequality of means
-`prod r_c^(1/F) <= 1 + sum (r_c - 1) / F`, where r_c is the ratio of counts for factor c of a component. Because the
-bound is conservative, each step is multiplied by a *step factor*, which grows from 1 up to F while the value decreases
-and is reset to 1 when the value does not decrease.
+where F is the largest number of factors, in one component of the graph, of the tables that change in this step. F = 1
+is the classical step, which matches the moments of a table exactly in a network without evidence. F > 1 is the step of
+generalised iterative scaling. The negative log-likelihood decreases by at least `sum observed log(observed / expected)
+/ F`. This bound follows from `log y <= y - 1` and from the inequality of means `prod r_c^(1/F) <= 1 + sum (r_c - 1) /
+F`, where r_c is the ratio of counts for factor c of a component. Because the bound is conservative, each step is
+multiplied by a *step factor*, which grows from 1 up to F while the value decreases and is reset to 1 when the value
+does not decrease.
 
 Sources: Deming & Stephan (1940); Darroch & Ratcliff (1972); for the step factors, Salakhutdinov & Roweis (2003).
 """
@@ -65,8 +65,8 @@ class WeightTables:
         n_factors: Number of factors that use each table, shape (n_tables,).
         complete: Whether every joint state of the table's factors is in a pattern, shape (n_tables,), bool. If not, the
             states without a pattern are an additional outcome with weight 0.
-        rounds: Two arrays for each round: its tables; and, for each of these tables, the largest number of factors of
-            the round's tables in one component that uses this table.
+        rounds: Two arrays for each round: the tables of the round; and, for each of these tables, the largest number of
+            factors of the round's tables in one component that uses this table.
     """
 
     start: np.ndarray
@@ -104,7 +104,7 @@ class WeightTables:
         )
 
     def weight_offsets(self, tables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the offset of each weight of some tables, and its table as an index into `tables`, shape (n,) each."""
+        """Return, for each weight of some tables, the weight's offset and the table's index in `tables`, shape (n,)."""
         sizes = self.size[tables]
         owner = np.repeat(np.arange(len(tables)), sizes)
         first = np.repeat(self.start[tables] - np.cumsum(sizes) + sizes, sizes)
@@ -121,9 +121,9 @@ class WeightTables:
         return np.concatenate((counts[weights], rest[~self.complete])), np.append(owner, np.flatnonzero(~self.complete))
 
     def steps(self, tables: np.ndarray, target: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the offset of each weight of some tables, and its step `log(target / expected)`, 0 if a count is 0.
+        """Return, for each weight of some tables, the offset and `log(target / expected)` (0 if a count is 0).
 
-        If the table is not complete, the log ratio of the states without a pattern is subtracted from each step.
+        If a table is not complete, the log ratio of the states without a pattern is subtracted.
 
         Args:
             target, expected: Counts to match and expected counts, one for each weight of the layout.

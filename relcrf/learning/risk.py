@@ -70,14 +70,14 @@ class RiskSettings:
     Args:
         loss: `squared`: half the sum over states of (belief - truth)^2, where truth is 1 for the true state and 0 for
             other states. `cross-entropy`: minus the log belief of the true state. `f`: 1 minus the F measure of the
-            beliefs of a batch, which is the F measure of state 1 for binary variables and the mean over all states for
-            other variables.
+            beliefs of a batch. The F measure is that of state 1 for binary variables, and the mean of the F measures of
+            all states for other variables.
         message_cost: Cost of one message; the mean loss is increased by this cost times the number of messages per
             query variable.
         iterations: Number of iterations of belief propagation.
         threshold: Probability threshold of the gates in training.
         has_gates: Whether factors have gates; otherwise all factors are included.
-        real: Floating-point type of inference, if the kernels support it.
+        real: Floating-point type of inference, if the kernels support this type.
     """
 
     loss: str = "squared"
@@ -202,7 +202,7 @@ class Risk:
         return compute_loss_gradient(self.layout, nodes, tables, exponent, loss, *options)._replace(value=value)
 
     def _f_loss(self, beliefs: np.ndarray) -> tuple[float, BeliefLoss]:
-        """Return 1 minus the F measure of the beliefs, and its linearisation at these beliefs."""
+        """Return the loss (1 minus the F measure of the beliefs), and the linearisation of the loss."""
         start, cardinality = self.graph.ungated.state_start, self.graph.ungated.cardinality
         slope, value = np.zeros(len(beliefs)), 0.0
         for k in np.unique(cardinality[self.scored]):

@@ -113,7 +113,7 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
         """Run one pass.
 
         If a value, a gradient, a weight or the memory is not finite, the status is `diverged`, and point and memory are
-        those before the pass. The state then has the value and the norm of the failing batch, or the value NaN.
+        those before the pass. Value and norm are then those of the failing batch; if both are finite, the value is NaN.
         """
         point, memory, evaluations = state.point, state.steps, state.evaluations
         value, gradient = 0.0, np.zeros(len(point))
@@ -181,9 +181,9 @@ class MetaDescent(AbstractStochasticMethod):
 
     A batch with gradient g and Hessian H changes a weight w, its gain, and the derivative v of w with respect to the
     logarithm of the gain: `gain *= max(1/2, 1 - meta_rate g v)`, `w -= gain g`, `v = decay v - gain (g + decay H v)`,
-    where decay is `memory_decay`. The memory consists of gains and v. The gains start at `learning_rate`. For a step,
-    they are multiplied by the factor of the cosine decay. Unlike in Adam, the best `learning_rate` and `meta_rate`
-    depend on the scale of the objective.
+    where decay is `memory_decay`. The memory consists of the gains and v. The gains start at `learning_rate`; the step
+    `gain g` is also multiplied by the factor of the cosine decay. Unlike in Adam, the best `learning_rate` and
+    `meta_rate` depend on the scale of the objective.
 
     Each batch except the first needs two additional gradients (see `hessian_vector_product`). There is one deviation
     from the source: a gain at most doubles per step, because v is noisy if the batch is small or H is not positive

@@ -1,6 +1,6 @@
 """Activation rules, which select the candidates that are added to a model next.
 
-A rule tests candidates by their ratios; see `CandidateScorer`.
+The rules test candidates by the *ratios* that `CandidateScorer` computes.
 
 Sources: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018):
 edge grafting, best choice with a reservoir, first hit; Perkins, Lacker & Theiler, Grafting: fast, incremental feature
@@ -76,7 +76,7 @@ class TopEdges(AbstractActivation):
 class TopWeights(AbstractActivation):
     """Grafting of single weights: activate the inactive weights with the largest gradients.
 
-    An edge is added to the model when the first of its weights is activated.
+    An edge is added to the model when the first weight of this edge is activated.
 
     The ratio of a weight is `|gradient| / l1`. The penalty must treat each weight as a separate group.
 
@@ -123,7 +123,7 @@ def _select_best(
         max_rows: Maximum number of rows.
 
     Returns:
-        The best rows, their ratios, and the number of tested edges.
+        The best rows, the ratios of these rows, and the number of tested edges.
     """
     best, ratios, n_tests = np.empty((0, 2), dtype=np.int64), np.empty(0), 0
     for pairs in scorer.iter_unchosen():

@@ -19,7 +19,7 @@ TERMS_PER_CHUNK = 1 << 22
 
 
 def edge_kind_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
-    """Return, for each edge, the maximum value of the kinds of its factors, shape (n_edges,).
+    """Return, for each edge, the maximum of the values of the kinds of the edge's factors, shape (n_edges,).
 
     Args:
         values: Values of the kinds, equal for all weights of a kind, shape (layout.size,).

@@ -21,7 +21,7 @@ Lower priorities are tested first. The priority of a tested edge is the violatio
 """
 
 MAX_HISTORY = 1 << 22
-"""Number of pairs to which the history is reduced when it is twice as long; these pairs take 64 MiB.
+"""Number of pairs to which a history of twice this length is reduced; these pairs take 64 MiB.
 
 The pairs with the smallest violations are retained; the other pairs are tested again only in the final test of all
 pairs.
@@ -67,7 +67,7 @@ class EdgeQueue:
 
     @property
     def has_promising_pairs(self) -> bool:
-        """Return True if a queued pair has a negative priority, or a pair of the history passed its last test."""
+        """Return True if a queued pair has a negative priority, or if a pair of the history passed the last test."""
         return bool((self.priority < 0.0).any() or (self.violation < 0.0).any())
 
     def pop(self, n: int, pair_index: PairIndex) -> tuple[np.ndarray, np.ndarray, EdgeQueue]:

@@ -2,7 +2,7 @@
 
 The error of a literal is its probability minus its truth value. The signal of a literal is its truth value; for pairs,
 the mean truth value over the samples of the literal's key is subtracted. A literal has an error and a signal for each
-cell, i.e. for each sample in which its key occurs. See `learning/active_candidates.py` for the terms in this file.
+cell, i.e. for each sample in which the key occurs. See `learning/active_candidates.py` for the terms in this file.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
 equations 13 and 14; Grafting: Perkins, Lacker & Theiler (2003).
@@ -159,8 +159,8 @@ class ContrastiveInduction(AbstractActivation):
         """Return the best triples that extend a pair in the model by a third literal, in the form of `_best_pairs`.
 
         Args:
-            parent_pairs: For each of the three literals, the pairs in the model that it can extend: keys of the two
-                other literals, shape (n, 2).
+            parent_pairs: For each of the three literals, the pairs in the model that this literal can extend: keys of
+                the two other literals, shape (n, 2).
         """
         thresholds = (0.0, 0.0) if self.exhaustive else (self.error_threshold, self.signal_threshold)
         triples, gradients = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
@@ -202,7 +202,7 @@ class ContrastiveInduction(AbstractActivation):
 
 
 def _deduplicate(pairs: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each distinct row of `pairs`, shape (n, 2), once, with the largest of its gradients in absolute value."""
+    """Return each distinct row of `pairs`, shape (n, 2), once, with the row's gradient of largest absolute value."""
     order = np.lexsort((-np.abs(gradient), pairs[:, 1], pairs[:, 0]))
     pairs, gradient = pairs[order], gradient[order]
     new = np.ones(len(pairs), dtype=bool)

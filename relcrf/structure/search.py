@@ -1,4 +1,4 @@
-"""Structure search: candidate factors are added to a model, a few at a time; a penalty keeps most of them at weight 0.
+"""Structure search: candidate factors are added to a model, a few at a time; a penalty keeps most weights at 0.
 
 Sources: Perkins, Lacker & Theiler, Grafting (2003); Lee, Ganapathi & Koller, Efficient structure learning of Markov
 networks using L1-regularization (2006); Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of
@@ -32,7 +32,7 @@ from relcrf.structure.pair_index import PairIndex
 from relcrf.structure.scores import CandidateScorer
 
 DEFAULT_STOPPING_SCALE = 1e-3
-"""Scale of the group lasso's stopping rule without candidate spaces; otherwise, the scale is the smallest l1 of a space."""
+"""Scale of the group lasso's stopping rule without candidate spaces; with spaces, the smallest l1 is the scale."""
 
 MinimiserFactory = Callable[[WeightGroups, np.ndarray], AbstractGrowingMinimiser]
 """A function that creates an optimiser from groups of weights with penalty strengths, and a scale for each weight."""
@@ -193,7 +193,7 @@ class StructureSearch:
         )
 
     def run(self, state: SearchState, observe: Callable[[SearchState], None] = lambda state: None) -> SearchState:
-        """Run the search to its end; `observe` receives the state after each round."""
+        """Run the search to the end; `observe` receives the state after each round."""
         held_out = self.model.held_out()
         while state.status == "running":
             start_time = self.clock() - state.seconds
@@ -258,7 +258,7 @@ class StructureSearch:
         score_by_counts: bool,
         is_out_of_time: Callable[[], bool],
     ) -> SearchState:
-        """Return the state with additional candidates, selected by an activation rule; their weights are 0."""
+        """Return the state with additional candidates, selected by an activation rule; the new weights are 0."""
         model = self.model.with_candidates(state.chosen)
         scorer = CandidateScorer(
             model,
@@ -295,7 +295,7 @@ class StructureSearch:
         return replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
 
     def _prioritise_hubs(self, queue: EdgeQueue, state: SearchState, added: CandidateSet) -> EdgeQueue:
-        """Return the queue with candidates at hubs moved to the front; degrees of keys count nonzero and added edges."""
+        """Return the queue with candidates at hubs moved to the front; degrees count nonzero edges and added edges."""
         assert self.hub_fraction is not None
         edges = state.chosen.select(self.nonzero_mask(state.chosen, state.point)).concat(added)
         ends = self.pair_index.ends(self.pair_index.encode(edges))

@@ -45,7 +45,6 @@ def update_early_stopping(state: AnyStoppingState, loss: float, patience: int) -
     """Return the state updated with the held-out loss; if training ends, the best point becomes the current point.
 
     Args:
-        loss: Loss of the held-out labels at the current point.
         patience: Number of iterations without improvement after which the status is `stopped early`.
     """
     improved = np.isnan(state.best) or loss < state.best

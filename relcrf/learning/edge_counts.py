@@ -1,6 +1,6 @@
 """Joint label counts of candidate edges, computed only for the requested edges.
 
-A *bit plane* is a set of samples with one bit per sample: the samples in which the cell of a key has a given label.
+*Bit planes*, with one bit per sample, represent the labels of the cells of a key (see `kernels/packed_counts.py`).
 See `edge_conditionals.py` for the terms space, side, cell, key, sample and edge.
 """
 
@@ -22,10 +22,10 @@ MAX_WORDS_PER_CELL = 4
 
 @dataclass(frozen=True, eq=False)
 class PackedSide:
-    """The labels of the cells of a `CandidateSide` as bit planes; see `kernels.packed_counts`.
+    """The labels of the cells of a `CandidateSide` as bit planes.
 
     Args:
-        planes: Bit plane of each key and state, shape (n_keys, n_states, n_words), uint64.
+        planes: Bit planes of each key, one for each state, shape (n_keys, n_states, n_words), uint64.
         totals: Number of bits set in each plane, shape (n_keys, n_states), int64.
     """
 

@@ -44,8 +44,7 @@ def maximum_spanning_forest(n_nodes: int, edges: np.ndarray, weight: np.ndarray)
 def _thresholds(n_nodes: int, weight: np.ndarray) -> np.ndarray:
     """Return descending weight thresholds.
 
-    About n_nodes edges, or the fraction `MIN_SORTED_FRACTION` if this is more, exceed the first threshold. The number
-    of edges that exceed a threshold doubles from each threshold to the next.
+    About `max(n_nodes, MIN_SORTED_FRACTION * n_edges)` edges exceed the first threshold; each next one, twice as many.
     """
     fraction = max(n_nodes / max(len(weight), 1), MIN_SORTED_FRACTION)
     if len(weight) <= THRESHOLD_SAMPLE or fraction >= 0.5:

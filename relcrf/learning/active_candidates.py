@@ -36,7 +36,7 @@ class ActiveSpace:
     Args:
         composites: The composite literals of a space of triples; their indices follow the indices of all literals. None
             for a space of pairs.
-        first, second: The two sides; the array `variable` of a side contains indices of literals or composite literals.
+        first, second: The two sides of the pairs; their `variable` arrays contain indices of literals (see `Literals`).
         n_samples: The number of samples.
         first_keys, second_keys: Each candidate's key on the first and on the second side, shape (n,) each.
     """
@@ -114,7 +114,7 @@ class ActiveSpace:
         return active_pairs.gradient(*cells, self.n_samples, self.first_keys, self.second_keys, errors, truth_values)
 
     def curvature(self, truth_values: np.ndarray) -> np.ndarray:
-        """Estimate the diagonal of the pseudo-likelihood's Hessian, shape (n,).
+        """Estimate the diagonal of the pseudo-likelihood's Hessian for the candidates' weights, shape (n,).
 
         The estimate is an upper bound if no key has two cells with the same literal.
         """

@@ -232,8 +232,8 @@ class UpdateRegion:
     Args:
         cells: Indices of the nodes' states in flat node tables, ascending.
         state_start: Start of each node's states in `cells`, shape (n + 1,).
-        end_states, other_end_states, edge_cells: For each edge end in the region and each entry of the edge's table,
-            the index of this end's state, the index of the other end's state, and the entry's offset in flat tables.
+        end_states, other_end_states, edge_cells: For each edge end in the region and each entry of the edge's table:
+            index of this end's state, index of the other end's state, offset of the entry in flat edge tables.
         sides: The sides of candidate spaces that have cells in the region.
     """
 

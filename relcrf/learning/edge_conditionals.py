@@ -71,17 +71,17 @@ class EdgeTables:
         )
 
     def kernel_arguments(self) -> list[tuple[EdgeCells, np.ndarray, tuple[int, int, int]]]:
-        """Return, for each space with edges: the edges (see `joined_cells`), table entry offsets, and table shape."""
+        """Return, for each space with edges: the edges (see `to_edge_cells`), table entry offsets, and table shape."""
         out = []
         for number, space in enumerate(self.spaces):
             pairs = self.chosen.pairs(self.chosen.indices_in_space(number))
             if len(pairs):
                 n_first, n_second = (len(side.truth) for side in space.sides)
-                out.append((joined_cells(space, pairs), self._offsets(number)[1], (len(pairs), n_first, n_second)))
+                out.append((to_edge_cells(space, pairs), self._offsets(number)[1], (len(pairs), n_first, n_second)))
         return out
 
 
-def joined_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
+def to_edge_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
     """Return edges of one space, given as pairs of keys of shape (n, 2), in the form that kernels accept."""
     first, second = space.sides
     return EdgeCells(
@@ -143,12 +143,12 @@ class CellConditionals(AbstractConditionals):
         value, residual = self._residual(weights, edges, tables)
         counts = np.zeros(self.base.graph.layout.size)
         self.base.add_node_counts(residual, counts)
-        return value, counts, self._collect_tables(edges, residual)
+        return value, counts, self._table_gradients(edges, residual)
 
     def gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray, candidates: EdgeTables
     ) -> np.ndarray:
-        return self._collect_tables(candidates, self._residual(weights, edges, tables)[1])
+        return self._table_gradients(candidates, self._residual(weights, edges, tables)[1])
 
     def _residual(self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value and the flat residuals; see `label_residual`."""
@@ -158,7 +158,7 @@ class CellConditionals(AbstractConditionals):
             edge_tables.add_table_scores(pairs, self.states, self._state_start, space_tables, scores)
         return label_residual(self.base, scores, self.states, self.trained)
 
-    def _collect_tables(self, edges: EdgeTables, residual: np.ndarray) -> np.ndarray:
+    def _table_gradients(self, edges: EdgeTables, residual: np.ndarray) -> np.ndarray:
         out = np.empty(int(edges.table_start[-1]))
         for pairs, cells, shape in edges.kernel_arguments():
             gradients = np.zeros(shape)

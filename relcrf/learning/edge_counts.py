@@ -14,7 +14,7 @@ import numpy as np
 from relcrf.graph.candidates import CandidateSide, PairSpace
 from relcrf.kernels import edge_tables, packed_counts
 from relcrf.kernels.threads import freeze, map_key_ranges
-from relcrf.learning.edge_conditionals import joined_cells
+from relcrf.learning.edge_conditionals import to_edge_cells
 
 MAX_WORDS_PER_CELL = 4
 """Maximum number of 64-bit words of bit planes per cell of a side; for sparser sides, merging cell lists is faster."""
@@ -82,7 +82,7 @@ class EdgeCounts:
         n_states = tuple(len(side.truth) for side in self.space.sides)
         out = np.zeros((len(pairs), *n_states), dtype=np.int64)
         if self.packed is None:
-            edge_tables.count_joint_states(joined_cells(self.space, pairs), self._labels, out)
+            edge_tables.count_joint_states(to_edge_cells(self.space, pairs), self._labels, out)
             return out
         first, second = self.packed
         keys = [freeze(key, np.int64) for key in pairs.T]

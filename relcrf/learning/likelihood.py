@@ -280,7 +280,7 @@ class PairLikelihood(AbstractJointLikelihood):
         return counts
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Return the sums over all models of the log partition functions and of the expected pattern counts."""
+        """Return the log partition functions and the expected pattern counts, each summed over all models."""
         graph = self.graph
         node_tables = graph.node_log_potentials(weights)
         if added_potentials is not None:

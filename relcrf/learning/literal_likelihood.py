@@ -25,7 +25,7 @@ from relcrf.learning.literals import Literals
 
 @dataclass(frozen=True)
 class NodeTables:
-    """Distributions of `variables`, shape (n,): the table of variable i starts at `state_start[i]` of `tables`."""
+    """Distributions of variables: the probabilities of `variables[i]` start at `tables[state_start[i]]`."""
 
     variables: np.ndarray
     state_start: np.ndarray
@@ -73,7 +73,7 @@ class AbstractLiteralObjective(AbstractCandidateObjective):
     def composite_errors(
         self, composites: CompositeLiterals, errors: np.ndarray, signals: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the errors and the signals of all literals, each array followed by the values of the composites."""
+        """Return the errors and the signals of all literals, each array extended by the values of the composites."""
         return composites.append_errors(errors, signals), composites.append_truth_values(signals)
 
 

@@ -124,7 +124,7 @@ class Risk:
         )
 
     @cached_property
-    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
+    def _folded_entries(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the state index in flat node tables, and the factor index, of each entry of folded factors' tables."""
         folded, start = self.graph.folded, self.graph.ungated.state_start
         factor = np.repeat(np.arange(folded.n_nodes), folded.cardinality)
@@ -170,7 +170,7 @@ class Risk:
         gradient = np.zeros(len(point))
         graph.ungated.add_node_counts(d_nodes, gradient[: self.n_weights])
         graph.distinct_pairs.add_edge_counts(loss.tables, gradient[: self.n_weights])
-        cell, factor = self._cells
+        cell, factor = self._folded_entries
         d_cell = d_nodes[cell]
         graph.folded.add_node_counts(gates.exponent[factor] * d_cell, gradient[: self.n_weights])
         if self.settings.has_gates:
@@ -182,7 +182,7 @@ class Risk:
     def _node_potentials(self, weights: np.ndarray, folded: np.ndarray, exponent: np.ndarray) -> np.ndarray:
         """Return the log potentials of the nodes, plus each folded factor's log potentials times its exponent."""
         nodes = self.graph.ungated.node_log_potentials(weights)
-        cell, factor = self._cells
+        cell, factor = self._folded_entries
         return nodes + np.bincount(cell, exponent[factor] * folded, len(nodes))
 
     def _backpropagate(self, nodes: np.ndarray, tables: np.ndarray, exponent: np.ndarray) -> LossGradient:

@@ -24,7 +24,7 @@ REUSE_DISCOUNT = 0.5
 def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.ndarray:
     """Return the mutual information of the two ends of each edge given the evidence, in nats, shape (n_edges,).
 
-    The distribution of two ends i and j is the two-variable model P(x_i, x_j | e, u) with the structure weights u.
+    The distribution of two ends i and j given the evidence e is P(x_i, x_j | e, u), with the structure weights u.
     """
     node_tables = graph.node_log_potentials(structure_weights)
     information = np.empty(graph.n_edges)
@@ -45,7 +45,7 @@ class EdgeSelector:
         min_information: Minimum information of an edge, in nats.
         min_fraction: The edges of a kind are excluded if training selected a smaller fraction of these edges.
         pooling: Weight w of the mutual information that the training labels have for the edge's kind; the conditional
-            information has the weight 1 - w. 1 gives the fixed tree of Chow & Liu.
+            information has the weight 1 - w. w = 1 gives the fixed tree of Chow & Liu.
     """
 
     treewidth: int = 1

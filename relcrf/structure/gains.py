@@ -39,14 +39,14 @@ def candidate_gains(model: LiteralLikelihood, point: np.ndarray) -> CandidateGai
         literal, candidate = np.concatenate(literals), np.tile(index, len(sides))
         # Only nodes, which are labelled, have a term in the pseudo-likelihood.
         target = literal % model.literals.n_variables < model.literals.n_nodes
-        change, changed_candidate = _likelihood_changes(
+        change, changed_candidate = _gains_by_node(
             model, probability, candidate[target], literal[target], score[target]
         )
         gain[indices] = np.bincount(changed_candidate, change, minlength=len(indices))
     return CandidateGains(gain, support)
 
 
-def _likelihood_changes(
+def _gains_by_node(
     model: LiteralLikelihood, probability: np.ndarray, candidate: np.ndarray, literal: np.ndarray, score: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return, for each pair of a candidate and an affected node, the gain from the node's term, and the candidate.

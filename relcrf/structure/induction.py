@@ -46,7 +46,7 @@ class ContrastiveInduction(AbstractActivation):
 
     Args:
         max_added: Maximum number of candidates to add at a time.
-        error_threshold, signal_threshold: Absolute value up to which errors, or signals, are ignored.
+        error_threshold, signal_threshold: Errors or signals with absolute values up to this threshold are ignored.
         exhaustive: If True, compute all gradients by dense products; thresholds are not used.
     """
 

@@ -1,4 +1,4 @@
-"""Scores of candidates: tests, from gradients, of whether adding a candidate to a model would decrease the objective.
+"""Scores of candidates: gradients show whether adding a candidate to a model would decrease the objective.
 
 Sources: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018);
 Lee, Ganapathi & Koller, Efficient structure learning of Markov networks using L1-regularization (2006).

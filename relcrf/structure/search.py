@@ -76,7 +76,7 @@ class PenaltyStrengths:
 
 
 def group_lasso_factory(strengths: PenaltyStrengths, tolerance: float, max_iterations: int) -> MinimiserFactory:
-    """Return a factory of group lasso optimisers; `tolerance` is relative to the smallest l1 of a space."""
+    """Return a factory of group lasso optimisers; `tolerance` is relative to the smallest l1 of the spaces."""
     scale = min(strengths.l1, default=DEFAULT_STOPPING_SCALE)
     return lambda groups, diagonal: GroupLasso(
         tolerance, max_iterations=max_iterations, groups=groups, diagonal=diagonal, scale=scale

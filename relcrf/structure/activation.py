@@ -173,9 +173,7 @@ class BestChoice(AbstractActivation):
         remaining = order[n_added:n_reservoir]
         queue = queue.with_waiting(pairs[remaining], 1.0 - ratios[remaining])
         queue = queue.with_failed(pairs[rejected], 1.0 - ratios[rejected])
-        is_exhausted = (
-            not n_added and queue.is_permutation_exhausted(scorer.pair_index) and not queue.has_promising_pairs
-        )
+        is_exhausted = not n_added and queue.is_at_end(scorer.pair_index) and not queue.has_promising_pairs
         return _make_result(scorer, pairs[order[:n_added]], queue, len(pairs), is_exhausted=is_exhausted)
 
 
@@ -208,11 +206,7 @@ class FirstHit(AbstractActivation):
                 queue = queue.with_waiting(pairs[n_failed + 1 :], priority[n_failed + 1 :])
                 return _make_result(scorer, pairs[n_failed : n_failed + 1], queue, n_tests, is_exhausted=False)
         return _make_result(
-            scorer,
-            np.empty(0, dtype=np.int64),
-            queue,
-            n_tests,
-            is_exhausted=queue.is_permutation_exhausted(scorer.pair_index),
+            scorer, np.empty(0, dtype=np.int64), queue, n_tests, is_exhausted=queue.is_at_end(scorer.pair_index)
         )
 
 

@@ -57,13 +57,13 @@ class EdgeQueue:
         no_pairs, no_values = np.empty(0, dtype=np.int64), np.empty(0)
         return cls(0, no_pairs, no_values, no_pairs, no_values, no_pairs)
 
-    def is_permutation_exhausted(self, pair_index: PairIndex) -> bool:
+    def is_at_end(self, pair_index: PairIndex) -> bool:
         """Return True if the cursor is at the end of the permutation; the queue then contains only `waiting`."""
         return self.cursor >= pair_index.size
 
     def is_empty(self, pair_index: PairIndex) -> bool:
         """Return True if the queue is empty, regardless of the history."""
-        return self.is_permutation_exhausted(pair_index) and not len(self.waiting)
+        return self.is_at_end(pair_index) and not len(self.waiting)
 
     @property
     def has_promising_pairs(self) -> bool:

@@ -33,7 +33,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
     Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`. `fit` learns from the labels
     in X and ignores y; `predict` predicts the missing values in X. With `tables`, X contains keys of entities in these
     tables, and y contains the labels of these entities, so that scikit-learn can split the entities (`cross_val_score`,
-    `GridSearchCV`). `fit` does not use the labels of other entities.
+    `GridSearchCV`). The labels of other entities are not used.
 
     Args:
         model: a `Model`, or the path of a `.rcrf` file; with None, a model is proposed for the tables, as by `relcrf new`.

@@ -88,7 +88,7 @@ class ActiveSpace:
         )
 
     def gradient(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
-        """Return the gradient of the weights, given errors (probability - truth value): the adjoint of `add_scores`."""
+        """Return the gradient of the weights for the literals' errors (probability - truth value), shape (n,)."""
         composites = self.composites
         if composites is None:
             return self._gradient(errors, truth_values)

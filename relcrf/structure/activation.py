@@ -140,7 +140,7 @@ def _select_best(
 class BestChoice(AbstractActivation):
     """Best choice: test the first edges of the queue and add the best edges that pass.
 
-    The best passing edges form the reservoir. An edge of the reservoir is added if its ratio is at least
+    The best passing edges form the reservoir. An edge of the reservoir is added if the edge's ratio is at least
     `(1 - alpha) mean + alpha max`, where mean and max are those of the ratios in the reservoir. The other edges of the
     reservoir are tested again in the next round. Edges that fail or do not fit into the reservoir are moved to the
     history, which is queued again when the queue is empty. The reservoir is limited because passing edges would

@@ -1,4 +1,4 @@
-"""A numbering of all candidates of some candidate spaces, and a pseudorandom order; neither is stored as an array."""
+"""A numbering and a pseudorandom order of all candidates of some candidate spaces, without stored arrays."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class ActiveSpace:
 
     def gradient(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
         """Return the gradient of the weights for the literals' errors (probability - truth value), shape (n,)."""
-        composites = self.composites
+        composites = self.composites  # this method is the adjoint of `add_scores`
         if composites is None:
             return self._gradient(errors, truth_values)
         return self._gradient(

@@ -19,29 +19,29 @@ from relcrf.inference.result import Verdict
 
 
 def find_variable_block(grounding: Grounding, attribute: str | None) -> VariableBlock:
-    """Return the variable block of a random attribute or relation; None selects the only predicted one.
+    """Return the variable block of a random attribute or relation; with None, of the only one that is not latent.
 
     Raises:
-        UsageError: The name is unknown or ambiguous.
+        UsageError: If the name is unknown or ambiguous.
     """
-    known = [block.name for block in grounding.blocks if not block.is_latent]
-    if attribute is None and len(known) == 1:
-        (attribute,) = known
-    found = [b for b in grounding.blocks if attribute in (b.name, b.attribute)]
-    if len(found) != 1:
+    names = [block.name for block in grounding.blocks if not block.is_latent]
+    if attribute is None and len(names) == 1:
+        (attribute,) = names
+    matches = [b for b in grounding.blocks if attribute in (b.name, b.attribute)]
+    if len(matches) != 1:
         message = (
             "several attributes are predicted"
             if attribute is None
-            else f"{'ambiguous' if found else 'unknown'} predicted attribute '{attribute}'"
+            else f"{'ambiguous' if matches else 'unknown'} predicted attribute '{attribute}'"
         )
-        hint = suggestion(attribute or "", known) or f"choose one of: {listing(known)}"
+        hint = suggestion(attribute or "", names) or f"choose one of: {listing(names)}"
         raise UsageError(Diagnostic("E310", message, hint=hint))
-    return found[0]
+    return matches[0]
 
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """Marginals of the query variables. Notebooks display them as tables.
+    """Marginals of the query variables. Notebooks display a prediction as tables.
 
     Args:
         unseen_keys: Number of keys that have no learned weights, by template.
@@ -67,10 +67,10 @@ class Prediction:
         return [block.name for block in self.grounding.blocks if not block.is_latent]
 
     def block(self, attribute: str | None) -> VariableBlock:
-        """Return the variable block of an attribute or relation, predicted or latent; None selects the only predicted one.
+        """Return the variable block of an attribute or relation; see `find_variable_block`.
 
         Raises:
-            UsageError: The name is unknown or ambiguous.
+            UsageError: If the name is unknown or ambiguous.
         """
         return find_variable_block(self.grounding, attribute)
 
@@ -97,8 +97,8 @@ class Prediction:
     def table(self, attribute: str | None = None, *, with_probabilities: bool = True) -> Frame:
         """Return one row per query variable.
 
-        The columns are the entity's key or the tuple's arguments, the most probable value, its probability, the value in
-        the most probable joint state, and the probability of each value if there are at most 50 values.
+        The columns are the entity's key or the tuple's arguments, the most probable value, the probability of this
+        value, the value in the most probable joint state, and the probability of each value (for at most 50 values).
 
         Args:
             with_probabilities: Whether to include the probability of each value.
@@ -130,7 +130,8 @@ class Prediction:
         """Score the predictions against the labels of the data.
 
         Args:
-            subset: Variables to score, shape (n_variables,), bool. Default: all labelled query variables.
+            subset: Mask of the variables to score, shape (n_variables,), bool; None selects all query variables with a
+                label.
         """
         variables = self.variables(attribute)
         truth = self.grounding.states[variables]

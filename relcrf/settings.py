@@ -11,23 +11,23 @@ from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 
 
 def setting_names(kind: type) -> list[str]:
-    """Return the names of the settings of a class: its fields, if it is a data class."""
+    """Return the names of the settings of a class: the fields of a data class, otherwise an empty list."""
     return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
 
 
 field_types = cache(get_type_hints)
-"""Return the types of a class's fields. Cached, because a call takes 0.1 ms, and each served request needs three calls."""
+"""Return the types of a class's fields; cached, because a call takes 0.1 ms and a served request needs three calls."""
 
 
 def convert_settings(kind: type, owner: str, settings: Mapping[str, Any], valid_names: Sequence[str]) -> dict[str, Any]:
-    """Convert settings to the types of the fields of a class, and validate their names and values.
+    """Validate settings, and convert the values to the types of the fields of a class.
 
     Args:
         owner: Owner of the settings, for messages, e.g. `backend 'ess'`.
         valid_names: The fields that may be set.
 
     Raises:
-        UsageError: A setting is unknown, or its value has the wrong type.
+        UsageError: If a setting is unknown or its value is invalid.
     """
     types = field_types(kind)
     values = {}

@@ -1,4 +1,4 @@
-"""Training, from the request to the learned model, as used by the command line, the Python interface and `relcrf reproduce`."""
+"""Training, from the request to the learned model, for the command line, the Python API and `relcrf reproduce`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from relcrf.progress_reporting import progress_monitor
 
 @dataclass(frozen=True, eq=False)
 class TrainingRequest:
-    """A request to train a model. A run folder stores it, so that the training run can be repeated.
+    """A request to train a model. A run folder stores the request, so that the training run can be repeated.
 
     Args:
         settings: Settings of the backend, as values or as strings.
@@ -64,7 +64,7 @@ class TrainingRequest:
         """Ground the model on the data and hold out labels.
 
         Args:
-            cache: Cache of ground blocks; matching blocks are reused, and new ones are added.
+            cache: Cache of ground blocks; matching blocks are reused, and new blocks are added.
         """
         system, protocol = make_backend(self.backend, **self.settings), self.protocol
         grounding = ground_with_engine(
@@ -104,8 +104,8 @@ class Training:
 
     Args:
         system: The backend with its settings.
-        hidden: Variables whose labels must not be used, shape (n_variables,), bool.
-        observed: Variables whose labels are evidence and not training targets, shape (n_variables,), bool.
+        hidden: Mask of the variables whose labels must not be used, shape (n_variables,), bool.
+        observed: Mask of the variables whose labels are evidence and not training targets, shape (n_variables,), bool.
         calibrate: Number of folds for temperature calibration (see `evaluation/calibration.py`); 0 disables it.
     """
 
@@ -129,7 +129,7 @@ class Training:
         calibrate: int = 0,
         **settings: Any,
     ) -> Training:
-        """Build a training run from the name of a backend and the settings that differ from its defaults."""
+        """Build a training run from the name of a backend and the settings that differ from the defaults."""
         return cls(spec, backend, make_backend(backend, **settings), grounding, hidden, observed, calibrate)
 
     @cached_property
@@ -137,13 +137,13 @@ class Training:
         """The problem of learning from the labels that are not hidden.
 
         Raises:
-            DataError: No variable has a label.
+            DataError: If no variable has a label.
         """
         return training_problem(self.grounding, self.hidden, self.observed, with_candidates=self.system.uses_candidates)
 
     @cached_property
     def identity(self) -> str:
-        """The fingerprint of model, settings and data. Only a checkpoint with the same fingerprint can be resumed."""
+        """The fingerprint of model, settings and data; training resumes only checkpoints with the same fingerprint."""
         return fingerprint(model_text(self.spec), self.backend, asdict(self.system), self.problem, self.grounding)
 
     @SingleThreadedBlas()
@@ -160,8 +160,8 @@ class Training:
         """Learn the weights.
 
         Args:
-            executor: Executor that distributes the connected components of the graph to workers. Without one, this process
-                learns from the whole graph, or from shards if the graph is larger than the dataset's memory limit.
+            executor: Executor that distributes the connected components of the graph to workers. With None, this
+                process learns from the whole graph, or from shards of a graph larger than the dataset's memory limit.
         """
         problem, system, grounding = self.problem, self.system, self.grounding
         started = time.perf_counter()
@@ -208,7 +208,7 @@ def ground_with_engine(
     """Ground a model on its bound tables with an engine that is open only during this call.
 
     Args:
-        cache: Cache of ground blocks, or its folder; matching blocks are reused, and new ones are added.
+        cache: Cache of ground blocks, or its folder; matching blocks are reused, and new blocks are added.
         options: See `grounding.ground.ground`.
     """
     factory = get_engine(engine) if isinstance(engine, str) else engine

@@ -1,4 +1,4 @@
-"""A relational model as a scikit-learn estimator, which predicts frames from tables, or labels from the keys of entities."""
+"""A scikit-learn estimator for relational models; it predicts data frames for tables, or labels for keys of entities."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ ESTIMATOR_PARAMETERS = ("model", "backend", "attribute", "tables")
 
 
 class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """A relational model with a backend.
+    """An estimator that trains a relational model with a backend.
 
-    Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`. Its labels are used for learning,
-    its missing values are predicted, and y is ignored. With `tables`, X contains keys of entities in these tables and y their
-    labels, so that scikit-learn can split the entities (`cross_val_score`, `GridSearchCV`). The labels of entities outside X are
-    hidden.
+    Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`. `fit` learns from the labels
+    in X and ignores y; `predict` predicts the missing values in X. With `tables`, X contains keys of entities in these
+    tables, and y contains the labels of these entities, so that scikit-learn can split the entities (`cross_val_score`,
+    `GridSearchCV`). The labels of other entities are not used.
 
     Args:
         model: a `Model`, or the path of a `.rcrf` file; with None, a model is proposed for the tables, as by `relcrf new`.
         backend: name of the backend.
-        attribute: name of the predicted attribute, such as `Page.category`; required if the model predicts several. A proposed
-            model predicts this attribute.
-        tables: dataset to which the keys in X refer, or None.
+        attribute: name of the predicted attribute, such as `Page.category`; required if the model predicts several
+            attributes. A proposed model predicts this attribute.
+        tables: dataset with the entities whose keys are in X, or None.
         settings: settings of the backend, such as `l2=0.5`.
 
     Attributes:
-        model_: the `Model` that was used, given or proposed; `str(model_)` returns its text.
-        fit_: the result of `relcrf.fit`: the model with its learned weights.
+        model_: the given or proposed `Model`; `str(model_)` returns the text of the model.
+        fit_: the result of `relcrf.fit`: the model with learned weights.
         classes_: the values of the attribute, sorted as scikit-learn sorts labels; only with `tables`.
     """
 
@@ -67,7 +67,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
     # Parameters
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """Return the representation; if `fit` has proposed a model, its text follows."""
+        """Return the representation, followed by the proposed model if `fit` has proposed one."""
         text = str(super().__repr__(N_CHAR_MAX))
         proposal = getattr(self, "_proposal", None)
         return text if proposal is None else f"{text}: {proposal}"
@@ -92,7 +92,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
 
         Raises:
             ModelError: if the model has errors.
-            DataError: if the tables have errors, or keys or labels do not match them.
+            DataError: if the tables have errors, a key or label is unknown, or X and y differ in length.
             UsageError: if a parameter or setting is invalid.
         """
         with progress_monitor() as watch:
@@ -119,9 +119,9 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         """Return the most probable values.
 
         Returns:
-            With `tables`, the labels of the keys, shape (n,). Otherwise a frame of the same library as X with one row for each
-            missing value, which contains the key, the value (in columns named as in the model) and the `probability`; a mapping
-            of such frames if the model predicts several attributes and `attribute` is None.
+            With `tables`, the label of each key, shape (n,). Otherwise, a data frame of the same library as X with one row
+            for each missing value. Its columns are the key and the value, named as in the model, and `probability`. If the
+            model predicts several attributes and `attribute` is None, a mapping of such data frames by attribute.
         """
         check_is_fitted(self, "fit_")
         if self.tables is not None:
@@ -129,7 +129,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         return self._predict_frames(X, with_probabilities=False)
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each value: an array of shape (n, n_classes), or frames with columns `p_...`."""
+        """Return probabilities, shape (n, n_classes); without `tables`, the data frames of `predict` plus columns `p_...`."""
         check_is_fitted(self, "fit_")
         if self.tables is None:
             return self._predict_frames(X, with_probabilities=True)
@@ -191,11 +191,11 @@ _FRAME_CONVERTERS: dict[str, Callable[[Frame], Any]] = {
     "pyarrow": Frame.to_arrow,
     "duckdb": Frame.to_arrow,
 }
-"""Methods that convert a frame, by the package of the converted frame."""
+"""Methods that convert a `Frame` to a data frame of another library, by the package of the input tables."""
 
 
 def _frame_converter(data: Any) -> Callable[[Frame], Any]:
-    """Return the function that converts a frame to the library of the first data frame in a mapping, if any."""
+    """Return the function that converts a `Frame` to the library of the first data frame in `data`, if any."""
     tables = data.values() if isinstance(data, Mapping) else ()
     packages = (type(table).__module__.partition(".")[0] for table in tables)
     return next((_FRAME_CONVERTERS[name] for name in packages if name in _FRAME_CONVERTERS), lambda frame: frame)

@@ -1,6 +1,6 @@
-"""The ground graph of numeric rows, with variables for the targets of each row and factors over single targets and pairs.
+"""A ground graph of numeric rows: each target of each row is a variable; factors are over targets and pairs of targets.
 
-It equals the ground graph of the relational model of `build_relational_model`, but is built without tables.
+The graph equals the ground graph of the relational model of `build_relational_model`, but is built without tables.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class RowModel:
         )
 
     def problem(self, evidence: np.ndarray, states: np.ndarray | None = None) -> Problem:
-        """Return the problem of learning from rows or predicting them.
+        """Return the problem of learning from rows, or of predicting the targets of rows.
 
         Args:
             evidence: the features, shape (n, n_features).
@@ -80,7 +80,7 @@ class RowModel:
 
 
 def build_relational_model(classes: Sequence[np.ndarray], *, evidence_on_pairs: bool) -> Model:
-    """Return the relational model: an entity `Row` with the vector `x` and the targets `t0`, `t1`, ...
+    """Return the relational model: an entity type `Row` with the vector `x` and the targets `t0`, `t1`, ...
 
     Args:
         classes: the values of each target.

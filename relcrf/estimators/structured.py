@@ -25,17 +25,17 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
 
     Args:
         l2: strength of the penalty `l2 / 2 * w^2`, relative to the sum (not the mean) of the log-likelihoods; the intercepts of
-            the targets are not penalised. With more than two classes it equals 1 / C of `LogisticRegression`; with two
-            classes it equals 2 / C, because here each class has separate weights.
+            the targets are not penalised. With more than two classes, l2 equals 1 / C of `LogisticRegression`; with two
+            classes, l2 equals 2 / C, because here each class has separate weights.
         evidence_on_pairs: whether factors over pairs of targets depend on the evidence; otherwise a pair has one table for all
             rows, and the tree is selected by the evidence of single targets.
         treewidth: treewidth of the graph over the targets; a graph of treewidth 1 is a tree.
-        max_iter: maximum number of iterations of the optimiser, in each of its two stages.
+        max_iter: maximum number of iterations of the optimiser in each of the two stages of learning.
         tol: relative tolerance; the optimiser stops when the gradient norm falls to this fraction of its initial value.
 
     Attributes:
-        classes_: the classes of the target (y of shape (n,)), or a list of them for each target (y of shape (n, q)).
-        n_iter_: number of iterations of the optimiser in its longest stage.
+        classes_: the classes of the target if y has shape (n,); a list with the classes of each target if y has shape (n, q).
+        n_iter_: number of iterations of the optimiser in the longest stage of learning.
         vectors_: the weight vectors; see `backends.ess`.
     """
 
@@ -102,7 +102,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         return columns[0] if self._is_single else np.column_stack(columns)
 
     def predict_proba(self, X: Any) -> np.ndarray | list[np.ndarray]:
-        """Return the probability of each class, shape (n, n_classes); for several targets a list of such arrays."""
+        """Return the probability of each class, shape (n, n_classes); for several targets, a list of such arrays."""
         inferred, n = self._infer(X)
         probabilities = [np.ones((n, 1)) for _ in self._classes]
         if inferred is not None:
@@ -126,7 +126,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
 
     @property
     def model_(self) -> Model:
-        """The equivalent relational model: an entity `Row` with a vector `x` and targets `t0`, `t1`, ..."""
+        """The equivalent relational model: an entity type `Row` with a vector `x` and targets `t0`, `t1`, ..."""
         check_is_fitted(self)
         return build_relational_model(
             [self._classes[k] for k in self._varying_targets], evidence_on_pairs=bool(self.evidence_on_pairs)
@@ -138,7 +138,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         )
 
     def _infer(self, X: Any) -> tuple[InferenceResult | None, int]:
-        """Infer all targets with more than one class; return the result (None if there are none) and the number of rows."""
+        """Return the inference result (None if every target has only one class) and the number of rows."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
         if not len(self._varying_targets):

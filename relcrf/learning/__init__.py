@@ -1,1 +1,1 @@
-"""Objectives with exact gradients, and the optimisers that learn weights from them."""
+"""Training objectives, and optimisers for these objectives."""

@@ -1,12 +1,13 @@
-"""Active candidates of a model: their contribution to the scores of literals, and the gradient of their weights.
+"""Scores of literals, and gradients of weights, for the active candidates of a model.
 
 A literal is a condition on the state of one variable, and a candidate is a conjunction of two or three literals. A
-candidate is active if it is in the model. The score of a literal is the sum of the weights of those active candidates
-that contain the literal and whose other literals are true.
+candidate is active if it is in the model. The score of a literal a is the sum of the weights of the active candidates
+`a & b` and `a & b & c` in which the literals other than a are true.
 
-A candidate *space* has two *sides*, one for each literal. A side is a table with at most one *cell* for each *key* and
-*sample*; the cell contains a variable. A candidate of the space is a pair of keys, one from each side. It has a factor
-in each sample in which both keys have a cell (see `graph/candidates.py`).
+A candidate *space* has two or three *sides*, one for each literal. A side is a table with at most one *cell* for each
+*key* and *sample* (for example, a column and a row of a data matrix); the cell contains a variable. A candidate of the
+space is a combination of keys, one from each side. In each sample in which all of these keys have a cell, the candidate
+has a factor: the conjunction of the literals of the cells' variables (see `graph/candidates.py`).
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from relcrf.kernels import active_pairs
 from relcrf.learning.literals import Literals
 
 MAX_LITERAL_VARIANCE = 0.25
-"""The largest possible variance of the truth value of a literal, which is 0 or 1."""
+"""Maximum variance of a random variable with the values 0 and 1, such as the truth value of a literal."""
 
 
 @dataclass(frozen=True)
 class ActiveSpace:
-    """The active candidates of one space: pairs of literals, or pairs of a composite literal and a third literal.
+    """The active candidates of one space, as pairs; a triple is a pair of a composite literal and a third literal.
 
-    A composite literal is a conjunction of two literals. Its score is added to the score of each of the two literals if
-    the other one is true.
+    A composite literal `a & b` is a conjunction of two literals. The score of the composite literal is added to the
+    score of a if b is true, and to the score of b if a is true.
 
     Args:
-        composites: The composite literals of a space of triples, whose numbers follow those of all literals; None for a
-            space of pairs.
-        first, second: The two sides; their `variable` contains numbers of literals or of composite literals.
+        composites: The composite literals of a space of triples; their indices follow the indices of all literals. None
+            for a space of pairs.
+        first, second: The two sides of the pairs; their `variable` arrays contain indices of literals (see `Literals`).
         n_samples: The number of samples.
-        first_keys, second_keys: Keys of each candidate on the two sides, shape (n,).
+        first_keys, second_keys: Each candidate's key on the first and on the second side, shape (n,) each.
     """
 
     composites: CompositeLiterals | None
@@ -49,7 +50,7 @@ class ActiveSpace:
 
     @classmethod
     def from_pairs(cls, space: PairOrTripleSpace, n_literals: int, pairs: np.ndarray) -> ActiveSpace:
-        """Return the candidates of a space with the identifiers `pairs`, shape (n, 2) (see `AbstractSpace`)."""
+        """Return the active candidates of a space; `pairs`, shape (n, 2), identifies them (see `AbstractSpace`)."""
         if isinstance(space, TripleSpace):
             composites, pairs = space.composites(pairs, n_literals)
             sides = composites.side, space.third
@@ -59,10 +60,10 @@ class ActiveSpace:
         return cls(composites, *sides, space.n_samples, first_keys, second_keys)
 
     def add_scores(self, weights: np.ndarray, truth_values: np.ndarray, scores: np.ndarray) -> None:
-        """Add the weight of each candidate to the score of a literal if the candidate's other literals are true.
+        """Add the contributions of the candidates to the scores of literals (the module docstring defines scores).
 
         Args:
-            weights: Shape (n,).
+            weights: Weight of each candidate, shape (n,).
             truth_values: Truth value of each literal, shape (n_literals,).
             scores: Score of each literal, same shape; modified in place.
         """
@@ -87,8 +88,8 @@ class ActiveSpace:
         )
 
     def gradient(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
-        """Apply the adjoint of `add_scores` to the errors of the literals, shape (n_literals,); return shape (n,)."""
-        composites = self.composites
+        """Return the gradient of the weights for the literals' errors (probability - truth value), shape (n,)."""
+        composites = self.composites  # this method is the adjoint of `add_scores`
         if composites is None:
             return self._gradient(errors, truth_values)
         return self._gradient(
@@ -96,13 +97,13 @@ class ActiveSpace:
         )
 
     def count_changes(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
-        """Return the change in the number of samples in which all literals of a candidate are true, shape (n,).
+        """Return, for each candidate, the change of the number of samples in which all of its literals are true.
 
         Args:
             changes: Change of each literal's truth value, shape (n_literals,).
-            means: Mean of each literal's truth values before and after the change, same shape.
+            means: Mean of the old and the new truth value of each literal, same shape.
         """
-        # a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
+        # new truth values a, a' and old ones b, b': a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
         composites = self.composites
         if composites is None:
             return self._gradient(changes, means)
@@ -113,11 +114,11 @@ class ActiveSpace:
         return active_pairs.gradient(*cells, self.n_samples, self.first_keys, self.second_keys, errors, truth_values)
 
     def curvature(self, truth_values: np.ndarray) -> np.ndarray:
-        """Estimate the diagonal of the pseudo-likelihood's Hessian, shape (n,).
+        """Estimate the diagonal of the pseudo-likelihood's Hessian for the candidates' weights, shape (n,).
 
-        The estimate is an upper bound if no key has the same literal in two samples.
+        The estimate is an upper bound if no key has two cells with the same literal.
         """
-        # In each sample in which the other literals are true, the weight multiplies a literal, of variance at most 1/4.
+        # Each sample in which the other literals are true adds the variance of the literal, which is at most 1/4.
         return MAX_LITERAL_VARIANCE * self.gradient(np.ones(len(truth_values)), truth_values)
 
 
@@ -127,8 +128,8 @@ class ActiveCandidates:
 
     Args:
         n: The number of candidates.
-        spaces: For each space with active candidates, the `ActiveSpace`, preceded by the indices of its candidates
-            among all active candidates.
+        spaces: A pair for each space with active candidates: the indices of these candidates among all active
+            candidates, and the `ActiveSpace`.
     """
 
     n: int
@@ -136,7 +137,7 @@ class ActiveCandidates:
 
     @classmethod
     def from_set(cls, literals: Literals, chosen: CandidateSet) -> ActiveCandidates:
-        """Return the chosen candidates as active candidates of all spaces of the literals."""
+        """Return the chosen candidates of all spaces of `literals` as active candidates."""
         indices = [chosen.indices_in_space(number) for number in range(len(literals.spaces))]
         spaces = [
             (chosen_here, ActiveSpace.from_pairs(space, literals.size, chosen.pairs(chosen_here)))
@@ -151,19 +152,19 @@ class ActiveCandidates:
             active.add_scores(weights[indices], truth_values, scores)
 
     def gradient(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
-        """Return `ActiveSpace.gradient` of all spaces, shape (n,)."""
+        """Return the gradient of all weights, shape (n,); see `ActiveSpace.gradient`."""
         return self._collect(lambda active: active.gradient(errors, truth_values))
 
     def count_changes(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
-        """Return `ActiveSpace.count_changes` of all spaces, shape (n,)."""
+        """Return the change of the count of each candidate, shape (n,); see `ActiveSpace.count_changes`."""
         return self._collect(lambda active: active.count_changes(changes, means))
 
     def curvature(self, truth_values: np.ndarray) -> np.ndarray:
-        """Return `ActiveSpace.curvature` of all spaces, shape (n,)."""
+        """Estimate the diagonal of the Hessian for all weights, shape (n,); see `ActiveSpace.curvature`."""
         return self._collect(lambda active: active.curvature(truth_values))
 
     def _collect(self, compute: Callable[[ActiveSpace], np.ndarray]) -> np.ndarray:
-        """Compute one value per candidate for each space and return them in the order of the candidates, shape (n,)."""
+        """Call `compute` for each space, and return the value of each candidate in the order of all candidates."""
         out = np.zeros(self.n)
         for indices, active in self.spaces:
             out[indices] = compute(active)
@@ -172,13 +173,13 @@ class ActiveCandidates:
 
 @dataclass(frozen=True)
 class SideInteractions:
-    """The active candidates of a space, viewed from one side: the key of each candidate on this and on the other side.
+    """The active candidates of a space, as pairs of a key on one given side ("this side") and a key on the other side.
 
     Args:
         keys: Key of each active candidate on this side, shape (n,).
-        other_side: The other side; for triples, the composite literals of the two other sides, whose numbers follow
-            those of all literals.
-        partner_keys: Key of each active candidate on the other side.
+        other_side: The other side. For triples, the composite literals of the two other sides; their indices follow the
+            indices of all literals.
+        partner_keys: Key of each active candidate on the other side, shape (n,).
     """
 
     keys: np.ndarray
@@ -209,10 +210,11 @@ class SideInteractions:
         truth_values: np.ndarray,
         scores: np.ndarray,
     ) -> None:
-        """Add the weights of the selected candidates to the literals of `own_side`; see `ActiveSpace.add_scores`.
+        """Add the weights of the selected candidates to the scores of literals of `own_side` only.
 
         Args:
-            selected: Candidates to include, shape (n,), bool.
+            selected: Mask of the candidates to include, shape (n,), bool.
+            weights, truth_values, scores: As in `ActiveSpace.add_scores`.
         """
         if isinstance(self.other_side, CompositeLiterals):
             other, truth_values = self.other_side.side, self.other_side.append_truth_values(truth_values)

@@ -1,4 +1,4 @@
-"""The interface of objectives of models to which candidates are added."""
+"""The interface of training objectives for models to which structure learning adds candidate factors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from relcrf.learning.likelihood import hessian_diagonal_bound
 
 @dataclass(frozen=True, eq=False)
 class AbstractCandidateObjective(ABC):
-    """A loss of a model; its arguments are the weights of the base model, followed by those of each chosen candidate.
+    """A training loss as a function of a *point*: the weights of `base`, then the weights of each chosen candidate.
 
     Args:
         base: The graph of all factors that are not candidates.
         states: Labels of the nodes of `base`, shape (n_nodes,); -1 for unlabelled nodes.
-        spaces: The spaces of candidates (see `graph/candidates.py`); each subclass defines what the numbers in
-            `variable` of their sides refer to.
+        spaces: The spaces of candidates (see `graph/candidates.py`). Each subclass defines what the `variable` array of
+            a side contains.
         chosen: The candidates that are in the model.
-        trained: Nodes whose labels are in the training loss, shape (n_nodes,), bool; the labels of other nodes are used
-            only as those of neighbours.
+        trained: Mask of the nodes whose labels have a term in the loss, shape (n_nodes,), bool; the other labels are
+            used only in the terms of neighbours.
     """
 
     exact_gradient: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class AbstractCandidateObjective(ABC):
     trained: np.ndarray
 
     def with_candidates(self, chosen: CandidateSet) -> Self:
-        """Return the objective with other candidates in the model."""
+        """Return the same objective for a model with other chosen candidates."""
         return replace(self, chosen=chosen)
 
     def trained_on(self, nodes: np.ndarray) -> Self:
@@ -47,12 +47,12 @@ class AbstractCandidateObjective(ABC):
         return replace(self, trained=nodes)
 
     def held_out(self) -> Self | None:
-        """Return the objective for the labels that are not trained on, or None if all labels are trained on."""
+        """Return the objective trained on the labels that this objective is not trained on; None if there are none."""
         return None if self.trained[self.states >= 0].all() else self.trained_on(~self.trained)
 
     @abstractmethod
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient; `point` contains the weights of the base and of the chosen candidates."""
+        """Return the value and the gradient at `point`."""
 
     @abstractmethod
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
@@ -63,7 +63,7 @@ class AbstractCandidateObjective(ABC):
         return hessian_diagonal_bound(self.base)
 
     def curvature(self) -> np.ndarray:
-        """Return an upper estimate of the Hessian's diagonal, in the shape of a point."""
+        """Return an upper estimate of the Hessian's diagonal, with the shape of a point."""
         return np.concatenate((self.base_curvature(), self.candidate_curvature(self.chosen)))
 
     @property
@@ -79,15 +79,15 @@ class AbstractCandidateObjective(ABC):
 def label_residual(
     base: ReducedGraph, scores: np.ndarray, states: np.ndarray, trained: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Return the negative log probability of the labels, and the residual (probability minus label) of each state.
+    """Return the negative log probability of the labels of trained nodes, and the residual of each state of each node.
 
-    The label is 1 for the observed state of a node and 0 for its other states. Both results cover the trained nodes
-    only; the residuals of other nodes are 0.
+    The residual of a state is its probability, minus 1 if the state is the node's label. The residuals of nodes that
+    are not trained on are 0.
 
     Args:
         scores: Log potentials of the nodes' states, flat; overwritten with the residuals.
         states: Labels of the nodes, shape (n_nodes,).
-        trained: Nodes whose labels are in the loss, shape (n_nodes,), bool.
+        trained: Mask of the nodes whose labels have a term in the loss, shape (n_nodes,), bool.
     """
     at_label = base.state_start[:-1] + states
     label_scores, log_partition = scores[at_label], np.empty(base.n_nodes)

@@ -1,4 +1,4 @@
-"""Conditional distributions of nodes that form a table of samples by columns; faster than `CellConditionals`.
+"""Conditional distributions of nodes that form a table with one row per sample; faster than `CellConditionals`.
 
 A column contains the nodes of one or more keys; see `edge_conditionals.py` for the terms space, side, key and edge.
 """
@@ -19,18 +19,18 @@ from relcrf.kernels.threads import freeze, map_key_ranges
 from relcrf.learning.edge_conditionals import AbstractConditionals, EdgeTables
 
 MAX_STATES = 127
-"""Maximum number of states of a label stored in 8 bits."""
+"""Maximum number of states of a variable, because labels are stored in 8 bits."""
 
 COMPARISON_CHUNK = 1 << 16
 """Number of nodes whose tables are compared per pass."""
 
 SOFTMAX_COST = 4
-"""Cost of a column's softmax per sample relative to the cost of an edge; threads receive equal costs."""
+"""Cost of a column's softmax relative to the cost of one edge; all threads receive columns of about equal cost."""
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnPotentials:
-    """Node potentials that are the same in all samples for any weights, as a graph with one node per column.
+    """Node potentials of columns in which all nodes have the same potentials for any weights; one node per column.
 
     Args:
         graph: The nodes that represent the columns.
@@ -44,7 +44,7 @@ class ColumnPotentials:
     def build(cls, base: ReducedGraph, columns: SampleColumns) -> ColumnPotentials | None:
         """Return the potentials of the columns, or None if two nodes of a column have different potentials.
 
-        Potentials are linear in the weights, so potentials that agree for randomly drawn weights agree for all weights.
+        Potentials are linear in the weights. Potentials that are equal for random weights are therefore always equal.
         """
         potentials = cls.from_representatives(base, columns)
         weights = np.random.default_rng(0).normal(size=base.graph.layout.size)
@@ -63,9 +63,9 @@ class ColumnPotentials:
 
     @classmethod
     def from_representatives(cls, base: ReducedGraph, columns: SampleColumns) -> ColumnPotentials:
-        """Return the potentials of one node per column, without comparing the others.
+        """Return the potentials of one node per column, without a comparison with the other nodes of the column.
 
-        An empty column is represented by the graph's first node.
+        An empty column is represented by the first node of the graph.
         """
         nodes, node = np.unique(np.maximum(columns.node.max(axis=1, initial=-1), 0), return_inverse=True)
         new_index = np.full(base.n_nodes, -1, dtype=np.int32)
@@ -89,7 +89,7 @@ class ColumnPotentials:
         return np.asarray(self.graph.cardinality[self.node])
 
     def _state_offsets(self, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return a mask of the states in an array of shape (n_columns, width), and their offsets in flat tables."""
+        """Return a mask of the states in padded rows, shape (n_columns, width), and the states' flat table offsets."""
         offset = self.graph.state_start[self.node][:, None] + np.arange(width)
         is_state = np.arange(width) < self.n_states[:, None]
         return is_state, offset[is_state]
@@ -115,8 +115,8 @@ class EdgeRows:
 
     Args:
         edges: All edges that have tables.
-        side_columns: The column of each key, for both sides of each candidate space; see `SampleColumns`.
-        width: The width of a row.
+        side_columns: For each candidate space, the column of each key of each side; see `SampleColumns`.
+        width: Number of entries of a row, with padding.
     """
 
     edges: EdgeTables
@@ -127,8 +127,8 @@ class EdgeRows:
     def start(self) -> np.ndarray:
         """Return the start of each edge's rows, shape (n_edges + 1,).
 
-        Each edge has a row for a missing state and one row for each state of its second end, followed by the same rows
-        for its first end.
+        The rows of an edge are, in this order: a row for a missing state of the second end, a row for each state of the
+        second end, and the same rows for the first end.
         """
         return self.edges.chosen.entry_offsets(
             [2 + sum(len(side.truth) for side in space.sides) for space in self.edges.spaces]
@@ -136,10 +136,9 @@ class EdgeRows:
 
     @cached_property
     def _row_offsets(self) -> np.ndarray:
-        """Return the offset of each entry of the flat tables in the flat rows, shape (2, n_entries).
+        """Return the offsets of the two copies of each flat table entry in the flat rows, shape (2, n_entries).
 
-        The first row of the result is for the flat rows of the second end's states, the second for those of the first
-        end's states.
+        Copy 0 is in the row for the state of the second end; copy 1 is in the row for the state of the first end.
         """
         out = np.empty((2, int(self.edges.table_start[-1])), dtype=np.int64)
         for number, space in enumerate(self.edges.spaces):
@@ -152,13 +151,13 @@ class EdgeRows:
         return out
 
     def rows(self, tables: np.ndarray) -> np.ndarray:
-        """Return flat tables as flat rows."""
+        """Return the flat rows that contain two copies of the given flat tables."""
         out = edge_columns.aligned_zeros(int(self.start[-1]) * self.width)
         out[self._row_offsets] = tables
         return out
 
     def tables(self, rows: np.ndarray) -> np.ndarray:
-        """Return the flat tables whose entries are the sums of both copies in flat rows; the adjoint of `rows`."""
+        """Return flat tables; each entry is the sum of its two copies in the flat rows (the adjoint of `rows`)."""
         return np.asarray(rows[self._row_offsets].sum(axis=0))
 
     def incidence(self, n_columns: int) -> ColumnEdges:
@@ -180,14 +179,14 @@ class EdgeRows:
 class ColumnConditionals(AbstractConditionals):
     """Conditional distributions of nodes in a table, computed for one block of samples at a time.
 
-    If the nodes of a column share their potentials, the tables of individual nodes are never in memory.
+    If all nodes of a column have the same potentials, the tables of individual nodes are never stored.
 
     Args:
-        base: The nodes, with their factors evaluated at the labels of other variables (`blanket_graph`), without candidates.
+        base: The nodes; each factor of a node is evaluated at the labels of the node's neighbours (`blanket_graph`).
         columns: The nodes arranged as a table.
-        shared: The potentials of the columns; None if nodes of a column have different potentials.
-        states: The labels, shape (n_nodes,).
-        trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
+        shared: The potentials of the columns; None if two nodes of a column have different potentials.
+        states: The label of each node, shape (n_nodes,).
+        trained: Mask of the nodes whose conditionals are included, shape (n_nodes,), bool.
     """
 
     base: ReducedGraph
@@ -205,7 +204,7 @@ class ColumnConditionals(AbstractConditionals):
         states = np.where(is_node, self.states.astype(np.int8)[node], np.int8(-1))
         labels = states if self.trained.all() else np.where(is_node & self.trained[node], states, np.int8(-1))
         starts = self.base.state_start
-        if self.shared is not None:  # then a node depends only on nodes of the same sample
+        if self.shared is not None:  # nodes depend only on nodes of their sample: omit samples without trained nodes
             has_label = (labels >= 0).any(axis=0)
             if not has_label.all():
                 states, labels = states[:, has_label], labels[:, has_label]
@@ -256,7 +255,7 @@ class ColumnConditionals(AbstractConditionals):
     def _sweep(
         self, weights: np.ndarray, active: EdgeRows, tables: np.ndarray, requested: EdgeRows, all_columns: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Run `edge_columns.sweep_columns`; return values, sums of probabilities, flat residuals and row gradients."""
+        """Return the value and the sums of probabilities of each column, flat residuals, and the gradient of rows."""
         columns = self._columns
         n_columns = len(columns.states)
         n_samples = columns.states.shape[1]

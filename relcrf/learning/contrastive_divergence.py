@@ -1,8 +1,8 @@
 """Mean-field contrastive divergence for models with features chosen from spaces of candidates.
 
 The initial distribution q0 is concentrated on the labels; unlabelled variables have their mean-field distributions
-given the labels. A few mean-field updates change q0 to qk, which is closer to the model's distribution. Learning
-changes the weights such that the updates change q0 less. Both are products of single-variable distributions.
+given the labels. k mean-field updates transform q0 into qk, which is closer to the model's distribution p. Learning
+changes the weights such that the updates change q0 less. q0 and qk are products of single-variable distributions.
 
 See `active_candidates.py` for the terms literal, candidate, space, side, cell and key.
 
@@ -34,22 +34,22 @@ MAX_CLAMPED_SWEEPS = 50
 """Maximum number of mean-field sweeps over the unlabelled variables given the labels."""
 
 CLAMPED_TOLERANCE = 1e-6
-"""Largest change of a probability at which the clamped mean field counts as converged."""
+"""The mean field of the unlabelled variables has converged if a sweep changes no probability by more than this."""
 
 
 @dataclass(frozen=True, eq=False)
 class ContrastiveDivergence(AbstractLiteralObjective):
-    """The contrastive divergence `KL(q0 || p) - KL(qk || p)`, with `<f>_qk - <f>_q0` of each feature f as gradient.
+    """The contrastive divergence `KL(q0 || p) - KL(qk || p)`.
 
-    This gradient treats q0 and qk as constants. As they depend on the weights, the gradient is not the derivative of
-    the value and is not suitable for line searches. If no two labels interact, one update gives the negative log
-    pseudo-likelihood and its gradient.
+    The gradient for the weight of feature f is the difference of expectations `<f>_qk - <f>_q0`. This gradient ignores
+    that q0 and qk depend on the weights, so it is not the derivative of the value and not suitable for line searches.
+    If no two labels interact, one update gives the negative log pseudo-likelihood and the gradient of this function.
 
     Args:
-        base: The graph of the free variables without candidates; each factor has at most two free variables.
-        regions: The regions of nodes that are updated simultaneously, in the order of their updates.
-        whole_region: A region of all nodes.
-        steps: Number of updates of each node, at least 1.
+        base: The graph of the free variables, without candidates; each factor has at most two free variables.
+        regions: Sets of nodes in the order of their updates; the nodes of a set are updated simultaneously.
+        whole_region: The region that contains all nodes.
+        steps: Number k of updates of each node, at least 1.
     """
 
     exact_gradient: ClassVar[bool] = False
@@ -69,8 +69,8 @@ class ContrastiveDivergence(AbstractLiteralObjective):
         """Return the objective without chosen candidates, trained on all labels.
 
         Args:
-            blocks: The block of each node, shape (n_nodes,), integers. Blocks are updated in ascending order, each from
-                the latest distributions of the others; None updates all nodes simultaneously.
+            blocks: The block of each node, shape (n_nodes,), integers; the nodes of a block are updated simultaneously.
+                The blocks are updated in ascending order. None assigns all nodes to one block.
         """
         literals = Literals.build(base, spaces, np.empty(0, dtype=np.int64))
         block_of = np.zeros(base.n_nodes, dtype=np.int64) if blocks is None else blocks
@@ -88,7 +88,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
         value, before, after = self.contrast(point)
         gradient = np.zeros(len(point))
         self.base.add_node_counts(after - before, gradient[: self.n_base])
-        n_cells = len(self.whole_region.end_states) // 2  # the cells of the first ends precede those of the second ends
+        n_cells = len(self.whole_region.end_states) // 2  # entries of first ends precede entries of second ends
         first, second = self.whole_region.end_states[:n_cells], self.whole_region.other_end_states[:n_cells]
         tables = after[first] * after[second] - before[first] * before[second]
         self.base.add_edge_counts(tables, gradient[: self.n_base])
@@ -101,7 +101,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
 
     @cached_property
     def interactions(self) -> tuple[tuple[SideInteractions, ...], ...]:
-        """Return, for each space, the interactions of the chosen candidates with each of its sides."""
+        """Return, for each space and each of its sides, the `SideInteractions` of the chosen candidates."""
         out = []
         for number, space in enumerate(self.literals.spaces):
             pairs = self.chosen.pairs(self.chosen.indices_in_space(number))
@@ -122,7 +122,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
     def contrast(self, point: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Return the value, and the flat node tables of q0 and of qk.
 
-        Variables whose labels are not trained on have the same distribution in both.
+        A variable whose label is not trained on has the same distribution in q0 and qk.
         """
         updater = MeanFieldUpdater(self, point)
         hidden = np.repeat(self.states < 0, self.base.cardinality)
@@ -140,7 +140,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
             new = q.copy()
             updater.sweep(hidden, new)
             change = float(np.abs(new - q).max())
-            if change >= last_change:  # simultaneous updates may oscillate; damping prevents it
+            if change >= last_change:  # damping stops oscillations of simultaneous updates
                 damping *= 0.5
             q, last_change = q + damping * (new - q), change
             if change <= CLAMPED_TOLERANCE:
@@ -149,7 +149,7 @@ class ContrastiveDivergence(AbstractLiteralObjective):
 
 
 class MeanFieldUpdater:
-    """Mean-field updates of a model at fixed weights.
+    """An updater of mean-field distributions for a model with fixed weights.
 
     Args:
         point: Weights of the base and of the chosen candidates.
@@ -167,7 +167,7 @@ class MeanFieldUpdater:
         """Update flat node tables in place, region by region.
 
         Args:
-            updatable: Cells of the nodes to update, shape of `q`, bool.
+            updatable: Mask of the table entries of the nodes to update, shape of `q`, bool.
         """
         for region in self.model.regions:
             updated_cells = updatable[region.cells]
@@ -177,9 +177,10 @@ class MeanFieldUpdater:
                 q[region.cells] = np.where(updated_cells, updated, q[region.cells])
 
     def expected_log_potentials(self, region: UpdateRegion, q: np.ndarray, triple_factor: float = 1.0) -> np.ndarray:
-        """Return the expected log potentials of the factors over several variables, as flat node tables.
+        """Return, for each state of each node, the expected log potential of the node's factors over several variables.
 
-        The expectation is over the distributions of the other variables. Cells outside the region are 0.
+        The expectation is over the other variables of a factor. The result has the form of flat node tables; entries of
+        nodes outside the region are 0.
 
         Args:
             triple_factor: Multiplier of the potentials of triples.
@@ -202,20 +203,20 @@ class MeanFieldUpdater:
         return out
 
     def free_energy(self, q: np.ndarray) -> float:
-        """Return `-H(q) - E_q(score)` of flat node tables; it equals `KL(q || p)` minus the log partition."""
-        # A pair is included in the expected potentials of both variables, and a triple in those of all three.
+        """Return `-H(q) - E_q(score)` of flat node tables, which is `KL(q || p)` minus the log partition function."""
+        # The expected potentials count a pair twice and a triple three times; 1/2 and 1/2 * 2/3 = 1/3 correct this.
         expected = self.expected_log_potentials(self.model.whole_region, q, triple_factor=2.0 / 3.0)
         return float((xlogy(q, q) - q * (self.node_potentials + 0.5 * expected)).sum())
 
 
 @dataclass(frozen=True)
 class RegionSide:
-    """The cells of one side of a space whose variables are in a region.
+    """The cells of one side of a candidate space that contain variables of a region.
 
     Args:
-        space_index, side_index: The index of the space, and of the side within it.
-        cells: The cells, as a side without the other cells.
-        used_keys: The keys that have cells in the region, shape (n_keys,), bool.
+        space_index, side_index: The index of the space, and the index of the side in this space.
+        cells: A side that contains these cells only.
+        used_keys: Mask of the keys that have such cells, shape (n_keys,), bool.
     """
 
     space_index: int
@@ -226,14 +227,14 @@ class RegionSide:
 
 @dataclass(frozen=True)
 class UpdateRegion:
-    """Nodes that are updated simultaneously, and the edges and candidates that contribute to their scores.
+    """Nodes that are updated simultaneously, and the edges and candidates that contribute to the nodes' scores.
 
     Args:
-        cells: Flat indices of the nodes' states, ascending.
+        cells: Indices of the nodes' states in flat node tables, ascending.
         state_start: Start of each node's states in `cells`, shape (n + 1,).
-        end_states, other_end_states, edge_cells: Three arrays with an entry for each table cell of each edge end in the
-            region: the flat state of this end, the flat state of the other end, and the offset in the flat edge tables.
-        sides: Those sides of the spaces that have cells in the region.
+        end_states, other_end_states, edge_cells: For each edge end in the region and each entry of the edge's table:
+            index of this end's state, index of the other end's state, offset of the entry in flat edge tables.
+        sides: The sides of candidate spaces that have cells in the region.
     """
 
     cells: np.ndarray
@@ -245,7 +246,7 @@ class UpdateRegion:
 
     @classmethod
     def build(cls, graph: ReducedGraph, literals: Literals, members: np.ndarray) -> UpdateRegion:
-        """Return the region of the given nodes, shape (n_nodes,), bool."""
+        """Return the region of the nodes selected by a mask, shape (n_nodes,), bool."""
         sides = []
         for number, space in enumerate(literals.spaces):
             for side_index, side in enumerate(space.sides):
@@ -262,7 +263,7 @@ class UpdateRegion:
 
 
 def _edge_cell_states(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Return the flat state of the first end and of the second end for each cell of the flat edge tables."""
+    """Return, for each entry of the flat edge tables, the indices of the two ends' states in flat node tables."""
     sizes = np.diff(graph.table_start)
     edge = np.repeat(np.arange(graph.n_edges), sizes)
     first, second = graph.edges[edge].T
@@ -271,7 +272,7 @@ def _edge_cell_states(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray]:
 
 
 def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairOrTripleSpace]) -> np.ndarray:
-    """Return the block of each node; the nodes of a block have the same candidate key, and no edges connect them.
+    """Return the block of each node; nodes of a block have the same candidate key and are not connected by edges.
 
     Most candidates connect different keys, so block-wise updates are similar to sequential mean field, which updates
     one variable at a time.

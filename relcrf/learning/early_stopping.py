@@ -30,11 +30,11 @@ class EarlyStoppingState(OptimiserState):
         return cls(**vars(state), best=np.nan, best_point=np.empty(0), stalled=0, **fields)
 
     def with_best(self, loss: float) -> Self:
-        """Return the state with its current point as the best point."""
+        """Return the state with the current point as the best point."""
         return replace(self, best=loss, best_point=self.point, stalled=0)
 
     def at_best(self) -> Self:
-        """Return the state moved to the best point."""
+        """Return the state with the best point as the current point."""
         return replace(self, point=self.best_point)
 
 
@@ -42,7 +42,7 @@ AnyStoppingState = TypeVar("AnyStoppingState", bound=EarlyStoppingState)
 
 
 def update_early_stopping(state: AnyStoppingState, loss: float, patience: int) -> AnyStoppingState:
-    """Return the state updated with its held-out loss; if training ends, the returned state is at the best point.
+    """Return the state updated with the held-out loss; if training ends, the best point becomes the current point.
 
     Args:
         patience: Number of iterations without improvement after which the status is `stopped early`.

@@ -1,8 +1,8 @@
-"""Conditional distributions of nodes with tables on edges, for any graph.
+"""Conditional distributions of the nodes of any graph whose edges have tables of weights.
 
 A candidate *space* has two *sides*. A side is a table with at most one *cell* for each *key* and *sample*; the cell
-contains a variable, here a node. An *edge* is a pair of keys, one from each side, with one table of weights. It
-connects the cells of the two keys in each sample that has both (see `graph/candidates.py`).
+contains a variable, here a node. An *edge* is a pair of keys, one from each side, with one table of weights. The edge
+connects the cells of the two keys in each sample in which both keys have a cell (see `graph/candidates.py`).
 
 A node may be in any number of cells and have any features.
 """
@@ -26,10 +26,10 @@ from relcrf.learning.candidate_objective import label_residual
 
 @dataclass(frozen=True)
 class EdgeTables:
-    """The edges of some spaces, with the offsets of their weights and table entries in flat arrays.
+    """Edges from some candidate spaces, with the offsets of the edges' weights and table entries in flat arrays.
 
     Args:
-        spaces: The spaces; the `variable` arrays of their sides contain node indices.
+        spaces: The spaces; the `variable` arrays of the sides contain node indices.
         chosen: The space and the keys of each edge.
     """
 
@@ -55,7 +55,7 @@ class EdgeTables:
         return out
 
     def gradient(self, tables: np.ndarray) -> np.ndarray:
-        """Apply the adjoint of `tables`: sum, for each weight, the entries of flat tables to which it contributes."""
+        """Return, for each weight, the sum of the flat table entries that use the weight (the adjoint of `tables`)."""
         out = np.empty(int(self.weight_start[-1]))
         for number, space in enumerate(self.spaces):
             weight_offsets, entry_offsets = self._offsets(number)
@@ -63,7 +63,7 @@ class EdgeTables:
         return out
 
     def _offsets(self, space_index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the offsets of the weights, and of the table entries, of the edges of one space."""
+        """Return, for the edges of one space, the offsets of all weights and the offsets of all table entries."""
         edges, (n_cells, n_weights) = self.chosen.indices_in_space(space_index), self.spaces[space_index].patterns.shape
         return (
             self.weight_start[edges, None] + np.arange(n_weights),
@@ -71,17 +71,17 @@ class EdgeTables:
         )
 
     def kernel_arguments(self) -> list[tuple[EdgeCells, np.ndarray, tuple[int, int, int]]]:
-        """Return the edges of each space in kernel form, the offsets of their table entries, and the tables' shape."""
+        """Return, for each space with edges: the edges (see `to_edge_cells`), table entry offsets, and table shape."""
         out = []
         for number, space in enumerate(self.spaces):
             pairs = self.chosen.pairs(self.chosen.indices_in_space(number))
             if len(pairs):
                 n_first, n_second = (len(side.truth) for side in space.sides)
-                out.append((joined_cells(space, pairs), self._offsets(number)[1], (len(pairs), n_first, n_second)))
+                out.append((to_edge_cells(space, pairs), self._offsets(number)[1], (len(pairs), n_first, n_second)))
         return out
 
 
-def joined_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
+def to_edge_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
     """Return edges of one space, given as pairs of keys of shape (n, 2), in the form that kernels accept."""
     first, second = space.sides
     return EdgeCells(
@@ -90,29 +90,29 @@ def joined_cells(space: PairSpace, pairs: np.ndarray) -> EdgeCells:
 
 
 class AbstractConditionals(ABC):
-    """The negative sum of the nodes' log conditional probabilities, each given all other labels.
+    """The negative sum, over nodes, of the log conditional probability of the node's label given all other labels.
 
     Args:
-        trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
+        trained: Mask of the nodes whose conditionals are included, shape (n_nodes,), bool.
     """
 
     trained: np.ndarray
 
     @abstractmethod
     def trained_on(self, trained: np.ndarray) -> Self:
-        """Return the same model with the conditionals of the given nodes."""
+        """Return the same function with the conditionals of the given nodes only."""
 
     @abstractmethod
     def value_and_gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return the value and its gradients with respect to the base weights and the flat tables of the edges."""
+        """Return the value, the gradient for the base weights, and the gradient for the flat tables of the edges."""
 
     @abstractmethod
     def gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray, candidates: EdgeTables
     ) -> np.ndarray:
-        """Return the gradient for the flat tables of `candidates`; those not among `edges` have tables of 0."""
+        """Return the gradient for the flat tables of `candidates`; the table of a candidate outside `edges` is 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +120,10 @@ class CellConditionals(AbstractConditionals):
     """Conditional distributions for any graph, with the table of each node in memory.
 
     Args:
-        base: The nodes, with each factor evaluated at the labels of its other variables (`blanket_graph`), without the
-            factors of the candidate edges.
-        states: The labels, shape (n_nodes,), int16.
-        trained: Nodes whose conditionals are included, shape (n_nodes,), bool.
+        base: The nodes, without candidate edges; each factor of a node is evaluated at the labels of the node's
+            neighbours (`blanket_graph`).
+        states: The label of each node, shape (n_nodes,), int16.
+        trained: Mask of the nodes whose conditionals are included, shape (n_nodes,), bool.
     """
 
     base: ReducedGraph
@@ -143,12 +143,12 @@ class CellConditionals(AbstractConditionals):
         value, residual = self._residual(weights, edges, tables)
         counts = np.zeros(self.base.graph.layout.size)
         self.base.add_node_counts(residual, counts)
-        return value, counts, self._collect_tables(edges, residual)
+        return value, counts, self._table_gradients(edges, residual)
 
     def gradient(
         self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray, candidates: EdgeTables
     ) -> np.ndarray:
-        return self._collect_tables(candidates, self._residual(weights, edges, tables)[1])
+        return self._table_gradients(candidates, self._residual(weights, edges, tables)[1])
 
     def _residual(self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the value and the flat residuals; see `label_residual`."""
@@ -158,7 +158,7 @@ class CellConditionals(AbstractConditionals):
             edge_tables.add_table_scores(pairs, self.states, self._state_start, space_tables, scores)
         return label_residual(self.base, scores, self.states, self.trained)
 
-    def _collect_tables(self, edges: EdgeTables, residual: np.ndarray) -> np.ndarray:
+    def _table_gradients(self, edges: EdgeTables, residual: np.ndarray) -> np.ndarray:
         out = np.empty(int(edges.table_start[-1]))
         for pairs, cells, shape in edges.kernel_arguments():
             gradients = np.zeros(shape)

@@ -1,5 +1,6 @@
 """Joint label counts of candidate edges, computed only for the requested edges.
 
+*Bit planes*, with one bit per sample, represent the labels of the cells of a key (see `kernels/packed_counts.py`).
 See `edge_conditionals.py` for the terms space, side, cell, key, sample and edge.
 """
 
@@ -13,18 +14,18 @@ import numpy as np
 from relcrf.graph.candidates import CandidateSide, PairSpace
 from relcrf.kernels import edge_tables, packed_counts
 from relcrf.kernels.threads import freeze, map_key_ranges
-from relcrf.learning.edge_conditionals import joined_cells
+from relcrf.learning.edge_conditionals import to_edge_cells
 
 MAX_WORDS_PER_CELL = 4
-"""Maximum number of 64-bit words of bit planes per cell of a `CandidateSide`; for sparser sides, merging lists is faster."""
+"""Maximum number of 64-bit words of bit planes per cell of a side; for sparser sides, merging cell lists is faster."""
 
 
 @dataclass(frozen=True, eq=False)
 class PackedSide:
-    """The labels of the cells of a `CandidateSide` as bit planes; see `kernels.packed_counts`.
+    """The labels of the cells of a `CandidateSide` as bit planes.
 
     Args:
-        planes: Shape (n_keys, n_states, n_words), uint64.
+        planes: Bit planes of each key, one for each state, shape (n_keys, n_states, n_words), uint64.
         totals: Number of bits set in each plane, shape (n_keys, n_states), int64.
     """
 
@@ -45,9 +46,9 @@ class EdgeCounts:
     """Counts of the joint states of the edges in one candidate space.
 
     Args:
-        space: A candidate space; the `variable` arrays of its sides contain node indices.
+        space: A candidate space; the `variable` arrays of the sides contain node indices.
         states: The label of each node, shape (n_nodes,), int16.
-        counted_nodes: Nodes whose labels are counted, shape (n_nodes,), bool.
+        counted_nodes: Mask of the nodes whose labels are counted, shape (n_nodes,), bool.
     """
 
     space: PairSpace
@@ -56,7 +57,7 @@ class EdgeCounts:
 
     @cached_property
     def _labels(self) -> np.ndarray:
-        """Return the label of each node, or -1 if it is not counted."""
+        """Return the label of each node, or -1 if the label is not counted."""
         return freeze(np.where(self.counted_nodes, self.states, -1), np.int16)
 
     @cached_property
@@ -73,7 +74,7 @@ class EdgeCounts:
         return packed, packed if same_sides else PackedSide.pack(second, space.n_samples, self._labels)
 
     def __call__(self, pairs: np.ndarray) -> np.ndarray:
-        """Count the joint states of pairs of keys, shape (n, 2).
+        """Count the joint states of some edges, given as pairs of keys of shape (n, 2).
 
         Returns:
             Shape (n, n_first_states, n_second_states), int64.
@@ -81,7 +82,7 @@ class EdgeCounts:
         n_states = tuple(len(side.truth) for side in self.space.sides)
         out = np.zeros((len(pairs), *n_states), dtype=np.int64)
         if self.packed is None:
-            edge_tables.count_joint_states(joined_cells(self.space, pairs), self._labels, out)
+            edge_tables.count_joint_states(to_edge_cells(self.space, pairs), self._labels, out)
             return out
         first, second = self.packed
         keys = [freeze(key, np.int64) for key in pairs.T]

@@ -1,8 +1,8 @@
-"""Pseudo-likelihood of a model with edges chosen from spaces of candidate edges, which are never enumerated.
+"""Pseudo-likelihood of models with edges chosen from spaces of candidate edges that are never enumerated.
 
-Source: Besag, Statistical analysis of non-lattice data (1975); for its use in edge grafting, Chaabene & Huang,
-Best-choice edge grafting for efficient structure learning of Markov random fields (2018). Each variable has a softmax
-regression on its neighbours' labels, and the regressions of both ends of an edge share the edge's table.
+Sources: Besag, Statistical analysis of non-lattice data (1975); for edge grafting, Chaabene & Huang, Best-choice edge
+grafting for efficient structure learning of Markov random fields (2018). Each variable has a softmax regression on the
+labels of its neighbours. The regressions of the two ends of an edge share the edge's table.
 
 See `edge_conditionals.py` for the terms space, side, cell, key, sample and edge.
 """
@@ -28,15 +28,15 @@ from relcrf.learning.edge_counts import EdgeCounts
 class EdgeLikelihood(AbstractCandidateObjective):
     """The negative log pseudo-likelihood of labels, a sum over nodes; convex.
 
-    A point contains the weights of the base, followed by those of each chosen edge; an edge has one weight for each of
-    the `patterns` of its space.
+    A point contains the weights of `base`, followed by the weights of each chosen edge. An edge has one weight for each
+    of the `patterns` of the edge's space.
 
     Args:
-        base: The variables, with each factor evaluated at the labels of its other variables (`blanket_graph`), without
-            candidates.
-        spaces: The spaces of candidate edges; the `variable` arrays of their sides contain node indices.
+        base: The variables, without candidate edges; each factor of a variable is evaluated at the labels of the
+            variable's neighbours (`blanket_graph`).
+        spaces: The spaces of candidate edges; the `variable` arrays of the sides contain node indices.
         conditionals: The conditionals of the nodes.
-        counts: The joint state counts of each space's edges.
+        counts: The counts of joint states, for the edges of each space.
     """
 
     spaces: tuple[PairSpace, ...]
@@ -48,8 +48,8 @@ class EdgeLikelihood(AbstractCandidateObjective):
         """Return the objective with no chosen edges, trained on all nodes.
 
         Args:
-            states: Shape (n_nodes,), all observed.
-            spaces: Spaces over variables that are nodes.
+            states: Label of each node, shape (n_nodes,); all nodes are labelled.
+            spaces: Candidate spaces; the variables of all cells are nodes.
         """
         node_of = np.full(base.graph.n_variables, -1, dtype=np.int32)
         node_of[base.variables] = np.arange(base.n_nodes, dtype=np.int32)
@@ -80,7 +80,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
         return value, np.concatenate((base, self.edges.gradient(table_gradient)))
 
     def edge_gradients(self, point: np.ndarray, space_index: int, pairs: np.ndarray) -> np.ndarray:
-        """Return the gradients of edges that are not chosen, at the given weights of the base and the chosen edges.
+        """Return the gradients for the weights of edges that are not chosen; these weights are not in `point`.
 
         Args:
             space_index: The index of the space of the edges.
@@ -110,8 +110,8 @@ class EdgeLikelihood(AbstractCandidateObjective):
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
         """Return an upper estimate of the Hessian's diagonal for the candidates' weights, shape (n_weights,).
 
-        The estimate is an upper bound if no variable is in two cells, because the variance of a pattern, given the
-        label of the other end, is at most a quarter of its squared range.
+        The estimate is an upper bound if no variable is in two cells. Given the label of the other end, the variance of
+        a pattern is at most a quarter of the squared range of the pattern's values.
         """
         start = self.weight_start(candidates)
         out = np.empty(int(start[-1]))
@@ -127,7 +127,7 @@ class EdgeLikelihood(AbstractCandidateObjective):
 
     @cached_property
     def edges(self) -> EdgeTables:
-        """Return the chosen edges, with the offsets of their weights."""
+        """Return the chosen edges as `EdgeTables`."""
         return EdgeTables(self.spaces, self.chosen)
 
     def _split(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

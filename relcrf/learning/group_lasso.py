@@ -1,9 +1,9 @@
 """A proximal quasi-Newton method for a smooth function plus group norms, which set whole groups of weights to 0.
 
-Sources: Each step minimises the quadratic model of the smooth part plus the exact penalty (Lee, Sun & Saunders,
+Each step minimises the sum of a quadratic model of the smooth function and the exact penalty (Lee, Sun & Saunders,
 Proximal Newton-type methods for minimizing composite functions, 2014). The limited-memory Hessian estimate has the
-compact form of Nocedal & Wright, Numerical Optimization (2006), 7.2. The model is minimised without evaluations of the
-function, by the method of Beck & Teboulle (2009) with the restarts of O'Donoghue & Candes (2015).
+compact form of Nocedal & Wright, Numerical Optimization (2006), 7.2. The sum is minimised by accelerated proximal
+gradient descent (Beck & Teboulle 2009) with adaptive restarts (O'Donoghue & Candes 2015).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from relcrf.learning.lbfgs import (
 )
 
 INNER_TOLERANCE = 0.1
-"""Fraction of the current violations that may remain at the end of the minimisation of a step's quadratic model."""
+"""Maximum violation after the minimisation of a quadratic model, as a fraction of that before the minimisation."""
 
 INNER_ITERATIONS = 200
 """Maximum number of iterations to minimise the quadratic model of a step."""
@@ -41,8 +41,8 @@ class WeightGroups:
     """Contiguous groups of weights with the penalty `sum over groups of strength * |weights of the group|`.
 
     Args:
-        start: Start of each group and end of the last one, shape (n_groups + 1,), int64; no group is empty.
-        strength: Penalty strength of each group, non-negative, shape (n_groups,); infinite if its weights must stay 0.
+        start: Start of each group and end of the last group, shape (n_groups + 1,), int64; no group is empty.
+        strength: Penalty strength of each group, shape (n_groups,), non-negative; infinite to fix the weights at 0.
     """
 
     start: np.ndarray
@@ -62,11 +62,11 @@ class WeightGroups:
         return np.asarray(np.repeat(values, self.sizes))
 
     def sums(self, values: np.ndarray) -> np.ndarray:
-        """Return the sums over the weights of each group, shape (n_groups,)."""
+        """Return the sum of the values of each group, shape (n_groups,)."""
         return np.asarray(np.add.reduceat(values, self.start[:-1]))
 
     def norms(self, values: np.ndarray) -> np.ndarray:
-        """Return the Euclidean norms of the values of each group, shape (n_groups,)."""
+        """Return the Euclidean norm of the values of each group, shape (n_groups,)."""
         return np.asarray(np.sqrt(self.sums(values * values)))
 
     def penalty(self, point: np.ndarray) -> float:
@@ -75,10 +75,10 @@ class WeightGroups:
         return float(self.strength[nonzero] @ norms[nonzero])
 
     def shrink(self, point: np.ndarray, rate: np.ndarray) -> np.ndarray:
-        """Apply the proximal operator: reduce each group's norm by its rate times its strength, but not below 0.
+        """Apply the proximal operator: reduce the norm of each group by `rate * strength`, but not below 0.
 
         Args:
-            rate: Positive, shape (n_groups,).
+            rate: Step size of each group, positive, shape (n_groups,).
         """
         norms, decrease = self.norms(point), rate * self.strength
         remaining = np.divide(norms - decrease, norms, out=np.zeros(len(norms)), where=norms > decrease)
@@ -113,8 +113,8 @@ class GroupLasso(AbstractQuasiNewton):
         tolerance: The run converges when no group violates its optimality condition by more than this fraction of
             `scale`.
         max_iterations: Maximum number of iterations, after which the status is `not converged`. The status is `stalled`
-            if no lower point is found before convergence.
-        scale: The scale of `tolerance`, for example the strength of a group of one weight.
+            if no lower value is found before convergence.
+        scale: The reference value of `tolerance`, for example the penalty strength of a group of one weight.
         diagonal: An estimate of the Hessian's diagonal, positive, shape (n,).
     """
 
@@ -147,11 +147,11 @@ class GroupLasso(AbstractQuasiNewton):
 
     @cached_property
     def _metric(self) -> np.ndarray:
-        """Return the diagonal averaged within each group; the proximal operator requires equal entries in a group."""
+        """Return the diagonal, averaged within each group: the proximal operator requires equal entries in a group."""
         return self.groups.expand(self.groups.sums(self.diagonal) / self.groups.sizes)
 
     def _minimise_model(self, model: _QuadraticModel, state: OptimiserState) -> np.ndarray:
-        """Minimise the quadratic model at a state to `INNER_TOLERANCE` by accelerated proximal descent."""
+        """Return the minimum of the quadratic model plus the penalty, up to `INNER_TOLERANCE`, shape (n,)."""
         rates = 1.0 / (model.bound * self._metric)
         group_rates = rates[self.groups.start[:-1]]
         tolerance = INNER_TOLERANCE * state.gradient_norm
@@ -173,7 +173,7 @@ class GroupLasso(AbstractQuasiNewton):
     def _search_towards(
         self, target: np.ndarray, objective: Objective, state: OptimiserState
     ) -> LineSearchResult | None:
-        """Return a lower point on the line to the model's minimum, or None if none was found."""
+        """Search the line from the current point to `target` for a lower value; return None if none is found."""
         direction = target - state.point
         predicted = float(state.gradient @ direction) + self.penalty(target) - self.penalty(state.point)
         length = 1.0
@@ -199,11 +199,11 @@ class _QuadraticModel:
     """A limited-memory Hessian estimate B in the compact form `B = scale * metric - factors middle factors'`.
 
     Args:
-        metric: The metric, a diagonal, shape (n,).
-        factors: Shape (n, 2m), where m is the number of difference pairs.
+        metric: A diagonal matrix, stored with shape (n,).
+        factors: Shape (n, 2m), where m is the number of pairs of a step and a gradient change.
         middle: Shape (2m, 2m).
         scale: Multiplier of the metric.
-        bound: An upper bound on the largest eigenvalue of B in the metric.
+        bound: An upper bound on the largest eigenvalue of `metric^-1 B`.
     """
 
     metric: np.ndarray

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 MAX_ABSOLUTE_EDGE = 1e100
-"""Maximum absolute value of bin edges and thresholds; within it, their sums and differences are finite."""
+"""Maximum absolute value of bin edges and thresholds; sums and differences of edges are then finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,8 +19,8 @@ class Histogram:
     Args:
         edges: Bin edges, ascending, shape (n + 1,).
         counts: Shape (n,), int64.
-        threshold: A reference magnitude for these values, or None.
-        n_beyond: Number of values whose magnitude exceeds the threshold.
+        threshold: Absolute value above which a value is counted in `n_beyond`, or None.
+        n_beyond: Number of values whose absolute value exceeds the threshold.
     """
 
     edges: np.ndarray
@@ -39,7 +39,7 @@ class Histogram:
 
     @classmethod
     def from_chunks(cls, chunks: Iterable[np.ndarray], edges: np.ndarray, threshold: float | None = None) -> Histogram:
-        """Count the values of chunks; values beyond the outer edges due to rounding are counted in the outer bins."""
+        """Count the values of all chunks; values that rounding moves beyond the edges are counted in the outer bins."""
         counts, n_beyond = np.zeros(len(edges) - 1, dtype=np.int64), 0
         for values in chunks:
             counts += np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
@@ -51,7 +51,7 @@ class Histogram:
         """Return the histogram from the result of `as_dict`.
 
         Raises:
-            ValueError, TypeError, KeyError: If `plain` has another form.
+            ValueError, TypeError, KeyError: If `plain` does not have the form of this result.
         """
         edges, counts = np.asarray(plain["edges"], dtype=np.float64), np.asarray(plain["counts"], dtype=np.int64)
         threshold = plain["threshold"]

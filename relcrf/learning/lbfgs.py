@@ -14,19 +14,19 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_origin, get_type_h
 import numpy as np
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
-"""A function that returns value and gradient at a point of shape (n,)."""
+"""A function that returns its value and its gradient at a point of shape (n,)."""
 
 LineSearchResult = tuple[np.ndarray, float, np.ndarray, int]
-"""The result of a line search: point, value and gradient there, and the number of evaluations."""
+"""The result of a line search: the new point, the value and the gradient at this point, the number of evaluations."""
 
 ROUNDING_TOLERANCE = 1e-13
-"""Relative difference of values that may be due to rounding in sums of many double-precision terms."""
+"""Maximum relative difference of two values that may be due to rounding in sums of many double-precision terms."""
 
 SUFFICIENT_DECREASE = 1e-4
-"""Fraction of the decrease predicted by the slope that a step must reach (Armijo condition)."""
+"""Minimum decrease of a step, as a fraction of the decrease that the slope predicts (Armijo condition)."""
 
 WOLFE_CURVATURE = 0.9
-"""Fraction of a line search's initial slope that may remain at its end (strong Wolfe condition)."""
+"""Maximum absolute slope after a line search, as a fraction of the initial slope (strong Wolfe condition)."""
 
 MAX_EVALUATIONS = 30
 """Maximum number of evaluations of one line search."""
@@ -37,12 +37,12 @@ class OptimiserState:
     """The complete state of an optimiser between two iterations; subclasses have additional fields.
 
     Args:
-        point, gradient: The current weights, and the gradient there, shape (n,).
-        value: The objective at the point.
+        point, gradient: The current weights and the gradient of the objective at these weights, shape (n,) each.
+        value: The value of the objective at the point.
         gradient_norm: Maximum absolute component of the gradient or, with an L1 penalty, of the pseudo-gradient.
-        steps, changes: Differences of successive points and of their gradients, oldest first; m arrays of shape (n,).
-            Methods other than quasi-Newton store their memory in `steps`.
-        initial_gradient_norm: The `gradient_norm` at the start, which is the scale of the stopping rule.
+        steps, changes: Differences of successive points, and of the gradients at these points, oldest first; m arrays
+            of shape (n,) each. Methods other than quasi-Newton methods store their memory in `steps`.
+        initial_gradient_norm: The `gradient_norm` at the start; the optimiser's `tolerance` is relative to this norm.
         status: `running`, `converged`, or another reason why the optimiser stopped.
     """
 
@@ -58,7 +58,7 @@ class OptimiserState:
     status: str = "running"
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the state as named arrays; a dataclass field is stored as one array for each of its own fields."""
+        """Return the state as named arrays: one for each field, or one for each field of a nested dataclass."""
         return _to_arrays(self)
 
     @classmethod
@@ -66,7 +66,7 @@ class OptimiserState:
         """Return the state from the result of `to_arrays`.
 
         Raises:
-            KeyError, TypeError, ValueError: If the arrays are those of another class.
+            KeyError, TypeError, ValueError: If the arrays were created from a state of another class.
         """
         state: Self = _from_arrays(cls, arrays)
         return state
@@ -103,10 +103,10 @@ def _from_arrays(cls: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -
 
 
 class AbstractMinimiser(ABC, Generic[AnyObjective]):
-    """An iterative minimiser with serialisable states; the type parameter is the type of its objectives.
+    """An iterative minimiser with serialisable states; the type parameter is the type of the objectives.
 
     Args:
-        tolerance: The run converges when the largest gradient component is below this fraction of the initial one.
+        tolerance: The run converges when the gradient norm is at most this fraction of the initial gradient norm.
         max_iterations: Maximum number of iterations, after which the status is `not converged`.
     """
 
@@ -134,9 +134,8 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
         """Iterate until the status is no longer `running`.
 
         Args:
-            observe: Receives the state after each iteration. It may return another state, from which the run continues,
-                for example one with additional fields. A returned state with another status, such as `stopped early`,
-                ends the run.
+            observe: Function that receives the state after each iteration. If the function returns a state, the run
+                continues from this state. A status other than `running`, for example `stopped early`, ends the run.
         """
         while state.status == "running":
             state = self.step(objective, state)
@@ -144,7 +143,7 @@ class AbstractMinimiser(ABC, Generic[AnyObjective]):
         return state
 
     def update_status(self, state: AnyState) -> AnyState:
-        """Return the state; if the run ends, its status is the reason."""
+        """Return the state; set the status if the run has diverged, converged or reached the last iteration."""
         if not np.isfinite([state.value, state.gradient_norm]).all():
             return replace(state, status="diverged")
         if state.gradient_norm <= self.tolerance * max(state.initial_gradient_norm, 1e-12):
@@ -173,7 +172,7 @@ class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
         return 0.0
 
     def penalised(self, objective: Objective) -> Objective:
-        """Return the objective with the penalty in its value; its gradient is that of the smooth function."""
+        """Return an objective whose value includes the penalty; the gradient is that of the smooth function."""
 
         def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = objective(point)
@@ -185,14 +184,14 @@ class AbstractGrowingMinimiser(AbstractMinimiser[Objective]):
         return initial_state(self, self.penalised(objective), point)
 
     def extend_state(self, state: AnyState, gradient: np.ndarray) -> AnyState:
-        """Return the state with additional weights of 0 and the same curvature information on the existing weights.
+        """Return the state with appended weights of 0; the curvature information on the existing weights is unchanged.
 
-        The scale of the stopping rule becomes the larger of the old and the new gradient norm, so that the final
-        accuracy does not depend on when weights are added.
+        `initial_gradient_norm` becomes the maximum of the old value and the new gradient norm, so that the final
+        accuracy does not depend on the iteration in which weights are added.
 
         Args:
-            state: A state without the new weights, which are appended.
-            gradient: Gradient of the smooth part in the new weights, shape (n_new,).
+            state: A state without the new weights.
+            gradient: Gradient of the smooth function with respect to the new weights, shape (n_new,).
         """
         padding = (0, len(gradient))
         extended = replace(
@@ -214,8 +213,8 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
     Args:
         tolerance, max_iterations: See `AbstractMinimiser`.
         value_tolerance: The run converges when an iteration reduces the value by less than this fraction. 0 disables
-            this rule; the gradient can then decrease further when rounding hides the decrease of the value.
-        memory: Number of difference pairs to store.
+            this rule: the run then continues to reduce the gradient while rounding hides the decrease of the value.
+        memory: Maximum number of stored steps, each with its gradient change.
     """
 
     tolerance: float = 1e-5
@@ -223,11 +222,11 @@ class AbstractQuasiNewton(AbstractGrowingMinimiser):
     max_iterations: int = 200
     memory: int = 10
     exhausted_status: ClassVar[str] = "converged"
-    """Status if a search without memory finds no lower point; `converged` treats this point as the minimum."""
+    """Status if a search without memory finds no lower value; by default, the point is then taken as the minimum."""
 
     @abstractmethod
     def search(self, objective: Objective, state: OptimiserState) -> LineSearchResult | None:
-        """Return a lower point, or None if none was found. The objective's value includes the penalty."""
+        """Search for a point with a lower value, including the penalty; return None if none is found."""
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.update_status(state)
@@ -263,16 +262,16 @@ class AbstractLineSearch(AbstractQuasiNewton):
     """A quasi-Newton method that searches along a direction.
 
     Args:
-        inverse_diagonal: An estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. Only
-            its proportions matter, not its scale. With an estimate, the weights of rare and of frequent features
-            converge at the same rate.
+        inverse_diagonal: An estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. A
+            constant factor has no effect. With an estimate, the weights of rare and of frequent features converge at
+            the same rate.
     """
 
     inverse_diagonal: np.ndarray | None = None
 
     @abstractmethod
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Return the direction of steepest ascent, which is 0 only at the minimum. Shape (n,)."""
+        """Return the direction of steepest ascent, shape (n,); it is 0 only at the minimum."""
 
     @abstractmethod
     def direction(self, state: OptimiserState, steepest: np.ndarray) -> np.ndarray:
@@ -282,7 +281,7 @@ class AbstractLineSearch(AbstractQuasiNewton):
     def search_along(
         self, objective: Objective, state: OptimiserState, steepest: np.ndarray, direction: np.ndarray, length: float
     ) -> LineSearchResult | None:
-        """Return a lower point along the direction, starting with the given step length, or None if none was found."""
+        """Search along the direction for a lower value, starting with step length `length`; None if none is found."""
 
     def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
         return super().norm(point, self.steepest(point, gradient))
@@ -358,9 +357,9 @@ def apply_inverse_hessian(
     changes: Sequence[np.ndarray],
     inverse_diagonal: np.ndarray | None,
 ) -> np.ndarray:
-    """Multiply the inverse Hessian's estimate by the gradient with the two-loop recursion, shape (n,).
+    """Return the estimated inverse Hessian times the gradient, shape (n,), by the two-loop recursion.
 
-    All pairs of a step and a change must have positive curvature.
+    Each step and its gradient change must have positive curvature (see `has_positive_curvature`).
     """
     result = gradient.copy()
     factors = []
@@ -380,7 +379,7 @@ def apply_inverse_hessian(
 
 
 def _interpolate(low: float, low_value: float, low_slope: float, high: float, length: float, value: float) -> float:
-    """Return the minimum of the interpolating parabola if it is well inside the bracket, else the midpoint."""
+    """Return the minimum of the interpolating parabola, or the bracket's midpoint if the minimum is not well inside."""
     middle = 0.5 * (low + high)
     if length == high and np.isfinite(value):
         width = high - low

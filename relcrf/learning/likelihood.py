@@ -1,9 +1,10 @@
-"""Maximum likelihood objectives: exact on forests, by any inference method, and for pairs of variables.
+"""Maximum likelihood objectives: exact for forests, by any inference method for other graphs, and pairwise.
 
-Each objective is the negative log-likelihood of observed states, as a sum and not an average. The gradient is the
-expected minus the observed pattern counts. The objective is convex in the weights unless some states are latent. With
-latent states, the observed counts are expectations given the observed states, and `log Z` given these states replaces
-the score.
+Each objective is the negative log-likelihood of observed states, a sum and not an average. The pattern count of a
+weight is the sum, over all factors that use the weight, of a feature times a pattern (a function of the joint state).
+The gradient is the expected minus the observed pattern counts. The objective is convex unless some states are latent.
+If there are latent states, expectations given the observed states replace the observed counts, and the log partition
+function given the observed states replaces the score.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from relcrf.learning.lbfgs import Objective
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> float:
-    """Return a dot product that, unlike that of BLAS, does not depend on the number of threads."""
+    """Return a dot product whose rounding errors do not depend on the number of threads, unlike those of BLAS."""
     return float((a * b).sum())
 
 
 def clamping_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
-    """Return flat node tables that clamp nodes: 0 at the observed state, -inf at others, and 0 for latent nodes."""
+    """Return flat node tables that clamp observed nodes: -inf for states other than the observed one, otherwise 0."""
     out = np.full(int(graph.state_start[-1]), -np.inf)
     observed = states >= 0
     out[graph.state_start[:-1][observed] + states[observed]] = 0.0
@@ -48,7 +49,7 @@ def clamping_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
 
 
 class AbstractLikelihood(ABC):
-    """A loss as a function of the weights, such as a negative log-likelihood; it is a sum over components of a graph.
+    """A function of the weights, such as a negative log-likelihood, that is a sum over components of a graph.
 
     Args:
         states: The observed states, shape (n_nodes,); -1 for latent nodes.
@@ -59,7 +60,7 @@ class AbstractLikelihood(ABC):
 
     @abstractmethod
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient at weights of shape (layout.size,)."""
+        """Return the value and the gradient at the given weights, shape (layout.size,)."""
 
 
 class AbstractJointLikelihood(AbstractLikelihood):
@@ -68,14 +69,14 @@ class AbstractJointLikelihood(AbstractLikelihood):
     x are the states, e is the evidence and w are the weights.
 
     Args:
-        evidence: Nodes whose states are given and not predicted, shape (n_nodes,), bool; None if there are none.
+        evidence: Mask of the nodes whose states are evidence, shape (n_nodes,), bool; None without evidence.
     """
 
     evidence: np.ndarray | None
 
     @abstractmethod
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Return log partition and expected pattern counts, with `added_potentials` added to the node potentials."""
+        """Return log partition function and expected pattern counts; `added_potentials` is added to node potentials."""
 
     @cached_property
     def observed_counts(self) -> np.ndarray:
@@ -93,13 +94,13 @@ class AbstractJointLikelihood(AbstractLikelihood):
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         log_partition, expected = self.expectation(weights, self._evidence_tables)
         if (self.states >= 0).all():
-            # The score is linear in the weights, and the observed counts are its coefficients.
+            # The score is the dot product of the observed counts and the weights.
             return log_partition - _dot(self.observed_counts, weights), expected - self.observed_counts
         clamped, observed = self.clamped_expectation(weights)
         return log_partition - clamped, expected - observed
 
     def clamped_expectation(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the log partition and the expected pattern counts given the observed states."""
+        """Return the log partition function and the expected pattern counts given the observed states."""
         return self.expectation(weights, self._label_tables)
 
 
@@ -107,16 +108,16 @@ class AbstractJointLikelihood(AbstractLikelihood):
 class ForestLikelihood(AbstractJointLikelihood):
     """The exact likelihood of a graph whose edges form a forest.
 
-    Edge tables are computed, summed out and counted a few at a time, so that they stay in the cache of a core; see
-    `kernels/forest.py`. An instance must not be used by two threads at once.
+    Edge tables are computed, summed out and counted a few at a time, so that the tables stay in the cache of a core;
+    see `kernels/forest.py`. An instance must not be used by two threads at once.
 
     Source: Chechetka & Guestrin (2010), equations (6) and (12); with latent states, Quattoni et al. (2007), equation
     (4).
 
     Args:
-        plan: The plan of the forest.
-        graph: The graph in the plan's order.
-        states, evidence: In the plan's order.
+        plan: The order of the nodes and the edge from each node to its parent.
+        graph: The graph, with the nodes in the order of the plan.
+        states, evidence: Observed states, and mask of the evidence, in the order of the plan.
     """
 
     plan: ForestPlan
@@ -126,7 +127,7 @@ class ForestLikelihood(AbstractJointLikelihood):
 
     @classmethod
     def build(cls, graph: ReducedGraph, states: np.ndarray, evidence: np.ndarray | None = None) -> ForestLikelihood:
-        """Return the likelihood of states of shape (n_nodes,), in the order of the graph's nodes.
+        """Return the likelihood; `states` and `evidence` have shape (n_nodes,) and the order of the nodes of `graph`.
 
         Raises:
             ValueError: If the edges contain a cycle.
@@ -141,17 +142,17 @@ class ForestLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _first_edge(self) -> np.ndarray:
-        """Return the index of the edge from each position to its parent, shape (n + 1,).
+        """Return the index of the edge from each node, in the order of the plan, to its parent, shape (n + 1,).
 
-        The index is the number of earlier positions with a parent; it is valid only if the position has a parent.
+        The index is the number of earlier nodes with a parent. The index of a node without a parent is meaningless.
         """
         return offsets(self.plan.edge >= 0)
 
     @cached_property
     def _edge_classes(self) -> tuple[ReducedGraph, np.ndarray] | None:
-        """Return a graph with one edge per distinct table and the start of each position's table.
+        """Return a graph with one edge for each distinct edge table, and the start of the table of each node's edge.
 
-        The result is None if few edges share tables.
+        The node's edge is the edge to its parent. The result is None if few edges have equal tables.
         """
         classes = self.graph.edge_classes() if self.graph.n_edges else None
         if classes is None:
@@ -175,12 +176,12 @@ class ForestLikelihood(AbstractJointLikelihood):
 
 @dataclass(frozen=True)
 class _WeightedTables(AbstractForestTables):
-    """Tables computed from features and weights during a sweep; their marginals are added to the counts immediately.
+    """Tables computed from features and weights during a sweep; marginals are immediately added to the counts.
 
     Args:
-        edge_classes: See `ForestLikelihood`.
-        added_potentials: Added to the node tables, or None.
-        counts: One row per lane, shape (LANES, layout.size).
+        first_edge, edge_classes: See the properties of `ForestLikelihood`.
+        added_potentials: Flat node tables that are added to the log potentials of the nodes, or None.
+        counts: Expected pattern counts of each lane (partial sum), shape (LANES, layout.size).
     """
 
     graph: ReducedGraph
@@ -219,15 +220,15 @@ class _WeightedTables(AbstractForestTables):
 
 @dataclass(frozen=True, eq=False)
 class InferredLikelihood(AbstractJointLikelihood):
-    """The likelihood of any graph, computed by an inference method; it is exact if the method is exact.
+    """The likelihood of any graph, computed by an inference method and exact if this method is exact.
 
-    With latent or partly observed states, inference runs twice, once free and once with the observed states clamped,
-    and the gradient is the difference of the expected counts (Quattoni et al. 2007, equation 4). For loopy belief
-    propagation, the gradient is the derivative of the value (the Bethe approximation) at fixed points; for mean field
-    it is only approximately the derivative.
+    If some states are latent, inference runs twice, once without and once with the observed states clamped, and the
+    gradient is the difference of the expected counts (Quattoni et al. 2007, equation 4). For loopy belief propagation,
+    the gradient is the derivative of the value (the Bethe approximation) at fixed points. For mean field, the gradient
+    is only an approximation of the derivative.
 
     Args:
-        method: Constructs the inference method for the graph's scopes.
+        method: Function that creates the inference method for the scopes of the graph's factors.
     """
 
     graph: ReducedGraph
@@ -255,10 +256,10 @@ class InferredLikelihood(AbstractJointLikelihood):
 class PairLikelihood(AbstractJointLikelihood):
     """The negative sum over edges of `log P(x_i, x_j | e)`; each edge is a separate model of its two ends.
 
-    A node without edges is a separate model. All of these models share the weights.
+    A node without edges is also a separate model. All of these models have the same weights.
 
     Source: Chechetka & Guestrin (2010), equation (9) and the relational form in section 5. If several relations join
-    the same two variables, their factors are combined.
+    the same two variables, the factors of these relations are in the same model.
     """
 
     graph: ReducedGraph
@@ -267,19 +268,19 @@ class PairLikelihood(AbstractJointLikelihood):
 
     @cached_property
     def _degree(self) -> np.ndarray:
-        """Return the number of pairs that include each node, shape (n_nodes,)."""
+        """Return the number of edges of each node, shape (n_nodes,)."""
         return np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes)
 
     @cached_property
     def observed_counts(self) -> np.ndarray:
-        """Return the pattern counts of the observed states in all small models, shape (layout.size,)."""
+        """Return the pattern counts of the observed states, summed over all models, shape (layout.size,)."""
         counts, repetitions = self.graph.state_counts(self.states), np.zeros(int(self.graph.state_start[-1]))
         repetitions[self.graph.state_start[:-1] + self.states] = np.maximum(self._degree - 1, 0)
         self.graph.add_node_counts(repetitions, counts)
         return counts
 
     def expectation(self, weights: np.ndarray, added_potentials: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Return the sum of the small models' log partitions, and their expected counts."""
+        """Return the log partition functions and the expected pattern counts, each summed over all models."""
         graph = self.graph
         node_tables = graph.node_log_potentials(weights)
         if added_potentials is not None:
@@ -312,7 +313,7 @@ class PairLikelihood(AbstractJointLikelihood):
 def pair_tables(
     graph: ReducedGraph, weights: np.ndarray, node_tables: np.ndarray, start: int, stop: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the flat joint marginals of pairs start..stop-1, and their log partitions, shape (stop - start,)."""
+    """Return the flat joint marginals and the log partition functions, shape (n,), of the n edges start..stop-1."""
     tables = graph.edge_log_potentials(weights, start, stop)
     log_partitions = np.empty(stop - start)
     pairs.pair_marginals(
@@ -343,7 +344,7 @@ def square_features(graph: ReducedGraph) -> ReducedGraph:
 def hessian_diagonal_bound(graph: ReducedGraph) -> np.ndarray:
     """Return an upper estimate of the Hessian's diagonal for equally likely states, shape (n_weights,).
 
-    The variance of the product of a feature and a pattern is at most its mean square, `sum x^2 p(pattern)`.
+    An entry is the variance of the product of a feature and a pattern, which is at most the product's mean square.
     """
     squares = square_features(graph)
     out = np.zeros(graph.graph.layout.size)
@@ -358,7 +359,8 @@ def add_l2_penalty(objective: Objective, l2: np.ndarray, learned: np.ndarray) ->
     """Return the objective plus `sum l2 / 2 * w^2`, with a gradient of 0 for weights that are not `learned`.
 
     Args:
-        l2, learned: Shape (n,).
+        l2: Strength of each weight, shape (n,).
+        learned: Mask of the weights that may change, shape (n,), bool.
     """
     strength = np.where(learned, l2, 0.0)
 

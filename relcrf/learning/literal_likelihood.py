@@ -1,10 +1,10 @@
-"""Pseudo-likelihood of a model with conjunctions of literals, chosen from candidate spaces that are never enumerated.
+"""Pseudo-likelihood of models with conjunctions of literals, chosen from candidate spaces that are not enumerated.
 
 See `active_candidates.py` for the terms literal, candidate and space.
 
-If all labels are observed, mean-field contrastive divergence with one step equals pseudo-likelihood, because the update
-of each variable from its neighbours' labels gives its local conditional distribution (Lao & Zhu 2014, equations 8 to
-11; Besag 1975).
+If all labels are observed, mean-field contrastive divergence with one step equals pseudo-likelihood, because updating a
+variable from the labels of its neighbours gives the conditional distribution of this variable (Lao & Zhu 2014,
+equations 8 to 11; Besag 1975).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from relcrf.learning.literals import Literals
 
 @dataclass(frozen=True)
 class NodeTables:
-    """Some variables, shape (n,), with a flat table for each; `state_start` has shape (n + 1,)."""
+    """Distributions of variables: the probabilities of `variables[i]` start at `tables[state_start[i]]`."""
 
     variables: np.ndarray
     state_start: np.ndarray
@@ -36,13 +36,13 @@ class NodeTables:
 class AbstractLiteralObjective(AbstractCandidateObjective):
     """An objective whose candidates are conjunctions of literals.
 
-    Gradients of candidates are computed from two numbers per literal: its error and its signal (see
+    The gradient of a candidate's weight is computed from two numbers per literal, an error and a signal (see
     `errors_and_signals`).
 
     Args:
-        literals: The literals of the spaces, with their numbering.
-        observed: Flat node tables with 1.0 at the label of each labelled node; uniform for unlabelled nodes.
-        truth_values: Truth value of each literal of each variable in the data, 0.0 or 1.0, shape (literals.size,).
+        literals: The literals of the spaces, with an index for each literal.
+        observed: Flat node tables: 1.0 for each label and 0.0 for other states; uniform for unlabelled nodes.
+        truth_values: Truth value of each literal for the labels, 0.0 or 1.0, shape (literals.size,).
     """
 
     literals: Literals
@@ -51,7 +51,7 @@ class AbstractLiteralObjective(AbstractCandidateObjective):
 
     @cached_property
     def active(self) -> ActiveCandidates:
-        """Return the chosen candidates as `ActiveCandidates`, which compute scores of literals and gradients."""
+        """Return the chosen candidates as `ActiveCandidates`."""
         return ActiveCandidates.from_set(self.literals, self.chosen)
 
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
@@ -63,17 +63,17 @@ class AbstractLiteralObjective(AbstractCandidateObjective):
 
     @abstractmethod
     def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return error and signal of each literal; a candidate's gradient is a sum of products of the two.
+        """Return the error and the signal of each literal, shape (literals.size,) each.
 
-        The error of a literal is its probability minus its truth value, or 0 if the label is not trained on. The errors
-        of the candidate's other literals are multiplied by the literal's signal: its truth value or, in contrastive
-        divergence, the mean of its expectations before and after the updates.
+        The error of a literal is its probability minus its truth value, or 0 if the label is not trained on. The signal
+        is the truth value or, in contrastive divergence, the mean of the expectations before and after the updates. For
+        a pair of literals a and b, each sample adds `error_a signal_b + error_b signal_a` to the gradient.
         """
 
     def composite_errors(
         self, composites: CompositeLiterals, errors: np.ndarray, signals: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return errors and signals of the literals, each array followed by that of the composites of two literals."""
+        """Return the errors and the signals of all literals, each array extended by the values of the composites."""
         return composites.append_errors(errors, signals), composites.append_truth_values(signals)
 
 
@@ -82,9 +82,9 @@ class LiteralLikelihood(AbstractLiteralObjective):
     """The negative log pseudo-likelihood of labels.
 
     Args:
-        base: The variables, with each factor evaluated at the labels of its other variables (`blanket_graph`), without
-            candidates.
-        truth_values: Truth values of literals; expectations for unlabelled variables, which have no term in the sum.
+        base: The labelled variables, without candidates; each factor of a variable is evaluated at the labels of the
+            variable's neighbours (`blanket_graph`).
+        truth_values: Truth value of each literal; the expectation of a literal if the variable is unlabelled.
     """
 
     @classmethod
@@ -98,9 +98,9 @@ class LiteralLikelihood(AbstractLiteralObjective):
         """Return the objective with no chosen candidates, trained on all nodes.
 
         Args:
-            states: Shape (n_nodes,), all observed.
+            states: Label of each node, shape (n_nodes,); all nodes are labelled.
             spaces: Spaces whose variables are nodes or external variables.
-            external: Unlabelled variables and their probabilities.
+            external: Distributions of unlabelled variables; these variables have no term in the objective.
         """
         observed = np.zeros(int(base.state_start[-1]))
         observed[base.state_start[:-1] + states] = 1.0

@@ -1,4 +1,4 @@
-"""Literals of candidate factors on the nodes of a reduced graph: their expectations, and the scores added to them."""
+"""Literals (conditions on the states of variables) of candidate factors, and expectations and scores of literals."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from relcrf.kernels.threads import freeze
 
 @dataclass(frozen=True)
 class Literals:
-    """Every literal of some candidate spaces, for every node and every external variable.
+    """All literals of some candidate spaces: each condition on each node of a graph and on each external variable.
 
-    A literal is a condition on the state of a variable. A space has two sides, whose cells contain variables (see
-    `graph/candidates.py`); all variables of a side have the same literal. External variables have no node in the graph;
-    their numbers follow those of the nodes. Literal k of a variable has the number `k * n_variables + variable`.
+    Each side of a candidate space is a table whose cells contain variables, with the same condition on each variable
+    (see `graph/candidates.py`). External variables are not nodes of the graph; their indices follow those of the nodes.
+    The literal of condition k and variable v has the index `k * n_variables + v`.
 
     Args:
-        truth_tables: For each literal, its truth value in each state of a variable.
-        state_start: Start of the nodes' states in flat tables, shape (n_nodes + 1,).
-        nodes: For each literal, the nodes that occur in its cells, ascending.
-        external: For each literal, the external variables that occur in its cells, as ascending indices among the
-            external variables.
+        state_start: Offset of each node's first state in *flat tables*, which concatenate one number per state over all
+            nodes; shape (n_nodes + 1,).
+        truth_tables: For each condition, the truth value in each state of a variable.
+        nodes: For each condition, the nodes in cells of the sides with this condition, ascending.
+        external: For each condition, the external variables in these cells, as indices among the external variables,
+            ascending.
         n_variables: The number of nodes and external variables.
-        spaces: The spaces; the `variable` arrays of their sides contain numbers of literals.
+        spaces: The spaces; the `variable` arrays of the sides contain indices of literals.
     """
 
     state_start: np.ndarray
@@ -40,7 +41,7 @@ class Literals:
 
     @classmethod
     def build(cls, graph: ReducedGraph, spaces: tuple[PairOrTripleSpace, ...], external: np.ndarray) -> Literals:
-        """Return the literals of spaces whose variables are all nodes or in `external`, shape (n_external,)."""
+        """Return the literals of spaces; each variable is a node or an element of `external`, shape (n_external,)."""
         index_of = np.full(graph.graph.n_variables, -1, dtype=np.int32)
         variables = np.concatenate((graph.variables, external))
         index_of[variables] = np.arange(len(variables), dtype=np.int32)
@@ -80,7 +81,7 @@ class Literals:
         return len(self.truth_tables) * self.n_variables
 
     def expectations(self, tables: np.ndarray) -> np.ndarray:
-        """Return the expectation of each literal under flat node tables, 0 for external variables; shape (size,).
+        """Return the expectation of each literal under flat node tables, or 0 for external variables; shape (size,).
 
         The tables may contain values other than probabilities, for example residuals.
         """
@@ -90,14 +91,14 @@ class Literals:
         return out.ravel()
 
     def external_expectations(self, state_start: np.ndarray, tables: np.ndarray) -> np.ndarray:
-        """Return `expectations` of the external variables, from their flat tables; 0 for nodes. Shape (size,)."""
+        """Return `expectations` for the flat tables of the external variables; 0 for literals of nodes."""
         out, start = np.zeros((len(self.truth_tables), self.n_variables)), freeze(state_start, np.int64)
         for row, variables, truth in zip(out, self.external, self.truth_tables, strict=True):
             conditionals.compute_expectations(variables, start, truth, freeze(tables, np.float64), row[self.n_nodes :])
         return out.ravel()
 
     def add_scores(self, scores: np.ndarray, tables: np.ndarray) -> None:
-        """Add the score of each literal to those entries of flat node tables at which the literal is true."""
+        """Add the score of each literal to the entries of flat node tables for the states that satisfy the literal."""
         rows = freeze(scores, np.float64).reshape(len(self.truth_tables), self.n_variables)
         for row, nodes, truth in zip(rows, self.nodes, self.truth_tables, strict=True):
             conditionals.add_literal_scores(nodes, self.state_start, truth, row, tables)

@@ -1,7 +1,7 @@
 """Maximum margin: the smoothed structured hinge loss.
 
-Source: Taskar, Guestrin & Koller, Max-margin Markov networks (2003), for the hinge with Hamming cost. The entropy
-smoothing is that of Nesterov (2005). With sharpness 1, the loss is the softmax-margin of Gimpel & Smith (2010).
+Sources: for the hinge loss with Hamming cost, Taskar, Guestrin & Koller, Max-margin Markov networks (2003); for the
+entropy smoothing, Nesterov (2005). With sharpness 1, the loss is the softmax-margin of Gimpel & Smith (2010).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikeliho
 class MarginLoss(AbstractLikelihood):
     """The loss `1/b log sum_x' exp(b (score(x') + cost(x', x))) - score(x)` with sharpness b and Hamming cost.
 
-    The loss is convex and smooth, so that L-BFGS is applicable. It is at least the hinge `max_x' (score(x') + cost(x',
-    x)) - score(x)` and exceeds the hinge by at most log(k) / b for each node of k states. It is exact if the likelihood
-    is exact.
+    The loss is convex and smooth, so that L-BFGS is applicable. The loss is at least the hinge loss, which is
+    `max_x' (score(x') + cost(x', x)) - score(x)`, and exceeds the hinge loss by at most log(k) / b for each node with k
+    states. The computed loss is exact if `joint` is exact.
 
     Args:
-        joint: The likelihood of the same states, all observed; its inference method computes the sum over x'.
+        joint: The likelihood of the same states, which are all observed. This object computes the sum over x'.
     """
 
     joint: AbstractJointLikelihood
@@ -40,7 +40,7 @@ class MarginLoss(AbstractLikelihood):
 
     @cached_property
     def _cost(self) -> np.ndarray:
-        """Return flat node tables with 0 at the observed state and the sharpness at all others."""
+        """Return flat node tables: 0 for the observed state, and the sharpness for the other states of a node."""
         out = np.full(int(self.graph.state_start[-1]), self.sharpness)
         out[self.graph.state_start[:-1] + self.states] = 0.0
         return out

@@ -1,7 +1,7 @@
-"""Moments: observed and expected counts of each feature together with each pattern.
+"""Moments: observed and expected counts for each weight (each combination of a feature and a pattern).
 
-At the maximum of the likelihood, both are equal (moment matching); they differ with a penalty or if training ends
-early.
+At the maximum of the likelihood, observed and expected counts are equal (moment matching). The two counts differ if
+there is a penalty or if training ends early.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from relcrf.learning.likelihood import AbstractJointLikelihood, square_features
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Sums over all factors, one per weight; each array has shape (layout.size,).
+    """The moments of each weight, summed over all factors that use the weight; shape (layout.size,) each.
 
     Args:
-        empirical: Counts in the labels; those of latent variables are expectations given the labels.
+        empirical: Observed counts; if variables are latent, expected counts given the labels.
         expected: Expected counts under the model; NaN for weights that were not learned.
-        variance: Approximate variance of the empirical sum under the assumption that factors are independent. The
-            variance of a count is the count itself (Poisson), which is too large for events that nearly always occur.
+        variance: Approximate variance of the empirical count for independent factors. The variance of a number of
+            events is set to this number (Poisson distribution); it is too large for events that nearly always occur.
     """
 
     empirical: np.ndarray
@@ -30,9 +30,9 @@ class Moments:
 
     @property
     def differences(self) -> np.ndarray:
-        """Return the expected minus the empirical moments in units of the standard error, shape (n,).
+        """Return the expected minus the empirical counts in units of the standard error, shape (n,).
 
-        If the empirical variance is 0, the expected count is used instead.
+        If the variance of an empirical count is 0, the expected count is used as the variance.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # after a diverged optimisation
             difference = self.expected - self.empirical
@@ -41,7 +41,7 @@ class Moments:
 
 
 def label_moments(likelihood: AbstractJointLikelihood, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return empirical moments and their variances, each of shape (layout.size,); latent states have expected counts."""
+    """Return `Moments.empirical` and `Moments.variance` of the observed states."""
     if (likelihood.states >= 0).all():
         squares = square_features(likelihood.graph).state_counts(likelihood.states)
         return likelihood.observed_counts, squares

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SMOOTHING_NORM = 1e-3
-"""Norm below which the group L1 penalty is smoothed; a group with a final norm below ten times this is set to 0."""
+"""Norm below which the group L1 penalty is smoothed; groups with a final norm below ten times this are set to 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,9 +19,9 @@ class Penalties:
 
     Args:
         l2: L2 strength of each weight, shape (n,).
-        learned: Weights that may change, shape (n,), bool.
-        groups: Groups of weights, one per row of each array; disjoint.
-        l1: L1 strength of the weights in groups. The optimiser applies this penalty; the value does not include it.
+        learned: Mask of the weights that may change, shape (n,), bool.
+        groups: Disjoint groups of weights: arrays of weight indices with one group per row.
+        l1: L1 strength of the weights in groups. The optimiser applies the L1 penalty; `__call__` does not include it.
         group_l1: Group L1 strength of the groups.
         scale: Multiplier of all penalties.
     """
@@ -34,7 +34,7 @@ class Penalties:
     scale: float = 1.0
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient."""
+        """Return the value and the gradient of the penalty."""
         value, gradient = 0.5 * float((self.l2 * point**2).sum()), self.l2 * point
         for rows in self.groups if self.group_l1 else ():
             strength = self.group_l1 * np.sqrt(rows.shape[1])
@@ -52,7 +52,7 @@ class Penalties:
         return np.where(self.learned, out, 0.0)
 
     def prune_groups(self, point: np.ndarray) -> np.ndarray:
-        """Return the weights with the learned weights of groups of negligible norm set to 0."""
+        """Return a copy of the weights; the learned weights of each group with a negligible norm are set to 0."""
         out = point.copy()
         for rows in self.groups if self.group_l1 else ():
             small = rows[np.sqrt((out[rows] ** 2).sum(axis=1)) < 10 * SMOOTHING_NORM]

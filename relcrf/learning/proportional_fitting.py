@@ -1,20 +1,19 @@
-"""Iterative proportional fitting: multiply each table by the ratio of observed to expected counts.
+"""Iterative proportional fitting: the potentials of a table are multiplied by ratios of observed to expected counts.
 
-A table consists of the weights of one feature of a template (for one key); it has one weight for each outcome p of a
-factor. The counts of a table are sums over all factors that share the table. The step is
+A table contains the weights of one feature of a template (for one key): one weight for each *pattern* p, which is a set
+of joint states of a factor's variables. The counts of a table are sums over all factors that use the table. The step is
 
     weight[p] += 1 / F * log(observed[p] / expected[p])
 
-where F is the largest number of factors of the table in one component of the graph. If each independent sample has one
-factor of the table, then F = 1 gives the classical step; in a network without evidence, this step matches the table's
-moments exactly. If factors of a component share the table, or several tables change simultaneously, it is the step of
-generalised iterative scaling. The negative log-likelihood never increases: by the inequality of weighted means `prod
-r_c^(1/F) <= 1 + sum (r_c - 1) / F` in each component, and `log y <= y - 1`, it decreases by at least `sum observed
-log(observed / expected) / F`. As this bound is conservative, step factors grow up to 1 while the value decreases, and
-are reset to 1 / F when it does not.
+where F is the largest number of factors, in one component of the graph, of the tables that change in this step. F = 1
+is the classical step, which matches the moments of a table exactly in a network without evidence. F > 1 is the step of
+generalised iterative scaling. The negative log-likelihood decreases by at least `sum observed log(observed / expected)
+/ F`. This bound follows from `log y <= y - 1` and from the inequality of means `prod r_c^(1/F) <= 1 + sum (r_c - 1) /
+F`, where r_c is the ratio of counts for factor c of a component. Because the bound is conservative, each step is
+multiplied by a *step factor*, which grows from 1 up to F while the value decreases and is reset to 1 when the value
+does not decrease.
 
-Sources: Deming & Stephan (1940); Darroch & Ratcliff (1972); the growing steps are those of Salakhutdinov & Roweis
-(2003).
+Sources: Deming & Stephan (1940); Darroch & Ratcliff (1972); for the step factors, Salakhutdinov & Roweis (2003).
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ STEP_GROWTH = 1.5
 
 
 def has_disjoint_patterns(group: FactorGroup) -> bool:
-    """Return True if each joint state of a factor has at most one pattern, whose value is 1."""
+    """Return True if each joint state of a factor is in at most one pattern, and all pattern values are 0 or 1."""
     if group.patterns is None:
         return True
     return bool(np.isin(group.patterns, (0.0, 1.0)).all() and (group.patterns.sum(axis=1) <= 1.0).all())
 
 
 def has_count_features(group: FactorGroup) -> bool:
-    """Return True if all features are non-negative integers, that is, counts of bindings."""
+    """Return True if the values of all features are non-negative integers, for example counts of bindings."""
     for values in group.features.arrays():
         if values.dtype.kind == "f" and not ((values >= 0.0) & (values == np.floor(values))).all():
             return False
@@ -58,16 +57,16 @@ def has_count_features(group: FactorGroup) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class WeightTables:
-    """The tables of a graph, and a schedule of tables that may change simultaneously.
+    """The weight tables of a graph, and a schedule of *rounds*: the tables of a round change simultaneously.
 
     Args:
         start: Start of each table among the weights, shape (n_tables,).
         size: Number of weights of each table, shape (n_tables,).
         n_factors: Number of factors that use each table, shape (n_tables,).
-        complete: Whether every joint state of the factors has one of the patterns, shape (n_tables,), bool. If not, the
-            states without a pattern are an additional outcome of weight 0.
-        rounds: For each round, the tables that change simultaneously and, for each table, the largest number of factors
-            of the round's tables in a component with this table.
+        complete: Whether every joint state of the table's factors is in a pattern, shape (n_tables,), bool. If not, the
+            states without a pattern are an additional outcome with weight 0.
+        rounds: Two arrays for each round: the tables of the round; and, for each of these tables, the largest number of
+            factors of the round's tables in one component that uses this table.
     """
 
     start: np.ndarray
@@ -78,11 +77,11 @@ class WeightTables:
 
     @classmethod
     def build(cls, graph: ReducedGraph, *, simultaneous: bool) -> WeightTables:
-        """Return the tables that learning may change.
+        """Return the tables that have factors and whose weights are not fixed.
 
         Args:
-            simultaneous: Whether all tables change simultaneously. Otherwise, tables that change together have no
-                component in common.
+            simultaneous: Whether all tables are in one round. Otherwise, no component of the graph uses two tables of a
+                round.
         """
         layout = graph.graph.layout
         rows, start, size, complete = [], [], [], []
@@ -105,7 +104,7 @@ class WeightTables:
         )
 
     def weight_offsets(self, tables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the offsets of the weights of some tables and the index of each weight's table, both of shape (n,)."""
+        """Return, for each weight of some tables, the weight's offset and the table's index in `tables`, shape (n,)."""
         sizes = self.size[tables]
         owner = np.repeat(np.arange(len(tables)), sizes)
         first = np.repeat(self.start[tables] - np.cumsum(sizes) + sizes, sizes)
@@ -115,24 +114,26 @@ class WeightTables:
         """Return the count and the table of each outcome, shape (n,) each; outcomes without a pattern are last.
 
         Args:
-            counts: One per weight of the layout.
+            counts: One count for each weight of the layout.
         """
         weights, owner = self.weight_offsets(np.arange(len(self.start)))
         rest = self.n_factors - np.bincount(owner, counts[weights], len(self.start))
         return np.concatenate((counts[weights], rest[~self.complete])), np.append(owner, np.flatnonzero(~self.complete))
 
     def steps(self, tables: np.ndarray, target: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weights of some tables and `log(target / expected)` of each weight, or 0 if a count is 0.
+        """Return, for each weight of some tables, the offset and `log(target / expected)` (0 if a count is 0).
+
+        If a table is not complete, the log ratio of the states without a pattern is subtracted.
 
         Args:
-            target, expected: Counts, one per weight of the layout.
+            target, expected: Counts to match and expected counts, one for each weight of the layout.
         """
         weights, owner = self.weight_offsets(tables)
         step = _log_ratio(target[weights], expected[weights])
-        none = [
+        unmatched_counts = [
             self.n_factors[tables] - np.bincount(owner, counts[weights], len(tables)) for counts in (target, expected)
         ]
-        rest = np.where(self.complete[tables], 0.0, _log_ratio(*none))
+        rest = np.where(self.complete[tables], 0.0, _log_ratio(*unmatched_counts))
         return weights, np.where(target[weights] > 0.0, step - rest[owner], 0.0)
 
 
@@ -144,8 +145,8 @@ class ProportionalFitting(AbstractMinimiser[Objective]):
 
     Args:
         target: The counts to match, one per weight; arbitrary for weights that do not change.
-        tolerance, max_iterations: See `AbstractMinimiser`. The run also converges when the counts differ only by
-            rounding.
+        tolerance, max_iterations: See `AbstractMinimiser`. The run also converges when the expected counts differ from
+            the target only by rounding errors.
     """
 
     tables: WeightTables
@@ -188,7 +189,7 @@ class ProportionalFitting(AbstractMinimiser[Objective]):
         return replace(state, point=point, value=value, gradient=gradient, evaluations=state.evaluations + 1)
 
     def _is_better(self, candidate: OptimiserState, state: OptimiserState) -> bool:
-        """Return True if the value, or the gradient norm if rounding hides changes of the value, has not increased."""
+        """Return True if the value is smaller; compare the gradient norms if the values differ only by rounding."""
         if abs(candidate.value - state.value) > ROUNDING_TOLERANCE * abs(state.value):
             return candidate.value < state.value
         return self.norm(candidate.point, candidate.gradient) <= self.norm(state.point, state.gradient)
@@ -199,14 +200,14 @@ def _is_complete(group: FactorGroup) -> bool:
 
 
 def _log_ratio(target: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return `log(target / expected)`, or 0 where either is not positive."""
-    both = (target > 0.0) & (expected > 0.0)
-    ratio = np.divide(target, expected, where=both, out=np.ones(len(target)))
+    """Return `log(target / expected)`, or 0 where one of the two counts is not positive."""
+    positive = (target > 0.0) & (expected > 0.0)
+    ratio = np.divide(target, expected, where=positive, out=np.ones(len(target)))
     return np.asarray(np.log(ratio))
 
 
 def _count_factors(graph: ReducedGraph) -> list[sparse.csr_array]:
-    """Return the number of factors of each feature in each component, shape (n_components, n_features), by block."""
+    """Return, for each weight block, the number of factors by component and feature (rows and columns)."""
     label = np.unique(label_scope_components(graph.scopes), return_inverse=True)[1]
     n_components = int(label.max(initial=-1)) + 1
     entries_by_block: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in graph.graph.layout.blocks]
@@ -232,7 +233,7 @@ def _sum_entries(parts: Sequence[tuple[np.ndarray, ...]], shape: tuple[int, int]
 
 
 def _schedule_rounds(counts: sparse.csc_array) -> list[np.ndarray]:
-    """Assign tables greedily to rounds such that no component contains two tables of the same round."""
+    """Assign tables greedily to rounds such that no component (a row of `counts`) uses two tables of a round."""
     used_components: list[np.ndarray] = []
     rounds: list[list[int]] = []
     for table in range(counts.shape[1]):
@@ -247,7 +248,7 @@ def _schedule_rounds(counts: sparse.csc_array) -> list[np.ndarray]:
 
 
 def _max_factors(counts: sparse.csc_array) -> np.ndarray:
-    """Return, for each table, the largest row sum among the rows that contain it, shape (n_tables,)."""
+    """Return, for each table, the largest number of factors in one component that uses the table, shape (n_tables,)."""
     total = np.asarray(counts.sum(axis=1)).ravel()
     result = np.zeros(counts.shape[1])
     entries = counts.tocoo()

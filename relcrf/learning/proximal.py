@@ -1,7 +1,7 @@
-"""Proximal adaptive gradients, for update directions that are not the derivative of the value.
+"""Proximal AdaGrad (adaptive gradients), for objectives whose gradient is not the derivative of the value.
 
 Source: Duchi, Hazan & Singer, Adaptive subgradient methods for online learning and stochastic optimization (JMLR 2011),
-with composite updates: a gradient step with one rate per weight, followed by the soft threshold of the penalty.
+with composite updates: a gradient step with one rate per weight, followed by soft thresholding for the penalty.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from relcrf.learning.owlqn import pseudo_gradient
 
 @dataclass(frozen=True)
 class ProximalAdaGrad(AbstractGrowingMinimiser):
-    """A solver for `f'(w) + l1 sign(w) = 0`, with the L1 subdifferential at 0; it does not use the value of f.
+    """A solver for `f'(w) + l1 sign(w) = 0`, where sign(0) is any number from -1 to 1. The value of f is not used.
 
-    The rate of a weight decreases with the accumulated squares of its pseudo-gradients. Near a minimum, the
-    pseudo-gradients are small and the rates almost constant, as in proximal descent with momentum.
+    The rate of a weight decreases with the accumulated squares of the weight's pseudo-gradients. Near a minimum, these
+    pseudo-gradients are small and the rates are almost constant, as in proximal descent with momentum.
 
     In the optimiser states, `steps` contains the accumulated squares and the last step.
 
     Args:
-        tolerance, max_iterations: See `AbstractMinimiser`; the gradient is the pseudo-gradient.
+        tolerance, max_iterations: See `AbstractMinimiser`; the gradient norm is that of the pseudo-gradient.
         rate: The length of the first step of each weight.
-        momentum: Fraction of the last step that is added to the next. Logistic regression with 40 features took 40 to
-            100 iterations with 0.9, and 100 to 800 without momentum.
+        momentum: Fraction of the last step that is added to the next step. Logistic regression with 40 features took 40
+            to 100 iterations with momentum 0.9, and 100 to 800 iterations without momentum.
         l1: Non-negative L1 strengths, shape (n,); 0 for a weight that is not penalised or not learned.
     """
 

@@ -1,12 +1,12 @@
 """Empirical risk of a few iterations of belief propagation with gates on factors, including the cost of messages.
 
 The risk is the mean loss of the labelled variables' beliefs, plus the cost of a message times the number of messages
-per query variable. Its gradient is exact: it is propagated back through the iterations (`kernels.gated_pairs`) to the
-weights of the factors and of the gates.
+per query variable. The gradient of the risk, for the weights of factors and of gates, is computed exactly by
+backpropagation through the iterations (`kernels.gated_pairs`).
 
-A factor whose gate is open with probability p is raised to the power p. In training, the power is p s, and each message
-of the factor counts as s messages, where s = sigmoid(steepness (logit p - logit threshold)) is a soft indicator of p >
-threshold. In prediction, factors with p below the threshold are omitted.
+The gate of a factor is open with probability p. In prediction, the factor is omitted if p is below a threshold and
+otherwise raised to the power p. In training, the power is p s, and each message of the factor counts as s messages;
+s = sigmoid(steepness (logit p - logit threshold)) is a soft indicator of p > threshold.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), sections 3 and 4;
 Stoyanov, Ropson & Eisner (2011).
@@ -38,9 +38,9 @@ LOSSES = ("squared", "cross-entropy", "f")
 
 
 class GateActivations(NamedTuple):
-    """The exponent of each gated factor and the fraction of its messages that the cost counts.
+    """The exponent of each gated factor, and the fraction of the factor's messages that the cost includes.
 
-    Both have derivatives with respect to the log odds of the factor's gate.
+    The prefix `d_` marks the derivative with respect to the log odds of the factor's gate.
     """
 
     exponent: np.ndarray
@@ -50,10 +50,10 @@ class GateActivations(NamedTuple):
 
 
 class PropagationResult(NamedTuple):
-    """The result of inference with gates that are open or closed.
+    """The result of inference with hard gates: a factor is either included or omitted.
 
     Args:
-        beliefs: Flat over the nodes' states.
+        beliefs: Belief of each state of each node, flat.
         n_messages: The number of messages sent.
         open_factors: Mask of the gated factors that were included, bool.
     """
@@ -69,15 +69,15 @@ class RiskSettings:
 
     Args:
         loss: `squared`: half the sum over states of (belief - truth)^2, where truth is 1 for the true state and 0 for
-            the others. `cross-entropy`: minus the log belief of the true state. `f`: 1 minus the F measure of the
-            beliefs, computed for each batch separately: that of state 1 for binary variables, otherwise the mean over
-            all states.
+            other states. `cross-entropy`: minus the log belief of the true state. `f`: 1 minus the F measure of the
+            beliefs of a batch. The F measure is that of state 1 for binary variables, and the mean of the F measures of
+            all states for other variables.
         message_cost: Cost of one message; the mean loss is increased by this cost times the number of messages per
             query variable.
         iterations: Number of iterations of belief propagation.
         threshold: Probability threshold of the gates in training.
-        has_gates: Whether factors have gates; otherwise all are open.
-        real: Floating-point type of the arithmetic where supported.
+        has_gates: Whether factors have gates; otherwise all factors are included.
+        real: Floating-point type of inference, if the kernels support this type.
     """
 
     loss: str = "squared"
@@ -90,15 +90,15 @@ class RiskSettings:
 
 @dataclass(frozen=True, eq=False)
 class Risk:
-    """The risk of some examples; its arguments are the weights of factors, followed by those of gates.
+    """The risk of some examples as a function of a point: the weights of factors, followed by the weights of gates.
 
     A folded factor has one free variable and a pair has two; see `GatedGraph`.
 
     Args:
         gates: The features of the gates of folded factors, followed by those of the gates of pairs.
         states: The true state of each node, shape (n_nodes,).
-        scored: Nodes whose beliefs have a loss, shape (n_nodes,), bool.
-        n_queries: Number of query variables, by which the message count is divided; some may be unscored.
+        scored: Mask of the nodes whose beliefs have a term in the loss, shape (n_nodes,), bool.
+        n_queries: Number of query variables, scored or not; the number of messages is divided by this number.
     """
 
     graph: GatedGraph
@@ -124,8 +124,8 @@ class Risk:
         )
 
     @cached_property
-    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the node cell and the factor index of each cell of the folded factors' tables."""
+    def _folded_entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the state index in flat node tables, and the factor index, of each entry of folded factors' tables."""
         folded, start = self.graph.folded, self.graph.ungated.state_start
         factor = np.repeat(np.arange(folded.n_nodes), folded.cardinality)
         return start[self.graph.folded_node[factor]] + np.arange(len(factor)) - folded.state_start[factor], factor
@@ -153,11 +153,11 @@ class Risk:
         )
 
     def __call__(self, point: np.ndarray, steepness: float = 1.0) -> tuple[float, np.ndarray]:
-        """Return value and gradient.
+        """Return the risk and its gradient.
 
         Args:
             point: Weights of factors and of gates, shape (n_weights + n_gate_weights,).
-            steepness: Steepness of the gates' thresholds, see the module docstring.
+            steepness: Steepness of the soft threshold; see the module docstring.
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
         gates = self.gate_activations(point, steepness)
@@ -170,7 +170,7 @@ class Risk:
         gradient = np.zeros(len(point))
         graph.ungated.add_node_counts(d_nodes, gradient[: self.n_weights])
         graph.distinct_pairs.add_edge_counts(loss.tables, gradient[: self.n_weights])
-        cell, factor = self._cells
+        cell, factor = self._folded_entries
         d_cell = d_nodes[cell]
         graph.folded.add_node_counts(gates.exponent[factor] * d_cell, gradient[: self.n_weights])
         if self.settings.has_gates:
@@ -180,9 +180,9 @@ class Risk:
         return value, gradient
 
     def _node_potentials(self, weights: np.ndarray, folded: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-        """Return the log potentials of the nodes, including those of the folded factors multiplied by their gate exponents."""
+        """Return the log potentials of the nodes, plus each folded factor's log potentials times its exponent."""
         nodes = self.graph.ungated.node_log_potentials(weights)
-        cell, factor = self._cells
+        cell, factor = self._folded_entries
         return nodes + np.bincount(cell, exponent[factor] * folded, len(nodes))
 
     def _backpropagate(self, nodes: np.ndarray, tables: np.ndarray, exponent: np.ndarray) -> LossGradient:
@@ -202,7 +202,7 @@ class Risk:
         return compute_loss_gradient(self.layout, nodes, tables, exponent, loss, *options)._replace(value=value)
 
     def _f_loss(self, beliefs: np.ndarray) -> tuple[float, BeliefLoss]:
-        """Return 1 minus the F measure of the beliefs, and its linearisation at these beliefs."""
+        """Return the loss (1 minus the F measure of the beliefs), and the linearisation of the loss."""
         start, cardinality = self.graph.ungated.state_start, self.graph.ungated.cardinality
         slope, value = np.zeros(len(beliefs)), 0.0
         for k in np.unique(cardinality[self.scored]):
@@ -220,13 +220,13 @@ class Risk:
     def infer_with_hard_gates(
         self, point: np.ndarray, threshold: float, *, skip_closed: bool = True
     ) -> PropagationResult:
-        """Infer without the factors whose gate probability is below the threshold or whose log potentials are all 0.
+        """Run inference without closed factors, whose gate probability is below `threshold` or whose potentials are 1.
 
         Args:
             point: Weights of factors and of gates.
-            threshold: Threshold of the probability of a gate.
-            skip_closed: Whether to remove these factors. Otherwise they send uniform messages, which is faster for a
-                single run.
+            threshold: Minimum probability of an open gate.
+            skip_closed: Whether to remove closed factors from the graph. Otherwise, closed factors send uniform
+                messages, which is faster for a single run.
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
         folded, tables = graph.folded.node_log_potentials(weights), graph.distinct_pairs.edge_log_potentials(weights)
@@ -255,7 +255,7 @@ class Risk:
         return PropagationResult(beliefs.astype(np.float64), int(self.messages_per_factor[is_open].sum()), is_open)
 
     def factor_exponents(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
-        """Return the exponent of each factor in groups with gates, as used by `infer_with_hard_gates`.
+        """Return the exponents that `infer_with_hard_gates` uses for the factors of each group with gates.
 
         Returns:
             Arrays of shape (n_factors,), by the index of the group in the graph; 0 for omitted factors.
@@ -271,7 +271,7 @@ class Risk:
         return exponents
 
     def evaluate(self, result: PropagationResult) -> tuple[float, float]:
-        """Return the mean loss of an inference result over the scored nodes, and its messages per query variable."""
+        """Return the mean loss of the scored nodes in an inference result, and the messages per query variable."""
         start, n = self.graph.ungated.state_start, max(self.n_scored, 1)
         messages_per_query = result.n_messages / max(self.n_queries, 1)
         nodes = np.flatnonzero(self.scored)
@@ -286,5 +286,5 @@ class Risk:
 
 
 def _find_nonzero_tables(tables: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """Return a mask of those flat tables that have an entry other than 0, shape (n,), bool."""
+    """Return a mask of the flat tables that have a nonzero entry, shape (n,), bool."""
     return np.asarray(np.diff(offsets(tables != 0.0)[start]) > 0)

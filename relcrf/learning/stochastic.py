@@ -1,8 +1,8 @@
 """Mini-batch gradient methods with serialisable states, so that interrupted runs resume with bitwise identical results.
 
-Sources: Adam is algorithm 1 of Kingma & Ba, Adam: a method for stochastic optimization (2015). Stochastic meta-descent
-is that of Schraudolph, Local gain adaptation in stochastic gradient descent (1999), as used for CRFs by Vishwanathan et
-al., Accelerated training of conditional random fields with stochastic gradient methods (2006), equations 6 to 9.
+Sources: for Adam, Kingma & Ba, Adam: a method for stochastic optimization (2015), algorithm 1; for stochastic
+meta-descent, Schraudolph, Local gain adaptation in stochastic gradient descent (1999), and Vishwanathan et al.,
+Accelerated training of conditional random fields with stochastic gradient methods (2006), equations 6 to 9.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ import numpy as np
 from relcrf.learning.lbfgs import AbstractMinimiser, AnyState, Objective, OptimiserState
 
 BatchObjective = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
-"""A function that returns value and gradient; its arguments are a point of shape (n,) and the indices of a batch.
+"""A function of a point, shape (n,), and of the indices of a batch's examples; it returns a value and a gradient.
 
-Both are means over the batch; a penalty, if any, is added to each batch in full.
+Value and gradient are means over the batch; a penalty, if any, is added to each batch in full.
 """
 
 OptimiserMemory = tuple[np.ndarray, ...]
 """The arrays of shape (n,) that a method passes from one batch to the next."""
 
 DIFFERENCE_STEP = float(np.cbrt(np.finfo(float).eps))
-"""Relative step of central differences; at this step, truncation and rounding errors are about equal."""
+"""Relative step of central differences; with this step, truncation and rounding errors are about equal."""
 
 
 @dataclass(frozen=True)
 class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
     """A minimiser that processes all examples in batches; one pass over the examples is one iteration.
 
-    Each pass shuffles the examples with a generator seeded by `seed` and the number of the pass. In the optimiser
-    states, `value` and `gradient` are means over the pass, with each batch evaluated at the point where it was
-    processed; `steps` contains the method's memory.
+    Each pass shuffles the examples with a random generator seeded by `seed` and the index of the pass. In the optimiser
+    states, `value` and `gradient` are means over all batches of the pass, each evaluated before the step for this
+    batch; `steps` contains the method's memory.
 
     Args:
         n_examples: Number of examples, at least 1.
         batch_size: Maximum size of a batch, at least 1; the batches of a pass have nearly equal sizes.
         learning_rate: Learning rate of the first step.
         cosine_decay: Whether to reduce the learning rate along a cosine, to 0 at the end of the last pass.
-        tolerance: The run converges when the largest component of a pass's mean gradient is below this fraction of the
-            initial one.
+        tolerance: The run converges when the norm of a pass's mean gradient is at most this fraction of the norm before
+            the first pass.
         max_iterations: Maximum number of passes, after which the status is `not converged`.
 
     Raises:
-        ValueError: If a number is too small.
+        ValueError: If `n_examples` or `batch_size` is less than 1, or `learning_rate` is not positive.
     """
 
     n_examples: int
@@ -69,12 +69,12 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
     def update(
         self, objective: Objective, point: np.ndarray, gradient: np.ndarray, memory: OptimiserMemory, t: int
     ) -> tuple[np.ndarray, OptimiserMemory, int]:
-        """Return the next point, the memory at this point, and the number of evaluations.
+        """Return the next point, the memory at this point, and the number of additional evaluations.
 
         Args:
             objective: The objective of the batch.
             gradient: The gradient of the batch at the point.
-            t: Number of earlier batches in all passes.
+            t: Number of batches processed before this one in all passes.
         """
 
     @property
@@ -112,8 +112,8 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
     def step(self, objective: BatchObjective, state: AnyState) -> AnyState:
         """Run one pass.
 
-        If a value, a gradient or a weight is not finite, the status is `diverged`. Point and memory are then those
-        before the pass; value and norm are those of the failing batch, or the value is NaN.
+        If a value, a gradient, a weight or the memory is not finite, the status is `diverged`, and point and memory are
+        those before the pass. Value and norm are then those of the failing batch; if both are finite, the value is NaN.
         """
         point, memory, evaluations = state.point, state.steps, state.evaluations
         value, gradient = 0.0, np.zeros(len(point))
@@ -150,13 +150,13 @@ class AbstractStochasticMethod(AbstractMinimiser[BatchObjective]):
 
 @dataclass(frozen=True)
 class Adam(AbstractStochasticMethod):
-    """Adam: each step is the running mean of gradients divided by the root of the running mean of their squares.
+    """Adam: steps proportional to the running mean of gradients divided by the root of the mean of squared gradients.
 
-    The steps do not depend on the scale of the gradient. The memory contains both means without bias correction.
+    The steps do not depend on the scale of the gradient. The memory contains the two means without bias correction.
 
     Args:
-        beta1, beta2: Decay rates of the two means.
-        epsilon: Number added to the root, so that weights without a gradient do not change.
+        beta1, beta2: Decay rates of the mean gradient and of the mean squared gradient.
+        epsilon: Number added to the square root, so that a weight does not change while its gradients are 0.
     """
 
     beta1: float = 0.9
@@ -177,13 +177,13 @@ class Adam(AbstractStochasticMethod):
 
 @dataclass(frozen=True)
 class MetaDescent(AbstractStochasticMethod):
-    """Stochastic meta-descent: gradient steps with a gain per weight that is itself learned by gradient descent.
+    """Stochastic meta-descent: gradient descent with a learning rate (gain) per weight that is also learned.
 
-    `gain *= max(1/2, 1 - meta_rate g v)`, `w -= gain g`, `v = decay v - gain (g + decay H v)`, where g and H are the
-    gradient and the Hessian of a batch, decay is `memory_decay`, and v is the derivative of the weight w with respect
-    to the logarithm of its gain. The memory consists of gains and v. The gains start at `learning_rate` and are also
-    scaled by its cosine decay. Unlike in Adam, the best `learning_rate` and `meta_rate` depend on the scale of the
-    objective.
+    A batch with gradient g and Hessian H changes a weight w, its gain, and the derivative v of w with respect to the
+    logarithm of the gain: `gain *= max(1/2, 1 - meta_rate g v)`, `w -= gain g`, `v = decay v - gain (g + decay H v)`,
+    where decay is `memory_decay`. The memory consists of the gains and v. The gains start at `learning_rate`; the step
+    `gain g` is also multiplied by the factor of the cosine decay. Unlike in Adam, the best `learning_rate` and
+    `meta_rate` depend on the scale of the objective.
 
     Each batch except the first needs two additional gradients (see `hessian_vector_product`). There is one deviation
     from the source: a gain at most doubles per step, because v is noisy if the batch is small or H is not positive
@@ -219,8 +219,8 @@ class MetaDescent(AbstractStochasticMethod):
 def hessian_vector_product(objective: Objective, point: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Return the Hessian at a point times a nonzero vector v, by central differences of the gradient; shape (n,).
 
-    The gradient is evaluated twice, at points displaced along v by `DIFFERENCE_STEP` times the scale of the point. For
-    a smooth function the relative error is about 1e-9.
+    The gradient is evaluated at two points, displaced along v and -v by at most `DIFFERENCE_STEP * max(1, |point|)` in
+    any component. For a smooth function, the relative error is about 1e-9.
     """
     distance = DIFFERENCE_STEP * max(1.0, float(np.abs(point).max())) / float(np.abs(v).max())
     ahead, behind = (objective(point + sign * distance * v)[1] for sign in (1.0, -1.0))

@@ -1,6 +1,6 @@
-"""Activation rules, which select the next candidates to add to a model, from all candidates or from a tested subset.
+"""Activation rules, which select the candidates that are added to a model next.
 
-A rule tests candidates by their ratios; see `CandidateScorer`.
+The rules test candidates by the *ratios* that `CandidateScorer` computes.
 
 Sources: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018):
 edge grafting, best choice with a reservoir, first hit; Perkins, Lacker & Theiler, Grafting: fast, incremental feature
@@ -26,12 +26,12 @@ class ActivationResult:
 
     Args:
         candidates: The added candidates.
-        gradient: Gradient of their weights, concatenated by candidate, shape (n_weights,).
+        gradient: Gradient of the added candidates' weights, concatenated by candidate, shape (n_weights,).
         queue: The queue without the added candidates.
-        is_exhausted: True if no candidate is added and none can pass a test before the weights change.
+        is_exhausted: True if no candidate is added and no candidate can pass a test before the weights change.
         n_tests: Number of tested candidates.
-        active_weights: Mask of the active weights of the candidates in the model, followed by those of the added ones,
-            bool; None activates all weights of the added candidates.
+        active_weights: Mask of the active weights, bool, over the weights of the candidates in the model and of the
+            added candidates; None activates all weights of the added candidates.
     """
 
     candidates: CandidateSet
@@ -76,7 +76,7 @@ class TopEdges(AbstractActivation):
 class TopWeights(AbstractActivation):
     """Grafting of single weights: activate the inactive weights with the largest gradients.
 
-    An edge is added to the model when the first of its weights is activated.
+    An edge is added to the model when the first weight of this edge is activated.
 
     The ratio of a weight is `|gradient| / l1`. The penalty must treat each weight as a separate group.
 
@@ -115,15 +115,15 @@ def _select_best(
     min_ratio: float,
     max_rows: int,
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the best of all edges that are not in the model, or of their weights.
+    """Return the best rows of all edges that are not in the model; a row is an edge, or one weight of an edge.
 
     Args:
-        test: Function that returns rows (edge number, index of one of its weights) for some edges, and the ratio of each row.
+        test: Function that returns the rows of some edges (edge number, weight index) and the ratio of each row.
         min_ratio: Ratio above which a row passes.
         max_rows: Maximum number of rows.
 
     Returns:
-        The best rows, their ratios, and the number of tested edges.
+        The best rows, the ratios of these rows, and the number of tested edges.
     """
     best, ratios, n_tests = np.empty((0, 2), dtype=np.int64), np.empty(0), 0
     for pairs in scorer.iter_unchosen():
@@ -138,16 +138,17 @@ def _select_best(
 
 @dataclass(frozen=True)
 class BestChoice(AbstractActivation):
-    """Best choice: test the first edges of the queue and add the best of those that pass.
+    """Best choice: test the first edges of the queue and add the best edges that pass.
 
-    The best passing edges form the reservoir. Edges of the reservoir with a ratio of at least
-    `(1 - alpha) mean + alpha max`, with mean and max over the reservoir, are added; the others are tested again in the
-    next round. Edges that fail or do not fit into the reservoir are moved to the history, which is queued again when
-    the queue is empty. (The reservoir is limited, because passing edges would otherwise soon fill every round: with 600
-    nodes, far more pairs are dependent than the graph has edges, and the remaining pairs would never be tested.)
+    The best passing edges form the reservoir. An edge of the reservoir is added if the edge's ratio is at least
+    `(1 - alpha) mean + alpha max`, where mean and max are those of the ratios in the reservoir. The other edges of the
+    reservoir are tested again in the next round. Edges that fail or do not fit into the reservoir are moved to the
+    history, which is queued again when the queue is empty. The reservoir is limited because passing edges would
+    otherwise soon fill every round, and untested pairs would never be tested: with 600 nodes, far more pairs are
+    statistically dependent than the graph has edges.
 
     Args:
-        alpha: 0 adds the edges with ratios of at least the mean, 1 only the best edge.
+        alpha: With 0, edges whose ratio is at least the mean are added; with 1, only the best edge is added.
         reservoir_size: Maximum number of edges in the reservoir.
         tests_per_round: Number of edges to test per round.
     """
@@ -172,17 +173,17 @@ class BestChoice(AbstractActivation):
         remaining = order[n_added:n_reservoir]
         queue = queue.with_waiting(pairs[remaining], 1.0 - ratios[remaining])
         queue = queue.with_failed(pairs[rejected], 1.0 - ratios[rejected])
-        is_exhausted = not n_added and queue.is_fully_listed(scorer.pair_index) and not queue.has_promising_pairs
+        is_exhausted = not n_added and queue.is_at_end(scorer.pair_index) and not queue.has_promising_pairs
         return _make_result(scorer, pairs[order[:n_added]], queue, len(pairs), is_exhausted=is_exhausted)
 
 
 @dataclass(frozen=True)
 class FirstHit(AbstractActivation):
-    """First hit: add the first passing edge of the queue, i.e. best choice with a reservoir of one edge.
+    """First hit: test edges in the order of the queue and add the first that passes (best choice, reservoir of one).
 
     Args:
         max_tests: Maximum number of edges to test before the weights change again.
-        batch_size: Initial number of edges to test at a time; edges after the first passing one stay in the queue.
+        batch_size: Initial number of edges to test at a time; edges after the first passing edge stay in the queue.
     """
 
     max_tests: int
@@ -205,12 +206,12 @@ class FirstHit(AbstractActivation):
                 queue = queue.with_waiting(pairs[n_failed + 1 :], priority[n_failed + 1 :])
                 return _make_result(scorer, pairs[n_failed : n_failed + 1], queue, n_tests, is_exhausted=False)
         return _make_result(
-            scorer, np.empty(0, dtype=np.int64), queue, n_tests, is_exhausted=queue.is_fully_listed(scorer.pair_index)
+            scorer, np.empty(0, dtype=np.int64), queue, n_tests, is_exhausted=queue.is_at_end(scorer.pair_index)
         )
 
 
 def _make_result(
     scorer: CandidateScorer, pairs: np.ndarray, queue: EdgeQueue, n_tests: int, *, is_exhausted: bool
 ) -> ActivationResult:
-    """Return the result of adding edges, given by their numbers."""
+    """Return the result that adds the edges with the numbers `pairs`."""
     return ActivationResult(scorer.pair_index.decode(pairs), scorer.gradient(pairs), queue, is_exhausted, n_tests)

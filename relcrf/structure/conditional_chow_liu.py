@@ -1,4 +1,4 @@
-"""Conditional Chow-Liu: evidence-specific edges, selected by conditional mutual information.
+"""Conditional Chow-Liu: selection of edges by conditional mutual information given the evidence.
 
 Source: Chechetka & Guestrin (2010), equations (8) and (9), algorithms 2 and 4 (relational form), and section 4.2
 (structure regularisation). Pooling is not part of the source.
@@ -18,13 +18,13 @@ from relcrf.structure.spanning_forest import maximum_spanning_forest
 from relcrf.structure.thin_graph import thin_graph
 
 REUSE_DISCOUNT = 0.5
-"""Factor on an edge's information for each earlier structure that contains the edge; 0.8 and 0 gave no better results."""
+"""Multiplier of an edge's information for each earlier graph with this edge; 0.8 and 0 gave no better results."""
 
 
 def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.ndarray:
-    """Return the conditional mutual information of each edge's ends given the evidence, in nats, shape (n_edges,).
+    """Return the mutual information of the two ends of each edge given the evidence, in nats, shape (n_edges,).
 
-    The distribution of a pair is the two-variable model P(x_i, x_j | e, u) with the structure weights u.
+    The distribution of two ends i and j given the evidence e is P(x_i, x_j | e, u), with the structure weights u.
     """
     node_tables = graph.node_log_potentials(structure_weights)
     information = np.empty(graph.n_edges)
@@ -37,15 +37,15 @@ def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.n
 
 @dataclass(frozen=True)
 class EdgeSelector:
-    """A rule that selects edges by their conditional mutual information.
+    """A rule that selects edges by their conditional mutual information, optionally by *kind* (template and key).
 
     Args:
         treewidth: Maximum treewidth. 1 selects a maximum spanning forest; larger values greedily select edges that fit
             into cliques of `treewidth + 1` nodes.
         min_information: Minimum information of an edge, in nats.
-        min_fraction: Minimum fraction of the edges of a kind that training selected; edges of other kinds are excluded.
-        pooling: Weight of the mutual information of the training labels, which all edges of a kind share. 0 uses only
-            the conditional information; 1 gives the fixed tree of Chow & Liu.
+        min_fraction: The edges of a kind are excluded if training selected a smaller fraction of these edges.
+        pooling: Weight w of the mutual information that the training labels have for the edge's kind; the conditional
+            information has the weight 1 - w. w = 1 gives the fixed tree of Chow & Liu.
     """
 
     treewidth: int = 1
@@ -68,10 +68,10 @@ class EdgeSelector:
 
         Args:
             information: Conditional mutual information of each edge in nats, shape (n_edges,).
-            fractions: For each weight, the fraction of the edges of its kind that training selected, shape
-                (layout.size,); None if `min_fraction` is not used.
-            label_information: For each weight, the mutual information of the training labels of its kind in nats,
-                shape (layout.size,); None if `pooling` is not used.
+            fractions: The fraction of the edges of each kind that training selected, repeated for each weight of the
+                kind, shape (layout.size,); None if `min_fraction` is not used.
+            label_information: The mutual information of the training labels for each kind in nats, in the same form;
+                None if `pooling` is not used.
         """
         if label_information is not None:
             pooled = edge_kind_values(graph, label_information)

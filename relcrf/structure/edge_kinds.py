@@ -1,7 +1,7 @@
-"""Edge kinds. A kind is a combination of a factor's template and key; its value is repeated for each of its weights.
+"""Values of *edge kinds*; the kind of a pairwise factor is the combination of the factor's template and key.
 
-Such values have the layout of the weights. They can therefore be transferred to other data together with the
-weights, even if keys are renumbered.
+The value of a kind is stored once for each weight of the kind. The values can therefore be transferred to other data
+together with the weights, even if keys are renumbered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TERMS_PER_CHUNK = 1 << 22
 
 
 def edge_kind_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
-    """Return for each edge the maximum of the values of its factors' kinds, shape (n_edges,).
+    """Return, for each edge, the maximum of the values of the kinds of the edge's factors, shape (n_edges,).
 
     Args:
         values: Values of the kinds, equal for all weights of a kind, shape (layout.size,).
@@ -44,14 +44,15 @@ def count_factors_by_kind(graph: ReducedGraph) -> np.ndarray:
 
 
 def count_joint_states(graph: ReducedGraph, states: np.ndarray, k: int) -> np.ndarray:
-    """Count the pairs of states of the pairwise factors, by kind.
+    """Count the joint states of the two ends of pairwise factors, by kind.
 
     Args:
         states: State of each node, shape (n_nodes,).
-        k: Maximum cardinality.
+        k: Maximum cardinality of a node.
 
     Returns:
-        Flat counts, shape (n_features of all blocks, k, k); the counts of a kind are in the row of its first feature.
+        Flat counts, shape (n_features of all blocks, k, k); row i contains the counts of the kind whose first feature
+        is i.
     """
     counts = [np.zeros(block.n_features * k * k) for block in graph.graph.layout.blocks]
     for terms, group, chunk, keys in _iter_chunks(graph, TERMS_PER_CHUNK):
@@ -67,9 +68,9 @@ def count_joint_states(graph: ReducedGraph, states: np.ndarray, k: int) -> np.nd
 
 
 def kind_information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[int, int]) -> np.ndarray:
-    """Return the mutual information of the states of each kind's pairs in nats, shape (layout.size,).
+    """Return, for each kind, the mutual information of the two ends' states in nats, shape (layout.size,).
 
-    The value of a kind is repeated for each of its weights.
+    The value of a kind is repeated for each weight of the kind.
 
     Source: Chow & Liu (1968).
 
@@ -77,7 +78,7 @@ def kind_information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: d
         counts: See `count_joint_states`.
         layout: Layout of the weights.
         k: Maximum cardinality.
-        n_keys: Number of keys, and so of kinds, by the index of the weight block.
+        n_keys: Number of keys, which is the number of kinds, by the index of the weight block.
     """
     tables = counts.reshape(-1, k, k)
     total = tables.sum(axis=(1, 2), keepdims=True)
@@ -96,7 +97,7 @@ def kind_information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: d
 
 
 def _iter_chunks(graph: ReducedGraph, size: int) -> Iterator[tuple[TableTerms, FactorGroup, slice, np.ndarray]]:
-    """Yield chunks of edge factors: their terms, factor group, slice of the terms, and keys."""
+    """Yield, for each chunk of edge factors, the terms, the factor group, the slice of the terms, and the keys."""
     for terms in graph.edge_terms:
         group = graph.graph.groups[terms.group]
         for start in range(0, len(terms.target), size):

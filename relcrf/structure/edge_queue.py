@@ -14,33 +14,34 @@ from relcrf.kernels.distinct import distinct
 from relcrf.structure.pair_index import PairIndex
 
 UNTESTED_PRIORITY, HUB_PRIORITY = 0.0, -1.0
-"""Priorities of untested edges and of edges at hubs; lower values are tested first.
+"""The priority of an untested edge, and the amount added to the priority of an edge at a *hub* (a key with many edges).
 
-The priority of a tested edge is its violation, 1 minus its ratio (see `CandidateScorer`), plus `HUB_PRIORITY` if it is
-at a hub.
+Lower priorities are tested first. The priority of a tested edge is the violation `1 - ratio` of this edge (see
+`CandidateScorer`), plus `HUB_PRIORITY` if an end of the edge is a hub.
 """
 
 MAX_HISTORY = 1 << 22
-"""Maximum number of pairs in the history; this many pairs take 64 MiB.
+"""Number of pairs to which a history of twice this length is reduced; these pairs take 64 MiB.
 
-The pairs closest to passing are retained; the others are tested again only in the final test of all pairs.
+The pairs with the smallest violations are retained; the other pairs are tested again only in the final test of all
+pairs.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeQueue:
-    """A priority queue over all pairs of some spaces; memory is used only for pairs that have left the initial order.
+    """A priority queue over all pairs of some spaces.
 
-    Untested pairs are queued in the order of a permutation, from `cursor` on, and are not stored. All other queued
-    pairs are stored in `waiting`. The *ends* of a pair and the order of the pairs are those of a `PairIndex`. Methods
-    that need the numbering and the order of the pairs have the parameter `pair_index`.
+    The queue consists of the pairs in `waiting`, followed by the pairs of a permutation from position `cursor` on. The
+    permutation is not stored. The parameter `pair_index` of the methods defines the permutation, the numbers that
+    identify pairs, and the two *ends* (keys) of each pair.
 
     Args:
         cursor: Position in the permutation.
-        waiting, priority: Queued pairs that precede the rest of the permutation, and their ascending priorities, shape (n,).
-        failed, violation: The history in any order, and the violation of each pair, 1 minus its ratio; negative if it
-            passed.
-        hubs: Ends whose untested pairs are stored in `waiting`.
+        waiting, priority: Stored pairs of the queue, and the priority of each pair, ascending; shape (n,) each.
+        failed, violation: The pairs of the history in any order, and the violation `1 - ratio` of each pair; negative
+            for a pair that passed.
+        hubs: Ends with untested pairs that are all stored in `waiting` and skipped in the permutation.
     """
 
     cursor: int
@@ -56,21 +57,21 @@ class EdgeQueue:
         no_pairs, no_values = np.empty(0, dtype=np.int64), np.empty(0)
         return cls(0, no_pairs, no_values, no_pairs, no_values, no_pairs)
 
-    def is_fully_listed(self, pair_index: PairIndex) -> bool:
-        """Return True if the cursor is at the end of the permutation; every untested pair is then in `waiting`."""
+    def is_at_end(self, pair_index: PairIndex) -> bool:
+        """Return True if the cursor is at the end of the permutation; the queue then contains only `waiting`."""
         return self.cursor >= pair_index.size
 
     def is_empty(self, pair_index: PairIndex) -> bool:
         """Return True if the queue is empty, regardless of the history."""
-        return self.is_fully_listed(pair_index) and not len(self.waiting)
+        return self.is_at_end(pair_index) and not len(self.waiting)
 
     @property
     def has_promising_pairs(self) -> bool:
-        """Return True if a queued pair has a negative priority, or a pair of the history passed its last test."""
+        """Return True if a queued pair has a negative priority, or if a pair of the history passed the last test."""
         return bool((self.priority < 0.0).any() or (self.violation < 0.0).any())
 
     def pop(self, n: int, pair_index: PairIndex) -> tuple[np.ndarray, np.ndarray, EdgeQueue]:
-        """Return the first `n` pairs (fewer at the end), their priorities, and the queue without them."""
+        """Return the first `n` pairs (fewer at the end), the priorities of these pairs, and the queue without them."""
         chunks, cursor = [self.waiting[:n]], self.cursor
         n_missing = n - len(chunks[0])
         while n_missing > 0 and cursor < pair_index.size:
@@ -104,7 +105,7 @@ class EdgeQueue:
         return emptied.with_waiting(self.failed, priority)
 
     def with_hubs(self, ends: np.ndarray, pair_index: PairIndex) -> EdgeQueue:
-        """Return the queue with some ends marked as hubs: their untested pairs are stored and their priorities lowered."""
+        """Return the queue with additional hubs; queued pairs at hubs are stored in `waiting` with lower priorities."""
         new_hubs = np.setdiff1d(ends, self.hubs)
         if not len(new_hubs):
             return self

@@ -1,4 +1,4 @@
-"""Gains and supports of the selected candidates; a gain is the decrease of the log pseudo-likelihood without the candidate."""
+"""The gain and the support of each candidate that structure learning has selected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CandidateGains:
 
     Args:
         gain: Decrease of the log pseudo-likelihood of the labels, in nats, if the candidate's weight is set to 0.
-        support: Number of samples in which the candidate is true.
+        support: Number of samples in which all literals of the candidate are true.
     """
 
     gain: np.ndarray
@@ -37,23 +37,23 @@ def candidate_gains(model: LiteralLikelihood, point: np.ndarray) -> CandidateGai
         others = [reduce(np.multiply, truth_values[:k] + truth_values[k + 1 :]) for k in range(len(sides))]
         score = np.concatenate(others) * np.tile(point[model.n_base + indices][index], len(sides))
         literal, candidate = np.concatenate(literals), np.tile(index, len(sides))
-        # Unlabelled variables are only neighbours, not targets.
+        # Only nodes, which are labelled, have a term in the pseudo-likelihood.
         target = literal % model.literals.n_variables < model.literals.n_nodes
-        change, changed_candidate = _likelihood_changes(
+        change, changed_candidate = _gains_by_node(
             model, probability, candidate[target], literal[target], score[target]
         )
         gain[indices] = np.bincount(changed_candidate, change, minlength=len(indices))
     return CandidateGains(gain, support)
 
 
-def _likelihood_changes(
+def _gains_by_node(
     model: LiteralLikelihood, probability: np.ndarray, candidate: np.ndarray, literal: np.ndarray, score: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the change of the log-likelihood, and the candidate, for each pair of a candidate and an affected node.
+    """Return, for each pair of a candidate and an affected node, the gain from the node's term, and the candidate.
 
     Args:
-        probability: Flat node marginals with all candidates.
-        candidate, literal, score: Contributions of candidates to the scores of literals, shape (n,) each.
+        probability: Flat conditional distributions of the nodes under the model with all candidates.
+        candidate, literal, score: `candidate[i]` adds `score[i]` to the score of `literal[i]`; shape (n,) each.
     """
     literals, base = model.literals, model.base
     kind, node = np.divmod(literal, literals.n_variables)

@@ -2,7 +2,7 @@
 
 The error of a literal is its probability minus its truth value. The signal of a literal is its truth value; for pairs,
 the mean truth value over the samples of the literal's key is subtracted. A literal has an error and a signal for each
-cell, i.e. for each sample in which its key occurs (see `CandidateSide`).
+cell, i.e. for each sample in which the key occurs. See `learning/active_candidates.py` for the terms in this file.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
 equations 13 and 14; Grafting: Perkins, Lacker & Theiler (2003).
@@ -31,22 +31,22 @@ BIN_EDGES = np.round(np.linspace(-1.0, 1.0, 101), 2)
 
 @dataclass(frozen=True)
 class ContrastiveInduction(AbstractActivation):
-    """Contrastive feature induction: add the candidates with the largest gradients among those that exceed the l1 strength.
+    """Contrastive feature induction: add the candidates with the largest absolute gradients above the l1 strength.
 
     The gradient of a pair of literals A and B is `sum over samples of signal_A error_B + error_A signal_B` if the
     errors of each key sum to 0, which is the case when the weights of single literals have converged without a penalty.
-    The largest terms are those of samples with a large error of one literal and a large signal of the other; only
-    these terms are summed.
+    Only the largest terms are summed: those of samples in which one literal has a large error and the other literal has
+    a large signal.
 
     A pair AB in the model is a composite literal, which a third literal C can extend (equation 14). The gradient of a
     triple is `sum over samples of error_AB x_C + x_AB error_C`, where x are truth values. The truth values are not
-    centred, for two reasons. The errors of a composite sum to the gradient of its pair, which is not 0 under a penalty.
-    And a conjunction is rarely true, so that uncentred values have fewer large entries. With thresholds of 0 the
-    gradient of a triple is exact at any weights.
+    centred, for two reasons. First, the errors of the composite AB sum to the gradient of the pair AB, which is not 0
+    with a penalty. Second, a conjunction is rarely true, so that uncentred values have fewer large entries. With
+    thresholds of 0, the gradient of a triple is exact for any weights.
 
     Args:
         max_added: Maximum number of candidates to add at a time.
-        error_threshold, signal_threshold: Largest magnitudes of ignored errors and signals; 0 ignores only zeros.
+        error_threshold, signal_threshold: Errors or signals with absolute values up to this threshold are ignored.
         exhaustive: If True, compute all gradients by dense products; thresholds are not used.
     """
 
@@ -77,7 +77,7 @@ class ContrastiveInduction(AbstractActivation):
         """Return the candidates outside the model with the largest absolute gradients, and the estimated gradients.
 
         Args:
-            errors, truth_values: See `AbstractLiteralObjective.errors_and_signals`.
+            errors, truth_values: Errors and signals from `AbstractLiteralObjective.errors_and_signals`.
             min_gradients: Exclusive lower bound of the absolute gradient for each space.
         """
         chosen_indices = [model.chosen.indices_in_space(number) for number in range(len(model.spaces))]
@@ -131,7 +131,7 @@ class ContrastiveInduction(AbstractActivation):
         min_gradient: float,
         n: int,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the keys of the best candidates of a space, including those in the model, and their gradients."""
+        """Return the first keys, second keys and gradients of the best candidates, including those in the model."""
         relation, sides = int(space.relation), space.sides
         if self.exhaustive:
             a, b, c, d = (
@@ -156,14 +156,14 @@ class ContrastiveInduction(AbstractActivation):
         min_gradient: float,
         n: int,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the best triples that extend a pair by any of the three literals; for the form see `_best_pairs`.
+        """Return the best triples that extend a pair in the model by a third literal, in the form of `_best_pairs`.
 
         Args:
-            parent_pairs: For each of the three literals, the pairs of keys of the other two that form composites, shape
-                (n, 2).
+            parent_pairs: For each of the three literals, the pairs in the model that this literal can extend: keys of
+                the two other literals, shape (n, 2).
         """
         thresholds = (0.0, 0.0) if self.exhaustive else (self.error_threshold, self.signal_threshold)
-        found, gradients = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
+        triples, gradients = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
         for k, pairs in enumerate(parent_pairs):
             if not len(pairs):
                 continue
@@ -177,9 +177,9 @@ class ContrastiveInduction(AbstractActivation):
             a, b, gradient = top_products(
                 error, signal, third_error, third_signal, KeyRelation.ANY, min_gradient, n, space.key_limits(k, pairs)
             )
-            found.append(space.encode_keys(np.insert(pairs[a], k, b, axis=1)))
+            triples.append(space.encode_keys(np.insert(pairs[a], k, b, axis=1)))
             gradients.append(gradient)
-        return _deduplicate(np.concatenate(found), np.concatenate(gradients))
+        return _deduplicate(np.concatenate(triples), np.concatenate(gradients))
 
     def _large_errors(self, side: CandidateSide, errors: np.ndarray, n_samples: int | None) -> SparseMatrix:
         """Return the large errors of a side as a sparse matrix by key, or by sample if `n_samples` is given."""
@@ -187,7 +187,7 @@ class ContrastiveInduction(AbstractActivation):
         return _large_entries(cells, errors[cells.variable], self.error_threshold, n_samples)
 
     def _large_signals(self, side: CandidateSide, truth_values: np.ndarray, n_samples: int | None) -> SparseMatrix:
-        """Return the large signals of a side like `_large_errors`; signals are cached until the truth values change."""
+        """Return the large signals of a side in the form of `_large_errors`; cached until the truth values change."""
         cached = self._signal_cache.get((id(side), n_samples))
         if cached is not None and cached[0] is truth_values:
             return cached[1]
@@ -202,7 +202,7 @@ class ContrastiveInduction(AbstractActivation):
 
 
 def _deduplicate(pairs: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each distinct candidate once, with its gradient of the largest magnitude; `pairs` has shape (n, 2)."""
+    """Return each distinct row of `pairs`, shape (n, 2), once, with the row's gradient of largest absolute value."""
     order = np.lexsort((-np.abs(gradient), pairs[:, 1], pairs[:, 0]))
     pairs, gradient = pairs[order], gradient[order]
     new = np.ones(len(pairs), dtype=bool)
@@ -240,7 +240,7 @@ def _large_errors_and_truth(
 
 
 def _large_entries(cells: CandidateSide, values: np.ndarray, threshold: float, n_rows: int | None) -> SparseMatrix:
-    """Return the cells with absolute values above the threshold as a sparse matrix.
+    """Return a sparse matrix of the cell values with an absolute value above the threshold.
 
     Args:
         n_rows: Minimum number of rows; additional rows are empty.

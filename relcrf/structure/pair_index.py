@@ -1,4 +1,4 @@
-"""Numbering of all pairs of keys of some spaces, and a pseudorandom order of the pairs, computed without stored arrays."""
+"""A numbering and a pseudorandom order of all candidates of some candidate spaces, without stored arrays."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ FEISTEL_ROUNDS = 4
 
 @dataclass(frozen=True, eq=False)
 class PairIndex:
-    """A numbering of the pairs of keys of several spaces, and of the keys. The two keys of a pair are its *ends*.
+    """A numbering of the candidates of several spaces, and of their *ends*.
 
-    Pairs and ends are numbered space by space. If the relation of a space implies that both sides have the same keys,
-    the sides share their ends; otherwise each side has separate ends.
+    A candidate is a pair of keys, one from each side of a space (see `graph/candidates.py`); the keys are the ends of
+    the pair. Pairs and ends are numbered space by space. If the two keys of a pair must be distinct or in ascending
+    order, the two sides of the space have the same ends; otherwise each side has separate ends.
 
     Args:
         spaces: Pair spaces.
@@ -47,7 +48,7 @@ class PairIndex:
 
     @cached_property
     def _end_start(self) -> np.ndarray:
-        """Return the offset of the ends of each space's two sides, and the number of ends, shape (n_spaces + 1, 2)."""
+        """Return the first end of each side of each space, then the total number of ends, shape (n_spaces + 1, 2)."""
         out, n = [], 0
         for space in self.spaces:
             has_shared_keys = space.relation != KeyRelation.ANY
@@ -115,7 +116,7 @@ class PairIndex:
 
 
 def _unrank_pairs(space: PairSpace, ranks: np.ndarray) -> np.ndarray:
-    """Return the pairs of keys with the given ranks in a space, shape (n, 2)."""
+    """Return the pairs of keys with the given ranks (numbers within a space), shape (n, 2)."""
     if space.relation == KeyRelation.ASCENDING:
         # The pair (s, t), s < t, has rank t (t - 1) / 2 + s; for large ranks the rounded root can be off by one.
         t = ((1.0 + np.sqrt(1.0 + 8.0 * ranks)) / 2.0).astype(np.int64)
@@ -150,7 +151,7 @@ class FeistelPermutation:
 
     @cached_property
     def _half_bits(self) -> int:
-        """Return the number of bits of half a number."""
+        """Return the number of bits of one half of a number."""
         return max((max(self.size - 1, 1).bit_length() + 1) // 2, 1)
 
     @cached_property
@@ -158,7 +159,7 @@ class FeistelPermutation:
         return [int(key) | 1 for key in np.random.default_rng(self.seed).integers(1 << 62, size=FEISTEL_ROUNDS)]
 
     def __call__(self, positions: np.ndarray) -> np.ndarray:
-        """Return the numbers at the given positions, shape (n,), int64."""
+        """Return the numbers at the given positions of the permutation, shape (n,), int64."""
         return self._cycle_walk(positions, self._round_keys, forward=True)
 
     def inverse(self, numbers: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Scores of candidates: gradient tests whether the addition of a candidate to a model would decrease the objective.
+"""Scores of candidates: gradients show whether adding a candidate to a model would decrease the objective.
 
 Sources: Chaabene & Huang, Best-choice edge grafting for efficient structure learning of Markov random fields (2018);
 Lee, Ganapathi & Koller, Efficient structure learning of Markov networks using L1-regularization (2006).
@@ -26,19 +26,19 @@ NULL_SAMPLE_SIZE = 512
 
 @dataclass(frozen=True, eq=False)
 class CandidateScorer:
-    """Gradients of the objective with respect to candidates that are not in the model, at fixed weights.
+    """Gradients of the objective for the weights of candidates that are not in the model, at a given point.
 
-    The *ratio* of an edge is `|gradient| / (l1 sqrt(size))`, with the gradient of the edge's `size` weights. An edge
-    with a ratio above 1 passes the test: its addition decreases the penalised objective.
+    The *ratio* of an edge is `|gradient| / (l1 sqrt(size))`, where `size` is the number of weights of the edge and the
+    gradient is that of these weights. An edge with a ratio above 1 passes: adding it decreases the penalised objective.
 
     Args:
         model: The objective with the candidates selected so far.
         pair_index: Numbering of the candidates; methods identify edges by these numbers.
         point: Weights of the model.
         l1: Positive penalty strength of each space.
-        score_by_counts: If True, replace the gradient by twice the difference between the counts of joint states and
-            their expectations for independent ends. This is the gradient without selected candidates, and it does not
-            depend on the point.
+        score_by_counts: If True, replace the gradient by twice the difference between the expected counts of joint
+            states for independent ends and the observed counts. This is the gradient in a model without candidates,
+            which does not depend on the point.
         is_out_of_time: Function that returns True if the time limit for tests is exceeded.
         smooth_gradient: Gradient of the smooth part of the objective at the point.
         active_weights: Mask of the active weights of the selected candidates.
@@ -53,7 +53,7 @@ class CandidateScorer:
     smooth_gradient: np.ndarray = field(default_factory=lambda: np.empty(0))
     active_weights: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=bool))
     _passed_gradients: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False, repr=False)
-    """Indices (ascending) and gradients of the edges that passed."""
+    """For each call of `ratios`, the numbers (ascending) and the gradients of the edges that passed."""
 
     @property
     def edge_model(self) -> EdgeLikelihood:
@@ -66,11 +66,11 @@ class CandidateScorer:
         return self.pair_index.encode(self.model.chosen)
 
     def is_unchosen(self, pairs: np.ndarray) -> np.ndarray:
-        """Return a mask of the pairs, given by number, that are not in the model, bool."""
+        """Return a mask of the given edge numbers: True for edges that are not in the model."""
         return ~np.isin(pairs, self._chosen)
 
     def iter_unchosen(self) -> Iterator[np.ndarray]:
-        """Yield the numbers of all edges not in the model, ascending, in batches; stop when the time limit is exceeded."""
+        """Yield batches of the numbers of all edges outside the model, ascending; stop at the time limit."""
         for begin in range(0, self.pair_index.size, EDGES_PER_BATCH):
             if self.is_out_of_time():
                 return
@@ -111,8 +111,8 @@ class CandidateScorer:
         """Return the ratio of each weight of some edges, `|gradient| / l1`.
 
         Returns:
-            The number of each weight's edge and the weight's index in this edge, shape (n_weights, 2); and the ratios,
-            shape (n_weights,).
+            The edge number of each weight and the index of the weight within this edge, shape (n_weights, 2); and the
+            ratios, shape (n_weights,).
         """
         candidates, rows, ratios = self.pair_index.decode(pairs), [], []
         for space, l1 in enumerate(self.l1):
@@ -141,11 +141,11 @@ def edge_joint_counts(model: EdgeLikelihood, space: int, pairs: np.ndarray) -> n
 
 
 def null_gradient(model: EdgeLikelihood, space: int, seed: int) -> float:
-    """Estimate the root mean square component of the gradients of a space's edges under the null hypothesis, without edges.
+    """Estimate the root mean square of the gradients of a space's edges under a null hypothesis, with no chosen edges.
 
-    The null hypothesis is that the labels of the two ends are independent with their observed frequencies p and q. The
+    The null hypothesis is that the labels of the two ends are independent, with their observed frequencies p and q. The
     counts of joint states then have the covariance `n (diag p - p p') x (diag q - q q')`. The gradient is twice the
-    deviation of the counts from their expectations.
+    deviation of the counts from the expected counts.
     """
     edge_space = model.spaces[space]
     pair_index = PairIndex((edge_space,), seed)

@@ -1,4 +1,4 @@
-"""Structure search, which adds a few candidates at a time to a model; a penalty keeps most of their weights at 0.
+"""Structure search: candidate factors are added to a model, a few at a time; a penalty keeps most weights at 0.
 
 Sources: Perkins, Lacker & Theiler, Grafting (2003); Lee, Ganapathi & Koller, Efficient structure learning of Markov
 networks using L1-regularization (2006); Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of
@@ -32,20 +32,20 @@ from relcrf.structure.pair_index import PairIndex
 from relcrf.structure.scores import CandidateScorer
 
 DEFAULT_STOPPING_SCALE = 1e-3
-"""Scale of the group lasso's stopping rule without candidate spaces; with spaces, the scale is their smallest l1."""
+"""Scale of the group lasso's stopping rule without candidate spaces; with spaces, the smallest l1 is the scale."""
 
 MinimiserFactory = Callable[[WeightGroups, np.ndarray], AbstractGrowingMinimiser]
-"""A function that creates an optimiser from weight groups with penalties and a scale of each weight."""
+"""A function that creates an optimiser from groups of weights with penalty strengths, and a scale for each weight."""
 
 
 @dataclass(frozen=True)
 class PenaltyStrengths:
-    """Penalty strengths of the base weights and of the candidates of each space.
+    """Penalty strengths of the base weights (of the model without candidates) and of the candidates of each space.
 
     Args:
-        base_l1, base_l2: Strengths of each base weight, shape (n_base,).
+        base_l1, base_l2: L1 and L2 strength of each base weight, shape (n_base,) each.
         learnable: Mask of the base weights that learning may change, bool, shape (n_base,).
-        l1, l2: Strengths of the candidates of each space.
+        l1, l2: L1 and L2 strength for the candidates of each space.
     """
 
     base_l1: np.ndarray
@@ -58,13 +58,13 @@ class PenaltyStrengths:
     def from_layout(
         cls, layout: WeightLayout, spaces: Sequence[PairOrTripleSpace], l1: Sequence[float], l2: float
     ) -> PenaltyStrengths:
-        """Return the strengths declared by a model, with defaults.
+        """Return the strengths that a model declares; the arguments contain defaults for undeclared strengths.
 
         Args:
             layout: Layout of the base weights.
             spaces: Candidate spaces.
-            l1: Default strength of each space.
-            l2: Default strength of all spaces and templates.
+            l1: Default L1 strength of each space.
+            l2: Default L2 strength of all spaces and templates.
         """
         return cls(
             np.where(layout.learnable_mask(), layout.l1(0.0), 0.0),
@@ -76,7 +76,7 @@ class PenaltyStrengths:
 
 
 def group_lasso_factory(strengths: PenaltyStrengths, tolerance: float, max_iterations: int) -> MinimiserFactory:
-    """Return a factory of group lasso optimisers; `tolerance` is relative to the smallest l1 of a space."""
+    """Return a factory of group lasso optimisers; `tolerance` is relative to the smallest l1 of the spaces."""
     scale = min(strengths.l1, default=DEFAULT_STOPPING_SCALE)
     return lambda groups, diagonal: GroupLasso(
         tolerance, max_iterations=max_iterations, groups=groups, diagonal=diagonal, scale=scale
@@ -84,7 +84,7 @@ def group_lasso_factory(strengths: PenaltyStrengths, tolerance: float, max_itera
 
 
 def lasso_factory(tolerance: float, max_iterations: int, *, exact_gradient: bool) -> MinimiserFactory:
-    """Return a factory of optimisers for single weights as groups: OWL-QN, or proximal descent for inexact gradients."""
+    """Return a factory of optimisers with an L1 penalty: OWL-QN, or proximal AdaGrad if gradients are inexact."""
     if exact_gradient:
         return lambda groups, diagonal: Owlqn(
             tolerance, max_iterations=max_iterations, inverse_diagonal=1.0 / diagonal, l1=groups.strength
@@ -97,12 +97,12 @@ class SearchState(EarlyStoppingState):
     """The state of a search.
 
     Args:
-        chosen: Selected candidates, with weights in `point`.
-        best_chosen: Selected candidates of `best_point`.
+        chosen: Selected candidates; `point` contains their weights after the base weights.
+        best_chosen: Selected candidates with weights in `best_point`.
         active_weights: Mask of the active weights of the selected candidates, bool; inactive weights stay 0.
         diagonal: Estimate of the Hessian's diagonal without penalties, shape of `point`.
         queue: Candidates to be tested.
-        is_exhausted: True if the last activation added no candidate and none could pass a further test.
+        is_exhausted: True if the last activation added no candidate and none can pass before the weights change.
         n_tests: Number of tested candidates.
         seconds: Elapsed time, including previous stages.
     """
@@ -127,21 +127,22 @@ class SearchState(EarlyStoppingState):
 class StructureSearch:
     """A search that alternates between the activation of candidates and the optimisation of weights.
 
-    It minimises `objective + sum over groups of (strength * |weights|) + l2 / 2 * |all weights|^2`, where the weights of a
-    candidate form a group of strength `l1 * sqrt(size)`. The search has converged when the optimiser has converged for
-    the active weights and no other candidate passes the test at this minimum.
+    The search minimises `objective + sum over groups of (strength * |weights|) + l2 / 2 * |all weights|^2`. The weights
+    of a candidate form a group of strength `l1 * sqrt(size)`. A *round* is one activation and a few optimiser
+    iterations. The search has converged when the optimiser has converged for the active weights and no other candidate
+    passes the test of the activation rule at this minimum.
 
     Args:
         model: Objective without candidates.
         strengths: Penalty strengths.
         make_minimiser: Function that creates the optimiser.
         activation: Activation rule; with None, no candidates are added.
-        final_activation: Activation rule once the optimiser has converged; None uses `activation`.
-        grouped: False makes each weight a separate group.
-        score_by_counts: If True, `activation` tests edges by counts, see `CandidateScorer`; `final_activation` uses
-            gradients.
-        hub_fraction: A key (an *end* of a pair, see `PairIndex`) with more than this fraction of its possible edges is a hub,
-            whose candidates are tested first; None disables hubs.
+        final_activation: Activation rule after the optimiser has converged; None uses `activation`.
+        grouped: Whether the weights of a candidate form a group; otherwise each weight is a separate group.
+        score_by_counts: Whether `activation` tests edges by counts (see `CandidateScorer`). The final activation always
+            uses gradients.
+        hub_fraction: A key is a *hub* if the model has more than this fraction of the key's possible edges. Candidates
+            at hubs are tested first. None disables hubs.
         iterations_per_round: Maximum number of optimiser iterations per round.
         max_seconds: Time limit, after which the search stops with its current state; None is unlimited.
         patience: Number of rounds without improvement on held-out labels, see `update_early_stopping`.
@@ -192,7 +193,7 @@ class StructureSearch:
         )
 
     def run(self, state: SearchState, observe: Callable[[SearchState], None] = lambda state: None) -> SearchState:
-        """Run the search to its end; `observe` receives the state after each round."""
+        """Run the search to the end; `observe` receives the state after each round."""
         held_out = self.model.held_out()
         while state.status == "running":
             start_time = self.clock() - state.seconds
@@ -216,8 +217,8 @@ class StructureSearch:
         """Return the candidates with nonzero weights, in the form that `Problem.with_candidates` accepts.
 
         Returns:
-            The ascending pairs of each space, by name; and the indices in `point` of the base weights, followed by
-            those of the weights of the pairs.
+            The pairs of each space, ascending, by the name of the space; and the indices in `point` of the base
+            weights, followed by the indices of the pairs' weights.
         """
         chosen, n_base = state.chosen, self.model.n_base
         nonzero, start = self.nonzero_mask(chosen, state.point), n_base + self.model.weight_start(chosen)
@@ -236,7 +237,7 @@ class StructureSearch:
         return self.max_seconds is not None and self.clock() - start_time >= self.max_seconds
 
     def _run_round(self, state: SearchState, is_out_of_time: Callable[[], bool]) -> SearchState:
-        """Activate candidates unless the search is exhausted, and optimise the weights; at the minimum, test all again."""
+        """Activate candidates and optimise the weights; if the search is exhausted, activate only at the minimum."""
         if not state.is_exhausted and self.activation is not None:
             state = self._activate(state, self.activation, self.score_by_counts, is_out_of_time)
         optimiser, objective = self._build_problem(state.chosen, state.active_weights, state.diagonal)
@@ -257,7 +258,7 @@ class StructureSearch:
         score_by_counts: bool,
         is_out_of_time: Callable[[], bool],
     ) -> SearchState:
-        """Return the state with the candidates added by an activation rule, at weights of 0."""
+        """Return the state with additional candidates, selected by an activation rule; the new weights are 0."""
         model = self.model.with_candidates(state.chosen)
         scorer = CandidateScorer(
             model,
@@ -294,7 +295,7 @@ class StructureSearch:
         return replace(optimiser.extend_state(state, result.gradient), chosen=chosen, diagonal=diagonal)
 
     def _prioritise_hubs(self, queue: EdgeQueue, state: SearchState, added: CandidateSet) -> EdgeQueue:
-        """Return the queue with candidates at hubs moved to the front; degrees count nonzero and added edges."""
+        """Return the queue with candidates at hubs moved to the front; degrees count nonzero edges and added edges."""
         assert self.hub_fraction is not None
         edges = state.chosen.select(self.nonzero_mask(state.chosen, state.point)).concat(added)
         ends = self.pair_index.ends(self.pair_index.encode(edges))
@@ -304,14 +305,14 @@ class StructureSearch:
     def _build_problem(
         self, chosen: CandidateSet, active_weights: np.ndarray, diagonal: np.ndarray
     ) -> tuple[AbstractGrowingMinimiser, Objective]:
-        """Return the optimiser of the base weights and of the selected candidates' weights, and its smooth objective."""
+        """Return the optimiser and the smooth objective for the base weights and the selected candidates' weights."""
         strengths, sizes = self.strengths, np.diff(self.model.weight_start(chosen))
         l1, l2 = (
             np.asarray(strength_list, dtype=np.float64)[chosen.space] for strength_list in (strengths.l1, strengths.l2)
         )
         l2 = np.concatenate((strengths.base_l2, np.repeat(l2, sizes)))
         learned = np.concatenate((strengths.learnable, np.ones(len(l2) - len(strengths.learnable), dtype=bool)))
-        # As in `maximise_likelihood`, a scale of the square root of the curvature gives faster convergence than the curvature.
+        # As in `maximise_likelihood`, the square root of the curvature is a better scale than the curvature.
         root = np.sqrt(diagonal + l2)
         root = np.maximum(root, 1e-6 * root.max(initial=1e-300))
         if self.grouped:

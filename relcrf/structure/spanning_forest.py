@@ -7,7 +7,7 @@ import numpy as np
 from relcrf.kernels import spanning
 
 MIN_SORTED_FRACTION = 1 / 64
-"""Minimum fraction of the edges that is sorted first; sorting this fraction takes less time than reading all edges."""
+"""Minimum fraction of the edges that are sorted first; sorting these edges takes less time than reading all edges."""
 
 THRESHOLD_SAMPLE = 1 << 13
 """Number of sampled weights for the estimates of thresholds; the first threshold's rank is accurate to about 10 %."""
@@ -17,8 +17,8 @@ def maximum_spanning_forest(n_nodes: int, edges: np.ndarray, weight: np.ndarray)
     """Return the edges of a spanning forest of maximum total weight, by Kruskal's algorithm.
 
     Edges with weights of 0 or less are used like other edges (SciPy's routine omits edges of weight 0). Loops are
-    ignored, and only the heaviest of parallel edges is used. The lower index breaks ties, so that the result is
-    deterministic: it equals that of a stable sort of all edges.
+    ignored, and only the heaviest of parallel edges is used. Among edges of equal weight, the lower index is first. The
+    result is therefore deterministic: it is the result for a stable sort of all edges.
 
     Args:
         n_nodes: Number of nodes.
@@ -44,7 +44,7 @@ def maximum_spanning_forest(n_nodes: int, edges: np.ndarray, weight: np.ndarray)
 def _thresholds(n_nodes: int, weight: np.ndarray) -> np.ndarray:
     """Return descending weight thresholds.
 
-    About n_nodes edges, but at least the minimum fraction, exceed the first threshold; twice as many exceed each next one.
+    About `max(n_nodes, MIN_SORTED_FRACTION * n_edges)` edges exceed the first threshold; each next one, twice as many.
     """
     fraction = max(n_nodes / max(len(weight), 1), MIN_SORTED_FRACTION)
     if len(weight) <= THRESHOLD_SAMPLE or fraction >= 0.5:

@@ -12,10 +12,10 @@ def thin_graph(n_nodes: int, edges: np.ndarray, weight: np.ndarray, width: int) 
     """Return the edges of a partial k-tree of large total weight, k = `width`.
 
     Nodes are added one by one; as in Prim's algorithm, the next node is the one with the heaviest edge to the nodes
-    added so far. A new bag is created from this node and up to k nodes of one earlier bag. These k nodes are chosen so
-    that their edges to the new node have the largest total weight, and these edges are selected. With width 1, the
-    result is a maximum spanning forest of the edges with positive weight. For k > 1 the optimum is NP-hard (Karger &
-    Srebro 2001); the runtime of this greedy algorithm is similar to that of a spanning forest.
+    added so far. A new bag is created from this node and up to k nodes of one earlier bag. These k nodes are chosen to
+    maximise the total weight of the edges between the new node and the k nodes; these edges are selected. With width 1,
+    the result is a maximum spanning forest of the edges with positive weight. For k > 1, finding the optimum is NP-hard
+    (Karger & Srebro 2001); the runtime of this greedy algorithm is similar to that of a spanning forest.
 
     Args:
         n_nodes: Number of nodes.

@@ -71,7 +71,7 @@ def drain_queue(queue, n, pair_index):
 def test_every_pair_is_queued_once():
     pair_index = PairIndex(spaces())
     found, queue = drain_queue(EdgeQueue.untested(), 7, pair_index)
-    assert len(found) == pair_index.size == len(np.unique(found)) and queue.is_fully_listed(pair_index)
+    assert len(found) == pair_index.size == len(np.unique(found)) and queue.is_at_end(pair_index)
 
 
 def test_failed_pairs_are_requeued_by_violation():

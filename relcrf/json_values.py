@@ -1,4 +1,4 @@
-"""Conversion of JSON values to typed values: objects to data classes by field name, lists to tuples."""
+"""Conversion of JSON values to typed values: objects become data classes, by field name, and lists become tuples."""
 
 from __future__ import annotations
 

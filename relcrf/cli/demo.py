@@ -27,7 +27,7 @@ def demo(
     ] = Path("demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """Label 1,697 handwritten digits from 100 labelled ones, without and with relations.
+    """Predict 1,697 handwritten digits from 100 labelled digits, without and with relations.
 
     Example: relcrf demo --splits 5
     """
@@ -74,7 +74,7 @@ def demo(
     corrected, spoilt, _ = changed_images(first)
     console.print(as_text(first), markup=False, highlight=False)
     console.print(
-        f"[bold]Split {first.seed}:[/] {len(corrected)} digits corrected by their neighbours, {len(spoilt)} made wrong."
+        f"[bold]Split {first.seed}:[/] the ESS-CRF corrects {len(corrected)} predictions and makes {len(spoilt)} wrong."
     )
     folder = out / f"split{seed}"
     print_line(f"Wrote {out / 'changes.png'}, and the tables and the model to {out}/. Next, run:")

@@ -15,9 +15,9 @@ RESEND_DELAY = 0.1
 
 @contextmanager
 def resend_dropped_signals(number: int, exception: type[BaseException]) -> Iterator[list[int]]:
-    """Resend a signal until its exception is raised and not dropped; yield the list of received signals.
+    """Resend a signal until the exception of the signal's handler is not dropped; yield the list of received signals.
 
-    With the list, the caller can recognise other exceptions that a signal caused, such as those of an interrupted compiler.
+    If another exception occurs, the list shows whether a signal may be the cause, e.g. one that interrupted a compiler.
 
     Args:
         number: Number of the signal.
@@ -28,7 +28,7 @@ def resend_dropped_signals(number: int, exception: type[BaseException]) -> Itera
     lock, active, in_hook, missed = threading.Lock(), True, False, False
 
     def send() -> None:
-        with lock:  # a later signal could reach the default handler, which terminates the process
+        with lock:  # a signal sent after the context could reach the default handler, which terminates the process
             if main is not None and active:
                 signal.pthread_kill(main, number)
 

@@ -18,7 +18,7 @@ from relcrf.report import neighbourhood
 from relcrf.report.plot import require_drawable
 
 ROUNDING = 1e-9
-"""Bound in nats; contributions and remainders below it are rounding errors."""
+"""Magnitude in nats below which a contribution or a remainder is treated as a rounding error and not printed."""
 
 
 @dataclass(frozen=True, kw_only=True)

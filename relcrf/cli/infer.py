@@ -46,7 +46,7 @@ class UaiTask(StrEnum):
 
 @dataclass(frozen=True)
 class _UaiAnswer:
-    """The result: its text in the format of the competition, a remark for the user, and the values for JSON."""
+    """The result of a task: its text in the format of the competition, the verdict, a remark, and values for JSON."""
 
     text: str
     verdict: Verdict
@@ -164,7 +164,7 @@ def _compute_answer(
     """Run inference on the free variables, and compute the result for all variables.
 
     Raises:
-        DataError: The evidence has probability 0, and the task is not PR.
+        DataError: The evidence has probability 0 and the task is MAR or MPE.
         ValueError: The method cannot solve the task.
     """
     constant = model.constant + conditioned.constant

@@ -111,7 +111,7 @@ class WorkerOptions:
             metavar="INT",
             rich_help_panel=RESOURCES,
             show_default=False,
-            help="Number of worker processes. Default: 0, this process.",
+            help="Number of worker processes; 0 (default) to learn in this process.",
         ),
     ] = 0
     spark_master: Annotated[
@@ -222,7 +222,7 @@ def _save_if_interrupted(monitor: CheckpointMonitor, *, resume: bool) -> Iterato
 
 
 def _print_training(learned: LearnedModel, selected: SettingsSelection | None) -> None:
-    """Print the training summary and the results of settings selection."""
+    """Print the training summary and, if settings were selected, the score of each setting."""
     if not learned.converged:
         is_out_of_time = "out of time" in learned.summary.values()
         setting = "--set max_seconds=3600" if is_out_of_time else "--set max_iterations=1000"

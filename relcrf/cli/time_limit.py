@@ -61,9 +61,9 @@ def limit_time(time: str | None) -> Iterator[None]:
 
 
 def exit_interrupted(outcome: str = "the result is incomplete") -> NoReturn:
-    """Exit a command that was interrupted by Ctrl-C or by the time limit after it printed its partial results.
+    """Exit an interrupted command that has already printed its partial results.
 
-    The message is printed only to standard error, even with `--json`: the JSON object is already printed and has the status.
+    The message is printed only to standard error, even with `--json`: the printed JSON object contains the status.
 
     Args:
         outcome: Description of the partial results.
@@ -81,10 +81,10 @@ def is_time_over() -> bool:
 
 
 def time_limit_error(recovery_hint: str = "") -> ConvergenceError | None:
-    """Return the error for a reached time limit. Return None if the limit was not reached, and in all calls after the first.
+    """Return the error for a reached time limit. The error is returned once: later calls return None.
 
     Args:
-        recovery_hint: A hint on the saved results and on how to resume.
+        recovery_hint: The hint of the error: where results are saved, and how to resume.
     """
     if not _reached_limits:
         return None

@@ -65,7 +65,7 @@ def _describe_weight_keys(template: Template, scope: NameScope) -> str:
         return keys
     is_vector = any(isinstance(scope.type_of(feature), Vector | Bag) for feature in template.by)
     each = " (each of its components)" if is_vector and len(template.by) == 1 else ""
-    return f"{keys}; one per feature, multiplied by it: {_join_with_and(map(_format_code, template.by))}{each}"
+    return f"{keys}; separate weights for each feature: {_join_with_and(map(_format_code, template.by))}{each}"
 
 
 def _remarks(template: Template) -> Iterable[str]:

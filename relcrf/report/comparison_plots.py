@@ -17,13 +17,13 @@ _MARKERS = {"evidence": "o", "static": "s", "none": "D"}
 
 
 def error_bars(estimates: Sequence[MeasureEstimate]) -> list[list[float]]:
-    """Return the distances of values to the lower and upper limits of their intervals; 0 for a limit beyond its value."""
+    """Return the distances from each value to the lower and upper limit of its interval; 0 if the value is outside."""
     below = [max(one.value - one.low, 0.0) for one in estimates]
     return [below, [max(one.high - one.value, 0.0) for one in estimates]]
 
 
 def draw_backends(evaluation: Evaluation, path: Path) -> None:
-    """Write a picture of a comparison: a row of axes per attribute, and a bar with 95 % interval per backend."""
+    """Write a picture of a comparison: one row of plots per attribute, with one bar and 95 % interval per backend."""
     save_picture(lambda: _backends_figure(evaluation), path, 130)
 
 
@@ -52,7 +52,7 @@ def _backends_figure(evaluation: Evaluation) -> Any:
 
 
 def draw_cost_sweep(points: Sequence[ParetoPoint], path: Path) -> None:
-    """Write a picture of loss against messages and seconds, a line per value of `gates`; Pareto-optimal points are filled."""
+    """Write a picture of loss against messages and seconds: a line per kind of gates, Pareto-optimal points filled."""
     save_picture(lambda: _cost_figure(points), path, 130)
 
 

@@ -19,7 +19,7 @@ def require_writable(path: Path) -> None:
 
 
 def write_graphml(graph: LearnedGraph, path: Path) -> None:
-    """Write a graph as GraphML, atomically. Nodes have a name, a kind and a degree; edges have a sign and all known attributes.
+    """Write a graph as GraphML, atomically. The weight, the sign and the gain of an edge are omitted if unknown.
 
     Raises:
         UsageError: See `require_writable`.

@@ -26,10 +26,10 @@ from relcrf.report.weights import shown_weights
 from relcrf.settings import setting_names
 
 CURVE_FRACTIONS = (0.125, 0.25, 0.5)
-"""Fractions of the training labels at which the learning curve is computed, in addition to all training labels."""
+"""Fractions of the training labels on which the backend is trained for the learning curve; all labels are added."""
 
 MAX_VALUES = 20
-"""Maximum number of values of an attribute whose labels are counted separately."""
+"""Maximum number of values of an attribute for which labels are counted separately; the rest is counted together."""
 
 CURVE_COLUMNS = {"labels": int, "log_loss": float}
 """Columns of a learning curve with their types."""
@@ -68,12 +68,12 @@ class HoldoutEvaluation:
     Args:
         options: The command-line options that name the data and the held-out labels.
         tables: The number of rows of each table.
-        errors: The standard errors of the displayed weights, or why they are unavailable; None if they were not requested.
+        errors: The standard errors of the displayed weights, or why they are unavailable; None without `with_errors`.
         system: The name of the run's backend.
         verdict: The convergence status of inference; None if no labels are held out.
         predictions: The predictions of the baselines and of `system`; None if no labels are held out.
         names: The names of the test variables by attribute.
-        no_local_reason: Why the local model is unavailable; empty if it is available.
+        no_local_reason: The reason why the local model is unavailable; empty if the local model is available.
         leakage_notes: The interpretation of the leakage from training to test labels.
         curve: The learning curve of each attribute, with one row per number of training `labels` and the mean `log_loss` of
             the held-out labels, in nats; empty if it was not requested.
@@ -114,7 +114,7 @@ def evaluate_holdout(
         grounding: The grounding of the run's model, see `Fit.ground`.
         hidden: Mask of the variables whose labels are held out, shape (n_variables,). Default: none.
         options: See `HoldoutEvaluation`.
-        with_curve: Whether to train on `CURVE_FRACTIONS` of the labels.
+        with_curve: Whether to compute a learning curve, for which the backend is trained on `CURVE_FRACTIONS`.
         with_errors: Whether to compute the standard errors of the displayed weights, which may take longer than learning.
 
     Raises:
@@ -174,7 +174,7 @@ def _with_predictions(
     run_prediction, inferred = predict_fold_with_model(learned, grounding, fold, observe)
     by_system, no_local_reason = (
         {learned.backend: [run_prediction]},
-        "all labels are held out, so that it cannot be trained",
+        "all labels are held out, so that the local model cannot be trained",
     )
     curve: list[tuple[int, FoldPrediction]] = []
     if fold.train_mask(labelled).any():
@@ -216,7 +216,7 @@ def _with_predictions(
 
 
 def _shared_settings(learned: LearnedModel) -> dict[str, object]:
-    """Return the settings of the run that the local model also has; both then differ only in the relations."""
+    """Return the settings of the run that the local model also has, so that the models differ only in the relations."""
     return {name: value for name, value in learned.settings.items() if name in setting_names(backend_class(LOCAL))}
 
 

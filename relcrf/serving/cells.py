@@ -1,6 +1,7 @@
 """Conversion of the cells of a request to values of coded tables, for cells in plain formatting.
 
-Other cells need the slow path: the binding of `data/binding.py`, which accepts every formatting and reports bad values.
+The *vid* of a key is its index in the sorted keys; the *code* of a value is its index in the domain. Other cells need
+the slow path: the binding of `data/binding.py`, which accepts every formatting and reports bad values.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ MAX_EXACT_INTEGER = 2**53
 
 
 class FastPathUnavailable(Exception):
-    """The error that a request needs the slow path; the message is the reason."""
+    """The exception raised if a request needs the slow path; its message is the reason."""
 
 
 def parse_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
-    """Convert strings, integers and booleans to text; None where missing.
+    """Convert cells that are strings, integers or booleans to text; missing cells become None.
 
     Raises:
         FastPathUnavailable: A value has another type, a text has blanks around it, or types are mixed.
@@ -82,7 +83,7 @@ def parse_range_codes(column: str, cells: Sequence[Any], domain: RangeDomain) ->
 
 
 def parse_numbers(column: str, cells: Sequence[Any]) -> list[float | None]:
-    """Return cells as finite floats; None where missing."""
+    """Return cells as finite floats; missing cells become None."""
     types = {type(cell) for cell in cells} - {type(None)}
     if not types <= {int, float}:
         raise FastPathUnavailable(f"'{column}' has values that are not plain numbers")

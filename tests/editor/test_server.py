@@ -379,7 +379,7 @@ def test_references_in_models_with_same_include(editor, site):
             "template lin|ked",
             [
                 "For every a (Page) and b (Page) where `Link(a, b) and Link(a, b).score > 0.5`: one weight for the truth of"
-                " `a.category == b.category`; one per feature, multiplied by it: `1` and `log(a.length)`."
+                " `a.category == b.category`; separate weights for each feature: `1` and `log(a.length)`."
             ],
         ),
         (

@@ -22,7 +22,7 @@ from relcrf.errors import Diagnostic, UsageError
 
 UNFINISHED_SUFFIX, REMOVED_SUFFIX = ".writing", ".removed"
 MAX_PREFIX_LENGTH = 40
-"""Number of leading characters of a file name in the temporary name, so that the temporary name is not too long."""
+"""Maximum characters of the file name in a temporary name, so that the latter does not exceed the system's limit."""
 
 _AT_FDCWD = -100
 """AT_FDCWD of Linux: paths are relative to the working directory of the process."""
@@ -145,7 +145,7 @@ def replace_folder(folder: Path, target: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Rename a folder and then remove it, so that no partial folder has its name; complete interrupted removals."""
+    """Remove a folder, and complete interrupted removals. The folder is renamed first, so it is never seen partial."""
     if folder.exists():
         move_aside(folder, folder)
     for path in folder.parent.iterdir():

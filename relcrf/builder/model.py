@@ -255,7 +255,7 @@ class ModelBuilder:
         return self
 
     def gate(self, template: str, /, *by: TermLike) -> ModelBuilder:
-        """Declare the evidence features from which a template's gates compute whether inference uses a factor."""
+        """Declare the evidence features of the gates of a template. A gate selects whether inference uses a factor."""
         self._add(s.Gate(template, _to_expressions(by)))
         return self
 

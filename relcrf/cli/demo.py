@@ -71,10 +71,10 @@ def demo(
     columns = ("split", "", "accuracy", "log-likelihood", "seconds")
     n_labelled = int(results[0].digits.labelled.sum())
     print_table(f"{results[0].ess.n:,} digits, predicted from {n_labelled} labelled ones", columns, rows)
-    corrected, spoilt, _ = changed_images(first)
+    corrected, newly_wrong, _ = changed_images(first)
     console.print(as_text(first), markup=False, highlight=False)
     console.print(
-        f"[bold]Split {first.seed}:[/] the ESS-CRF corrects {len(corrected)} predictions and makes {len(spoilt)} wrong."
+        f"[bold]Split {first.seed}:[/] the ESS-CRF corrects {len(corrected)} predictions, makes {len(newly_wrong)} wrong."
     )
     folder = out / f"split{seed}"
     print_line(f"Wrote {out / 'changes.png'}, and the tables and the model to {out}/. Next, run:")

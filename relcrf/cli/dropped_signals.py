@@ -1,4 +1,4 @@
-"""Resending of signals whose exception is dropped in a C callback, in a finalizer or in a compiler."""
+"""Resending of signals: the exception of a signal handler is lost in a C callback, a finalizer or a compiler."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 RESEND_DELAY = 0.1
-"""Delay before resending, in seconds. If it were shorter, Python could still be handling the previous dropped exception."""
+"""Delay before resending, in seconds. After a shorter delay, Python may still be handling the lost exception."""
 
 
 @contextmanager
 def resend_dropped_signals(number: int, exception: type[BaseException]) -> Iterator[list[int]]:
-    """Resend a signal until the exception of the signal's handler is not dropped; yield the list of received signals.
+    """Resend a signal until the exception that its handler raises is not lost; yield the list of received signals.
 
     If another exception occurs, the list shows whether a signal may be the cause, e.g. one that interrupted a compiler.
 
@@ -34,7 +34,7 @@ def resend_dropped_signals(number: int, exception: type[BaseException]) -> Itera
 
     def handle(signal_number: int, frame: FrameType | None) -> None:
         nonlocal missed
-        if in_hook:  # an exception raised in the hook is dropped as well
+        if in_hook:  # an exception raised in the hook would also be lost
             missed = True
         elif callable(handler):
             received.append(signal_number)

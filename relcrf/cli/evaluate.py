@@ -67,7 +67,7 @@ class _PrefixedMonitor(Monitor):
 def _parse_backend_settings(
     backends: Sequence[str], pairs: Sequence[str] | None, baselines: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Parse and validate the settings of each backend; a setting for one backend takes precedence over a setting for all.
+    """Parse and validate the settings of each backend; a setting of one backend overrides a setting of all backends.
 
     Args:
         baselines: Backends that accept only settings with the backend's name, such as `local.l2=0.5`.
@@ -141,7 +141,7 @@ def evaluate(
     _print_evaluation(evaluation)
     _print_leaks(evaluation.leakage)
     if evaluation.n_loaded:
-        print_note(f"{evaluation.n_loaded:,} folds were loaded from {out}")
+        print_note(f"predictions of {evaluation.n_loaded:,} folds were loaded from {out}")
     if out is not None:
         print_line(f"wrote predictions to {out}")
 
@@ -318,7 +318,7 @@ def compare(
         typer.Option("--plot", metavar="PATH", help="Write a plot of losses and intervals, .png or .svg."),
     ] = None,
 ) -> None:
-    """Compare backends by held-out loss, time, memory, and accuracy of their marginals.
+    """Compare backends by held-out loss, time, memory, and accuracy of the marginals.
 
     Example: relcrf compare models/webkb.rcrf --data webkb/ --split by=Page.university --backends local,ess,dense
     """

@@ -95,7 +95,7 @@ def explain(
 
 
 def _print_explanation(explanation: Explanation, top: int) -> None:
-    """Print a table of the contributions; the last row is their sum."""
+    """Print a table of the contributions; the last row is the sum of all contributions."""
     answer, against = explanation.answer, explanation.against
     probability, other = (explanation.probabilities[value] for value in (answer, against))
     truth = "" if explanation.truth is None else f"; its label is {explanation.truth}"

@@ -152,7 +152,7 @@ def infer(
 
 
 def _count_exact_variables(inference: AbstractInference, verdict: Verdict) -> int:
-    """Return the number of free variables that are inferred exactly."""
+    """Return the number of unobserved variables that are inferred exactly."""
     if isinstance(inference, Auto):
         return inference.n_exact_nodes
     return inference.scopes.n_nodes if verdict.status == "exact" else 0
@@ -161,7 +161,7 @@ def _count_exact_variables(inference: AbstractInference, verdict: Verdict) -> in
 def _compute_answer(
     task: UaiTask, model: UaiModel, conditioned: ConditionedGraph, states: np.ndarray, inference: AbstractInference
 ) -> _UaiAnswer:
-    """Run inference on the free variables, and compute the result for all variables.
+    """Run inference on the unobserved variables, and compute the result for all variables.
 
     Raises:
         DataError: The evidence has probability 0 and the task is MAR or MPE.

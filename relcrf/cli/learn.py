@@ -171,9 +171,9 @@ def train(
     if folder.export is not None:
         write_text(folder.export, render_learned_model(learned))
     if session.as_json:
-        figures = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
+        results = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
         chosen_by = {} if selected is None else {"settings": selected.settings, "selection": selected.rows}
-        print_json({"run": folder.out, **figures, **chosen_by})
+        print_json({"run": folder.out, **results, **chosen_by})
         return
     print_warnings(loaded.warnings)
     holdout.note_default_split(training.hidden)

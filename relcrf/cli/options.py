@@ -145,7 +145,7 @@ def note_cache_use(cache: BlockCache | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class HoldoutOptions:
-    """The labels that a command holds out. `relcrf.data.split_plan` documents the split language."""
+    """The labels that a command holds out. `relcrf.data.split_plan` documents the values of --split."""
 
     split: Annotated[
         str | None,
@@ -244,7 +244,7 @@ class FoldOptions(HoldoutOptions):
     ] = 1
 
     def plan(self, default: SplitPlan | None) -> SplitPlan | None:
-        """Return the split with its repetitions; see `HoldoutOptions.plan`."""
+        """Return the split with the number of repetitions; see `HoldoutOptions.plan`."""
         plan = super().plan(default)
         return replace(plan, repeats=self.repeats) if plan is not None and self.repeats > 1 else plan
 
@@ -266,7 +266,7 @@ class SessionOptions:
 
     @contextmanager
     def show_progress(self) -> Iterator[ProgressMonitor]:
-        """Display the progress of the enclosed code, and interrupt it at the time limit."""
+        """Display the progress of the enclosed code, and interrupt the code at the time limit."""
         with show_progress(quiet=self.as_json) as monitor, limit_time(self.time_limit):
             yield monitor
 

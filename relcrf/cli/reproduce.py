@@ -28,7 +28,7 @@ from relcrf.training import TrainingRequest
 T = TypeVar("T")
 
 LOCAL_MASTER = re.compile(r"local(-cluster)?(\[[\d*]{1,3}(, *\d{1,5}){0,2}\])?")
-"""Pattern of Spark masters on this machine, with a plausible number of cores."""
+"""Pattern of the URLs of Spark masters on this machine, with a plausible number of cores."""
 
 
 def reproduce(
@@ -110,7 +110,7 @@ def _pair_by_name(was: Mapping[str, T], now: Mapping[str, T]) -> list[tuple[str,
 def _local_protocol(
     protocol: TrainingProtocol, run: Path, workers: int | None, spark_master: str | None, memory: str | None
 ) -> TrainingProtocol:
-    """Return the protocol for this machine. A run folder may be untrusted, so its remote Spark master is not used.
+    """Return the protocol for this machine. Run folders may be untrusted, so a remote Spark master in them is not used.
 
     Raises:
         UsageError: The run was trained on a remote Spark master, and no master is specified.

@@ -26,12 +26,12 @@ class TimeLimitReached(KeyboardInterrupt):
 
 
 _reached_limits: list[str] = []
-"""The limit, as the user specified it, once it is reached; empty until then."""
+"""The reached time limit, as the user specified it; empty while the limit is not reached."""
 
 
 @contextmanager
 def limit_time(time: str | None) -> Iterator[None]:
-    """Raise `TimeLimitReached` in the enclosed code at the time limit; None for no limit.
+    """Raise `TimeLimitReached` in the enclosed code after a duration such as `90s`; None for no limit.
 
     Raises:
         UsageError: The text is not a valid duration.

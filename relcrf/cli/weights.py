@@ -138,7 +138,7 @@ def moments(
     ] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the empirical moments of features with those expected by the model.
+    """Compare the empirical moments of features with the moments that the model expects.
 
     Example: relcrf moments runs/webkb --out moments.csv
     """

@@ -119,7 +119,7 @@ class ExpectedWords:
 
 
 def expected_words(text: str) -> ExpectedWords | None:
-    """Return the possible continuations of an incomplete declaration; None if it has a syntax error."""
+    """Return the possible continuations of an incomplete declaration; None if the declaration has a syntax error."""
     parser, _, wrong = feed_parser(SourceText(text).code_tokens(0, len(text)))
     if wrong is not None:
         return None
@@ -131,7 +131,7 @@ def expected_words(text: str) -> ExpectedWords | None:
 
 
 class _CursorContext:
-    """The context of the cursor: its declaration and the tokens before it."""
+    """The context of the cursor: the declaration that contains it, and the tokens before it."""
 
     def __init__(self, document: Document, offset: int) -> None:
         self.document = document

@@ -78,7 +78,7 @@ _LINE_REFERENCE = re.compile(r"\blines? (?P<lines>\d+(?:, \d+)*)(?: of (?P<file>
 def _locate_notes(
     document: Document, diagnostic: Diagnostic, source: str, start: int, stop: int
 ) -> Iterator[RelatedNote]:
-    """Yield the notes of a diagnostic, located at the lines that they mention or, without lines, at the diagnostic."""
+    """Yield the notes of a diagnostic. A note is located at the lines that it mentions, or else at the diagnostic."""
     for note in diagnostic.notes:
         reference = _LINE_REFERENCE.search(note)
         name = source if reference is None or reference["file"] is None else reference["file"]

@@ -54,6 +54,7 @@ def find_learned_template(
         text: Text of the model file.
         folder: Folder of the model file.
         roots: Folders of the workspace.
+        max_weights: Maximum number of weights to return.
     """
     runs = list(_find_run_folders(folder, roots))
     same_text = [run for run in runs if _read_cached(_load_text, run) == text]

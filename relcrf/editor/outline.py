@@ -30,7 +30,7 @@ class OutlineEntry:
 
     Args:
         kind: Name of a `SymbolKind` of the protocol.
-        start, stop: Offsets of the whole declaration.
+        start, stop: Offsets at which the declaration starts and ends.
         name_start, name_stop: Offsets of the declared name.
     """
 

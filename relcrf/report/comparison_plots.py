@@ -34,9 +34,9 @@ def _backends_figure(evaluation: Evaluation) -> Any:
     figure = new_figure((9.0, n * (1.2 + 0.3 * len(systems))), layout="constrained")
     all_axes = figure.subplots(n, len(_PLOTTED_MEASURES), squeeze=False)
     for attribute, row in zip(results.attributes, all_axes, strict=True):
-        figures = [results.estimates(name, attribute) for name in systems]
+        by_system = [results.estimates(name, attribute) for name in systems]
         for (measure, text), axes in zip(_PLOTTED_MEASURES, row, strict=True):
-            measure_estimates = [one[measure] for one in figures]
+            measure_estimates = [by_measure[measure] for by_measure in by_system]
             axes.barh(
                 systems,
                 [one.value for one in measure_estimates],

@@ -270,7 +270,7 @@ def _parallel_tempering(
 
 
 def _exchange(field: RandomField, states: np.ndarray, rng: np.random.Generator, ladder: np.ndarray) -> None:
-    """Swap states of adjacent rungs with Metropolis acceptance: first of pairs (0, 1), (2, 3), then of (1, 2), (3, 4)."""
+    """Swap states of adjacent rungs with Metropolis acceptance: first of pairs (0, 1), (2, 3), then (1, 2), (3, 4)."""
     score = field.score(states)
     for start in (0, 1):
         low = np.arange(start, len(ladder) - 1, 2)

@@ -6,10 +6,10 @@
 network grows by preferential attachment (Barabasi & Albert 1999), with `EDGES_PER_NODE` edges per new variable. Weights
 are standard normal, centred in both states (so that a table has no information about single variables), and multiplied
 by the strength of the edge, uniform in `STRENGTHS`. With this range, the neighbours explain about a quarter of a
-variable's entropy (50 nodes: 1.51 nats, and 1.16 nats given the neighbours). The weakest tables cannot be distinguished
-from noise in several thousand rows, the strongest tables can in a few hundred rows. Neighbours of neighbours are clearly
-dependent, so that not every dependent pair is an edge. At hubs (degree d > 10), tables are divided by sqrt(d / 10);
-otherwise a hub's state would freeze, and no sampler would mix. Entropies after 20, 40 and 80 sweeps agree within 0.01.
+variable's entropy (50 nodes: 1.51 nats, and 1.16 nats given the neighbours). A few hundred rows distinguish the
+strongest tables from noise; several thousand rows do not suffice for the weakest tables. Neighbours of neighbours are
+clearly dependent, so that not every dependent pair is an edge. At hubs (degree d > 10), tables are divided by
+sqrt(d / 10); otherwise no sampler would mix. Entropies after 20, 40 and 80 sweeps agree within 0.01.
 """
 
 from __future__ import annotations

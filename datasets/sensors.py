@@ -24,7 +24,7 @@ class Readings:
         values: Readings, shape (n_rows, n_sensors).
         evidence: The observed columns.
         block: Number of consecutive rows of a block, the unit that `split` holds out.
-        gap: Number of rows between a test block and training rows that are neither test nor training rows.
+        gap: Number of rows on each side of a test block that are not used for training.
     """
 
     name: str

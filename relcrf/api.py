@@ -274,7 +274,7 @@ def select(
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """A trained model. Notebooks display it as tables of its training summary and its largest weights."""
+    """A trained model. Notebooks display the training summary and the largest weights."""
 
     learned: LearnedModel
 

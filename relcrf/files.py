@@ -42,7 +42,7 @@ def require_suffix(path: Path, suffixes: Sequence[str], example: str) -> None:
     """
     if path.suffix not in suffixes or path.is_dir():
         message = f"'{path}' is a folder" if path.is_dir() else f"'{path}' does not end in {' or '.join(suffixes)}"
-        raise UsageError(Diagnostic("E312", message, hint=f"name a file such as {example}"))
+        raise UsageError(Diagnostic("E312", message, hint=f"use a file name such as {example}"))
 
 
 @contextmanager

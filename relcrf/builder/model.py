@@ -324,7 +324,7 @@ class TemplateHandle:
     def by(self, *features: TermLike) -> TemplateHandle:
         """Set the evidence features; each feature has a separate weight for each pattern.
 
-        The patterns are the joint states of the random terms in `over`. A formula has a single pattern: it is true.
+        The patterns are the joint states of the random terms in `over`. A formula has one pattern, in which it is true.
         """
         return self._replace(by=_to_expressions(features))
 

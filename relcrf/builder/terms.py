@@ -1,6 +1,6 @@
 """Expressions of the language as Python objects: `(Link(a, b) & (a.length > 3)) >> Spam(b)`.
 
-The operators `== != < <= > >= + - * /` are those of the language; `& | ~ >>` mean `and`, `or`, `not` and `=>`.
+The operators `== != < <= > >= + - * /` mean the same as in the language; `& | ~ >>` mean `and`, `or`, `not` and `=>`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Term:
 
     def __bool__(self) -> NoReturn:
         message = f"the term '{self!r}' has no truth value in Python"
-        raise builder_error(message, "join conditions with & | ~ >>, and put each in brackets")
+        raise builder_error(message, "combine conditions with & | ~ >>, and put each condition in brackets")
 
     __eq__ = _operator(e.Comparison, "==")
     __ne__ = _operator(e.Comparison, "!=")

@@ -204,7 +204,7 @@ class HoldoutOptions:
         plan = self.plan(default)
         if plan is None:
             hint = "use --split COLUMN, --split folds=10 or --split hide=0.1, or add a [split] section to dataset.toml"
-            raise UsageError(Diagnostic("E341", "no split is specified: no labels to hold out", hint=hint))
+            raise UsageError(Diagnostic("E341", "no split is specified, so no labels can be held out", hint=hint))
         return plan
 
     def holdout_plan(self, default: SplitPlan | None) -> SplitPlan | None:

@@ -16,7 +16,7 @@ _SHADES = " .:-=+*#%@"
 def changed_images(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the indices of the unlabelled images whose prediction the ESS-CRF changed, as three arrays.
 
-    They contain corrected predictions, newly wrong predictions, and predictions changed to another wrong digit.
+    The arrays contain corrected predictions, newly wrong predictions, and changes to another wrong digit.
     """
     truth = result.digits.digit[~result.digits.labelled]
     was_correct, is_correct, has_changed = result.before == truth, result.after == truth, result.before != result.after

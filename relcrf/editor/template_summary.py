@@ -73,7 +73,7 @@ def _remarks(template: Template) -> Iterable[str]:
     if template.is_candidate:
         yield "Structure learning selects which factors are in the model."
     if options.weights is not None and options.weights != template.name:
-        yield f"The weights are named `{options.weights}` and may be shared."
+        yield f"The weights are named `{options.weights}`; other templates can share them."
     if options.fixed and options.init is None and not template.is_hard:
         yield "The weights are not learned."
 

@@ -16,12 +16,12 @@ from relcrf.report.holdout import HoldoutEvaluation
 from relcrf.report.results import MIN_LABELS, AttributeSection
 
 MISMATCH_FRACTION = 0.05
-"""Fraction of mismatched moments above which a report warns; about 5 % differ by 2 standard errors by chance."""
+"""Fraction of mismatched moments (see `report/moments.py`) above which a report warns; about 0.05 occurs by chance."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A recommendation, with the command that carries it out; empty if no command does."""
+    """A recommendation; `command` carries it out, and is empty if there is no such command."""
 
     text: str
     command: str = ""

@@ -17,7 +17,7 @@ _MARKERS = {"evidence": "o", "static": "s", "none": "D"}
 
 
 def error_bars(estimates: Sequence[MeasureEstimate]) -> list[list[float]]:
-    """Return the distances from each value to the lower and upper limit of its interval; 0 if the value is outside."""
+    """Return the distances from each value to the lower and upper limit of its interval; negative ones become 0."""
     below = [max(one.value - one.low, 0.0) for one in estimates]
     return [below, [max(one.high - one.value, 0.0) for one in estimates]]
 

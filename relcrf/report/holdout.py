@@ -26,7 +26,7 @@ from relcrf.report.weights import shown_weights
 from relcrf.settings import setting_names
 
 CURVE_FRACTIONS = (0.125, 0.25, 0.5)
-"""Fractions of the training labels on which the backend is trained for the learning curve; all labels are added."""
+"""Fractions of the training labels on which the backend is trained for the learning curve, besides all labels."""
 
 MAX_VALUES = 20
 """Maximum number of values of an attribute for which labels are counted separately; the rest is counted together."""
@@ -41,7 +41,7 @@ class LabelCounts:
 
     Args:
         n_variables: The number of variables.
-        n_labelled: The number of labels, including held-out ones.
+        n_labelled: The number of labels, including held-out labels.
         values: The number of labels with each value, in the order of the states.
     """
 
@@ -53,7 +53,7 @@ class LabelCounts:
 
     @property
     def most_frequent(self) -> dict[str, int]:
-        """The counts of the most frequent values, and the total count of the others."""
+        """The counts of the most frequent values, and the total count of the other values."""
         if len(self.values) <= MAX_VALUES:
             return dict(self.values)
         order = sorted(self.values.items(), key=lambda value: -value[1])

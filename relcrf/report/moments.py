@@ -18,7 +18,7 @@ MAX_ROWS = 20
 """Maximum number of rows of the table."""
 
 MAX_POINTS = 1000
-"""Maximum number of points of the plot: half are the largest mismatches, half quantiles of the empirical moments."""
+"""Maximum number of points of the plot: half are the largest mismatches, half are spread evenly over all moments."""
 
 MISMATCH_LIMIT = 2.0
 """Difference in standard errors above which a moment counts as mismatched."""
@@ -26,7 +26,7 @@ MISMATCH_LIMIT = 2.0
 
 @dataclass(frozen=True)
 class MomentSummary:
-    """A comparison of the empirical moments with those that the model expects.
+    """A comparison of the empirical moments with the moments that the model expects.
 
     Args:
         largest_mismatches: The largest mismatches in descending order; see `named_moments`.

@@ -1,4 +1,4 @@
-"""Reproduction of a run: commands that train it again or with other options, and the versions of the packages."""
+"""Reproduction of a run: commands that repeat the training, unchanged or with other options, and package versions."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class RequestSchema:
         return {fold_name(e.name): e for e in reversed(expected)}
 
     def read(self, tables: Mapping[str, Any]) -> dict[str, RequestTable]:
-        """Return the tables of a request by folded name. Missing tables are added as empty tables, except for random relations.
+        """Return the tables of a request by folded name; missing tables become empty, except for random relations.
 
         Raises:
             DataError: The model does not read a table or a column, or a value of `tables` is not a table.
@@ -96,7 +96,7 @@ class RequestSchema:
             expected = self.tables.get(fold_name(name))
             if expected is None:
                 names = [e.name.lower() for e in self.tables.values()]
-                hint = suggestion(name, names) or f"its tables are {listing(names)}"
+                hint = suggestion(name, names) or f"the model reads the tables {listing(names)}"
                 raise DataError(Diagnostic("E248", f"the model does not read a table '{name}'", hint=hint))
             table = RequestTable(name, _columns(name, value) or {column: [] for column in expected.empty_columns})
             if isinstance(value, Mapping | list | tuple):
@@ -139,7 +139,7 @@ def _require_known_columns(table: RequestTable, expected: ExpectedTable) -> None
         if not expected.accepts(column):
             columns = [c for c in expected.columns if isinstance(c, str)]
             message = f"the model does not read a column '{column}' of '{table.name}'"
-            hint = suggestion(column, columns) or f"its columns are {listing(columns)}"
+            hint = suggestion(column, columns) or f"the model reads the columns {listing(columns)}"
             raise DataError(Diagnostic("E249", message, DataLocation(f"table '{table.name}'"), hint))
 
 

@@ -83,7 +83,7 @@ def load(path: str | os.PathLike[str]) -> Model:
     except OSError as error:
         message = f"the model '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
         shipped = _shipped_model(Path(path).name)
-        hint = f"relcrf ships a model of that name: {shipped}" if shipped else "pass the path of a .rcrf file"
+        hint = f"relcrf contains a model with this name: {shipped}" if shipped else "pass the path of a .rcrf file"
         raise ModelError(Diagnostic("E004", message, hint=hint)) from None
     except UnicodeDecodeError as error:
         message = f"the model '{path}' is not valid UTF-8: invalid byte at offset {error.start}"
@@ -103,7 +103,7 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
 
     Args:
         name: Name of the text in messages.
-        folder: Folder of the files that the model includes; if None, it must not include files.
+        folder: Folder of the files that the model includes; if None, the model must not include files.
     """
     spec, problems = parse_with_errors(text, name, folder)
     warnings = require_valid(spec, problems)

@@ -55,5 +55,5 @@ def _convert_by_first(converters: list[Callable[[Any], Any]], value: Any) -> Any
 
 def _require_type(value: Any, kind: type) -> Any:
     if type(value) is not kind:  # bool is a subclass of int but is not accepted as a number
-        raise TypeError(f"{value!r} instead of a value of {kind.__name__}")
+        raise TypeError(f"expected a value of type {kind.__name__}, found {value!r}")
     return value

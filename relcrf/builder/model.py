@@ -178,7 +178,7 @@ class ModelBuilder:
         return highlight_html(str(self))
 
     def drop(self, name: str) -> ModelBuilder:
-        """Remove all declarations with a name, for example before a notebook cell declares it again."""
+        """Remove all declarations with a name, for example before a notebook cell declares the name again."""
         self._declarations = [d for d in self._declarations if getattr(d, "name", None) != name]
         return self
 
@@ -278,7 +278,7 @@ class DerivedRelationHandle:
         return self._define(s.NearestNeighbours(count, to_expression(measure)))
 
     def self_reference(self) -> RelationHandle:
-        """Return the relation before it is defined, for use in a recursive definition."""
+        """Return the relation before `where` defines it, for use in a recursive definition."""
         return RelationHandle(self._builder, self._name)
 
     def _define(self, definition: Any) -> RelationHandle:

@@ -49,7 +49,7 @@ BackendSetOption = Annotated[
         "--set",
         "-s",
         metavar="NAME=VALUE",
-        help="Setting of all backends, e.g. l2=0.5, or of one, e.g. ess.l2=0.5; repeatable.",
+        help="Setting of all backends, e.g. l2=0.5, or of one backend, e.g. ess.l2=0.5; repeatable.",
     ),
 ]
 

@@ -44,7 +44,7 @@ class ExplanationOptions:
     ] = 10
     with_flips: Annotated[
         bool,
-        typer.Option("--flips/--no-flips", help="Search for the smallest change of evidence that flips the result."),
+        typer.Option("--flips/--no-flips", help="Find the smallest change of evidence that flips the prediction."),
     ] = True
     picture: Annotated[
         Path | None,

@@ -129,4 +129,4 @@ def lsp(
     if find_spec("pygls") is None:
         hint = "install it with: pip install 'relcrf[editor]'"
         raise UsageError(Diagnostic("E345", "the language server requires the extra 'editor'", hint=hint))
-    import_module("relcrf.editor.server").main()  # imported here, since its dependencies are optional
+    import_module("relcrf.editor.server").main()  # imported here, because the dependencies are optional

@@ -60,7 +60,7 @@ class LearningOptions:
             "--select",
             metavar="NAME=VALUES",
             rich_help_panel=LEARNING,
-            help="Select a setting by held-out labels, e.g. l2=0.1,1,10; repeatable.",
+            help="Values of a setting, to be selected by held-out labels, e.g. l2=0.1,1,10; repeatable.",
         ),
     ] = None
     select_by: Annotated[

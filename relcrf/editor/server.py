@@ -312,7 +312,7 @@ def on_rename(ls: RcrfServer, params: types.RenameParams) -> types.WorkspaceEdit
             require_available_name(other, found.symbol, params.new_name)
         for other, occurrence in every:
             if not ls.project.is_current(other, occurrence.source):
-                raise RenameError(f"'{occurrence.source}' has unsaved changes; save it first")
+                raise RenameError(f"'{occurrence.source}' has unsaved changes; save the file first")
     except RenameError as error:
         raise RequestFailure(str(error)) from None
     changes: dict[str, list[types.TextEdit]] = {}

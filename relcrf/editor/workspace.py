@@ -80,7 +80,7 @@ class Workspace:
                     yield found
 
     def load_from_disk(self, path: Path) -> Document | None:
-        """Load a model from disk, cached until it or an included file changes; return None if it cannot be read."""
+        """Load a model, cached until the file or an included file changes; return None if the file cannot be read."""
         try:
             if path not in self._closed_documents or self._closed_documents[path][0] != _modification_times(
                 self._closed_documents[path][1]

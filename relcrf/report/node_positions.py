@@ -56,7 +56,7 @@ def _component_layouts(pairs: np.ndarray, n_nodes: int, seed: int) -> list[tuple
 
 
 def _expand_centre(positions: np.ndarray) -> np.ndarray:
-    """Enlarge the crowded centre of a layout relative to its border; normalise it to a unit square."""
+    """Enlarge the crowded centre of a layout relative to the border, and scale the layout to a unit square."""
     positions = positions - positions.mean(axis=0)
     radius = np.linalg.norm(positions, axis=1, keepdims=True)
     positions = positions / np.maximum(radius, 1e-9) ** 0.35

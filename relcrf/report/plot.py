@@ -1,4 +1,4 @@
-"""Plots: inline SVG that inherits colours and fonts from its page, and picture files."""
+"""Plots: inline SVG that inherits colours and fonts from the HTML page, and picture files."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def parse_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
         return [None if cell is None else str(cell) for cell in cells]
     if types == {bool}:
         return [None if cell is None else ("true" if cell else "false") for cell in cells]
-    raise FastPathUnavailable(f"values of '{column}' are {' and '.join(sorted(k.__name__ for k in types))}")
+    raise FastPathUnavailable(f"values of '{column}' have the types {' and '.join(sorted(k.__name__ for k in types))}")
 
 
 def parse_keys(column: str, cells: Sequence[Any]) -> dict[str, int]:
@@ -91,7 +91,7 @@ def parse_numbers(column: str, cells: Sequence[Any]) -> list[float | None]:
         cell is not None and not (abs(cell) < MAX_EXACT_INTEGER if type(cell) is int else math.isfinite(cell))
         for cell in cells
     ):
-        raise FastPathUnavailable(f"'{column}' has a number that is not finite, or too large")
+        raise FastPathUnavailable(f"'{column}' has a number that is infinite, NaN or too large")
     return [None if cell is None else float(cell) for cell in cells]
 
 

@@ -215,7 +215,7 @@ class _RequestCoder:
         if count_column is not None and count_column != value_column:
             amounts = cells.parse_numbers(count_column, table.columns[count_column])
         if None in vids or any(amount is None or abs(amount) > 1e30 for amount in amounts):
-            raise FastPathUnavailable(f"a row of '{table.name}' lacks its entity or its count")
+            raise FastPathUnavailable(f"a row of '{table.name}' has no entity or no count")
         return [v for v in vids if v is not None], codes, [amount for amount in amounts if amount is not None]
 
     def _code_lists(
@@ -244,7 +244,7 @@ class _RequestCoder:
             else:
                 values = self._code_domain(parameter.type_name, column, table.columns[column])
             if None in values:
-                raise FastPathUnavailable(f"a tuple of '{table.name}' lacks an argument")
+                raise FastPathUnavailable(f"a tuple of '{table.name}' has a missing argument")
             arguments.append(values)
         return arguments
 

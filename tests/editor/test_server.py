@@ -543,7 +543,7 @@ def test_rename_in_included_file_changes_including_models(editor, site):
     assert edited(SITE, changes[site.as_uri()]) == SITE.replace("Page", "Site")
     editor.change(common, "# not saved\n" + COMMON)
     message = editor.refusal("textDocument/rename", {**at(site, SITE, "source: Pa|ge,"), "newName": "Site"})
-    assert message == "'common.rcrf' has unsaved changes; save it first"
+    assert message == "'common.rcrf' has unsaved changes; save the file first"
     editor.close(common)
 
 

@@ -55,7 +55,7 @@ class RandomField:
     log_potentials: np.ndarray
 
     def score(self, states: np.ndarray) -> np.ndarray:
-        """Return the sum of the log potentials of states; states of shape (n_variables, ...) give the shape (...)."""
+        """Return the sum of the log potentials, shape (...), for states of shape (n_variables, ...)."""
         cells = _cells(states, self.scopes)
         return np.asarray(sum(table[cell] for table, cell in zip(self.log_potentials, cells, strict=True)))
 
@@ -180,7 +180,7 @@ def tables(rows: FieldRows, *, with_outputs: bool) -> dict[str, pd.DataFrame]:
 
 
 def truth_table(rows: FieldRows) -> pd.DataFrame:
-    """Return the status and the value of every variable in every row: row, state, status, value."""
+    """Return a table of all variables of all rows, with the columns row, state (the variable), status and value."""
     listed = tables(rows, with_outputs=True)["on"]
     status = np.array(STATUSES, dtype=object)[rows.statuses.ravel()]
     return listed.assign(value=rows.values.ravel(), status=status)[["row", "state", "status", "value"]]
@@ -245,7 +245,7 @@ def _parallel_tempering(
     counted_sweeps: int,
     ladder: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sample the unobserved variables of rows by Gibbs sampling on a ladder of temperatures that exchange their states.
+    """Sample the unobserved variables of rows by Gibbs sampling with replica exchange on a ladder of temperatures.
 
     Returns:
         The final states (bool), and the mean of the conditional probabilities over the sweeps after the burn-in. Both

@@ -64,7 +64,7 @@ class SparseNetwork:
 
 
 def make_network(n_states: int, rng: np.random.Generator, block: int | None = None) -> SparseNetwork:
-    """Return a random network; if `block` is set, edges exist only within blocks of so many consecutive states."""
+    """Return a random network; if `block` is set, edges exist only within blocks of `block` consecutive states."""
     n_edges, size = round(n_states * MEAN_DEGREE / 2), block or n_states
     s = rng.integers(n_states, size=2 * n_edges)  # more than needed: repeated pairs and loops are removed
     t = s - s % size + rng.integers(size, size=len(s))
@@ -76,7 +76,7 @@ def make_network(n_states: int, rng: np.random.Generator, block: int | None = No
 
 
 def draw_gibbs(network: SparseNetwork, n: int, rng: np.random.Generator, sweeps: int = 50) -> np.ndarray:
-    """Draw rows, each by a separate Gibbs chain: a start that ignores the edges, and `sweeps` sweeps over all states.
+    """Draw rows, each by a separate Gibbs chain: an initial draw that ignores the edges, and `sweeps` Gibbs sweeps.
 
     The states of a colour class (states without edges between them) are drawn together, in all rows at once.
 

@@ -22,7 +22,7 @@ from relcrf.errors import Diagnostic, UsageError
 
 UNFINISHED_SUFFIX, REMOVED_SUFFIX = ".writing", ".removed"
 MAX_PREFIX_LENGTH = 40
-"""Maximum characters of the file name in a temporary name, so that the latter does not exceed the system's limit."""
+"""Maximum characters of a file name that its temporary name contains; more could exceed the limit of the system."""
 
 _AT_FDCWD = -100
 """AT_FDCWD of Linux: paths are relative to the working directory of the process."""

@@ -16,7 +16,7 @@ def from_json_value(kind: Any, value: Any) -> Any:
 
     Raises:
         TypeError: The value, or a part of it, has another type.
-        LookupError: A data class has no field of a given name.
+        LookupError: An object has a name that is not a field of the data class.
     """
     return _converter_for(kind)(value)
 

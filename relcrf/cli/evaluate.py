@@ -398,7 +398,7 @@ def _format_fold_difference(gap: MeasureDifference) -> Text:
 
 
 def _format_costs(evaluation: Evaluation, name: str, result: SystemResult) -> tuple[str, ...]:
-    """Format seconds, memory, exactness and status."""
+    """Format one row of the table of costs: seconds, memory, errors of the marginals, and status."""
     if not result.predictions:
         return ("", "", "", "", "", result.status)
     learn, infer = evaluation.predictions.seconds(name)

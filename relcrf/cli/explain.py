@@ -18,7 +18,7 @@ from relcrf.report import neighbourhood
 from relcrf.report.plot import require_drawable
 
 ROUNDING = 1e-9
-"""Magnitude in nats below which a contribution or a remainder is treated as a rounding error and not printed."""
+"""Magnitude in nats below which nested contributions and the remainder are rounding errors, which are not printed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Time limits of commands. At the limit the command is interrupted as by Ctrl-C, so the same partial results are saved."""
+"""Time limits of commands. At the limit, a command stops as after Ctrl-C, and the same partial results are saved."""
 
 from __future__ import annotations
 

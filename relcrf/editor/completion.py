@@ -144,7 +144,7 @@ class _CursorContext:
         enclosing = document.text.declaration_at(offset - 1) if offset else None
         self._set_declaration(enclosing, before, offset)
         if enclosing is not None and self.expected is None:
-            # The parser recognises a line with only `predict` or `rule` as a declaration only when more words follow.
+            # The parser does not yet recognise a line that contains only `predict` or `rule` as a declaration.
             tokens = document.text.code_tokens(line, enclosing.stop)
             if tokens and tokens[0].start < offset and tokens[0].text in DECLARATION_KEYWORDS:
                 started = expected_words(before[tokens[0].start :])

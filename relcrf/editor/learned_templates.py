@@ -74,7 +74,7 @@ def _read_cached(reader: Callable[[Path, int], _T], run: Path) -> _T | None:
     """Return the part of a run that `reader` loads, cached until the run changes; None if the folder is damaged."""
     try:
         return reader(run, _modification_time(run))
-    except Exception:  # a damaged folder can cause any error, and editors ignore it
+    except Exception:  # a damaged folder can cause any error; the run is then ignored
         return None
 
 

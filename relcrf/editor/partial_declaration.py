@@ -134,7 +134,7 @@ class PartialDeclaration(DeclarationTokens):
         return self.scope_at(dot).type_names.get(self.texts[dot - 1])
 
     def call_at(self, k: int) -> tuple[str, int] | None:
-        """Return the name before the innermost bracket around token `k`, and the index of the argument at `k`."""
+        """Return the name before the innermost bracket around token `k`, and the index of the token's argument."""
         depth, argument = 0, 0
         for j in range(k - 1, self.body_index - 1, -1):
             if self.texts[j] in (")", "}"):
@@ -164,7 +164,7 @@ class PartialDeclaration(DeclarationTokens):
         return self._type_name_before(k - 2) if self.text_at(k - 1) in COMPARISONS else self.argument_type_name(k)
 
     def _type_name_before(self, k: int) -> str | None:
-        """Return the domain of the attribute or random relation, or the type of the name, that ends with token `k`."""
+        """Return the type of the operand that ends with token `k`: a domain, or the type of a name."""
         if k < 1:
             return None
         if self.texts[k - 1] == ".":
@@ -177,7 +177,7 @@ class PartialDeclaration(DeclarationTokens):
         return kind.domain if isinstance(kind, DomainType) else None
 
     def _type_name_after(self, k: int) -> str | None:
-        """Return the domain of the term after the comparison operator or `in` at token `k`."""
+        """Return the domain of the operand after the comparison operator, or of the bag after `in`, at token `k`."""
         last = k + 1
         if self.text_at(last + 1) == "(":
             last = matching_bracket(self.texts, last + 1)

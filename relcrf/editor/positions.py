@@ -20,7 +20,7 @@ def _encoded_length(text: str, encoding: str) -> int:
 class PositionMap:
     """The positions of a text in the protocol: lines from 0, and columns from 0, in code units of the encoding.
 
-    After concurrent edits, a position can be beyond the end of its line or of the text; it is then clipped to the end.
+    After concurrent edits, a position can be beyond the end of a line or of the text; `offset` clips such a position.
     """
 
     def __init__(self, text: str, encoding: str = "utf-16") -> None:

@@ -13,7 +13,7 @@ from relcrf.model.typing import NameScope, TypeCheckError
 
 
 def summarize_template(template: Template, spec: ModelSpec) -> str:
-    """Describe the factors and weights of a template in Markdown; if it has a type error, describe only its bindings."""
+    """Describe the factors and weights of a template in Markdown; after a type error, describe only the bindings."""
     scope = NameScope(spec, template.parameters, template.where)
     try:
         weights = _describe_weights(template, scope)

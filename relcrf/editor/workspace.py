@@ -41,7 +41,7 @@ class Workspace:
         return including
 
     def is_current(self, document: Document, source: str) -> bool:
-        """Return True if a stored text of a model equals the editor's text or, if the file is not open, the file."""
+        """Return True if a stored text equals the editor's text or, if the file is not open, the file on disk."""
         known, path = document.texts[source].text, document.source_path(source)
         opened = next((d for d in self.open_documents.values() if d.path == path), None)
         if opened is not None or path is None:

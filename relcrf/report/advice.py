@@ -16,7 +16,7 @@ from relcrf.report.holdout import HoldoutEvaluation
 from relcrf.report.results import MIN_LABELS, AttributeSection
 
 MISMATCH_FRACTION = 0.05
-"""Fraction of mismatched moments (see `report/moments.py`) above which a report warns; about 0.05 occurs by chance."""
+"""Fraction of mismatched moments (see `report/moments.py`) above which a report warns; chance level: about 0.05."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Plots of comparisons: backends with intervals, and loss against the cost of messages."""
+"""Plots of comparisons: measures of backends with intervals, and loss against messages and seconds."""
 
 from __future__ import annotations
 

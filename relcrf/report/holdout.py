@@ -118,7 +118,7 @@ def evaluate_holdout(
         with_errors: Whether to compute the standard errors of the displayed weights, which may take longer than learning.
 
     Raises:
-        UsageError, DataError: The run does not fit the data.
+        UsageError, DataError: The data do not match the model of the run.
     """
     learned = fit.learned
     labelled = labelled_in_grounding(grounding)
@@ -221,7 +221,7 @@ def _shared_settings(learned: LearnedModel) -> dict[str, object]:
 
 
 def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
-    """Train the run's backend on fractions of the labels; yield each number of labels and the predictions."""
+    """Train the run's backend on fractions of the labels; for each, yield the number of labels and the predictions."""
     system = learned.configure_backend()
     problem = training_problem(grounding, with_candidates=system.uses_candidates)
     train = np.flatnonzero(fold.train_mask(labelled_in_grounding(grounding)))

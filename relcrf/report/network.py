@@ -84,7 +84,7 @@ class GraphDrawing:
 
     @cached_property
     def colours(self) -> list[str]:
-        """The colour of each edge by its sign; edges with several weights count as positive."""
+        """The colour of each edge by the sign of its weight; edges with several weights are coloured as positive."""
         return [SECOND if weight < 0 else FIRST for weight in self.graph.edges["weight"]]
 
     @property

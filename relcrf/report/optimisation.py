@@ -13,7 +13,7 @@ from relcrf.data.extras import import_extra
 from relcrf.report.plot import EXTRA, FIRST, PURPOSE, Plot, draw
 
 _MAX_MARKERS = 40
-"""Maximum number of points that are drawn with markers."""
+"""Maximum number of points of a line; longer lines are drawn without markers."""
 
 _MAX_PLOTTED = 1e100
 """Maximum magnitude of plotted values; a diverging optimiser may exceed the range of an axis."""

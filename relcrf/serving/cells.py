@@ -65,7 +65,7 @@ def parse_keys(column: str, cells: Sequence[Any]) -> dict[str, int]:
 
 
 def parse_codes(column: str, cells: Sequence[Any], known: Mapping[str, int]) -> list[int | None]:
-    """Return the codes of values of an enumerated domain, or the vids of keys."""
+    """Return the code of each value of an enumerated domain, or the vid of each key."""
     codes = [None if text is None else known.get(text, -1) for text in parse_texts(column, cells)]
     if -1 in codes:
         raise FastPathUnavailable(f"an unknown value in '{column}'")

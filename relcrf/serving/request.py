@@ -83,7 +83,7 @@ class RequestSchema:
         return {fold_name(e.name): e for e in reversed(expected)}
 
     def read(self, tables: Mapping[str, Any]) -> dict[str, RequestTable]:
-        """Return the tables of a request by folded name; missing tables become empty, except for random relations.
+        """Return the tables of a request by folded name. Missing tables, except those of random relations, are empty.
 
         Raises:
             DataError: The model does not read a table or a column, or a value of `tables` is not a table.

@@ -29,7 +29,7 @@ MAX_FETCHED_ROWS = 1_000_000
 """Maximum number of rows of a result that is fetched at once; larger results are streamed."""
 
 MAX_LOWERED_MODELS = 8
-"""Maximum number of cached lowered models. Valid requests share one model, because their vectors have equal lengths."""
+"""Maximum number of cached lowered models. Valid requests share one: their vectors are as long as in training."""
 
 
 class BoundRequest(BoundModel):

@@ -156,7 +156,7 @@ def _section_steps(section: AttributeSection, explain: str, options: str) -> lis
         out.append(Advice(text))
     for truth, answer, count, labels in confusion.pairs.rows(1):
         text = (
-            f"{name}: {count:,} of {labels:,} labels '{truth}' are predicted as '{answer}', the most frequent error. "
+            f"{name}: {count:,} of {labels:,} labels '{truth}' are predicted as '{answer}' (the most frequent error). "
             "Add features or links that distinguish these two values."
         )
         out.append(Advice(text))

@@ -75,8 +75,8 @@ class HoldoutEvaluation:
         names: The names of the test variables by attribute.
         no_local_reason: The reason why the local model is unavailable; empty if the local model is available.
         leakage_notes: The interpretation of the leakage from training to test labels.
-        curve: The learning curve of each attribute, with one row per number of training `labels` and the mean `log_loss` of
-            the held-out labels, in nats; empty if it was not requested.
+        curve: The learning curve of each attribute, empty without `with_curve`. A row contains a number of training
+            labels (`labels`) and the resulting mean log-loss of the held-out labels, in nats (`log_loss`).
     """
 
     options: tuple[str, ...]
@@ -114,7 +114,7 @@ def evaluate_holdout(
         grounding: The grounding of the run's model, see `Fit.ground`.
         hidden: Mask of the variables whose labels are held out, shape (n_variables,). Default: none.
         options: See `HoldoutEvaluation`.
-        with_curve: Whether to compute a learning curve, for which the backend is trained on `CURVE_FRACTIONS`.
+        with_curve: Whether to compute a learning curve by training on `CURVE_FRACTIONS` of the training labels.
         with_errors: Whether to compute the standard errors of the displayed weights, which may take longer than learning.
 
     Raises:

@@ -64,7 +64,7 @@ class Predictor:
 
     Args:
         run: A run folder, or a trained model.
-        settings: Backend settings that replace those used in training.
+        settings: Backend settings that replace settings of the training run.
 
     Raises:
         DataError: The folder is not a run folder, or is damaged.

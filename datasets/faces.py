@@ -1,7 +1,6 @@
 """Image data sets for collective recognition, as tables: scikit-learn's digits and the Olivetti faces.
 
-The task is FACES of Chechetka & Guestrin (2010): a few labelled images of each class, a classifier for single images, and
-the similarity of images.
+The task is FACES of Chechetka & Guestrin (2010): label images by a local classifier and by the similarity of images.
 """
 
 from __future__ import annotations
@@ -23,10 +22,11 @@ class Faces:
     """One split of a set of faces.
 
     Args:
-        vectors: Vectors between which distances are measured, shape (n, d). person: Labels from 0, shape (n,).
-        labelled: Which images are labelled, shape (n,), bool.
-        opinion: Log-probabilities of the local classifier, shape (n, people); those of the labelled images are out-of-fold
-            predictions, which are not more confident than those of the others.
+        vectors: Feature vectors, whose distances define the similarity of images, shape (n, d).
+        person: Labels from 0, shape (n,).
+        labelled: Mask of the labelled images, shape (n,).
+        opinion: Log-probabilities of the local classifier, shape (n, people). For labelled images they are out-of-fold
+            predictions; otherwise the classifier would be overconfident on its training images.
     """
 
     vectors: np.ndarray
@@ -44,7 +44,7 @@ class Faces:
 
 
 def digits(seed: int) -> dict[str, pd.DataFrame]:
-    """Return 1,797 digits of 8 x 8 pixels for models/digits.rcrf, ten of each labelled: the splits of `relcrf demo`."""
+    """Return 1,797 images of digits for models/digits.rcrf. Ten images per digit are labelled, as in `relcrf demo`."""
     return {"image": pd.DataFrame(make_digits(seed).table())}
 
 
@@ -54,7 +54,7 @@ def olivetti(seed: int) -> dict[str, pd.DataFrame]:
 
 
 def olivetti_faces(seed: int, labelled_each: int = 3, components: int = 50) -> Faces:
-    """Return 400 faces of 40 people, some of each labelled, as their principal components over all images.
+    """Return 400 faces of 40 people as principal components; `labelled_each` faces of each person are labelled.
 
     The local classifier is a logistic regression on the components.
     """

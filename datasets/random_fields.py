@@ -3,15 +3,16 @@
     python datasets/random_fields.py --rows 1000 --out /tmp/fields
 
 The synthetic experiment of Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012): 200
-factors over four of 50 binary variables each, log potentials drawn from N(0, 1). In every row each variable is an input
-(observed), an output (a query, observed in training) or hidden, with equal probabilities. The tables are for
-models/random_field.rcrf, which has only pairs: the generating factors are not in the model's space.
+factors over four of 50 binary variables each, with log potentials drawn from N(0, 1). In every row, each variable is an
+input (observed), an output (a query, observed in training) or hidden, with equal probabilities. The tables are for
+models/random_field.rcrf, which has only pairwise factors and therefore cannot represent the generating field.
 
-Rows are drawn by Gibbs sampling with replica exchange, since plain Gibbs chains stay in modes: 1,500 chains started at random
-and 1,500 started in the best mode differ in the means of the variables by 0.45 (root mean square) after 400 sweeps; on a ladder
-of eight temperatures they differ by 0.06 after 200 sweeps and by their noise, 0.01, after 400 (seed 0; with seed 1: 0.41, 0.01,
-0.01). The difference matters: on plain rows after 100 sweeps with seed 1, a constant has an error of 0.217 and the field's own
-predictions one of 0.051, where the field expects 0.042; on exchanged rows these are 0.061, 0.029 and 0.029.
+Rows are drawn by Gibbs sampling with replica exchange, because plain Gibbs chains stay in one mode. Test: 1,500 chains
+start at random and 1,500 in the best mode; the root mean square difference of the variables' means in the two groups is
+0.45 (seed 0) or 0.41 (seed 1) after 400 sweeps of plain Gibbs sampling. With a ladder of eight temperatures it is 0.06
+or 0.01 after 200 sweeps, and 0.01, the sampling noise, after 400 sweeps. The sampler changes the results: on rows of
+plain chains (100 sweeps, seed 1), the error of a constant prediction is 0.217, and the error of the field's own
+predictions is 0.051 instead of the expected 0.042. With exchange, these errors are 0.061 and 0.029 (expected 0.029).
 
 Source of the exchange: Hukushima & Nemoto, Exchange Monte Carlo method and application to spin glass simulations (1996).
 """
@@ -29,13 +30,13 @@ from scipy.special import expit
 
 VARIABLES, FACTORS, ARITY = 50, 200, 4
 LADDER = np.geomspace(0.15, 1.0, 8)
-"""Factors of the log potentials (inverse temperatures) on each rung; rows are taken from the last."""
+"""Inverse temperature of each rung, which multiplies the log potentials; rows are taken from the last rung."""
 PLAIN_GIBBS = np.ones(1)
 """Ladder of plain Gibbs sampling, with a single rung."""
 SWEEPS = 600
 """Number of sweeps before a row is taken."""
 CHUNK_ROWS = 256
-"""Number of rows drawn at a time; few enough for their states and tables to stay in the CPU cache."""
+"""Number of rows drawn at a time; the states and tables of so few rows fit into the CPU cache."""
 INPUT, OUTPUT, HIDDEN = 0, 1, 2
 STATUSES = ("input", "output", "hidden")
 
@@ -54,14 +55,14 @@ class RandomField:
     log_potentials: np.ndarray
 
     def score(self, states: np.ndarray) -> np.ndarray:
-        """Return the sum of log potentials, shape (...), of states of shape (n_variables, ...)."""
+        """Return the sum of the log potentials, shape (...), for states of shape (n_variables, ...)."""
         cells = _cells(states, self.scopes)
         return np.asarray(sum(table[cell] for table, cell in zip(self.log_potentials, cells, strict=True)))
 
 
 @dataclass(frozen=True)
 class FieldRows:
-    """Rows with the statuses of their variables. Flattened, both arrays are in the order of the grounding's variables.
+    """Rows, and the status of each variable. Both arrays, if flattened, are in the order of the grounding's variables.
 
     Args:
         values: Whether each variable is on, shape (n, n_variables), bool.
@@ -77,10 +78,10 @@ class BayesError:
     """The error of the field's own predictions of the outputs.
 
     Args:
-        error: Mean over rows of the mean over outputs of (b - y)^2, where b is the probability given the inputs. It does
-            not contain the sampling noise of b: it is computed as (b - y)(b' - y) from two independent estimates.
+        error: Mean over rows of the mean over outputs of (b - y)^2, where b is the probability given the inputs, and y
+            the value. It is computed as (b - y)(b' - y) from two independent estimates, to exclude the noise of b.
         standard_error: Standard error of `error`, from the variance over rows.
-        expected: The same mean of b (1 - b), which `error` approximates if the rows follow the field.
+        expected: The same mean for b (1 - b) instead; it equals `error`, up to noise, if the rows follow the field.
         noise: Mean square of the sampling error of b.
     """
 
@@ -103,7 +104,8 @@ def draw(
     """Draw independent rows, each from a separate ladder; shape (n, n_variables), bool.
 
     Args:
-        sweeps: Number of sweeps of all rungs before a row is taken from the last. ladder: `LADDER` or `PLAIN_GIBBS`.
+        sweeps: Number of sweeps of all rungs before a row is taken from the last rung.
+        ladder: `LADDER` or `PLAIN_GIBBS`.
     """
     unknown = np.zeros((n, field.n_variables), dtype=bool)
     parts = [
@@ -116,7 +118,7 @@ def draw(
 def make_rows(
     field: RandomField, n: int, rng: np.random.Generator, sweeps: int = SWEEPS, ladder: np.ndarray = LADDER
 ) -> FieldRows:
-    """Return rows as `draw` returns them, with independent, uniform statuses of the variables."""
+    """Draw rows with `draw`, and draw the statuses of the variables independently and uniformly."""
     values = draw(field, n, rng, sweeps, ladder)
     return FieldRows(values, rng.integers(len(STATUSES), size=values.shape, dtype=np.int8))
 
@@ -124,13 +126,13 @@ def make_rows(
 def probabilities(
     field: RandomField, rows: FieldRows, rng: np.random.Generator, sweeps: int = SWEEPS, burn_in: int = SWEEPS // 3
 ) -> np.ndarray:
-    """Return the probability that each variable is on given the row's inputs, as averages of conditionals.
+    """Estimate the probability that each variable is on given the inputs of the row, shape (n, n_variables).
+
+    The estimate is the average, over Gibbs sweeps, of the conditional probability given all other variables.
 
     Args:
-        sweeps: Number of averaged sweeps. burn_in: Number of sweeps before them.
-
-    Returns:
-        Probabilities, shape (n, n_variables).
+        sweeps: Number of averaged sweeps.
+        burn_in: Number of sweeps before the averaged sweeps.
     """
     observed = rows.statuses == INPUT
     parts = [
@@ -164,7 +166,7 @@ def tables(rows: FieldRows, *, with_outputs: bool) -> dict[str, pd.DataFrame]:
     """Return tables for models/random_field.rcrf; an unobserved variable is listed without a value.
 
     Args:
-        with_outputs: Treat outputs as observed, as in training.
+        with_outputs: Whether outputs are observed, as in training.
     """
     n, n_variables = rows.values.shape
     observed = rows.statuses <= (OUTPUT if with_outputs else INPUT)
@@ -178,7 +180,7 @@ def tables(rows: FieldRows, *, with_outputs: bool) -> dict[str, pd.DataFrame]:
 
 
 def truth_table(rows: FieldRows) -> pd.DataFrame:
-    """Return the status and the value of every variable in every row: row, state, status, value."""
+    """Return a table of all variables of all rows, with the columns row, state (the variable), status and value."""
     listed = tables(rows, with_outputs=True)["on"]
     status = np.array(STATUSES, dtype=object)[rows.statuses.ravel()]
     return listed.assign(value=rows.values.ravel(), status=status)[["row", "state", "status", "value"]]
@@ -203,7 +205,7 @@ def _mean_over_outputs(rows: FieldRows, values: np.ndarray) -> tuple[float, np.n
 
 
 def _cells(states: np.ndarray, variables: np.ndarray) -> np.ndarray:
-    """Return the cell of each factor's table, shape (n_factors, ...), for states of shape (n_variables, ...)."""
+    """Return the index of each factor's table cell, shape (n_factors, ...); `states` has shape (n_variables, ...)."""
     cells = states[variables[:, 0]].astype(np.intp)
     for column in variables.T[1:]:
         cells = cells << 1 | states[column]
@@ -211,9 +213,9 @@ def _cells(states: np.ndarray, variables: np.ndarray) -> np.ndarray:
 
 
 class _Conditional:
-    """The log-odds that a variable is on, given all others.
+    """The log odds that a variable is on, given all other variables.
 
-    `odds` concatenates the differences of its factors' tables; `first` is the start of each.
+    For each factor, `odds` has, from index `first`, the log potentials with the variable on minus those with it off.
     """
 
     def __init__(self, field: RandomField, variable: int) -> None:
@@ -230,7 +232,7 @@ class _Conditional:
         self.first = rest * np.arange(len(factor))[:, None, None]
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        """Return the log-odds, shape (n_rungs, n), for states of shape (n_variables, n_rungs, n)."""
+        """Return the log odds, shape (n_rungs, n), for states of shape (n_variables, n_rungs, n)."""
         return np.asarray(self.odds[_cells(states, self.others) + self.first].sum(axis=0))
 
 
@@ -243,11 +245,11 @@ def _parallel_tempering(
     counted_sweeps: int,
     ladder: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sample the unobserved variables of rows by Gibbs sampling on a ladder of temperatures that exchange their states.
+    """Sample the unobserved variables of rows by Gibbs sampling with replica exchange on a ladder of temperatures.
 
     Returns:
-        The final states, bool, and the mean of the conditional probabilities over the counted sweeps, both of shape (n,
-        n_variables); the mean is nan if no sweep is counted.
+        The final states (bool), and the mean of the conditional probabilities over the sweeps after the burn-in. Both
+        arrays have shape (n, n_variables). If `counted_sweeps` is 0, the mean of an unobserved variable is nan.
     """
     free = ~observed.T
     beta = ladder.astype(np.float32)[:, None]
@@ -268,7 +270,7 @@ def _parallel_tempering(
 
 
 def _exchange(field: RandomField, states: np.ndarray, rng: np.random.Generator, ladder: np.ndarray) -> None:
-    """Swap states of adjacent rungs with Metropolis acceptance, first the even pairs and then the odd ones."""
+    """Swap states of adjacent rungs with Metropolis acceptance: first of pairs (0, 1), (2, 3), then (1, 2), (3, 4)."""
     score = field.score(states)
     for start in (0, 1):
         low = np.arange(start, len(ladder) - 1, 2)

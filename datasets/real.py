@@ -1,6 +1,6 @@
-"""Real data sets as tables for the shipped models, read from the folder `RELCRF_DATA`.
+"""Real data sets for the shipped models, read from the folder that the environment variable `RELCRF_DATA` names.
 
-Each function returns data frames by table name, for `relcrf.Dataset`. The folder's README lists the sources.
+Each function returns data frames by table name, for `relcrf.Dataset`. The README of that folder lists the sources.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def webkb() -> dict[str, pd.DataFrame]:
 
 
 def nations() -> dict[str, pd.DataFrame]:
-    """Return 14 nations for models/nations.rcrf. A tuple missing in the survey is listed without a value: a query."""
+    """Return 14 nations for models/nations.rcrf. A tuple that is missing in the survey is a query: it has no value."""
     name = read_table("nations", "nation.csv").set_index("id")["name"]
     traits = read_table("nations", "attribute.csv").set_index("id")["name"]
     verbs = read_table("nations", "relation.csv").set_index("id")["name"]
@@ -85,7 +85,7 @@ def animals() -> dict[str, pd.DataFrame]:
 
 
 def sensors(rows: int = 200) -> dict[str, pd.DataFrame]:
-    """Return temperatures of the Intel laboratory, in five equally frequent levels per sensor, for models/sensors.rcrf."""
+    """Return the temperatures of the Intel laboratory for models/sensors.rcrf, binned to quintiles of each sensor."""
     wide = read_table("intel_lab", "temperature_30min.csv").head(rows)
     names = [c for c in wide.columns if c not in ("split", "t")]
     levels = wide[names].apply(lambda c: pd.qcut(c.rank(method="first"), 5, labels=[1, 2, 3, 4, 5]).astype(int))
@@ -112,7 +112,7 @@ def cooking(rows: int = 39_774, max_ingredients: int = 153) -> dict[str, pd.Data
 
 
 def jester(rows: int = 7_200) -> dict[str, pd.DataFrame]:
-    """Return people who rated all 100 jokes, with ratings from -10 to 10 in five equal levels, for models/jester.rcrf."""
+    """Return people who rated all 100 jokes (-10 to 10, in five equally wide levels) for models/jester.rcrf."""
     wide = read_table("jester", "rating_wide.csv.gz")
     wide = wide[wide["n_rated"] == 100].head(rows)
     jokes = {f"j{k}": f"joke {k:03}" for k in range(1, 101)}

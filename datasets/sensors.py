@@ -23,7 +23,8 @@ class Readings:
     Args:
         values: Readings, shape (n_rows, n_sensors).
         evidence: The observed columns.
-        block, gap: Number of rows of a block, and of rows left out between a test block and training rows; see `split`.
+        block: Number of consecutive rows of a block, the unit that `split` holds out.
+        gap: Number of rows on each side of a test block that are not used for training.
     """
 
     name: str
@@ -45,19 +46,19 @@ class Readings:
 
 
 def temperature() -> Readings:
-    """Return two days of 52 thermometers, every 30 s; five distant ones are evidence.
+    """Return the readings of 52 thermometers over two days, every 30 s; five distant thermometers are evidence.
 
-    Zeros of sensor 14 are drop-outs, replaced by the previous reading. A block is half an hour.
+    Zeros of sensor 14 are drop-outs and are replaced by the previous reading. A block is half an hour.
     """
     wide = read_table("intel_lab", "temperature_30s.csv.gz").drop(columns="t")
     return Readings("temperature", wide.mask(wide == 0.0).ffill().to_numpy(), (0, 10, 20, 30, 40), block=60, gap=10)
 
 
 def traffic() -> Readings:
-    """Return a week of 32 sensors on neighbouring roads, every five minutes; four are evidence. A block is a day.
+    """Return the readings of 32 traffic sensors over a week, every five minutes; four are evidence. A block is a day.
 
-    The sensors are a connected neighbourhood: the one with the most neighbours, then repeatedly the one with the
-    strongest link to those already selected.
+    The sensors are a connected neighbourhood: the first has the most neighbours, and each further sensor has the
+    strongest link to the sensors already selected.
     """
     wide, links = read_table("metr_la_week", "speed.csv.gz").drop(columns="t"), read_table("metr_la_week", "near.csv")
     link_weight = np.zeros((wide.shape[1], wide.shape[1]))
@@ -76,8 +77,8 @@ def split(readings: Readings, seed: int, *, in_blocks: bool) -> tuple[np.ndarray
     """Return training rows and test rows, each in random order.
 
     Args:
-        in_blocks: Hold out whole blocks of time, and leave out the rows within a gap of them; otherwise single rows, most
-            of which are adjacent to training rows.
+        in_blocks: Whether to hold out whole blocks of time, separated from the training rows by `gap` rows. Otherwise
+            single rows are held out, and most of these rows are adjacent to training rows.
     """
     rng = np.random.default_rng(seed)
     n = len(readings.values)
@@ -92,7 +93,7 @@ def split(readings: Readings, seed: int, *, in_blocks: bool) -> tuple[np.ndarray
 
 
 def validation_rows(readings: Readings, training: np.ndarray, seed: int) -> np.ndarray:
-    """Return which training rows, in ascending order, are in a random fifth of the blocks of time; shape (n,), bool."""
+    """Return a mask of the sorted training rows that selects a random fifth of the blocks of time; shape (n,), bool."""
     block = np.sort(training) // readings.block
     blocks = np.random.default_rng(seed).permutation(np.unique(block))
     return np.isin(block, blocks[: max(1, round(len(blocks) / 5))])
@@ -106,7 +107,7 @@ def levels(readings: Readings, training: np.ndarray) -> np.ndarray:
 
 
 def tables(readings: Readings, training: np.ndarray, rows: np.ndarray) -> dict[str, pd.DataFrame]:
-    """Return some rows as tables; the evidence is standardised by the training rows."""
+    """Return some rows as tables; the evidence is standardised with the means and deviations of the training rows."""
     rows = np.sort(rows)
     known = readings.values[:, readings.evidence]
     known = (known - known[training].mean(axis=0)) / known[training].std(axis=0)

@@ -1,9 +1,9 @@
-"""Generator of rows of binary states from a random sparse network of pairs, for learning the pairs from the rows.
+"""Generator of rows of binary states from a random sparse network of pairs, to test the learning of the pairs.
 
-Modelled on section 4.1 of Lao & Zhu, Contrastive feature induction (2014), as we interpret it: every state has two or
-three neighbours, weights have both signs, and most states are rarely on. `P(row) ~ exp(sum of the biases of the states
-that are on + sum of the weights of the pairs that are both on)`. Rows are drawn by Gibbs sampling, or exactly if the
-network consists of small components; this allows 100,000 states.
+Modelled on section 4.1 of Lao & Zhu, Contrastive feature induction (2014), as we interpret it: a state has 2.5
+neighbours on average, weights have both signs, and most states are rarely on. `P(row) ~ exp(sum of the biases of the
+states that are on + sum of the weights of the pairs whose two states are on)`. Rows are drawn by Gibbs sampling or, for
+networks with small components, exactly; exact sampling is feasible for 100,000 states.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ MEAN_DEGREE = 2.5
 WEIGHTS = (1.0, 2.0)
 """Range of the uniform magnitudes of weights; half of all weights are negative."""
 BIAS, SPREAD = -2.0, 0.5
-"""Mean and standard deviation of biases: a state whose neighbours are off is on in about every eighth row."""
+"""Mean and standard deviation of biases: if the neighbours of a state are off, the state is on in about 1 of 8 rows."""
 MAX_BLOCK_STATES = 12
-"""Maximum states of a component that is drawn exactly, from its 4,096 joint states."""
+"""Maximum number of states of a component that is drawn exactly, from up to 4,096 joint states."""
 CHUNK_CELLS = 1 << 24
-"""Number of array cells processed at a time in exact draws."""
+"""Maximum number of array elements per chunk in exact draws."""
 
 MODEL = """
 domain State = open
@@ -49,7 +49,8 @@ class SparseNetwork:
     """A sparse network of pairs, from which rows are drawn.
 
     Args:
-        bias: Shape (n_states,). edges: Pairs of states s < t, in that order, shape (n_edges, 2). weight: Shape (n_edges,).
+        bias, weight: The bias of each state, shape (n_states,), and the weight of each edge, shape (n_edges,).
+        edges: Pairs of states s < t in ascending order, shape (n_edges, 2).
     """
 
     bias: np.ndarray
@@ -63,9 +64,9 @@ class SparseNetwork:
 
 
 def make_network(n_states: int, rng: np.random.Generator, block: int | None = None) -> SparseNetwork:
-    """Return a random network; `block`, if set, is the number of consecutive states without edges to other states."""
+    """Return a random network; if `block` is set, edges exist only within blocks of `block` consecutive states."""
     n_edges, size = round(n_states * MEAN_DEGREE / 2), block or n_states
-    s = rng.integers(n_states, size=2 * n_edges)  # enough, although some pairs repeat or pair a state with itself
+    s = rng.integers(n_states, size=2 * n_edges)  # more than needed: repeated pairs and loops are removed
     t = s - s % size + rng.integers(size, size=len(s))
     pairs = np.column_stack((s, t))[(s != t) & (t < n_states)]
     edges = np.unique(np.sort(pairs, axis=1), axis=0)
@@ -75,9 +76,9 @@ def make_network(n_states: int, rng: np.random.Generator, block: int | None = No
 
 
 def draw_gibbs(network: SparseNetwork, n: int, rng: np.random.Generator, sweeps: int = 50) -> np.ndarray:
-    """Draw rows, each with a separate Gibbs chain that starts without edges and visits all states `sweeps` times.
+    """Draw rows, each by a separate Gibbs chain: an initial draw that ignores the edges, and `sweeps` Gibbs sweeps.
 
-    States of one colour of the network are drawn together, in all rows at once.
+    The states of a colour class (states without edges between them) are drawn together, in all rows at once.
 
     Returns:
         Whether each state is on, shape (n, n_states).
@@ -97,7 +98,7 @@ def draw_gibbs(network: SparseNetwork, n: int, rng: np.random.Generator, sweeps:
 
 
 def draw_exact(network: SparseNetwork, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw rows component by component, from the table of its joint states; the result is that of `draw_gibbs`.
+    """Draw each component of all rows from the table of its joint states; return an array like that of `draw_gibbs`.
 
     Raises:
         ValueError: A component has more than `MAX_BLOCK_STATES` states.
@@ -125,7 +126,7 @@ def draw_exact(network: SparseNetwork, n: int, rng: np.random.Generator) -> np.n
 
 
 def tables(on: np.ndarray) -> dict[str, pd.DataFrame]:
-    """Return tables for `MODEL`, of rows as `draw_gibbs` and `draw_exact` return them."""
+    """Return the tables of `MODEL` for the rows that `draw_gibbs` or `draw_exact` returns."""
     width = len(str(on.shape[1] - 1))
     names = np.array([f"s{k:0{width}}" for k in range(on.shape[1])], dtype=object)
     row, state = np.nonzero(on)
@@ -133,7 +134,7 @@ def tables(on: np.ndarray) -> dict[str, pd.DataFrame]:
 
 
 def _choose(log_potential: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw n columns of each row with probabilities proportional to exp of shape (n_rows, n_columns); shape (n, n_rows)."""
+    """Draw n columns of each row, shape (n, n_rows), in proportion to exp(log_potential), shape (n_rows, n_columns)."""
     cumulative = np.cumsum(np.exp(log_potential - log_potential.max(axis=1, keepdims=True)), axis=1)
     cumulative /= cumulative[:, -1:]
     row = np.arange(len(cumulative))

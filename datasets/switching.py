@@ -1,7 +1,7 @@
 """Generator of rows whose best tree depends on the evidence: 16 variables of 3 states, and 5 evidence attributes.
 
 The level of the first attribute selects one of three random trees over the variables; all attributes influence the
-states of single variables. Rows are drawn exactly, and their likelihood under the generating model is exact.
+states of single variables. Rows are drawn exactly. Their likelihood under the generating model is computed exactly.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import pandas as pd
 
 VARIABLES, STATES = 16, 3
 ATTRIBUTES = (3, 2, 2, 2, 2)
-"""Number of levels of each attribute. Each level of the first has a separate tree."""
+"""Number of levels of each attribute. Each level of the first attribute has a separate tree."""
 LEVELS = ATTRIBUTES[0]
 STRENGTH, EVIDENCE_SPREAD = 2.0, 0.3
-"""Log potential by which an edge prefers, for each state of one end, one state of the other; and the standard deviation of the
-log potentials of single variables for each level of each attribute."""
+"""STRENGTH is the log potential of the one state of a child that an edge prefers, for each state of the parent.
+EVIDENCE_SPREAD is the standard deviation of the log potentials of single variables for each level of an attribute."""
 
 MODEL = """
 domain Item = open
 
 entity Row {
-    level : 1..3    # of the first attribute
-    known : vector  # for each attribute and each level but the first, whether it has that
+    level : 1..3    # level of the first attribute
+    known : vector  # one 0/1 component for each level of each attribute, except the first level
 }
 
 relation Candidate(level: 1..3, i: Item, j: Item)
@@ -44,9 +44,9 @@ class SwitchingTrees:
     """The model from which rows are drawn.
 
     Args:
-        trees: The edges of each level's tree from parent to child, parents first; shape (LEVELS, VARIABLES - 1, 2).
-        edges: Log potentials, shape (LEVELS, VARIABLES - 1, STATES, STATES).
-        nodes: Log potentials, shape (VARIABLES, n_attributes, LEVELS, STATES).
+        trees: The edges (parent, child) of each level's tree, parents first; shape (LEVELS, VARIABLES - 1, 2).
+        edges: Log potentials of the edges in `trees`, shape (LEVELS, VARIABLES - 1, STATES, STATES).
+        nodes: Log potentials of single variables, shape (VARIABLES, n_attributes, LEVELS, STATES).
     """
 
     trees: np.ndarray
@@ -56,7 +56,7 @@ class SwitchingTrees:
 
 @dataclass(frozen=True)
 class SwitchingRows:
-    """Rows: levels from 0, shape (n, n_attributes), and states from 0, shape (n, VARIABLES)."""
+    """Rows: the attributes' levels from 0, shape (n, n_attributes), and the states from 0, shape (n, VARIABLES)."""
 
     levels: np.ndarray
     states: np.ndarray
@@ -77,7 +77,7 @@ def make_switching_trees(rng: np.random.Generator) -> SwitchingTrees:
 
 
 def draw_rows(model: SwitchingTrees, n: int, rng: np.random.Generator) -> SwitchingRows:
-    """Draw independent rows, each from the root of its tree to the leaves."""
+    """Draw independent rows; the states of a row are drawn from the root of the tree to the leaves."""
     levels = rng.integers(ATTRIBUTES, size=(n, len(ATTRIBUTES)))
     states = np.empty((n, VARIABLES), dtype=np.int64)
     for level, tree in enumerate(model.trees):
@@ -136,7 +136,7 @@ def _node_potentials(model: SwitchingTrees, levels: np.ndarray) -> np.ndarray:
 
 
 def _upward_messages(model: SwitchingTrees, level: int, levels: np.ndarray) -> np.ndarray:
-    """Return the log potentials of each variable after summing messages its descendants, shape (n, VARIABLES, STATES)."""
+    """Return the log potentials of each variable with its descendants summed out, shape (n, VARIABLES, STATES)."""
     messages = _node_potentials(model, levels)
     for (parent, child), table in zip(model.trees[level][::-1], model.edges[level][::-1], strict=True):
         messages[:, parent] += np.logaddexp.reduce(table + messages[:, None, child], axis=2)
@@ -144,5 +144,5 @@ def _upward_messages(model: SwitchingTrees, level: int, levels: np.ndarray) -> n
 
 
 def _choose(log_potential: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draw a state of each row, shape (n,), with probabilities proportional to exp of shape (n, STATES)."""
+    """Draw a state of each row, shape (n,), with probability proportional to exp(log_potential), shape (n, STATES)."""
     return np.asarray((log_potential + rng.gumbel(size=log_potential.shape)).argmax(axis=1))

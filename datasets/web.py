@@ -1,9 +1,9 @@
-"""Generator of a synthetic web: pages of five categories, links that prefer their own category, words that indicate it.
+"""Generator of a synthetic web: pages of five categories, links that prefer their own category, and hint words.
 
     python datasets/web.py --pages 10000 --out /tmp/web
 
 Writes `page.parquet` (id, category, part), `link.parquet` (source, target) and `page_word.parquet` (page, word), the
-tables of models/webkb.rcrf. `part` is `train` or `test`, half and half.
+tables of models/webkb.rcrf. `part` is `train` or `test`, with equal probability.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 CATEGORIES = ("course", "faculty", "student", "project", "staff")
 VOCABULARY = 50_000
 HINTS = 400
-"""Number of words of each category that its pages use more often."""
+"""Number of hint words of a category: words that the pages of the category use more often."""
 HINT_FRACTION = 0.035
-"""Fraction of a page's words that are drawn from its category's hints instead of the whole vocabulary."""
+"""Fraction of a page's words that are drawn from the hint words of its category instead of the whole vocabulary."""
 SAME_CATEGORY_FRACTION = 0.35
-"""Fraction of links that stay within the category."""
+"""Fraction of links whose target is drawn from the category of the source; the other targets are any pages."""
 
 
 def make_web(
@@ -30,9 +30,9 @@ def make_web(
     """Write the tables of a web to a folder.
 
     Args:
-        links, words: Number per page.
-        sites: Number of sites, of equal size; links stay within a site.
-        hub_fraction: Fraction of links that lead to popular pages; a few of these have thousands of links.
+        links, words: Number of links, and of words, per page.
+        sites: Number of sites of equal size; links stay within a site.
+        hub_fraction: Fraction of links that lead to popular pages; a few popular pages have thousands of links.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -52,7 +52,7 @@ def make_web(
         target = np.minimum(source // size * size + target % size, pages - 1)
 
     page = np.repeat(np.arange(pages, dtype=np.int32), words)
-    # Word frequencies fall with rank as in text; the square makes a few words common and most rare.
+    # As in text, word frequencies fall with the rank: the square makes a few words common and most words rare.
     word = (VOCABULARY * rng.random(len(page)) ** 2).astype(np.int32)
     hint = rng.random(len(page)) < HINT_FRACTION
     word[hint] = category[page[hint]] * HINTS + rng.integers(HINTS, size=int(hint.sum())) + 10_000

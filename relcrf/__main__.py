@@ -23,7 +23,7 @@ def main() -> None:
 
 def _replace_closed_streams() -> None:
     """Open the null device for each standard stream that the caller has closed (`>&-`); Python sets such streams to None."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # `open` uses the lowest free descriptor
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # `os.open` uses the lowest free descriptor
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 

@@ -83,7 +83,7 @@ def load(path: str | os.PathLike[str]) -> Model:
     except OSError as error:
         message = f"the model '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
         shipped = _shipped_model(Path(path).name)
-        hint = f"relcrf ships a model of that name: {shipped}" if shipped else "pass the path of a .rcrf file"
+        hint = f"relcrf contains a model with this name: {shipped}" if shipped else "pass the path of a .rcrf file"
         raise ModelError(Diagnostic("E004", message, hint=hint)) from None
     except UnicodeDecodeError as error:
         message = f"the model '{path}' is not valid UTF-8: invalid byte at offset {error.start}"
@@ -103,7 +103,7 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
 
     Args:
         name: Name of the text in messages.
-        folder: Folder of the files that the model includes; if None, it must not include files.
+        folder: Folder of the files that the model includes; if None, the model must not include files.
     """
     spec, problems = parse_with_errors(text, name, folder)
     warnings = require_valid(spec, problems)
@@ -112,7 +112,7 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
 
 @dataclass(frozen=True, repr=False)
 class Model:
-    """A checked model. It is displayed as its text, in notebooks with syntax highlighting.
+    """A checked model. Its string representation is the canonical text; notebooks highlight the syntax.
 
     Args:
         warnings: Warnings of the checker about valid but suspicious declarations.
@@ -130,7 +130,7 @@ class Model:
         return highlight_html(self.to_rcrf())
 
     def to_rcrf(self) -> str:
-        """Return the canonical text of the model; `parse` converts it to the same model."""
+        """Return the canonical text of the model. Parsing this text returns an equal model."""
         return format_text(render(self.spec))
 
     @property
@@ -149,10 +149,10 @@ class Model:
         return add_data_warnings(bound, self.warnings, budget), bound.notes
 
     def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
-        """Count the bindings, factors and weights of each template, also of templates over the budget, without grounding.
+        """Count the bindings, factors and weights of each template without grounding, also beyond the budget.
 
         Args:
-            exact: Whether all counts are exact for joins that may fit the budget; this can take long.
+            exact: Whether every join that may be within the budget is counted exactly, even if this takes long.
         """
         bound = bind(self.spec, data)
         create_relation_tables(bound, budget)
@@ -174,7 +174,7 @@ class Model:
         Args:
             engine: The engine that runs the joins: a name, or a factory of `relcrf.grounding.engines.choice`
                 (`postgres(url)` or `spark(master)`).
-            cache: A folder of ground blocks: matching blocks are loaded from it, and new ones are added.
+            cache: A folder that caches ground blocks, i.e. the factors of templates; see `grounding/block_cache.py`.
             max_factors: Maximum number of factors of the graph; None for no limit.
 
         Raises:
@@ -218,11 +218,11 @@ class Model:
         budget: int = DEFAULT_BUDGET,
         **settings: Any,
     ) -> Evaluation:
-        """Hold out each fold in turn, train on the others, and score the predictions of the held-out labels.
+        """Hold out each fold in turn, train on the other folds, and score the predictions of the held-out labels.
 
         Args:
             split: See `relcrf.data.split_plan`. Default: the split of the dataset's manifest, or `random`.
-            holdout: Names of the folds to hold out. Default: those specified by the split, or else each in turn.
+            holdout: Names of the folds to hold out. Default: the folds that the split specifies, or all folds in turn.
             settings: Settings of the backend.
         """
         grounding = self.ground(data, budget)
@@ -265,7 +265,7 @@ def select(
 
     Args:
         hidden: Variables whose labels must not be used, as in `fit`.
-        options: `holdout` or `held_out`, `seed`, `by`, and settings that are the same for all trials.
+        options: `holdout` or `held_out`, `seed` and `by` of `select_settings`, and settings that are not selected.
     """
     uses_candidates = backend_class(backend).uses_candidates
     problem = training_problem(grounding, hidden, with_candidates=uses_candidates)
@@ -274,7 +274,7 @@ def select(
 
 @dataclass(frozen=True, repr=False)
 class Fit:
-    """A trained model. Notebooks display it as tables of its training summary and its largest weights."""
+    """A trained model. Notebooks display the training summary and the largest weights."""
 
     learned: LearnedModel
 
@@ -304,7 +304,8 @@ class Fit:
         """Return all weights, one per row; for the columns and errors see `evaluation/named_weights.py`.
 
         Args:
-            data, hidden: The training data and its hidden variables; if given, standard errors are computed.
+            data: The training data; if given, standard errors are computed.
+            hidden: Mask of the variables whose labels were hidden in training, shape (n_variables,); None for none.
         """
         if data is None:
             return named_weights(self.learned)
@@ -390,8 +391,8 @@ def predict(
 
     Args:
         hidden: Labelled variables to treat as unobserved, shape (n_variables,), bool.
-        queried: Unobserved variables whose marginals are computed; gates may depend on this mask. Shape (n_variables,), bool.
-            Default: all but latent variables.
+        queried: Unobserved variables whose marginals are computed, shape (n_variables,), bool; gates may depend on this
+            mask. Default: all except latent variables.
         executor: See `fit`.
         observe: Callback for the progress of iterative methods; not called if the graph is sharded.
         settings: Settings of the backend that replace those of the training run, such as `inference="bp"`.
@@ -415,8 +416,8 @@ def joint_log_likelihood(
 ) -> float:
     """Compute the joint log-probability, in nats, of all hidden labels given the other labels.
 
-    It is exact if the backend's inference is exact; for `dense` and `pseudo` it is as accurate as the method's log partition
-    function. Variables without a label are summed out.
+    The result is exact if the backend's inference is exact. For the backends `dense` and `pseudo`, it is as accurate as
+    the log partition function of the inference method. Variables without a label are summed out.
 
     Args:
         hidden: Variables whose labels are scored, shape (n_variables,), bool; None for all.

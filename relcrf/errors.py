@@ -16,7 +16,7 @@ from relcrf.printable import escape_unprintable, replace_unprintable
 
 @lru_cache(maxsize=8)
 def _split_lines(text: str) -> list[str]:
-    """Split a text into lines. The result is cached, because many diagnostics can refer to the same text."""
+    """Split a text into lines; cached, because many diagnostics can refer to the same text."""
     return text.split("\n")
 
 
@@ -158,7 +158,7 @@ class DataError(RelcrfError):
 
 
 class ConvergenceError(RelcrfError):
-    """The failure of an optimiser or inference method to converge, where the user requested an error in this case."""
+    """A reached time limit, or, with `--strict`, learning or inference that did not converge."""
 
     exit_code = 4
 

@@ -22,12 +22,12 @@ from relcrf.errors import Diagnostic, UsageError
 
 UNFINISHED_SUFFIX, REMOVED_SUFFIX = ".writing", ".removed"
 MAX_PREFIX_LENGTH = 40
-"""Maximum number of characters of the file name in a temporary name; with all of them, it could exceed the length limit."""
+"""Maximum characters of a file name that its temporary name contains; more could exceed the limit of the system."""
 
 _AT_FDCWD = -100
 """AT_FDCWD of Linux: paths are relative to the working directory of the process."""
 _RENAME_EXCHANGE = 2
-"""RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS."""
+"""The flag RENAME_EXCHANGE of Linux; the flag RENAME_SWAP of macOS has the same value."""
 _UNSUPPORTED_ERRNOS = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
@@ -42,15 +42,15 @@ def require_suffix(path: Path, suffixes: Sequence[str], example: str) -> None:
     """
     if path.suffix not in suffixes or path.is_dir():
         message = f"'{path}' is a folder" if path.is_dir() else f"'{path}' does not end in {' or '.join(suffixes)}"
-        raise UsageError(Diagnostic("E312", message, hint=f"name a file such as {example}"))
+        raise UsageError(Diagnostic("E312", message, hint=f"use a file name such as {example}"))
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write, and rename it to `path` on success; delete it if writing fails.
 
-    The temporary name is random, so no prepared link and no other process that writes the same file can have this name. A process
-    that is killed leaves a hidden file; see `remove_unfinished`.
+    The temporary name is random: an attacker cannot place a link there, and several processes can write the same file.
+    A killed process leaves its hidden temporary file; see `remove_unfinished`.
 
     Raises:
         OSError: Writing failed; the error contains the name of the final file.
@@ -96,8 +96,8 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 def file_lock(path: Path, *, timeout: float = -1.0) -> Iterator[None]:
     """Hold an exclusive lock file, and remove it at the end.
 
-    If the lock file is removed while a process waits for it, the process locks the next file of that name, because `FileLock`
-    checks the number of links.
+    If the lock file is removed while another process waits for it, that process creates and locks a new file:
+    `FileLock` detects the removed file by its number of links.
 
     Args:
         timeout: Seconds to wait for the lock; negative for no limit.
@@ -129,10 +129,10 @@ def write_array(path: Path, array: np.ndarray) -> None:
 
 
 def replace_folder(folder: Path, target: Path) -> None:
-    """Rename a folder to `target` and remove the old folder of that name. The replacement is atomic if the system supports it.
+    """Rename a folder to `target` and remove the old folder of that name, atomically if the system supports it.
 
-    If the system cannot exchange two names atomically, the old folder is renamed first. If the process is killed before the
-    second rename, there is no `target`, and the old folder remains next to it as `.NAME.*.removed`.
+    Otherwise the old folder is renamed first. If the process is killed before the second rename, no `target` exists,
+    and the old folder remains in the same parent folder as `.NAME.*.removed`.
     """
     if not target.exists():
         os.replace(folder, target)
@@ -145,7 +145,7 @@ def replace_folder(folder: Path, target: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, and the remains of earlier folders of its name. After an interruption, no partial folder has this name."""
+    """Remove a folder, and complete interrupted removals. The folder is renamed first, so it is never seen partial."""
     if folder.exists():
         move_aside(folder, folder)
     for path in folder.parent.iterdir():

@@ -1,4 +1,4 @@
-"""Conversion of JSON values to typed values: objects to data classes by field name, lists to tuples."""
+"""Conversion of JSON values to typed values: objects become data classes, by field name, and lists become tuples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def from_json_value(kind: Any, value: Any) -> Any:
 
     Raises:
         TypeError: The value, or a part of it, has another type.
-        LookupError: A data class has no field of a given name.
+        LookupError: An object has a name that is not a field of the data class.
     """
     return _converter_for(kind)(value)
 
@@ -55,5 +55,5 @@ def _convert_by_first(converters: list[Callable[[Any], Any]], value: Any) -> Any
 
 def _require_type(value: Any, kind: type) -> Any:
     if type(value) is not kind:  # bool is a subclass of int but is not accepted as a number
-        raise TypeError(f"{value!r} instead of a value of {kind.__name__}")
+        raise TypeError(f"expected a value of type {kind.__name__}, found {value!r}")
     return value

@@ -17,7 +17,7 @@ def list_entries(entry_points: Callable[..., Iterable[EntryPoint]], group: str) 
     """List the entry points of a group in all installed packages, sorted by name.
 
     Args:
-        entry_points: `importlib.metadata.entry_points`.
+        entry_points: The function `importlib.metadata.entry_points`, or a replacement.
     """
     return _cached_entries(entry_points, group, tuple(sys.path))
 
@@ -26,7 +26,7 @@ def list_entries(entry_points: Callable[..., Iterable[EntryPoint]], group: str) 
 def _cached_entries(
     entry_points: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[str, ...]
 ) -> tuple[EntryPoint, ...]:
-    """List entry points, cached per path: reading the metadata of all packages takes longer than inference on a small graph."""
+    """List entry points, cached per `sys.path`: reading all metadata takes longer than inference on a small graph."""
     return tuple(sorted(entry_points(group=group), key=lambda entry: entry.name))
 
 
@@ -36,7 +36,7 @@ def package_name(entry: EntryPoint) -> str:
 
 
 def plugin_versions(entry_points: Callable[..., Iterable[EntryPoint]]) -> dict[str, str]:
-    """Return the versions of the packages, other than relcrf, that provide plugins, by package name."""
+    """Return the version of each package that provides plugins, by package name; relcrf itself is omitted."""
     dists = [
         entry.dist
         for group in ENTRY_POINT_GROUPS

@@ -1,7 +1,7 @@
 """Progress display on terminals and in notebooks.
 
-In a notebook, `fit` and `predict` show their progress by default. In a script they do so only on request:
-`model.fit(data, progress=True)`, or `with relcrf.progress(): ...` around any number of calls.
+In a notebook, `fit` and `predict` display progress by default. In a script, request it for one call by
+`model.fit(data, progress=True)`, or for any number of calls by `with relcrf.progress(): ...`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def progress_monitor(requested: bool | None = None) -> Iterator[ProgressMonitor]
     """Yield the monitor of a call. It is the monitor of the enclosing call or, without one, a new monitor.
 
     Args:
-        requested: Whether to display progress; None to follow `progress` or, outside it, to display it only in notebooks.
+        requested: Whether to display progress; None to use the value of an enclosing `progress` context or, without a
+            context, to display progress only in notebooks.
     """
     current = _current_monitor.get()
     if current is not None:
@@ -93,7 +94,7 @@ def progress_monitor(requested: bool | None = None) -> Iterator[ProgressMonitor]
     console = Console(stderr=True)
     enabled = _requested.get() if requested is None else requested
     if console.is_jupyter:
-        has_widgets = find_spec("ipywidgets") is not None  # without it, Rich displays only a warning
+        has_widgets = find_spec("ipywidgets") is not None  # without this package, Rich displays only a warning
         disable = not has_widgets or enabled is False
     else:
         disable = not enabled or not console.is_terminal

@@ -1,4 +1,4 @@
-"""Resource files shipped with relcrf: the grammar, the models, and the error pages."""
+"""Paths of the resource files shipped with relcrf: the grammar, the models, and the error pages."""
 
 from __future__ import annotations
 

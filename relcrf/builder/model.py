@@ -1,4 +1,7 @@
-"""The model builder: its methods declare domains, entities, relations and templates, and return handles of them."""
+"""The model builder: its methods declare domains, entities, relations and templates, and return handles.
+
+A *handle* refers to a declaration. A *binder* is a logical variable over entities of a type or values of a domain.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _TYPES: dict[Any, AttributeType] = {
 
 @dataclass(frozen=True)
 class DomainHandle:
-    """A declared domain, used as the type of attributes and arguments; a call creates a variable (binder) over its values."""
+    """A declared domain, used as the type of attributes and arguments; `Topic("t")` creates a binder."""
 
     name: str
 
@@ -40,7 +43,7 @@ class DomainHandle:
 
 
 AttributeTypeLike: TypeAlias = "DomainHandle | range | type | AttributeType | s.AttributeDeclaration"
-"""The types of attributes: a domain, a range such as `range(1, 6)`, a Python type, `vector`, `bag(Word)` or `predict(D)`."""
+"""A type of attributes: a domain, a range (`range(1, 6)`), a Python type, `vector`, `bag(Word)` or `predict(D)`."""
 
 vector: AttributeType = Vector()
 """The type of vector attributes."""
@@ -90,7 +93,7 @@ def _range_name(values: range) -> str:
 
 
 class EntityHandle:
-    """A declared entity type: `Page("a")` creates a variable (binder) over the pages."""
+    """A declared entity type: `Page("a")` creates a binder over the pages."""
 
     def __init__(self, builder: ModelBuilder, name: str) -> None:
         self._builder, self.name = builder, name
@@ -175,7 +178,7 @@ class ModelBuilder:
         return highlight_html(str(self))
 
     def drop(self, name: str) -> ModelBuilder:
-        """Remove all declarations with a name, for example before a notebook cell declares it again."""
+        """Remove all declarations with a name, for example before a notebook cell declares the name again."""
         self._declarations = [d for d in self._declarations if getattr(d, "name", None) != name]
         return self
 
@@ -184,7 +187,7 @@ class ModelBuilder:
 
     # Data
     def domain(self, name: str, values: Iterable[str] | range | None = None) -> DomainHandle:
-        """Declare a domain, given by strings in the order of the states, by a range, or by None for the values in the data."""
+        """Declare a domain: strings in the order of the states, a range, or None for the values in the data."""
         if values is None:
             self._add(s.OpenDomain(name))
         elif isinstance(values, range):
@@ -222,7 +225,7 @@ class ModelBuilder:
         return TemplateHandle(self, s.Template(name, _binder_parameters(binders), ()))
 
     def candidates(self, name: str, /, *binders: BinderTerm) -> TemplateHandle:
-        """Declare candidates: a template from which structure learners select weights."""
+        """Declare candidates: a template whose factors are in the model only if structure learning selects them."""
         return TemplateHandle(self, s.Template(name, _binder_parameters(binders), (), is_candidate=True))
 
     def rule(
@@ -252,7 +255,7 @@ class ModelBuilder:
         return self
 
     def gate(self, template: str, /, *by: TermLike) -> ModelBuilder:
-        """Declare the features of a template's gates; a gate computes from the evidence whether inference uses a factor."""
+        """Declare the evidence features of the gates of a template. A gate selects whether inference uses a factor."""
         self._add(s.Gate(template, _to_expressions(by)))
         return self
 
@@ -275,7 +278,7 @@ class DerivedRelationHandle:
         return self._define(s.NearestNeighbours(count, to_expression(measure)))
 
     def self_reference(self) -> RelationHandle:
-        """Return the relation before it is defined, for use in a recursive definition."""
+        """Return the relation before `where` defines it, for use in a recursive definition."""
         return RelationHandle(self._builder, self._name)
 
     def _define(self, definition: Any) -> RelationHandle:
@@ -306,12 +309,12 @@ class TemplateHandle:
         return format_text(render_declaration(template)).rstrip() if template.over else f"template {template.name}"
 
     def where(self, *conditions: TermLike) -> TemplateHandle:
-        """Add conditions on the evidence; they are combined with those of previous calls by `and`."""
+        """Add conditions on the evidence; a binding must satisfy the conditions of all calls."""
         previous = () if self._template.where is None else (Term(self._template.where),)
         return self._replace(where=conjoin_terms((*previous, *conditions)))
 
     def over(self, *terms: TermLike, symmetric: bool = False) -> TemplateHandle:
-        """Set either random terms, which have one weight for each joint state, or a single formula, which has one weight."""
+        """Set random terms, which have one weight for each joint state, or a single formula, which has one weight."""
         return self._replace(over=_to_expressions(terms), symmetric=symmetric)
 
     def per(self, *keys: TermLike) -> TemplateHandle:
@@ -321,7 +324,7 @@ class TemplateHandle:
     def by(self, *features: TermLike) -> TemplateHandle:
         """Set the evidence features; each feature has a separate weight for each pattern.
 
-        The patterns are the joint states of the random terms; a formula in `over` has a single pattern, its truth.
+        The patterns are the joint states of the random terms in `over`. A formula has one pattern, in which it is true.
         """
         return self._replace(by=_to_expressions(features))
 
@@ -346,7 +349,7 @@ class TemplateHandle:
         return self.options(l2=strength)
 
     def weights(self, name: str) -> TemplateHandle:
-        """Set the name of the weights; templates with the same name share them."""
+        """Set the name of the weights; templates whose weights have the same name share the weights."""
         return self.options(weights=name)
 
 

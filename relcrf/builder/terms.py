@@ -1,6 +1,6 @@
 """Expressions of the language as Python objects: `(Link(a, b) & (a.length > 3)) >> Spam(b)`.
 
-The operators `== != < <= > >= + - * /` are those of the language; `& | ~ >>` mean `and`, `or`, `not` and `=>`.
+The operators `== != < <= > >= + - * /` mean the same as in the language; `& | ~ >>` mean `and`, `or`, `not` and `=>`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TermLike: TypeAlias = "Term | str | bool | int | float | datetime.date"
 
 
 def _operator(make: Callable[..., e.Expression], symbol: str, *, is_reflected: bool = False) -> Any:
-    """Return the method of an operator between a term and another operand.
+    """Return the special method that implements an operator between a term and another operand.
 
     Args:
-        make: the constructor of the expression, from the symbol and both operands.
+        make: a function that constructs the expression from the symbol and the two operands.
         is_reflected: whether the term is the right operand, as in `1 - p.length`.
     """
 
@@ -54,7 +54,7 @@ class Term:
 
     def __bool__(self) -> NoReturn:
         message = f"the term '{self!r}' has no truth value in Python"
-        raise builder_error(message, "join conditions with & | ~ >>, and put each in brackets")
+        raise builder_error(message, "combine conditions with & | ~ >>, and put each condition in brackets")
 
     __eq__ = _operator(e.Comparison, "==")
     __ne__ = _operator(e.Comparison, "!=")
@@ -98,7 +98,7 @@ class AttributedTerm(Term):
     """A term with attributes: a binder of an entity type, or an atom of a relation.
 
     Args:
-        owner: the name of the entity, domain or relation.
+        owner: the name of the entity type, domain or relation that the term refers to.
         attributes: the names of the attributes of the owner.
         make_attribute: function from the name of an attribute to its expression.
     """
@@ -115,7 +115,7 @@ class AttributedTerm(Term):
         return self[name]
 
     def __getitem__(self, name: str) -> Term:
-        """Return an attribute, also if it has the name of a method."""
+        """Return the term of an attribute; unlike `a.name`, this works if the attribute has the name of a method."""
         if name not in self._attributes:
             message = f"unknown attribute '{name}' of {self._owner}"
             hint = (

@@ -1,1 +1,1 @@
-"""The `relcrf` command: one module per group of commands; `options.py` and `output.py` are shared by all."""
+"""The `relcrf` command: one module per group of commands; all of them use `options.py` and `output.py`."""

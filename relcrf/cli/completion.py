@@ -1,6 +1,6 @@
 """Shell completion by scripts that contain all commands and options, so that <Tab> does not start Python.
 
-Typer's completion starts Python at each <Tab>, which takes 1.9 s of CPU time to import all commands.
+With Typer's own completion, each <Tab> starts Python and imports all commands, which takes 1.9 s of CPU time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMPLETERS = {
     "run": "run",
     "target": "target",
 }
-"""Kind of completion by parameter name, for parameters whose values are not a list of words."""
+"""Kind of completion by parameter name; `_completer_for` handles the parameters that have a fixed list of values."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class CommandCompletion:
     """The completion data of a command.
 
     Args:
-        options: Help and kind of value (`setting`, `path`, `words:a b`, `none`; None for a switch) by option.
-        argument: The kind of the argument; empty if the command has none.
+        options: The help text and the kind of completion (see `_completer_for`; None for a switch) of each option.
+        argument: The kind of completion of the argument; empty if the command has no argument.
     """
 
     name: str
@@ -87,7 +87,7 @@ def _list_commands(group: Any) -> Iterator[CommandCompletion]:
 
 
 def _completer_for(name: str) -> str:
-    """Return the kind of completion for a parameter name."""
+    """Return the kind of completion of a parameter: `words:a b` (fixed values), a value of `_COMPLETERS`, or `none`."""
     if name == "code":
         pages = resource_path("docs", "errors/README.md").parent.glob("[EW][0-9]*.md")
         return f"words:{_join_words(sorted(page.stem for page in pages))}"
@@ -161,7 +161,7 @@ def _fish_script(commands: list[CommandCompletion]) -> str:
 
 
 def _fish_setting_lines(command: CommandCompletion, flag: str, option: str, summary: str) -> Iterator[str]:
-    """Yield one line per backend or method, which completes its settings; without --backend, the default applies."""
+    """Yield a line per backend or method that completes its settings; without --backend, the default's line applies."""
     names = METHODS if command.name == "infer" else registry.backend_names()
     default = "auto" if command.name == "infer" else "ess"
     settings = _list_settings()

@@ -27,7 +27,7 @@ def demo(
     ] = Path("demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """Label 1,697 handwritten digits from 100 labelled ones, without and with relations.
+    """Predict 1,697 handwritten digits from 100 labelled digits, without and with relations.
 
     Example: relcrf demo --splits 5
     """
@@ -70,11 +70,11 @@ def demo(
         rows.append(("mean" if name == "local classifier" else "", name, *mean, ""))
     columns = ("split", "", "accuracy", "log-likelihood", "seconds")
     n_labelled = int(results[0].digits.labelled.sum())
-    print_table(f"{results[0].ess.n:,} digits, predicted from {n_labelled} labelled ones", columns, rows)
-    corrected, spoilt, _ = changed_images(first)
+    print_table(f"{results[0].ess.n:,} digits, predicted from {n_labelled} labelled digits", columns, rows)
+    corrected, newly_wrong, _ = changed_images(first)
     console.print(as_text(first), markup=False, highlight=False)
     console.print(
-        f"[bold]Split {first.seed}:[/] {len(corrected)} digits corrected by their neighbours, {len(spoilt)} made wrong."
+        f"[bold]Split {first.seed}:[/] the ESS-CRF corrects {len(corrected)} errors and adds {len(newly_wrong)} errors."
     )
     folder = out / f"split{seed}"
     print_line(f"Wrote {out / 'changes.png'}, and the tables and the model to {out}/. Next, run:")

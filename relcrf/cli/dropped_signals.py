@@ -1,4 +1,4 @@
-"""Resending of signals whose exception is dropped in a C callback, in a finalizer or in a compiler."""
+"""Resending of signals: the exception of a signal handler is lost in a C callback, a finalizer or a compiler."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from types import FrameType
 
 RESEND_DELAY = 0.1
-"""Delay before resending, in seconds. If it were shorter, Python could still be handling the previous dropped exception."""
+"""Delay before resending, in seconds. After a shorter delay, Python may still be handling the lost exception."""
 
 
 @contextmanager
 def resend_dropped_signals(number: int, exception: type[BaseException]) -> Iterator[list[int]]:
-    """Resend a signal until its exception is raised and not dropped; yield the list of received signals.
+    """Resend a signal until the exception that its handler raises is not lost; yield the list of received signals.
 
-    With the list, the caller can recognise other exceptions that a signal caused, such as those of an interrupted compiler.
+    If another exception occurs, the list shows whether a signal may be the cause, e.g. one that interrupted a compiler.
 
     Args:
         number: Number of the signal.
@@ -28,13 +28,13 @@ def resend_dropped_signals(number: int, exception: type[BaseException]) -> Itera
     lock, active, in_hook, missed = threading.Lock(), True, False, False
 
     def send() -> None:
-        with lock:  # a later signal could reach the default handler, which terminates the process
+        with lock:  # a signal sent after the context could reach the default handler, which terminates the process
             if main is not None and active:
                 signal.pthread_kill(main, number)
 
     def handle(signal_number: int, frame: FrameType | None) -> None:
         nonlocal missed
-        if in_hook:  # an exception raised in the hook is dropped as well
+        if in_hook:  # an exception raised in the hook would also be lost
             missed = True
         elif callable(handler):
             received.append(signal_number)

@@ -41,7 +41,7 @@ from relcrf.report.comparison_plots import draw_backends, draw_cost_sweep
 from relcrf.report.plot import require_drawable
 
 MAX_PRINTED_FOLDS = 20
-"""Maximum number of folds whose scores are printed individually."""
+"""Maximum number of folds for which the scores of each fold are printed."""
 
 BackendSetOption = Annotated[
     list[str] | None,
@@ -49,7 +49,7 @@ BackendSetOption = Annotated[
         "--set",
         "-s",
         metavar="NAME=VALUE",
-        help="Setting of all backends, e.g. l2=0.5, or of one, e.g. ess.l2=0.5; repeatable.",
+        help="Setting of all backends, e.g. l2=0.5, or of one backend, e.g. ess.l2=0.5; repeatable.",
     ),
 ]
 
@@ -67,10 +67,10 @@ class _PrefixedMonitor(Monitor):
 def _parse_backend_settings(
     backends: Sequence[str], pairs: Sequence[str] | None, baselines: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Parse and validate the settings of each backend; a setting for one backend takes precedence over a setting for all.
+    """Parse and validate the settings of each backend; a setting of one backend overrides a setting of all backends.
 
     Args:
-        baselines: Backends to which only settings with their name apply.
+        baselines: Backends that accept only settings with the backend's name, such as `local.l2=0.5`.
 
     Raises:
         UsageError: A backend or a setting is unknown.
@@ -91,7 +91,7 @@ def _parse_backend_settings(
 
 
 def split_of_run(run: Path) -> SplitPlan | None:
-    """Return the split whose folds were held out when a run was trained; None if there is none or it is unknown."""
+    """Return the split used in the training of a run; None if no split was used or the run folder has no provenance."""
     provenance = run_folder.load_provenance(run)
     if provenance is None or provenance.protocol.split is None:
         return None
@@ -116,7 +116,7 @@ def evaluate(
             "--out",
             "-o",
             metavar="PATH",
-            help="Folder for the predictions of each fold; existing ones are reused.",
+            help="Folder for the predictions of each fold; existing predictions are reused.",
         ),
     ] = None,
 ) -> None:
@@ -141,7 +141,7 @@ def evaluate(
     _print_evaluation(evaluation)
     _print_leaks(evaluation.leakage)
     if evaluation.n_loaded:
-        print_note(f"{evaluation.n_loaded:,} folds were loaded from {out}")
+        print_note(f"predictions of {evaluation.n_loaded:,} folds were loaded from {out}")
     if out is not None:
         print_line(f"wrote predictions to {out}")
 
@@ -255,7 +255,7 @@ def _format_estimate(estimate: MeasureEstimate) -> Text:
 
 
 def _format_difference(by_measure: Mapping[str, MeasureDifference], measure: str) -> Text:
-    """Format a difference with its interval on a second line; empty if the measure is not a mean over labels."""
+    """Format the difference of a measure, with its interval on a second line; empty if there is no difference."""
     if measure not in by_measure:
         return Text()
     difference = by_measure[measure]
@@ -263,7 +263,7 @@ def _format_difference(by_measure: Mapping[str, MeasureDifference], measure: str
 
 
 def _print_leaks(leakage: Leakage) -> None:
-    """Print the factors that connect test labels with training labels, and their interpretation."""
+    """Print how many factors of each template connect test labels with training labels, and an interpretation."""
     rows = [(*row, f"{row[2] / row[1]:.0%}") for row in leakage.crossings.rows()]
     if rows:
         columns = ("template", "factors", "with training labels", "fraction")
@@ -274,7 +274,7 @@ def _print_leaks(leakage: Leakage) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessOptions:
-    """The processes in which backends run."""
+    """The processes in which backends run, and the number of subgraphs for the comparison with exact marginals."""
 
     jobs: Annotated[
         int,
@@ -298,7 +298,7 @@ class ProcessOptions:
             "--exact-subgraphs",
             metavar="INT",
             min=0,
-            help="Number of small subgraphs on which marginals are compared with exact ones.",
+            help="Number of small subgraphs on which marginals are compared with exact marginals.",
         ),
     ] = DEFAULT_SUBGRAPHS
 
@@ -318,7 +318,7 @@ def compare(
         typer.Option("--plot", metavar="PATH", help="Write a plot of losses and intervals, .png or .svg."),
     ] = None,
 ) -> None:
-    """Compare backends by held-out loss, time, memory, and accuracy of their marginals.
+    """Compare backends by held-out loss, time, memory, and accuracy of the marginals.
 
     Example: relcrf compare models/webkb.rcrf --data webkb/ --split by=Page.university --backends local,ess,dense
     """
@@ -379,7 +379,7 @@ def _print_comparison(evaluation: Evaluation, attribute: str) -> None:
     print_table(title, ("", "log-loss", "- best", "accuracy", "AUC", "cal. error"), quality)
     print_table("cost and accuracy of inference", ("", "learn", "infer", "MiB", "KL", "error", "status"), costs)
     method = "over folds" if several else f"bootstrap over {predictions.clusters(attribute).unit}"
-    print_note(f"*: lowest log-loss; [low, high]: 95 % interval of the difference from it ({method})")
+    print_note(f"*: lowest log-loss; [low, high]: 95 % interval of the difference from the lowest log-loss ({method})")
     print_note("learn and infer: CPU seconds over all folds; MiB: peak memory of the backend's process")
     exact = next((one.exactness for one in evaluation.results.values() if one.exactness is not None), None)
     if exact is not None:
@@ -398,7 +398,7 @@ def _format_fold_difference(gap: MeasureDifference) -> Text:
 
 
 def _format_costs(evaluation: Evaluation, name: str, result: SystemResult) -> tuple[str, ...]:
-    """Format seconds, memory, exactness and status."""
+    """Format one row of the table of costs: seconds, memory, errors of the marginals, and status."""
     if not result.predictions:
         return ("", "", "", "", "", result.status)
     learn, infer = evaluation.predictions.seconds(name)
@@ -410,7 +410,7 @@ def _format_costs(evaluation: Evaluation, name: str, result: SystemResult) -> tu
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions:
-    """The message costs of a sweep, and the kinds of gates to compare."""
+    """The message costs for which `pareto` trains the backend, and the kinds of gates to compare."""
 
     cost: Annotated[
         str,
@@ -430,7 +430,7 @@ class SweepOptions:
     ] = None
 
     def settings_by_gates(self) -> dict[str, dict[str, Any]]:
-        """Return the settings of each sweep, by kind of gates.
+        """Return the settings of the backend for each kind of gates.
 
         Raises:
             UsageError: See `make_systems`.

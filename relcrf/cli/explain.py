@@ -18,7 +18,7 @@ from relcrf.report import neighbourhood
 from relcrf.report.plot import require_drawable
 
 ROUNDING = 1e-9
-"""Bound in nats; contributions and remainders below it are rounding errors."""
+"""Magnitude in nats below which nested contributions and the remainder are rounding errors, which are not printed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class ExplanationOptions:
     ] = 10
     with_flips: Annotated[
         bool,
-        typer.Option("--flips/--no-flips", help="Search for the smallest change of evidence that flips the result."),
+        typer.Option("--flips/--no-flips", help="Find the smallest change of evidence that flips the prediction."),
     ] = True
     picture: Annotated[
         Path | None,
@@ -95,7 +95,7 @@ def explain(
 
 
 def _print_explanation(explanation: Explanation, top: int) -> None:
-    """Print a table of the contributions; the last row is their sum."""
+    """Print a table of the contributions; the last row is the sum of all contributions."""
     answer, against = explanation.answer, explanation.against
     probability, other = (explanation.probabilities[value] for value in (answer, against))
     truth = "" if explanation.truth is None else f"; its label is {explanation.truth}"

@@ -66,14 +66,14 @@ def graph(
 
 
 def _find_hubs(learned: LearnedGraph) -> list[dict[str, Any]]:
-    """Return name, kind and degree of the nodes with the highest degree."""
+    """Return the name, kind and degree of the nodes with the highest degrees."""
     hubs = np.argsort(-learned.degrees, kind="stable")[:_MAX_HUBS]
     names, kinds = (learned.nodes[column][hubs] for column in ("name", "kind"))
     return Frame({"name": names, "kind": kinds, "degree": learned.degrees[hubs]}).to_dicts()
 
 
 def _largest_edges(learned: LearnedGraph, top: int) -> Frame:
-    """Return the first `top` edges with the names of their nodes; the edges are already sorted by strength."""
+    """Return the `top` strongest edges with the names of the two nodes; the edges are already sorted by strength."""
     edges = learned.edges.take_rows(np.arange(min(top, len(learned.edges))))
     names = learned.nodes["name"]
     return Frame({**edges.columns, "first": names[edges["first"]], "second": names[edges["second"]]})

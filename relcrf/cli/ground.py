@@ -163,7 +163,7 @@ def _print_summary(grounding: Grounding, seconds: float, cached: dict[str, Any],
 
 
 def _template_counts(grounding: Grounding, template: str) -> tuple[str, int, int, int, int]:
-    """Return the name of a template and the numbers of its bindings, factors, weights and bytes."""
+    """Return the name of a template, and its number of bindings, factors, weights and bytes."""
     groups = grounding.groups(template)
     weights = grounding.graph.layout.blocks[groups[0].block].size if groups else 0
     factors, n_bytes = sum(g.n_factors for g in groups), sum(g.nbytes for g in groups)

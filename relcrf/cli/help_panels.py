@@ -13,7 +13,7 @@ RESOURCES = "Resources"
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help shows no type for switches, because they have no value."""
+    """A command whose help shows no type for switches, because switches have no value."""
 
     def get_params(self, ctx: typer.Context) -> list[Any]:  # type: ignore[override]
         """Return the parameters, with an empty metavar for each switch."""

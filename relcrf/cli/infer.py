@@ -46,7 +46,7 @@ class UaiTask(StrEnum):
 
 @dataclass(frozen=True)
 class _UaiAnswer:
-    """The result: its text in the format of the competition, a remark for the user, and the values for JSON."""
+    """The result of a task: its text in the format of the competition, the verdict, a remark, and values for JSON."""
 
     text: str
     verdict: Verdict
@@ -152,7 +152,7 @@ def infer(
 
 
 def _count_exact_variables(inference: AbstractInference, verdict: Verdict) -> int:
-    """Return the number of free variables that are inferred exactly."""
+    """Return the number of unobserved variables that are inferred exactly."""
     if isinstance(inference, Auto):
         return inference.n_exact_nodes
     return inference.scopes.n_nodes if verdict.status == "exact" else 0
@@ -161,10 +161,10 @@ def _count_exact_variables(inference: AbstractInference, verdict: Verdict) -> in
 def _compute_answer(
     task: UaiTask, model: UaiModel, conditioned: ConditionedGraph, states: np.ndarray, inference: AbstractInference
 ) -> _UaiAnswer:
-    """Run inference on the free variables, and compute the result for all variables.
+    """Run inference on the unobserved variables, and compute the result for all variables.
 
     Raises:
-        DataError: The evidence has probability 0, and the task is not PR.
+        DataError: The evidence has probability 0 and the task is MAR or MPE.
         ValueError: The method cannot solve the task.
     """
     constant = model.constant + conditioned.constant

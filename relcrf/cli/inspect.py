@@ -39,7 +39,7 @@ def check(
     memory: MemoryOption = DEFAULT_MEMORY,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a model, and tables against it, and report all errors at once.
+    """Check a model and, with --data, tables against the model; report all errors at once.
 
     Example: relcrf check models/webkb.rcrf --data webkb/
     """
@@ -54,7 +54,8 @@ def check(
     spec = loaded.spec
     derived = _format_count(spec.derived_relations, "derived relation")
     print_line(
-        f"{model} is valid: {_format_count(spec.entities, 'entity')}, {_format_count(spec.relations, 'relation')}, "
+        f"{model} is valid: {_format_count(spec.entities, 'entity type')}, "
+        f"{_format_count(spec.relations, 'relation')}, "
         f"{_format_count(spec.random_relations, 'random relation')}, {derived}, "
         f"{_format_count(spec.templates, 'template')}, {_format_count(spec.rules, 'rule')}",
         style="green",
@@ -62,9 +63,7 @@ def check(
 
 
 def _format_count(items: Sized, noun: str) -> str:
-    if len(items) != 1:
-        noun = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
-    return f"{len(items)} {noun}"
+    return f"{len(items)} {noun}" + "s" * (len(items) != 1)
 
 
 def plan(

@@ -99,12 +99,12 @@ def explain_error(
     if as_json:
         print_json({"code": code, "page": page, "message": message})
         return
-    before, wrong, after = page.partition("## How to fix")
+    before, heading, after = page.partition("## How to fix")
     console.print(Markdown(before))
     if message:
         console.print(message, markup=False, highlight=False, soft_wrap=True)
         console.print()
-    console.print(Markdown(wrong + after))
+    console.print(Markdown(heading + after))
 
 
 def example_message(page: str) -> str:
@@ -129,4 +129,4 @@ def lsp(
     if find_spec("pygls") is None:
         hint = "install it with: pip install 'relcrf[editor]'"
         raise UsageError(Diagnostic("E345", "the language server requires the extra 'editor'", hint=hint))
-    import_module("relcrf.editor.server").main()  # imported here, since its dependencies are optional
+    import_module("relcrf.editor.server").main()  # imported here, because the dependencies are optional

@@ -60,7 +60,7 @@ class LearningOptions:
             "--select",
             metavar="NAME=VALUES",
             rich_help_panel=LEARNING,
-            help="Select a setting by held-out labels, e.g. l2=0.1,1,10; repeatable.",
+            help="Values of a setting, to be selected by held-out labels, e.g. l2=0.1,1,10; repeatable.",
         ),
     ] = None
     select_by: Annotated[
@@ -111,7 +111,7 @@ class WorkerOptions:
             metavar="INT",
             rich_help_panel=RESOURCES,
             show_default=False,
-            help="Number of worker processes. Default: 0, this process.",
+            help="Number of worker processes; 0 (default) to learn in this process.",
         ),
     ] = 0
     spark_master: Annotated[
@@ -171,9 +171,9 @@ def train(
     if folder.export is not None:
         write_text(folder.export, render_learned_model(learned))
     if session.as_json:
-        figures = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
+        results = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
         chosen_by = {} if selected is None else {"settings": selected.settings, "selection": selected.rows}
-        print_json({"run": folder.out, **figures, **chosen_by})
+        print_json({"run": folder.out, **results, **chosen_by})
         return
     print_warnings(loaded.warnings)
     holdout.note_default_split(training.hidden)
@@ -222,7 +222,7 @@ def _save_if_interrupted(monitor: CheckpointMonitor, *, resume: bool) -> Iterato
 
 
 def _print_training(learned: LearnedModel, selected: SettingsSelection | None) -> None:
-    """Print the training summary and the results of settings selection."""
+    """Print the training summary and, if settings were selected, the score of each setting."""
     if not learned.converged:
         is_out_of_time = "out of time" in learned.summary.values()
         setting = "--set max_seconds=3600" if is_out_of_time else "--set max_iterations=1000"

@@ -120,7 +120,7 @@ def _first_line(error: Exception) -> str:
 def _file_error(error: duckdb.Error) -> UsageError:
     """Return the error for a file that DuckDB cannot read or write."""
     message = f"DuckDB cannot read or write a file: {io_error_reason(error).lower()}"
-    hint = "free disk space, or set TMPDIR to a folder on a larger disk; it receives the data that exceed --memory"
+    hint = "free disk space, or set TMPDIR to a folder on a larger disk; data that exceed --memory are written there"
     return UsageError(Diagnostic("E314", message, hint=hint, notes=(_first_line(error),)))
 
 
@@ -217,7 +217,7 @@ def _run_command(arguments: Sequence[str]) -> int:
     except OSError as error:
         raise _system_error(error) from None
     except Exception as error:
-        # Ctrl-C or the time limit interrupted DuckDB or the compilation of a kernel
+        # an interrupt by Ctrl-C or the time limit can cause other exceptions in DuckDB or in the compiler of kernels
         if received or is_time_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
             return _handle_interrupt("interrupted")
         if isinstance(error, duckdb.Error) and DISK_FULL in str(error):

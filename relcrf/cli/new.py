@@ -28,7 +28,7 @@ def new(
     memory: MemoryOption = DEFAULT_MEMORY,
     as_json: JsonOption = False,
 ) -> None:
-    """Propose a first model for a folder of tables, check it on them, and write it.
+    """Propose a first model for a folder of tables, check the model on the tables, and write it.
 
     Example: relcrf new webkb/ --out webkb.rcrf --predict page.category
     """
@@ -61,19 +61,19 @@ def new(
 
 
 def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
-    draft, idea = project.draft, project.draft.analysis
+    draft, analysis = project.draft, project.draft.analysis
     names = ("name", "bindings", "factors", "weights", "bytes", "is_candidate")
     return {
         "model": str(project.model),
         "manifest": str(project.manifest[0]) if project.manifest else None,
         "data": project.data,
-        "predict": idea.target.name,
-        "reason": idea.target.reason,
-        "others": list(idea.alternatives),
+        "predict": analysis.target.name,
+        "reason": analysis.target.reason,
+        "others": list(analysis.alternatives),
         "tables": [
-            {"table": f.table, "role": f.role, "rows": f.rows, "reason": f.reason} for f in idea.schema.findings
+            {"table": f.table, "role": f.role, "rows": f.rows, "reason": f.reason} for f in analysis.schema.findings
         ],
-        "left_out": [{"column": column, "reason": reason} for column, reason in idea.schema.excluded_columns],
+        "left_out": [{"column": column, "reason": reason} for column, reason in analysis.schema.excluded_columns],
         "templates": [{n: getattr(plan, n) for n in names} for plan in draft.plans],
         "tried_next": [p.name for p in draft.templates if not p.is_active],
         "variables": draft.n_variables,

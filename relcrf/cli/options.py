@@ -84,7 +84,7 @@ OverrideSetOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class LimitOptions:
-    """The limits of tables and of grounding."""
+    """The limit on bindings per template, and the memory limit for tables and the ground graph."""
 
     budget: Annotated[
         int,
@@ -102,7 +102,7 @@ class LimitOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(LimitOptions):
-    """The tables of a command, and their limits."""
+    """The tables of a command, with the limits of `LimitOptions`."""
 
     data: DataOption
 
@@ -145,7 +145,7 @@ def note_cache_use(cache: BlockCache | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class HoldoutOptions:
-    """The labels that a command holds out. `relcrf.data.split_plan` documents the split language."""
+    """The labels that a command holds out. `relcrf.data.split_plan` documents the values of --split."""
 
     split: Annotated[
         str | None,
@@ -179,7 +179,7 @@ class HoldoutOptions:
     ] = 0
 
     def plan(self, default: SplitPlan | None) -> SplitPlan | None:
-        """Return the split of the command line, or else the default, together with the folds of --holdout.
+        """Return the split of the command line, or the default if there is none; add the folds of --holdout.
 
         Raises:
             UsageError: The options are not a valid split, or contradict each other (E349).
@@ -196,7 +196,7 @@ class HoldoutOptions:
         return replace(plan, holdout=tuple(self.holdout)) if plan is not None and self.holdout else plan
 
     def require_plan(self, default: SplitPlan | None) -> SplitPlan:
-        """Return the split; for details see `plan`.
+        """Return the split as `plan` does, but raise an error if there is none.
 
         Raises:
             UsageError: No split is specified (E341).
@@ -204,7 +204,7 @@ class HoldoutOptions:
         plan = self.plan(default)
         if plan is None:
             hint = "use --split COLUMN, --split folds=10 or --split hide=0.1, or add a [split] section to dataset.toml"
-            raise UsageError(Diagnostic("E341", "no split is specified: no labels to hold out", hint=hint))
+            raise UsageError(Diagnostic("E341", "no split is specified, so no labels can be held out", hint=hint))
         return plan
 
     def holdout_plan(self, default: SplitPlan | None) -> SplitPlan | None:
@@ -222,7 +222,7 @@ class HoldoutOptions:
         return None
 
     def hidden(self, grounding: Grounding) -> np.ndarray | None:
-        """Return the variables whose labels are held out, shape (n_variables,), bool; None if nothing is held out."""
+        """Return a mask of the variables with held-out labels, shape (n_variables,); None if nothing is held out."""
         plan = self.holdout_plan(grounding.bound.dataset.split)
         return None if plan is None else partition_variables(grounding, plan).holdout_mask(list(plan.holdout))
 
@@ -234,7 +234,7 @@ class HoldoutOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FoldOptions(HoldoutOptions):
-    """The folds of an evaluation."""
+    """The folds of an evaluation, and the number of repeated splits."""
 
     repeats: Annotated[
         int,
@@ -244,7 +244,7 @@ class FoldOptions(HoldoutOptions):
     ] = 1
 
     def plan(self, default: SplitPlan | None) -> SplitPlan | None:
-        """Return the split with its repetitions; see `HoldoutOptions.plan`."""
+        """Return the split with the number of repetitions; see `HoldoutOptions.plan`."""
         plan = super().plan(default)
         return replace(plan, repeats=self.repeats) if plan is not None and self.repeats > 1 else plan
 
@@ -266,7 +266,7 @@ class SessionOptions:
 
     @contextmanager
     def show_progress(self) -> Iterator[ProgressMonitor]:
-        """Display the progress of the enclosed code, and interrupt it at the time limit."""
+        """Display the progress of the enclosed code, and interrupt the code at the time limit."""
         with show_progress(quiet=self.as_json) as monitor, limit_time(self.time_limit):
             yield monitor
 
@@ -274,7 +274,7 @@ class SessionOptions:
 def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the options of its groups as separate parameters, as Typer requires.
 
-    Required options come first, in declaration order.
+    Required options come first. Otherwise the order of the declarations is kept.
 
     Args:
         command: The command; parameters whose type is a dataclass are groups, all others are single arguments or options.

@@ -55,7 +55,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
 
 
 def print_wide_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table. If it is wider than the console, print several tables, each with the first column and some others."""
+    """Print a table; if it is wider than the console, print several tables, all of which have the first column."""
     rows = [list(row) for row in rows]
     widths = [_column_width(name, [row[k] for row in rows]) for k, name in enumerate(columns)]
     start = 1

@@ -46,7 +46,7 @@ class ReportDataOptions(HoldoutOptions, LimitOptions):
     cache: CacheOption = None
 
     def require_data(self) -> None:
-        """Raise an error if an option requires --data and it is missing.
+        """Raise an error if an option requires --data and --data is missing.
 
         Raises:
             UsageError: --data is missing (E359).

@@ -28,7 +28,7 @@ from relcrf.training import TrainingRequest
 T = TypeVar("T")
 
 LOCAL_MASTER = re.compile(r"local(-cluster)?(\[[\d*]{1,3}(, *\d{1,5}){0,2}\])?")
-"""Pattern of Spark masters on this machine, with a plausible number of cores."""
+"""Pattern of the URLs of Spark masters on this machine, with a plausible number of cores."""
 
 
 def reproduce(
@@ -47,7 +47,7 @@ def reproduce(
         typer.Option(
             metavar="URL",
             rich_help_panel=RESOURCES,
-            help="Spark master to ground and learn on. Default: that of the run, if it is local.",
+            help="Spark master to ground and learn on. Default: the master of the run, if it is local.",
         ),
     ] = None,
     memory: Annotated[
@@ -62,7 +62,7 @@ def reproduce(
 ) -> None:
     """Repeat the training of a run, and verify that all files are identical.
 
-    The exit code is 3 if the data differ from those of the run, or if a file differs.
+    The exit code is 3 if the data differ from the training data of the run, or if a file differs.
 
     Example: relcrf reproduce runs/webkb --data webkb/
     """
@@ -90,7 +90,7 @@ def reproduce(
                 f"{name}: version {was} in the run, {now} now" for name, (was, now) in changed_versions.items()
             )
         hint = (
-            "use the versions of the run, on the same kind of processor"
+            "use the package versions of the run, on the same kind of processor"
             if changed_versions
             else "please report this bug"
         )
@@ -110,7 +110,7 @@ def _pair_by_name(was: Mapping[str, T], now: Mapping[str, T]) -> list[tuple[str,
 def _local_protocol(
     protocol: TrainingProtocol, run: Path, workers: int | None, spark_master: str | None, memory: str | None
 ) -> TrainingProtocol:
-    """Return the protocol for this machine. A run folder may be untrusted, so its remote Spark master is not used.
+    """Return the protocol for this machine. Run folders may be untrusted, so a remote Spark master in them is not used.
 
     Raises:
         UsageError: The run was trained on a remote Spark master, and no master is specified.
@@ -137,7 +137,7 @@ def _rerun_training(
     """Repeat the training and return the new run folder.
 
     Raises:
-        DataError: The data differ from those of the run.
+        DataError: The data differ from the training data of the run.
     """
     model = api.load(run / "model.rcrf")
     display.start_phase("reading tables")
@@ -160,7 +160,7 @@ def _rerun_training(
 
 
 def _compare_files(run: Path, rerun: Path) -> list[dict[str, Any]]:
-    """Return a row for each file name in either run; it describes the difference if the two files are not identical."""
+    """Return one row per file name in either run; the row describes the difference if the two files differ."""
     old, new = run_folder.manifest_hashes(run), run_folder.manifest_hashes(rerun)
     rows = []
     for name, was, now in _pair_by_name(old, new):

@@ -1,4 +1,4 @@
-"""Time limits of commands. At the limit the command is interrupted as by Ctrl-C, so the same partial results are saved."""
+"""Time limits of commands. At the limit, a command stops as after Ctrl-C, and the same partial results are saved."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class TimeLimitReached(KeyboardInterrupt):
 
 
 _reached_limits: list[str] = []
-"""The limit, as the user specified it, once it is reached; empty until then."""
+"""The reached time limit, as the user specified it; empty while the limit is not reached."""
 
 
 @contextmanager
 def limit_time(time: str | None) -> Iterator[None]:
-    """Raise `TimeLimitReached` in the enclosed code at the time limit; None for no limit.
+    """Raise `TimeLimitReached` in the enclosed code after a duration such as `90s`; None for no limit.
 
     Raises:
         UsageError: The text is not a valid duration.
@@ -61,9 +61,9 @@ def limit_time(time: str | None) -> Iterator[None]:
 
 
 def exit_interrupted(outcome: str = "the result is incomplete") -> NoReturn:
-    """Exit a command that was interrupted by Ctrl-C or by the time limit after it printed its partial results.
+    """Exit an interrupted command that has already printed its partial results.
 
-    The message is printed only to standard error, even with `--json`: the JSON object is already printed and has the status.
+    The message is printed only to standard error, even with `--json`: the printed JSON object contains the status.
 
     Args:
         outcome: Description of the partial results.
@@ -81,10 +81,10 @@ def is_time_over() -> bool:
 
 
 def time_limit_error(recovery_hint: str = "") -> ConvergenceError | None:
-    """Return the error for a reached time limit. Return None if the limit was not reached, and in all calls after the first.
+    """Return the error for a reached time limit. The error is returned once: later calls return None.
 
     Args:
-        recovery_hint: A hint on the saved results and on how to resume.
+        recovery_hint: The hint of the error: where results are saved, and how to resume.
     """
     if not _reached_limits:
         return None

@@ -117,8 +117,8 @@ def _note_errors(errors: StandardErrors, mask: np.ndarray) -> None:
     print_note(f"standard errors of {known:,} weights, from {errors.source}")
     if not errors.is_maximum:
         print_note(
-            f"the gradient is {errors.gradient_fraction:.0%} of its initial norm: these are not the training data, or training "
-            "did not converge; the standard errors are unreliable"
+            f"the gradient norm is {errors.gradient_fraction:.0%} of its initial value, so these are not the training "
+            "data or training did not converge; the standard errors are unreliable"
         )
 
 
@@ -138,7 +138,7 @@ def moments(
     ] = 20,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the empirical moments of features with those expected by the model.
+    """Compare the empirical moments of features with the moments that the model expects.
 
     Example: relcrf moments runs/webkb --out moments.csv
     """

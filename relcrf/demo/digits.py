@@ -1,7 +1,7 @@
 """Tables of scikit-learn's digit images, with the predictions of a local classifier.
 
-The task is the FACES model of Chechetka & Guestrin (2010) applied to digits: a few labelled images per class, a
-classifier of single images, and links between similar images.
+The task is FACES of Chechetka & Guestrin (2010), applied to digits: a few images per class are labelled, a local
+classifier predicts single images, and links connect similar images.
 """
 
 from __future__ import annotations

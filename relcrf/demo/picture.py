@@ -14,9 +14,9 @@ _SHADES = " .:-=+*#%@"
 
 
 def changed_images(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the indices of the unlabelled images whose prediction was changed, as three arrays.
+    """Return the indices of the unlabelled images whose prediction the ESS-CRF changed, as three arrays.
 
-    The ESS-CRF corrected the prediction, made it wrong, or changed it to another wrong digit.
+    The arrays contain corrected predictions, newly wrong predictions, and changes to another wrong digit.
     """
     truth = result.digits.digit[~result.digits.labelled]
     was_correct, is_correct, has_changed = result.before == truth, result.after == truth, result.before != result.after
@@ -60,7 +60,7 @@ def _figure(result: SplitResult) -> Any:
 
 
 def _sample_images(result: SplitResult, limit: int) -> np.ndarray:
-    """Return up to `limit` changed images; corrected and wrong ones have about the same fractions as in all."""
+    """Return up to `limit` changed images, evenly spaced in the concatenated arrays of `changed_images`."""
     every = np.concatenate(changed_images(result))
     if len(every) <= limit:
         return every

@@ -18,11 +18,11 @@ from relcrf.resources import resource_path
 
 @dataclass(frozen=True)
 class SplitResult:
-    """The results of one seeded split: the local classifier and the ESS-CRF.
+    """The results of the local classifier and of the ESS-CRF on one seeded split.
 
     Args:
-        before, after: The digits of the unlabelled images, as predicted by the classifier and by the ESS-CRF.
-        forest: The pairs of images that are joined by an edge of the ESS-CRF's forest.
+        before, after: The digits of unlabelled images that the classifier (`before`) and the ESS-CRF (`after`) predict.
+        forest: The pairs of images that the edges of the ESS-CRF's forest connect.
         seconds: The durations of the phases `ground`, `learn` and `infer`, in seconds.
     """
 

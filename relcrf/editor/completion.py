@@ -30,7 +30,7 @@ TRIGGER_CHARACTERS = (".", ":", "=", "(", ",", '"', " ")
 _TRIGGERS_BEFORE_SPACE = frozenset(
     {*COMPARISONS, ":", "where", "over", "per", "by", "in", "of", "and", "or", "not", "=>", "weights"}
 )
-"""Tokens after which a typed space triggers completion; otherwise a list would pop up after every word."""
+"""Tokens after which a typed space triggers completion; a list of candidates after every word would be a nuisance."""
 
 _TERM_KEYWORDS = ("not", "true", "false")
 """Keywords that can start an expression."""
@@ -69,7 +69,7 @@ class CompletionCandidate:
 
 @dataclass(frozen=True)
 class Completions:
-    """The candidates to replace the characters from `start` to `stop`."""
+    """Completion candidates, and the range of characters, from `start` to `stop`, that a candidate replaces."""
 
     start: int
     stop: int
@@ -119,7 +119,7 @@ class ExpectedWords:
 
 
 def expected_words(text: str) -> ExpectedWords | None:
-    """Return the possible continuations of an incomplete declaration; None if it has a syntax error."""
+    """Return the possible continuations of an incomplete declaration; None if the declaration has a syntax error."""
     parser, _, wrong = feed_parser(SourceText(text).code_tokens(0, len(text)))
     if wrong is not None:
         return None
@@ -131,7 +131,7 @@ def expected_words(text: str) -> ExpectedWords | None:
 
 
 class _CursorContext:
-    """The context of the cursor: its declaration and the tokens before it."""
+    """The context of the cursor: the declaration that contains it, and the tokens before it."""
 
     def __init__(self, document: Document, offset: int) -> None:
         self.document = document
@@ -140,11 +140,11 @@ class _CursorContext:
         line = before.rfind("\n") + 1
         self.is_line_start = not before[line:].strip()
         self.is_unindented = self.is_line_start and line == offset
-        # A word that starts at the cursor can change where declarations end; use the declaration before the word.
+        # The word at the cursor can change where declarations end, so search for the declaration before the word.
         enclosing = document.text.declaration_at(offset - 1) if offset else None
         self._set_declaration(enclosing, before, offset)
         if enclosing is not None and self.expected is None:
-            # `predict` or `rule` alone also starts a declaration, but not for the parser.
+            # The parser does not yet recognise a line that contains only `predict` or `rule` as a declaration.
             tokens = document.text.code_tokens(line, enclosing.stop)
             if tokens and tokens[0].start < offset and tokens[0].text in DECLARATION_KEYWORDS:
                 started = expected_words(before[tokens[0].start :])
@@ -161,7 +161,7 @@ class _CursorContext:
 
     @property
     def index(self) -> int:
-        """The index that a token at the cursor would have in the declaration."""
+        """The index in the declaration of a token that starts at the cursor."""
         return len(self.texts)
 
     # Candidates
@@ -302,7 +302,7 @@ class _CursorContext:
         return CompletionCandidate(name, "Function", rank, detail, function_help(signature), f"{name}({placeholders})")
 
     def _bag_items(self, declaration: PartialDeclaration) -> Iterator[CompletionCandidate]:
-        """Yield the bags of all binders; bags with the element's domain come first."""
+        """Yield the bags of all binders; bags over the domain of the element, the term before `in`, come first."""
         type_names = declaration.scope_at(self.index).type_names
         element = type_names.get(self.texts[-2], "") if len(self.texts) > 1 else ""
         for name, type_name in type_names.items():

@@ -39,7 +39,7 @@ class LocatedDiagnostic:
 
 
 def locate_diagnostics(document: Document) -> Iterator[LocatedDiagnostic]:
-    """Yield all diagnostics of a document. Those of an included file are located at its `include`."""
+    """Yield all diagnostics of a document. Diagnostics of an included file are located at the `include` of the file."""
     for diagnostic in document.diagnostics:
         span = diagnostic.location if isinstance(diagnostic.location, Span) else None
         source = span.source.name if span is not None and span.source.name in document.texts else document.name
@@ -78,7 +78,7 @@ _LINE_REFERENCE = re.compile(r"\blines? (?P<lines>\d+(?:, \d+)*)(?: of (?P<file>
 def _locate_notes(
     document: Document, diagnostic: Diagnostic, source: str, start: int, stop: int
 ) -> Iterator[RelatedNote]:
-    """Yield the notes; each is located at the lines that it mentions, or else at the location of the diagnostic."""
+    """Yield the notes of a diagnostic. A note is located at the lines that it mentions, or else at the diagnostic."""
     for note in diagnostic.notes:
         reference = _LINE_REFERENCE.search(note)
         name = source if reference is None or reference["file"] is None else reference["file"]

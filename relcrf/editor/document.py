@@ -1,4 +1,4 @@
-"""A model's text in an editor, with its declarations, diagnostics and an index of its names."""
+"""The text of a model in an editor, with the declarations, the diagnostics, and an index of the names."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ UNSAVED_NAME = "<model>"
 
 
 class Document:
-    """A text; its declarations, diagnostics and names are computed on first use.
+    """A text of a model; the declarations, diagnostics and names are computed on first use.
 
-    The text can be arbitrary, because it is read at every keystroke. If a bug in relcrf makes this fail, the failure is logged,
-    and the editor continues with an incomplete model.
+    The text is read at every keystroke, so it may have any errors. If reading fails because of a bug in relcrf, the
+    failure is logged, and the model is incomplete.
 
     Args:
         path: The file; None for an unsaved text, which cannot include files.
@@ -78,7 +78,7 @@ class Document:
 
     @cached_property
     def texts(self) -> Mapping[str, SourceText]:
-        """The model's text and the included texts, by source name."""
+        """The text of the model and the texts of the included files, by source name."""
         return {self.name: self.text, **{name: SourceText(source.text, name) for name, source in self._sources.items()}}
 
     def source_path(self, source: str) -> Path | None:
@@ -139,6 +139,6 @@ class Document:
 
 
 def _internal_error(source: Source) -> Diagnostic:
-    """Return the diagnostic for a failure of the parser or checker; the editor then continues."""
+    """Return the diagnostic for a failure of the parser or checker."""
     message = "relcrf failed on this model; this is a bug in relcrf, not an error in the model"
     return Diagnostic("E070", message, Span(source, 1, 1, 1, 2), "please report the model and the server's log")

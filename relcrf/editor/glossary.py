@@ -16,14 +16,14 @@ GLOSSARY: dict[str, str] = {
     "include": 'includes the declarations of another file in the model\'s folder: `include "common.rcrf"`',
     # Clauses
     "where": "condition on the evidence under which a factor or tuple exists",
-    "over": "random attributes whose joint states have weights, or one formula over them",
+    "over": "random attributes whose joint states have weights, or one formula over random attributes",
     "per": "keys; each combination of their values has separate weights",
     "by": "features that are multiplied by the weights; default `1`",
     "init": "initial weights: `init 0.5`, or one number per pattern: `init 0.5, -0.5`",
     "fixed": "keeps the weights at `init` during learning",
     "l1": "strength of the L1 penalty, which makes weights sparse: `l1 0.1`",
     "l2": "strength of the L2 penalty: `l2 1.0`",
-    "weights": "name of the weights; templates with the same name share them",
+    "weights": "name of the weights; templates whose weights have the same name share the weights",
     "symmetric": "ties the weight table to its transpose: the order of the two attributes does not matter",
     "hard": "hard constraint: the formula must hold",
     # Parts of declarations

@@ -30,7 +30,7 @@ class LearnedTemplate:
     """The learned weights of one template in one run.
 
     Args:
-        n_weights: Number of weights.
+        folder: Run folder.
         n_bindings: Number of bindings in the training data of the run.
         largest: The weights with the largest absolute values, in descending order; see `weight_table`.
     """
@@ -47,10 +47,11 @@ def find_learned_template(
 ) -> LearnedTemplate | None:
     """Return the learned weights of a template in the newest matching run; None if there is none.
 
-    A run matches if its model has the same text or, if there is no such run, if its model has the same template. Weights of an
-    earlier version of the template would have a different meaning.
+    Runs whose model has the same text are preferred to other runs whose model has the same template. Weights of an
+    earlier version of the template are not returned, because they would have a different meaning.
 
     Args:
+        text: Text of the model file.
         folder: Folder of the model file.
         roots: Folders of the workspace.
         max_weights: Maximum number of weights to return.
@@ -70,10 +71,10 @@ def find_learned_template(
 
 
 def _read_cached(reader: Callable[[Path, int], _T], run: Path) -> _T | None:
-    """Return a part of a run, cached until the run folder changes; None if the folder is damaged."""
+    """Return the part of a run that `reader` loads, cached until the run changes; None if the folder is damaged."""
     try:
         return reader(run, _modification_time(run))
-    except Exception:  # a damaged folder can cause any error, and editors ignore it
+    except Exception:  # a damaged folder can cause any error; the run is then ignored
         return None
 
 
@@ -88,7 +89,7 @@ def _load_model(run: Path, modified: int) -> LearnedModel:
 
 
 def _find_run_folders(folder: Path | None, roots: Sequence[Path]) -> Iterator[Path]:
-    """Yield folders with a `run.json`, newest first, from the model's folder, its `runs/`, and `runs/` of the workspace."""
+    """Yield run folders, newest first: `folder`, its `*/` and `runs/*/`, and the `runs/*/` of the roots."""
     candidates = [folder, *folder.glob("*/"), *folder.glob("runs/*/")] if folder is not None else []
     candidates += [run for root in roots for run in root.glob("runs/*/")]
     runs = {path.resolve() for path in candidates if os.path.isfile(path / "run.json")}

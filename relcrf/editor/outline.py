@@ -30,8 +30,8 @@ class OutlineEntry:
 
     Args:
         kind: Name of a `SymbolKind` of the protocol.
-        start, stop: Offsets of the whole declaration.
-        name_start, name_stop: Offsets of its name.
+        start, stop: Offsets at which the declaration starts and ends.
+        name_start, name_stop: Offsets of the declared name.
     """
 
     name: str
@@ -45,7 +45,7 @@ class OutlineEntry:
 
 
 def outline(document: Document) -> Iterator[OutlineEntry]:
-    """Yield the declarations in text order, including incomplete ones, so that the outline is stable while typing."""
+    """Yield an entry for each declaration, also for incomplete ones, so that the outline is stable during typing."""
     for declaration in document.text.declarations:
         if declaration.keyword:
             yield _build_entry(declaration, document.text.text)

@@ -1,7 +1,7 @@
-"""Name resolution in complete and incomplete declarations, by their tokens and the checker's scopes.
+"""Name resolution in complete and incomplete declarations, by tokens and by the scopes of the checker.
 
-A declaration that is being typed does not parse. Its atoms are therefore read from its tokens, whether it is complete or not,
-and the types of its names are resolved by `NameScope`, as in the checker and in grounding.
+An incomplete declaration cannot be parsed. The atoms of every declaration are therefore read from the tokens, and
+`NameScope` resolves the types of the names, as in the checker and in grounding.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PartialDeclaration(DeclarationTokens):
 
     @cached_property
     def template(self) -> Template | None:
-        """The template of a gate; None for other declarations."""
+        """The template that a `gate` declaration names; None for other declarations."""
         is_gate = self.keyword == "gate"
         return next((t for t in all_templates(self.spec) if is_gate and t.name == self.name), None)
 
@@ -82,11 +82,11 @@ class PartialDeclaration(DeclarationTokens):
 
     @property
     def type_names(self) -> dict[str, str]:
-        """The types of the names outside aggregates."""
+        """The type of each name outside aggregates."""
         return self.scopes[0][1].type_names
 
     def _condition(self, start: int, stop: int) -> Expression | None:
-        """Return the conjunction of the atoms and `in` conditions in a range of tokens; those inside aggregates are ignored."""
+        """Return the conjunction of the atoms and `in` conditions in a range of tokens, except those in aggregates."""
         found: list[Expression] = []
         k = start
         while k < stop:
@@ -134,7 +134,7 @@ class PartialDeclaration(DeclarationTokens):
         return self.scope_at(dot).type_names.get(self.texts[dot - 1])
 
     def call_at(self, k: int) -> tuple[str, int] | None:
-        """Return the name before the innermost open bracket around token `k`, and the index of the token's argument."""
+        """Return the name before the innermost bracket around token `k`, and the index of the token's argument."""
         depth, argument = 0, 0
         for j in range(k - 1, self.body_index - 1, -1):
             if self.texts[j] in (")", "}"):
@@ -159,12 +159,12 @@ class PartialDeclaration(DeclarationTokens):
     def expected_type_name(self, k: int) -> str | None:
         """Return the type expected at token `k`.
 
-        It is the type of the left side if the token follows a comparison operator, otherwise that of the parameter.
+        After a comparison operator, it is the type of the left operand; in an argument, the type of the parameter.
         """
         return self._type_name_before(k - 2) if self.text_at(k - 1) in COMPARISONS else self.argument_type_name(k)
 
     def _type_name_before(self, k: int) -> str | None:
-        """Return the domain of the term that ends with token `k`, or the type of a name that ends there."""
+        """Return the type of the operand that ends with token `k`: a domain, or the type of a name."""
         if k < 1:
             return None
         if self.texts[k - 1] == ".":
@@ -177,7 +177,7 @@ class PartialDeclaration(DeclarationTokens):
         return kind.domain if isinstance(kind, DomainType) else None
 
     def _type_name_after(self, k: int) -> str | None:
-        """Return the domain of the term after the comparison operator or `in` at token `k`."""
+        """Return the domain of the operand after the comparison operator, or of the bag after `in`, at token `k`."""
         last = k + 1
         if self.text_at(last + 1) == "(":
             last = matching_bracket(self.texts, last + 1)

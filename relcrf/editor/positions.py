@@ -18,9 +18,9 @@ def _encoded_length(text: str, encoding: str) -> int:
 
 
 class PositionMap:
-    """The positions of a text in the protocol: lines from 0, and columns in code units of the negotiated encoding.
+    """The positions of a text in the protocol: lines from 0, and columns from 0, in code units of the encoding.
 
-    Concurrent edits can cause positions beyond the end of a line or of the text; these are clipped to the end.
+    After concurrent edits, a position can be beyond the end of a line or of the text; `offset` clips such a position.
     """
 
     def __init__(self, text: str, encoding: str = "utf-16") -> None:

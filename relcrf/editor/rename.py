@@ -58,7 +58,7 @@ def require_available_name(document: Document, symbol: Symbol, name: str) -> Non
 
 
 def _taken_names(document: Document, symbol: Symbol) -> set[str]:
-    """Return the names that a symbol must not have, in its namespace."""
+    """Return the names that are already used in the namespace of a symbol."""
     siblings = (s for s in document.index.symbols if replace(s, name="") == replace(symbol, name=""))
     declared = {s.name for s in siblings if document.index.declarations(s)}
     if symbol.namespace is Namespace.WEIGHTS:
@@ -67,7 +67,7 @@ def _taken_names(document: Document, symbol: Symbol) -> set[str]:
 
 
 def _bare_names(document: Document, symbol: Symbol) -> Iterator[str]:
-    """Yield the unqualified names that are not called, i.e. binders and values, in the declarations where a binder occurs."""
+    """Yield the names of binders and values in the declarations where a binder occurs."""
     for occurrence in document.index.occurrences(symbol):
         declared = document.texts[occurrence.source].declaration_at(occurrence.start)
         for k, token in enumerate(declared.tokens if declared is not None else ()):
@@ -77,7 +77,7 @@ def _bare_names(document: Document, symbol: Symbol) -> Iterator[str]:
 
 
 def _competing_columns(document: Document, symbol: Symbol) -> Iterator[str]:
-    """Yield the names of other tables, or of other columns of the same table."""
+    """Yield the names of the other tables or, if the symbol is a column, of the other columns of the table."""
     spec = document.spec
     if symbol.namespace is Namespace.NAME:
         is_domain = spec.domain(symbol.name) is not None

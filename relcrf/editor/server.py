@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class RequestFailure(JsonRpcException):
-    """An error response for a request that cannot be fulfilled although the server works."""
+    """The error response for a valid request that cannot be fulfilled, such as an impossible rename."""
 
     CODE = types.LSPErrorCodes.RequestFailed
 
@@ -115,7 +115,7 @@ class RcrfServer(LanguageServer):
         return types.Range(types.Position(*positions.position(start)), types.Position(*positions.position(stop)))
 
     def file_uri(self, path: Path | None, document: Document) -> str:
-        """Return the URI of a file, which is the editor's URI if the file is open; without a path, that of the document."""
+        """Return the URI of a file, or of the document if `path` is None; for an open file, return the editor's URI."""
         for uri, opened in self.project.open_documents.items():
             if opened is document if path is None else opened.path == path:
                 return uri
@@ -312,7 +312,7 @@ def on_rename(ls: RcrfServer, params: types.RenameParams) -> types.WorkspaceEdit
             require_available_name(other, found.symbol, params.new_name)
         for other, occurrence in every:
             if not ls.project.is_current(other, occurrence.source):
-                raise RenameError(f"'{occurrence.source}' has unsaved changes; save it first")
+                raise RenameError(f"'{occurrence.source}' has unsaved changes; save the file first")
     except RenameError as error:
         raise RequestFailure(str(error)) from None
     changes: dict[str, list[types.TextEdit]] = {}

@@ -23,7 +23,7 @@ class Symbol:
     """A named element of a model.
 
     Args:
-        owner: Entity or relation of an attribute, domain of a value, or text name of a binder.
+        owner: Entity or relation of an attribute, domain of a value, or name of the text that contains a binder.
         scope: For a binder, the start offset of its scope, which is a declaration or an aggregate.
     """
 
@@ -38,7 +38,7 @@ class Binder:
     """The type and role of a binder.
 
     Args:
-        role: `binder`, `argument` (of a relation), or `name` (existential; occurs only in `where` or in a rule).
+        role: `binder`, `argument` (of a relation), or `name` (existentially quantified).
         declaration: Name of the declaration that contains the binder.
     """
 
@@ -52,7 +52,7 @@ class Occurrence:
     """An occurrence of a symbol in a text, from offset `start` to `stop`.
 
     Args:
-        source: Name of the text: the model's, or that of an included file.
+        source: Name of the text, which is the model or an included file.
     """
 
     symbol: Symbol
@@ -89,7 +89,7 @@ class SymbolIndex:
         return self._by_symbol.keys()
 
     def occurrence_at(self, source: str, offset: int) -> Occurrence | None:
-        """Return the occurrence at a cursor position; between two occurrences, the right one."""
+        """Return the occurrence at a cursor position; between two adjacent occurrences, return the right occurrence."""
         found = self._by_source.get(source, [])
         last = bisect_right(found, offset, key=lambda o: o.start) - 1
         return found[last] if last >= 0 and offset <= found[last].stop else None

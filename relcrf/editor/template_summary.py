@@ -13,7 +13,7 @@ from relcrf.model.typing import NameScope, TypeCheckError
 
 
 def summarize_template(template: Template, spec: ModelSpec) -> str:
-    """Describe the factors and weights of a template in Markdown; if it has a type error, describe only its bindings."""
+    """Describe the factors and weights of a template in Markdown; after a type error, describe only the bindings."""
     scope = NameScope(spec, template.parameters, template.where)
     try:
         weights = _describe_weights(template, scope)
@@ -65,7 +65,7 @@ def _describe_weight_keys(template: Template, scope: NameScope) -> str:
         return keys
     is_vector = any(isinstance(scope.type_of(feature), Vector | Bag) for feature in template.by)
     each = " (each of its components)" if is_vector and len(template.by) == 1 else ""
-    return f"{keys}; one per feature, multiplied by it: {_join_with_and(map(_format_code, template.by))}{each}"
+    return f"{keys}; separate weights for each feature: {_join_with_and(map(_format_code, template.by))}{each}"
 
 
 def _remarks(template: Template) -> Iterable[str]:
@@ -73,7 +73,7 @@ def _remarks(template: Template) -> Iterable[str]:
     if template.is_candidate:
         yield "Structure learning selects which factors are in the model."
     if options.weights is not None and options.weights != template.name:
-        yield f"The weights are named `{options.weights}` and may be shared."
+        yield f"The weights are named `{options.weights}`; other templates can share them."
     if options.fixed and options.init is None and not template.is_hard:
         yield "The weights are not learned."
 

@@ -10,7 +10,7 @@ from relcrf.editor.document import Document
 from relcrf.editor.symbols import Namespace, Occurrence, Symbol
 
 MAX_FOLDERS = 2000
-"""Maximum number of folders searched for models; it bounds the time if a home directory is opened by mistake."""
+"""Maximum number of folders searched for models; bounds the time if the user opens a home directory by mistake."""
 
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 
@@ -41,7 +41,7 @@ class Workspace:
         return including
 
     def is_current(self, document: Document, source: str) -> bool:
-        """Return True if a text of a model equals the editor's text or, if the file is not open, the file on disk."""
+        """Return True if a stored text equals the editor's text or, if the file is not open, the file on disk."""
         known, path = document.texts[source].text, document.source_path(source)
         opened = next((d for d in self.open_documents.values() if d.path == path), None)
         if opened is not None or path is None:
@@ -52,7 +52,7 @@ class Workspace:
             return False
 
     def occurrences(self, document: Document, symbol: Symbol) -> list[tuple[Document, Occurrence]]:
-        """Return the occurrences of a symbol in the document, the files that it includes, and other models that include these."""
+        """Return the occurrences of a symbol in a document, included files, and models that share the declaration."""
         found = [(document, occurrence) for occurrence in document.index.occurrences(symbol)]
         if symbol.namespace is Namespace.BINDER:
             return found
@@ -69,7 +69,7 @@ class Workspace:
         return found
 
     def _iterate_models(self, document: Document) -> Iterator[Document]:
-        """Yield all models that are open, in the workspace, or in the folder of a document or below."""
+        """Yield all models that are open, in the workspace, or in the folder of a document and its subfolders."""
         opened = {d.path: d for d in self.open_documents.values() if d.path is not None}
         yield from opened.values()
         folders = [*self.roots, *([document.folder] if document.folder is not None else [])]
@@ -80,7 +80,7 @@ class Workspace:
                     yield found
 
     def load_from_disk(self, path: Path) -> Document | None:
-        """Load a model from disk, cached until it or an included file changes; return None if it cannot be read."""
+        """Load a model, cached until the file or an included file changes; return None if the file cannot be read."""
         try:
             if path not in self._closed_documents or self._closed_documents[path][0] != _modification_times(
                 self._closed_documents[path][1]

@@ -16,12 +16,12 @@ from relcrf.report.holdout import HoldoutEvaluation
 from relcrf.report.results import MIN_LABELS, AttributeSection
 
 MISMATCH_FRACTION = 0.05
-"""Fraction of mismatched moments above which a report warns; about 0.05 of all moments are mismatched by chance."""
+"""Fraction of mismatched moments (see `report/moments.py`) above which a report warns; chance level: about 0.05."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A recommendation, with the command that carries it out; the command may be empty."""
+    """A recommendation; `command` carries it out, and is empty if there is no such command."""
 
     text: str
     command: str = ""
@@ -115,7 +115,7 @@ def next_steps(
         text = "Evaluate the run on unseen labels: pass the data, and hold out the same labels as in training."
         out.append(Advice(text, f"relcrf report {run} {data} --split COLUMN --holdout VALUE"))
     if any(section.calibration.is_overconfident or section.calibration.is_underconfident for section in sections):
-        text = "Calibrate the probabilities: temperature calibration scales the weights by cross-validation."
+        text = "Calibrate the probabilities: cross-validation selects a factor by which all weights are multiplied."
         out.append(
             Advice(text, reproduction.variant_command(learned, name, options, ("--calibrate", "5"), "calibrated"))
         )
@@ -156,8 +156,8 @@ def _section_steps(section: AttributeSection, explain: str, options: str) -> lis
         out.append(Advice(text))
     for truth, answer, count, labels in confusion.pairs.rows(1):
         text = (
-            f"{name}: the most frequent error is {count:,} of {labels:,} '{truth}' predicted as '{answer}'. Add features or "
-            "links that distinguish these two values."
+            f"{name}: {count:,} of {labels:,} labels '{truth}' are predicted as '{answer}' (the most frequent error). "
+            "Add features or links that distinguish these two values."
         )
         out.append(Advice(text))
     for variable, truth, answer, probability, _ in confusion.mistakes.rows(1):

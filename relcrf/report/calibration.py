@@ -58,7 +58,7 @@ def measure_calibration(name: str, scored: ScoredLabels, clusters: Clusters) -> 
     """Measure the calibration of the held-out labels of one attribute.
 
     Args:
-        clusters: The clusters that the bootstrap resamples.
+        clusters: The clusters of labels that the bootstrap resamples.
     """
     confidence, bins = scored.confidence_bins
     correct = scored.item_measures["accuracy"]
@@ -76,7 +76,7 @@ def measure_calibration(name: str, scored: ScoredLabels, clusters: Clusters) -> 
 
 
 def _accuracy_by_bin(bins: np.ndarray, correct: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the weighted accuracy in each bin, shape (BINS,); nan for empty bins."""
+    """Return the weighted accuracy in each bin, shape (BINS,); the accuracy of an empty bin is nan."""
     total = np.bincount(bins, weights, minlength=BINS)
     n_correct = np.bincount(bins, weights * correct, minlength=BINS)
     return np.asarray(np.divide(n_correct, total, out=np.full(BINS, np.nan), where=total > 0))

@@ -1,4 +1,4 @@
-"""Plots of comparisons: backends with intervals, and loss against the cost of messages."""
+"""Plots of comparisons: measures of backends with intervals, and loss against messages and seconds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MARKERS = {"evidence": "o", "static": "s", "none": "D"}
 
 
 def error_bars(estimates: Sequence[MeasureEstimate]) -> list[list[float]]:
-    """Return the distances of values to the lower and upper limits of their intervals; 0 for a limit beyond its value."""
+    """Return the distances from each value to the lower and upper limit of its interval; negative ones become 0."""
     below = [max(one.value - one.low, 0.0) for one in estimates]
     return [below, [max(one.high - one.value, 0.0) for one in estimates]]
 
 
 def draw_backends(evaluation: Evaluation, path: Path) -> None:
-    """Write a picture of a comparison: a row of axes per attribute, and a bar with 95 % interval per backend."""
+    """Write a picture of a comparison: one row of plots per attribute, with one bar and 95 % interval per backend."""
     save_picture(lambda: _backends_figure(evaluation), path, 130)
 
 
@@ -34,9 +34,9 @@ def _backends_figure(evaluation: Evaluation) -> Any:
     figure = new_figure((9.0, n * (1.2 + 0.3 * len(systems))), layout="constrained")
     all_axes = figure.subplots(n, len(_PLOTTED_MEASURES), squeeze=False)
     for attribute, row in zip(results.attributes, all_axes, strict=True):
-        figures = [results.estimates(name, attribute) for name in systems]
+        by_system = [results.estimates(name, attribute) for name in systems]
         for (measure, text), axes in zip(_PLOTTED_MEASURES, row, strict=True):
-            measure_estimates = [one[measure] for one in figures]
+            measure_estimates = [by_measure[measure] for by_measure in by_system]
             axes.barh(
                 systems,
                 [one.value for one in measure_estimates],
@@ -52,7 +52,7 @@ def _backends_figure(evaluation: Evaluation) -> Any:
 
 
 def draw_cost_sweep(points: Sequence[ParetoPoint], path: Path) -> None:
-    """Write a picture of loss against messages and seconds, a line per value of `gates`; Pareto-optimal points are filled."""
+    """Write a picture of loss against messages and seconds: a line per kind of gates, Pareto-optimal points filled."""
     save_picture(lambda: _cost_figure(points), path, 130)
 
 

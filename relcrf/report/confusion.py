@@ -11,7 +11,7 @@ from relcrf.data.frame import Frame
 from relcrf.evaluation.measures import ScoredLabels
 
 MAX_STATES = 12
-"""Maximum number of states of a confusion matrix; with more states the most frequent confusions are listed."""
+"""Maximum number of states of a confusion matrix; with more states, only the most frequent confusions are listed."""
 
 MAX_PAIRS = 15
 MAX_MISTAKES = 10
@@ -27,7 +27,7 @@ class Confusion:
         pairs: The most frequent confusions, most frequent first; columns: `truth`, `answer` (the predicted value),
             `count`, and `labels` (the number of labels with the true value).
         mistakes: The most confident errors, most confident first; columns: `name`, `truth`, `answer`, `probability`
-            (that of the predicted value) and `of_truth` (the probability of the true value).
+            (the probability of the predicted value) and `of_truth` (the probability of the true value).
     """
 
     values: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Plots of the histograms that a backend recorded of cells, i.e. of single values of literals (see `graph/candidates.py`)."""
+"""Plots of histograms of cells, recorded by a backend. A cell is one value of a literal; see `graph/candidates.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COLOURS = (FIRST, SECOND, INK)
 
 
 def plot_histograms(figures: Mapping[str, Mapping[str, Histogram]]) -> list[Plot]:
-    """Return a plot of each nonempty figure, with superimposed histograms and their threshold."""
+    """Return one plot per nonempty figure; the histograms of a figure are superimposed, with their thresholds."""
     drawn = {figure: [one for one in histograms.items() if one[1].total] for figure, histograms in figures.items()}
     return [_plot(figure, histograms) for figure, histograms in drawn.items() if histograms]
 
@@ -23,7 +23,7 @@ def _plot(figure: str, histograms: Sequence[tuple[str, Histogram]]) -> Plot:
 
     def paint(axes: Any) -> None:
         for order, (colour, _, histogram) in enumerate(drawn):
-            # The first histogram is filled, the others are outlines above it.
+            # The first histogram is filled; the other histograms are drawn over it as outlines.
             axes.stairs(histogram.counts, histogram.edges, color=colour, fill=not order, alpha=1.0 if order else 0.5)
         for threshold in sorted({h.threshold for _, _, h in drawn if h.threshold is not None}):
             for place in (-threshold, threshold):

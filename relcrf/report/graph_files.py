@@ -19,7 +19,7 @@ def require_writable(path: Path) -> None:
 
 
 def write_graphml(graph: LearnedGraph, path: Path) -> None:
-    """Write a graph as GraphML, atomically. Nodes have a name, a kind and a degree; edges have a sign and all known attributes.
+    """Write a graph as GraphML, atomically. The weight, the sign and the gain of an edge are omitted if unknown.
 
     Raises:
         UsageError: See `require_writable`.
@@ -39,7 +39,7 @@ def write_graphml(graph: LearnedGraph, path: Path) -> None:
 
 
 def as_dot(graph: LearnedGraph) -> str:
-    """Return the graph in DOT; the width of an edge grows with its strength, and negative edges are dashed."""
+    """Return the graph in DOT; stronger edges are wider, and edges with a negative weight are dashed."""
     lines = ["graph learned {", "    node [shape=ellipse, fontname=Helvetica]"]
     lines += [f"    n{number} [label={_quoted(name)}]" for number, name in enumerate(graph.nodes["name"])]
     for first, second, template, strength, weight, _ in graph.edges.rows():

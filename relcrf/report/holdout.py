@@ -26,10 +26,10 @@ from relcrf.report.weights import shown_weights
 from relcrf.settings import setting_names
 
 CURVE_FRACTIONS = (0.125, 0.25, 0.5)
-"""Fractions of the training labels at which the learning curve is computed, in addition to all training labels."""
+"""Fractions of the training labels on which the backend is trained for the learning curve, besides all labels."""
 
 MAX_VALUES = 20
-"""Maximum number of values of an attribute whose labels are counted separately."""
+"""Maximum number of values of an attribute for which labels are counted separately; the rest is counted together."""
 
 CURVE_COLUMNS = {"labels": int, "log_loss": float}
 """Columns of a learning curve with their types."""
@@ -41,7 +41,7 @@ class LabelCounts:
 
     Args:
         n_variables: The number of variables.
-        n_labelled: The number of labels, including held-out ones.
+        n_labelled: The number of labels, including held-out labels.
         values: The number of labels with each value, in the order of the states.
     """
 
@@ -53,7 +53,7 @@ class LabelCounts:
 
     @property
     def most_frequent(self) -> dict[str, int]:
-        """The counts of the most frequent values, and the total count of the others."""
+        """The counts of the most frequent values, and the total count of the other values."""
         if len(self.values) <= MAX_VALUES:
             return dict(self.values)
         order = sorted(self.values.items(), key=lambda value: -value[1])
@@ -68,15 +68,15 @@ class HoldoutEvaluation:
     Args:
         options: The command-line options that name the data and the held-out labels.
         tables: The number of rows of each table.
-        errors: The standard errors of the displayed weights, or why they are unavailable; None if they were not requested.
+        errors: The standard errors of the displayed weights, or why they are unavailable; None without `with_errors`.
         system: The name of the run's backend.
         verdict: The convergence status of inference; None if no labels are held out.
         predictions: The predictions of the baselines and of `system`; None if no labels are held out.
         names: The names of the test variables by attribute.
-        no_local_reason: Why the local model is unavailable; empty if it is available.
+        no_local_reason: The reason why the local model is unavailable; empty if the local model is available.
         leakage_notes: The interpretation of the leakage from training to test labels.
-        curve: The learning curve of each attribute, with one row per number of training `labels` and the mean `log_loss` of
-            the held-out labels, in nats; empty if it was not requested.
+        curve: The learning curve of each attribute, empty without `with_curve`. A row contains a number of training
+            labels (`labels`) and the resulting mean log-loss of the held-out labels, in nats (`log_loss`).
     """
 
     options: tuple[str, ...]
@@ -114,11 +114,11 @@ def evaluate_holdout(
         grounding: The grounding of the run's model, see `Fit.ground`.
         hidden: Mask of the variables whose labels are held out, shape (n_variables,). Default: none.
         options: See `HoldoutEvaluation`.
-        with_curve: Whether to train on `CURVE_FRACTIONS` of the labels.
+        with_curve: Whether to compute a learning curve by training on `CURVE_FRACTIONS` of the training labels.
         with_errors: Whether to compute the standard errors of the displayed weights, which may take longer than learning.
 
     Raises:
-        UsageError, DataError: The run does not fit the data.
+        UsageError, DataError: The data do not match the model of the run.
     """
     learned = fit.learned
     labelled = labelled_in_grounding(grounding)
@@ -174,7 +174,7 @@ def _with_predictions(
     run_prediction, inferred = predict_fold_with_model(learned, grounding, fold, observe)
     by_system, no_local_reason = (
         {learned.backend: [run_prediction]},
-        "all labels are held out, so that it cannot be trained",
+        "all labels are held out, so that the local model cannot be trained",
     )
     curve: list[tuple[int, FoldPrediction]] = []
     if fold.train_mask(labelled).any():
@@ -216,12 +216,12 @@ def _with_predictions(
 
 
 def _shared_settings(learned: LearnedModel) -> dict[str, object]:
-    """Return the settings of the run that the local model also has; both then differ only in the relations."""
+    """Return the settings of the run that the local model also has, so that the models differ only in the relations."""
     return {name: value for name, value in learned.settings.items() if name in setting_names(backend_class(LOCAL))}
 
 
 def _learning_curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
-    """Train the run's backend on fractions of the labels; yield each number of labels and the predictions."""
+    """Train the run's backend on fractions of the labels; for each, yield the number of labels and the predictions."""
     system = learned.configure_backend()
     problem = training_problem(grounding, with_candidates=system.uses_candidates)
     train = np.flatnonzero(fold.train_mask(labelled_in_grounding(grounding)))

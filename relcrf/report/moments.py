@@ -1,4 +1,4 @@
-"""Moments of the labels and of the model: a plot of all moments, and a table of the largest mismatches."""
+"""Empirical moments and moments expected by the model: a plot of all moments, and a table of the largest mismatches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_ROWS = 20
 """Maximum number of rows of the table."""
 
 MAX_POINTS = 1000
-"""Maximum number of points of the plot; half are the largest mismatches, half are evenly spread by size."""
+"""Maximum number of points of the plot: half are the largest mismatches, half are spread evenly over all moments."""
 
 MISMATCH_LIMIT = 2.0
 """Difference in standard errors above which a moment counts as mismatched."""
@@ -26,11 +26,11 @@ MISMATCH_LIMIT = 2.0
 
 @dataclass(frozen=True)
 class MomentSummary:
-    """A comparison of the empirical moments with those that the model expects.
+    """A comparison of the empirical moments with the moments that the model expects.
 
     Args:
         largest_mismatches: The largest mismatches in descending order; see `named_moments`.
-        n_moments, n_mismatched: The number of moments, and the number that differ by more than `limit` standard errors.
+        n_moments, n_mismatched: The number of moments, and of moments that differ by more than `limit` standard errors.
     """
 
     plot: Plot
@@ -46,7 +46,7 @@ def summarise_moments(learned: LearnedModel) -> MomentSummary | None:
     if stored is None:
         return None
     magnitudes = np.abs((stored.empirical, stored.expected))
-    # A weight without training factors has empirical and expected values of 0, which are not moments.
+    # Omit weights without training factors: their two moments are stored as 0.
     offsets = np.flatnonzero(
         learned.layout.learnable_mask() & (magnitudes <= MAX_ABSOLUTE_EDGE).all(axis=0) & magnitudes.any(axis=0)
     )

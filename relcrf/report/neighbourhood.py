@@ -38,8 +38,8 @@ def save_neighbourhood(explanation: Explanation, path: Path) -> None:
 def draw_neighbourhood(explanation: Explanation) -> Any:
     """Return a Matplotlib figure of the variable, with supporting contributions on the right and opposing ones on the left.
 
-    Supporting lines are blue, opposing ones brown; their width is proportional to the contribution. Discs of observed
-    neighbours are grey, those of unobserved ones violet. The largest sources of a neighbour are drawn below it.
+    Lines of supporting contributions are blue, lines of opposing contributions brown; larger contributions have wider
+    lines. Observed neighbours are grey discs, unobserved ones violet discs; a neighbour's largest sources are below it.
     """
     spokes = list(_spokes(explanation))
     left, right = (

@@ -79,12 +79,12 @@ class GraphDrawing:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """The kinds of nodes in the order of their first node."""
+        """The kinds of nodes, in the order of the first node of each kind."""
         return list(dict.fromkeys(self.graph.nodes["kind"]))
 
     @cached_property
     def colours(self) -> list[str]:
-        """The colour of each edge by its sign; edges with several weights count as positive."""
+        """The colour of each edge by the sign of its weight; edges with several weights are coloured as positive."""
         return [SECOND if weight < 0 else FIRST for weight in self.graph.edges["weight"]]
 
     @property
@@ -104,7 +104,7 @@ def lay_out_graph(graph: LearnedGraph) -> GraphDrawing:
     """
     degrees = graph.degrees
     diameters = 5.0 + 13.0 * np.sqrt(degrees / degrees.max())
-    # Nodes with equal degrees are ordered by their strongest edge.
+    # Nodes with equal degrees are ordered by the strength of the strongest edge.
     best = np.zeros(len(degrees))
     np.maximum.at(best, graph.pairs.ravel(), np.repeat(graph.edges["strength"], 2))
     labelled = set(np.lexsort((-best, -degrees))[:MAX_LABELS].tolist())
@@ -115,7 +115,7 @@ def lay_out_graph(graph: LearnedGraph) -> GraphDrawing:
     boxes = np.column_stack((np.maximum(diameters, text_sizes[:, 0]), diameters + text_sizes[:, 1]))
     positions = position_nodes(graph.pairs, boxes)
     width, height = (positions + boxes / 2).max(axis=0) + 2 * MARGIN
-    # A box contains a disc and the label below it, so that the disc is above the centre of the box.
+    # A box contains a disc and, below the disc, the label; the disc is therefore above the centre of the box.
     positions = positions + MARGIN + np.column_stack((np.zeros(len(positions)), text_sizes[:, 1] / 2 + FOOTER))
     return GraphDrawing(graph, positions, diameters, labels, (max(float(width), 360.0), float(height) + FOOTER))
 

@@ -1,4 +1,4 @@
-"""Positions of the nodes of a picture: neighbours close together, without overlaps."""
+"""Positions of the nodes of a picture: neighbours are close together, and no boxes overlap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import import_module
 import numpy as np
 
 MAX_EXACT_NODES = 200
-"""Maximum number of nodes of a component laid out by all pairwise distances; larger components use a faster force layout."""
+"""Maximum nodes of a component with Kamada-Kawai layout; larger components have the faster ForceAtlas2 layout."""
 
 SEPARATION_STEPS = 60
 """Number of separation steps before the picture is enlarged."""
@@ -56,7 +56,7 @@ def _component_layouts(pairs: np.ndarray, n_nodes: int, seed: int) -> list[tuple
 
 
 def _expand_centre(positions: np.ndarray) -> np.ndarray:
-    """Enlarge the crowded centre of a layout relative to its border; normalise it to a unit square."""
+    """Enlarge the crowded centre of a layout relative to the border, and scale the layout to a unit square."""
     positions = positions - positions.mean(axis=0)
     radius = np.linalg.norm(positions, axis=1, keepdims=True)
     positions = positions / np.maximum(radius, 1e-9) ** 0.35
@@ -65,7 +65,7 @@ def _expand_centre(positions: np.ndarray) -> np.ndarray:
 
 
 def _pack_components(components: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Pack all components into a unit square, in rows of squares with areas proportional to their numbers of nodes."""
+    """Pack all components into a unit square, in rows of squares; a square's area is proportional to the node count."""
     side_lengths = [math.sqrt(len(nodes)) for nodes, _ in components]
     width = max(side_lengths[0], math.sqrt(1.3 * sum(side**2 for side in side_lengths)))
     out = np.empty((sum(len(nodes) for nodes, _ in components), 2))

@@ -13,7 +13,7 @@ from relcrf.data.extras import import_extra
 from relcrf.report.plot import EXTRA, FIRST, PURPOSE, Plot, draw
 
 _MAX_MARKERS = 40
-"""Maximum number of points that are drawn with markers."""
+"""Maximum number of points of a line; longer lines are drawn without markers."""
 
 _MAX_PLOTTED = 1e100
 """Maximum magnitude of plotted values; a diverging optimiser may exceed the range of an axis."""
@@ -22,7 +22,7 @@ _MAX_PLOTTED = 1e100
 def split_stages(
     log: Sequence[Mapping[str, Any]], steps: Sequence[tuple[float, float]]
 ) -> list[tuple[str, dict[str, np.ndarray]]]:
-    """Return the name of each stage of a log and the columns of its iterations, each of shape (n,).
+    """Split a log into stages. Return the name of each stage, and its columns of shape (n_iterations,) by column name.
 
     The columns are `iteration`, `value` (the objective), `gradient` (the largest absolute entry of the gradient or, with L1,
     of the steepest descent direction), `weights` (the number of nonzero weights) and, if known, `chosen` (candidates in the

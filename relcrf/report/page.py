@@ -43,7 +43,7 @@ class ReportPage:
 
     Args:
         html: The page.
-        plots: The titles of its plots.
+        plots: The titles of the plots on the page.
         warnings: The warnings on the page.
     """
 

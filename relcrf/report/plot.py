@@ -1,4 +1,4 @@
-"""Plots: inline SVG that inherits colours and fonts from its page, and picture files."""
+"""Plots: inline SVG that inherits colours and fonts from the HTML page, and picture files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STYLE = {
     "ytick.color": INK,
 }
 _INCHES = (4.4, 2.7)
-"""Size of a plot; on a telephone, its text is as large as the text of the page."""
+"""Size of a plot, so that on a telephone the text of the plot is as large as the text of the page."""
 
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "http://www.w3.org/1999/xlink"

@@ -1,4 +1,4 @@
-"""Reproduction of a run: commands that train it again or with other options, and the versions of the packages."""
+"""Reproduction of a run: commands that repeat the training, unchanged or with other options, and package versions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DATA_PLACEHOLDER = ("--data", "DATA")
 
 
 def train_command(learned: LearnedModel, name: str, options: Sequence[str], protocol: TrainingProtocol) -> str:
-    """Return the command that trains the same model if it is run in the parent of the run folder; one option per line.
+    """Return the command that repeats the training, to be run in the parent of the run folder; one option per line.
 
     Args:
         name: The name of the run folder.
-        options: The command-line options that name the data and the held-out labels; if empty, the command contains a
-            placeholder for the data, and the split of the protocol.
+        options: The command-line options that name the data and the held-out labels. If they are empty, the command
+            contains a placeholder for the data and the split of the protocol.
     """
     holdout_options = (
         []

@@ -15,7 +15,7 @@ from relcrf.report.holdout import CURVE_COLUMNS, HoldoutEvaluation, LabelCounts
 from relcrf.report.plot import FIRST, MARK, Plot, draw
 
 MIN_LABELS = 100
-"""Minimum number of held-out labels for reliable differences."""
+"""Minimum number of held-out labels of an attribute; with fewer labels, small differences are not detectable."""
 
 TITLES = {
     "accuracy": "accuracy",
@@ -31,7 +31,7 @@ _LOWER_IS_BETTER = ("log_loss", "brier", "calibration_error")
 
 @dataclass(frozen=True)
 class MeasureRow:
-    """One row of the table of measures: the estimates in the order of `AttributeSection.systems`, and the best system."""
+    """One row of the table of measures: for each of `AttributeSection.systems`, its estimate and whether it is best."""
 
     title: str
     estimates: tuple[MeasureEstimate, ...]
@@ -80,6 +80,7 @@ class AttributeSection:
     """The results for one attribute.
 
     Args:
+        systems: The names of the baselines and of the run's backend.
         resampling_unit: The units that the bootstrap resamples: `components` or `labels`.
         gain: The difference from the local model; None if the local model is missing or is the run itself.
     """
@@ -138,7 +139,7 @@ def _measure_rows(estimates: Mapping[str, Mapping[str, MeasureEstimate]]) -> lis
 
 
 def _systems_plot(name: str, estimates: Mapping[str, Mapping[str, MeasureEstimate]], measure: str) -> Plot:
-    """Plot one measure of all systems with intervals."""
+    """Plot one measure of all systems, with 95 % intervals."""
     systems = list(estimates)[::-1]
     system_estimates = [estimates[system][measure] for system in systems]
 

@@ -1,4 +1,4 @@
-"""Tables of weights in a report: the largest weights with gains and standard errors, and one row per template."""
+"""Tables of a report: the largest weights, with gains and standard errors, and the templates, with counts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def template_table(learned: LearnedModel) -> Frame:
 def weight_tables(learned: LearnedModel, errors: StandardErrors | None = None) -> dict[str, Frame]:
     """Return the nonempty tables of the largest candidate weights and of the largest other learned weights, by title.
 
-    The columns are those of `named_weights`, followed by those of `error`, `gain` and `support` that are available; `error` is
-    nan for weights without a standard error.
+    The first columns are those of `weight_table`. The columns `error` (the standard error; nan if a weight has none),
+    `gain` and `support` follow if they are available.
     """
     tables = {}
     for title, offsets in _largest_weights(learned).items():

@@ -1,6 +1,7 @@
 """Conversion of the cells of a request to values of coded tables, for cells in plain formatting.
 
-Other cells need the slow path: the binding of `data/binding.py`, which accepts every formatting and reports bad values.
+The *vid* of a key is its index in the sorted keys; the *code* of a value is its index in the domain. Other cells need
+the slow path: the binding of `data/binding.py`, which accepts every formatting and reports bad values.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ MAX_EXACT_INTEGER = 2**53
 
 
 class FastPathUnavailable(Exception):
-    """The error that a request needs the slow path; the message is the reason."""
+    """The exception raised if a request needs the slow path; its message is the reason."""
 
 
 def parse_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
-    """Convert strings, integers and booleans to text; None where missing.
+    """Convert cells that are strings, integers or booleans to text; missing cells become None.
 
     Raises:
         FastPathUnavailable: A value has another type, a text has blanks around it, or types are mixed.
@@ -45,7 +46,7 @@ def parse_texts(column: str, cells: Sequence[Any]) -> list[str | None]:
         return [None if cell is None else str(cell) for cell in cells]
     if types == {bool}:
         return [None if cell is None else ("true" if cell else "false") for cell in cells]
-    raise FastPathUnavailable(f"values of '{column}' are {' and '.join(sorted(k.__name__ for k in types))}")
+    raise FastPathUnavailable(f"values of '{column}' have the types {' and '.join(sorted(k.__name__ for k in types))}")
 
 
 def parse_keys(column: str, cells: Sequence[Any]) -> dict[str, int]:
@@ -64,7 +65,7 @@ def parse_keys(column: str, cells: Sequence[Any]) -> dict[str, int]:
 
 
 def parse_codes(column: str, cells: Sequence[Any], known: Mapping[str, int]) -> list[int | None]:
-    """Return the codes of values of an enumerated domain, or the vids of keys."""
+    """Return the code of each value of an enumerated domain, or the vid of each key."""
     codes = [None if text is None else known.get(text, -1) for text in parse_texts(column, cells)]
     if -1 in codes:
         raise FastPathUnavailable(f"an unknown value in '{column}'")
@@ -82,7 +83,7 @@ def parse_range_codes(column: str, cells: Sequence[Any], domain: RangeDomain) ->
 
 
 def parse_numbers(column: str, cells: Sequence[Any]) -> list[float | None]:
-    """Return cells as finite floats; None where missing."""
+    """Return cells as finite floats; missing cells become None."""
     types = {type(cell) for cell in cells} - {type(None)}
     if not types <= {int, float}:
         raise FastPathUnavailable(f"'{column}' has values that are not plain numbers")
@@ -90,7 +91,7 @@ def parse_numbers(column: str, cells: Sequence[Any]) -> list[float | None]:
         cell is not None and not (abs(cell) < MAX_EXACT_INTEGER if type(cell) is int else math.isfinite(cell))
         for cell in cells
     ):
-        raise FastPathUnavailable(f"'{column}' has a number that is not finite, or too large")
+        raise FastPathUnavailable(f"'{column}' has a number that is infinite, NaN or too large")
     return [None if cell is None else float(cell) for cell in cells]
 
 

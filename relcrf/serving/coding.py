@@ -1,6 +1,6 @@
-"""Coding of requests of about a dozen rows without SQL, into the same tables that `data/binding.py` builds.
+"""Conversion of small requests (about a dozen rows) to the coded tables of `data/binding.py`, without SQL.
 
-Only cells in plain formatting are supported (`cells.py`). Tests compare the tables of both modules.
+Only cells in plain formatting are supported (see `cells.py`). Tests compare the tables with those of `data/binding.py`.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class Vocabulary:
 
 
 def code_request(spec: s.ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> CodedRequest:
-    """Return the coded tables of a request, with the vocabulary that includes its new values.
+    """Return the coded tables of a request, and the values of all domains, including the new values in the request.
 
     Raises:
         FastPathUnavailable: The request needs the slow path, possibly because it is invalid.
     """
     coder = _RequestCoder(spec, vocabulary, request)
     coded = coder.run()
-    # New values can be sorted only after the whole request is read; then the request is coded again with them.
+    # The codes of new values follow their sorted order, which is known only now; the request is therefore coded twice.
     return _RequestCoder(spec, vocabulary.extended_with(coder.new_values), request).run() if coder.new_values else coded
 
 
@@ -215,7 +215,7 @@ class _RequestCoder:
         if count_column is not None and count_column != value_column:
             amounts = cells.parse_numbers(count_column, table.columns[count_column])
         if None in vids or any(amount is None or abs(amount) > 1e30 for amount in amounts):
-            raise FastPathUnavailable(f"a row of '{table.name}' lacks its entity or its count")
+            raise FastPathUnavailable(f"a row of '{table.name}' has no entity or no count")
         return [v for v in vids if v is not None], codes, [amount for amount in amounts if amount is not None]
 
     def _code_lists(
@@ -244,7 +244,7 @@ class _RequestCoder:
             else:
                 values = self._code_domain(parameter.type_name, column, table.columns[column])
             if None in values:
-                raise FastPathUnavailable(f"a tuple of '{table.name}' lacks an argument")
+                raise FastPathUnavailable(f"a tuple of '{table.name}' has a missing argument")
             arguments.append(values)
         return arguments
 

@@ -26,7 +26,7 @@ from relcrf.serving.request import RequestSchema, RequestTable
 from relcrf.serving.request_grounder import RequestGrounder
 
 MAX_TIMED_REQUESTS = 10_000
-"""Maximum number of requests, the latest ones, whose times a report summarizes."""
+"""Maximum number of recent requests whose response times are stored for the report."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class ServingReport:
 
 
 class Predictor:
-    """A trained model that is loaded once and serves requests of a few rows. Threads can share it.
+    """A trained model that is loaded once and serves requests of a few rows. Several threads can use one predictor.
 
     Args:
         run: A run folder, or a trained model.
-        settings: Backend settings that replace those used in training.
+        settings: Backend settings that replace settings of the training run.
 
     Raises:
         DataError: The folder is not a run folder, or is damaged.
@@ -98,9 +98,9 @@ class Predictor:
         """Return the marginals of the missing values in the tables of a request.
 
         Args:
-            tables: Tables by name, with the new entity, its links, and its neighbours with their observed values. A table is
-                a row (a mapping), a list of rows, or a data frame. A missing table is treated as empty; if it
-                belongs to a random relation, all possible tuples are query variables.
+            tables: Tables by name. They contain the new entity, its links, and its neighbours with observed values. A
+                table is a row (a mapping), a list of rows, or a data frame. A missing table is treated as empty. If a
+                random relation has no table, all its possible tuples are query variables.
             attribute: The predicted attribute or relation; optional if the model has only one.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Requests to a predictor: their tables (rows or data frames) are converted to columns of plain Python values."""
+"""Requests to a predictor: tables (rows or data frames) are converted to columns of plain Python values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ExpectedTable:
 
     Args:
         columns: The accepted column names, as strings, or as patterns for numbered columns.
-        empty_columns: The columns of the table if a request has no row of it.
+        empty_columns: The columns that the table has if the request contains no rows for it.
     """
 
     name: str
@@ -63,7 +63,7 @@ class RequestSchema:
 
     @cached_property
     def tables(self) -> dict[str, ExpectedTable]:
-        """The tables that the model reads, by their folded names."""
+        """The tables that the model reads, by folded name: lower case, without underscores."""
         expected: list[ExpectedTable] = []
         for entity in self.spec.entities:
             expected.append(_expected_entity_table(entity))
@@ -83,10 +83,10 @@ class RequestSchema:
         return {fold_name(e.name): e for e in reversed(expected)}
 
     def read(self, tables: Mapping[str, Any]) -> dict[str, RequestTable]:
-        """Return the tables of a request by folded name. Missing tables are added as empty tables, except for random relations.
+        """Return the tables of a request by folded name. Missing tables, except those of random relations, are empty.
 
         Raises:
-            DataError: A table or a column is not used by the model, or a value is not a table.
+            DataError: The model does not read a table or a column, or a value of `tables` is not a table.
         """
         if not isinstance(tables, Mapping):
             message = f"a request must be a mapping from table names to rows, but has type {type(tables).__name__}"
@@ -96,7 +96,7 @@ class RequestSchema:
             expected = self.tables.get(fold_name(name))
             if expected is None:
                 names = [e.name.lower() for e in self.tables.values()]
-                hint = suggestion(name, names) or f"its tables are {listing(names)}"
+                hint = suggestion(name, names) or f"the model reads the tables {listing(names)}"
                 raise DataError(Diagnostic("E248", f"the model does not read a table '{name}'", hint=hint))
             table = RequestTable(name, _columns(name, value) or {column: [] for column in expected.empty_columns})
             if isinstance(value, Mapping | list | tuple):
@@ -106,7 +106,7 @@ class RequestSchema:
         return request
 
     def _add_missing_tables(self, request: dict[str, RequestTable]) -> None:
-        """Add an empty table for each missing one. Random relations get none, so that their tuples are query variables."""
+        """Add an empty table for each missing table, except for random relations: their tuples are query variables."""
         for entity in self.spec.entities:
             own_table = self._add_empty(request, entity.name)
             for attribute in entity.attributes:
@@ -139,7 +139,7 @@ def _require_known_columns(table: RequestTable, expected: ExpectedTable) -> None
         if not expected.accepts(column):
             columns = [c for c in expected.columns if isinstance(c, str)]
             message = f"the model does not read a column '{column}' of '{table.name}'"
-            hint = suggestion(column, columns) or f"its columns are {listing(columns)}"
+            hint = suggestion(column, columns) or f"the model reads the columns {listing(columns)}"
             raise DataError(Diagnostic("E249", message, DataLocation(f"table '{table.name}'"), hint))
 
 

@@ -1,4 +1,4 @@
-"""Grounding of requests, one at a time. All use the same database schema, and lowered models are cached."""
+"""Grounding of requests, one at a time, in one database schema. Lowered models (join plans) are cached."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ MAX_FETCHED_ROWS = 1_000_000
 """Maximum number of rows of a result that is fetched at once; larger results are streamed."""
 
 MAX_LOWERED_MODELS = 8
-"""Maximum number of cached lowered models. Valid requests share one: their vectors have the lengths of the training data."""
+"""Maximum number of cached lowered models. Valid requests share one: their vectors are as long as in training."""
 
 
 class BoundRequest(BoundModel):
-    """The bound model of a request; it returns the most frequently read columns without a query."""
+    """The bound model of a request; the most frequently read columns are returned without an SQL query."""
 
     coded: CodedRequest
 
@@ -52,7 +52,7 @@ class RequestGrounder:
     """A grounder of requests, one at a time; a grounding is valid until the next request is grounded.
 
     Args:
-        vocabulary: The values of open domains in training.
+        vocabulary: The values of each open domain in the training data.
     """
 
     def __init__(self, spec: ModelSpec, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
@@ -102,7 +102,7 @@ class RequestGrounder:
         return ground(bound, engine=engine, lowered_model=lowered_model)
 
     def _max_row_counts(self, tables: CodedRequest) -> dict[str, int]:
-        """Return the number of rows of each table, or its maximum for a derived or random relation."""
+        """Return the number of rows of each table; for a derived or random relation, return the maximum number."""
         counts = {**tables.sizes, **{name: len(values) for name, values in tables.domains.items()}}
         row_counts = {domain_table(name): len(values) for name, values in tables.domains.items()}
         relations: tuple[DerivedRelation | RandomRelation, ...] = (
@@ -115,7 +115,7 @@ class RequestGrounder:
         return row_counts | {name: len(bag["vid"]) for name, bag in tables.bags.items()}
 
     def _lower(self, tables: CodedRequest) -> LoweredModel:
-        """Return the lowered model for the request. It depends on new values only if the model's text contains them."""
+        """Return the lowered model for a request. New values affect it only if the model's text contains them."""
         context = LoweringContext(self._expanded_spec, tables.domains, tables.vector_lengths)
         known = self._vocabulary.values
         new_values = [v for name, values in tables.domains.items() for v in values[len(known[name]) :]]

@@ -379,7 +379,7 @@ def test_references_in_models_with_same_include(editor, site):
             "template lin|ked",
             [
                 "For every a (Page) and b (Page) where `Link(a, b) and Link(a, b).score > 0.5`: one weight for the truth of"
-                " `a.category == b.category`; one per feature, multiplied by it: `1` and `log(a.length)`."
+                " `a.category == b.category`; separate weights for each feature: `1` and `log(a.length)`."
             ],
         ),
         (
@@ -543,7 +543,7 @@ def test_rename_in_included_file_changes_including_models(editor, site):
     assert edited(SITE, changes[site.as_uri()]) == SITE.replace("Page", "Site")
     editor.change(common, "# not saved\n" + COMMON)
     message = editor.refusal("textDocument/rename", {**at(site, SITE, "source: Pa|ge,"), "newName": "Site"})
-    assert message == "'common.rcrf' has unsaved changes; save it first"
+    assert message == "'common.rcrf' has unsaved changes; save the file first"
     editor.close(common)
 
 

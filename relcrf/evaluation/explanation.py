@@ -33,8 +33,8 @@ class FeatureContribution:
     """The contribution of one feature of a template.
 
     Args:
-        key: The key of the weight; empty if the template has no keys.
-        value: The value of the feature, multiplied by the gate of a gated factor.
+        key: The values of the template's `per` clause; empty if the template has no such clause.
+        value: The value of the feature; in a gated factor, it is multiplied by the gate.
         amount: The contribution to the log odds, in nats.
     """
 
@@ -50,7 +50,8 @@ class Neighbour:
     """A variable that shares a factor with the explained variable.
 
     Args:
-        state: The observed state, or else the most probable state without the message of the explained variable.
+        state: The observed state or, if there is none, the most probable state without the message from the explained
+            variable.
         probability: The probability of this state; 1 if it is observed.
     """
 
@@ -68,10 +69,12 @@ class Contribution:
     """The contribution of one or more templates, in nats; a positive amount supports the explained state.
 
     Args:
-        kind: `itself` (local evidence), `evidence` (an observed neighbour) or `neighbour` (an unobserved one). Two
-            further kinds occur in `sources`: `start` (the message under a uniform belief) and `interaction` (the remainder).
-        features: The contributions of the features, largest first; their sum is the amount.
-        sources: The contributions to the neighbour's belief; their sum is also the amount. Empty at the maximum depth.
+        kind: `itself` (local evidence), `evidence` (an observed neighbour) or `neighbour` (an unobserved neighbour).
+            Two further kinds occur in `sources`: `start` (the message under a uniform belief) and `interaction` (the
+            remainder).
+        features: The contributions of the features, largest first; `amount` is the sum.
+        sources: The contributions to the neighbour's belief (marginal); `amount` is the sum. Empty at the maximum
+            depth.
     """
 
     kind: str
@@ -87,9 +90,9 @@ class Explanation:
     """The explanation of one prediction: `log_odds` is the sum of the contributions and the remainder.
 
     Args:
-        answer, against: The explained state, i.e. the most probable one, and the state that it is compared with.
+        answer, against: The explained state, which is the most probable state, and the state to compare with.
         probabilities: The probability of each state.
-        log_odds: The log odds of the explained state against the other state, in nats.
+        log_odds: The log odds of `answer` against the state `against`, in nats.
         contributions: The contributions, largest first.
         remainder: The rest of the log odds, in nats. It results from dependencies between neighbours along other paths, and is
             0 up to rounding if the factors form a forest and inference is exact.
@@ -108,7 +111,7 @@ class Explanation:
     seconds: float
 
     def by_template(self) -> dict[str, float]:
-        """Sum the contributions per template, in nats, largest first, without the remainder."""
+        """Return the sum of each template's contributions, in nats, largest first; the remainder is not included."""
         totals: dict[str, float] = {}
         for part in (part for one in self.contributions for part in one.features):
             totals[part.template] = totals.get(part.template, 0.0) + part.amount
@@ -117,10 +120,11 @@ class Explanation:
 
 @dataclass(frozen=True, eq=False)
 class ExplanationCase:
-    """The variable to explain, with the backend, weights and problem of its prediction.
+    """The variable to explain, with the backend, weights and problem that predict it.
 
     Args:
-        problem: The inference problem; only the variable's component if the backend infers components independently.
+        problem: The inference problem, restricted to the variable's component if the backend infers components
+            independently.
     """
 
     system: AbstractBackend
@@ -138,10 +142,10 @@ class ExplanationCase:
         hidden: np.ndarray | None = None,
         **settings: Any,
     ) -> ExplanationCase:
-        """Build the case of a variable. Its own label is hidden; the other labels are evidence.
+        """Build the case of a variable. The label of this variable is hidden; all other labels are evidence.
 
         Args:
-            hidden: Further variables whose labels are hidden, shape (n_variables,), bool.
+            hidden: Mask of further variables whose labels are hidden, shape (n_variables,), bool.
             settings: Backend settings that override those of the training run.
         """
         system = make_backend(learned.backend, **{**learned.settings, **settings})
@@ -160,7 +164,7 @@ class ExplanationCase:
         return self.grounding.find_block(self.variable)
 
     def infer(self, problem: Problem | None = None) -> tuple[np.ndarray, InferenceResult]:
-        """Return the variable's marginal, shape (n_states,), and the inference result, for `problem` or the case's problem."""
+        """Infer `problem` or the case's problem; return the variable's marginal, shape (n_states,), and the result."""
         result = self.system.infer(self.problem if problem is None else problem, self.vectors)
         node = int(np.searchsorted(result.variables, self.variable))
         return result.marginals[result.state_start[node] : result.state_start[node + 1]], result
@@ -182,12 +186,13 @@ def explain(case: ExplanationCase, against: str | None = None, depth: int = 1) -
     """Decompose the log odds of the most probable state into contributions.
 
     Args:
-        against: The state to compare with. Default: the second most probable one.
-        depth: The number of edges to follow: 1 reports each neighbour's message as a whole, 2 also the sources of its belief.
+        against: The state to compare with. Default: the second most probable state.
+        depth: The number of edges to follow. With 1, each neighbour's message is one contribution; with 2, the sources
+            of the neighbour's belief are added.
 
     Raises:
-        UsageError: The state is unknown or the most probable one, the variable has a single state (E356), or the backend does
-            not support explanations (E368).
+        UsageError: The state `against` is unknown or is the most probable state, or the variable has a single state
+            (E356); the backend does not support explanations (E368).
     """
     started = time.perf_counter()
     probabilities, inferred = case.infer()
@@ -231,7 +236,7 @@ def select_states(case: ExplanationCase, probabilities: np.ndarray, against: str
 
 @dataclass(frozen=True, eq=False)
 class _ContributionBuilder:
-    """A builder of named contributions to the beliefs of one inference graph."""
+    """A builder of named contributions to the marginals of one inference graph."""
 
     case: ExplanationCase
     task: InferenceTask
@@ -277,7 +282,7 @@ class _ContributionBuilder:
         beliefs: np.ndarray,
         depth: int,
     ) -> Contribution:
-        """Return the contribution of the message from unobserved neighbours and the observed ones in the same factors."""
+        """Return the contribution of a bundle of factors, from unobserved and observed neighbours."""
         task = self.task
         potential = bundle.log_potentials(task.graph.graph, task.weights)
         each = [self._belief(beliefs, other) for other in bundle.others]
@@ -357,7 +362,7 @@ class _ContributionBuilder:
 
 
 def _merge_features(parts: Iterator[FeatureContribution]) -> tuple[FeatureContribution, ...]:
-    """Merge the contributions of the same weight; return them largest first."""
+    """Merge contributions of the same weight, and sort the results, largest first."""
     merged: dict[tuple[str, str, str], FeatureContribution] = {}
     for part in parts:
         identity = (part.template, part.key, part.feature)
@@ -367,7 +372,7 @@ def _merge_features(parts: Iterator[FeatureContribution]) -> tuple[FeatureContri
 
 
 def _mean_contributions(per_graph: Sequence[tuple[Contribution, ...]], count: int) -> tuple[Contribution, ...]:
-    """Average contributions over `count` graphs, largest first; a contribution that a graph lacks counts as 0."""
+    """Return mean contributions over `count` graphs, largest first; a contribution missing in a graph counts as 0."""
     if count == 1:
         return per_graph[0]
     groups: dict[Any, list[Contribution]] = {}

@@ -1,4 +1,4 @@
-"""Sweeps over the cost of messages: a model with gates is trained at each cost and scored on held-out labels.
+"""Sweeps over the message cost: a model with gates is trained for each cost and scored on held-out labels.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), which reports such sweeps.
 """
@@ -35,7 +35,7 @@ SUM_FIGURES = ("n", "n_queries", "messages", "factors", "open_factors", "iterati
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """The results at one message cost, over all folds.
+    """The results for one message cost, over all folds.
 
     Args:
         gates: The setting `gates`.
@@ -47,10 +47,11 @@ class ParetoPoint:
         messages: The number of messages that inference sent.
         factors: The number of factors with a gate.
         open_factors: The number of gated factors whose gate was open.
-        iterations: The number of optimiser iterations since the previous point.
+        iterations: The number of optimiser iterations, which start at the weights of the previous point.
         seconds_learn: CPU seconds of training.
-        seconds_infer: CPU seconds of computing gates, selecting open factors and propagation, without the reduction by
-            evidence, which does not depend on the cost; the minimum of `TIMING_REPEATS` repetitions.
+        seconds_infer: CPU seconds to compute gates, select open factors and propagate messages; the minimum of
+            `TIMING_REPEATS` repetitions. Conditioning on the evidence is excluded, because it does not depend on the
+            cost.
     """
 
     gates: str
@@ -96,7 +97,7 @@ class ParetoFront:
 
 
 def pareto_optimal(points: Sequence[ParetoPoint]) -> list[bool]:
-    """Return for each point whether no other point dominates it in loss and messages per query."""
+    """Return, for each point, True if no other point dominates it in loss and messages per query."""
 
     def dominates(one: ParetoPoint, other: ParetoPoint) -> bool:
         not_worse = one.loss <= other.loss and one.messages_per_query <= other.messages_per_query
@@ -106,7 +107,7 @@ def pareto_optimal(points: Sequence[ParetoPoint]) -> list[bool]:
 
 
 def make_systems(backend: str, costs: Sequence[Any], settings: Mapping[str, Any]) -> list[GatedBackend]:
-    """Create a backend for each cost, ascending; with `gates="none"`, which ignores the cost, only for the lowest cost.
+    """Create a backend for each cost, in ascending order; with `gates="none"`, only for the lowest cost.
 
     Args:
         costs: Numbers, or strings that contain numbers.
@@ -140,13 +141,13 @@ def pareto(
     progress: ProgressCallback = lambda what: Monitor(),
     **settings: Any,
 ) -> ParetoFront:
-    """Train at each message cost, starting from the weights of the previous cost, and score each fold.
+    """Train with each message cost, starting from the weights of the previous cost, and score each fold.
 
     Ctrl-C returns the finished points.
 
     Args:
         folds: The folds to hold out, see `make_folds`.
-        progress: Called with a description of each training run; returns its monitor.
+        progress: Called with a description of each training run; returns the monitor of the run.
         settings: The settings of the backend; sweeps with `gates="static"` or `gates="none"` are baselines.
 
     Raises:
@@ -179,7 +180,7 @@ def pareto(
 def _evaluate_fold(
     system: GatedBackend, problem: Problem, fold: Fold, learned: FitResult, seconds: float
 ) -> ParetoPoint:
-    """Return the points of one fold."""
+    """Return the point of one fold."""
     query = fold.query_problem(problem)
     risk = system.joint_likelihood(query, learned.vectors).risk(query)
     parameters = np.concatenate((learned.vectors["weights"], learned.vectors["gates"]))

@@ -1,6 +1,7 @@
 """Partitions of variables into folds of similar size: stratified, by groups, along edges, by time.
 
-Strata are disjoint sets of variables, such as those with the same label; each fold receives the same fraction of every stratum.
+A *stratum* is one of several disjoint sets of variables, such as the variables with a certain label. A stratified fold
+contains the same fraction of every stratum.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def stratified_folds(stratum: np.ndarray, folds: int, rng: np.random.Generator) 
     """
     fold = np.full(len(stratum), NO_FOLD)
     shuffled = rng.permutation(np.flatnonzero(stratum >= 0))
-    # The round-robin assignment continues across strata, so that small strata do not all start with the first fold.
+    # The round-robin assignment continues across strata; otherwise all strata would start with the first fold.
     ordered = shuffled[np.argsort(stratum[shuffled], kind="stable")]
     fold[ordered] = rng.permutation(folds)[np.arange(len(ordered)) % folds]
     return fold
@@ -61,8 +62,9 @@ def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.
 def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     """Grow each fold along edges from a random variable, so that few edges join folds; return fold indices, shape (n,).
 
-    A fold adds its neighbours in breadth-first order until it has its quota of labels; when a component is exhausted, the
-    search continues from another random variable. Unlabelled variables are traversed, but are not in any fold.
+    A breadth-first search adds neighbours to a fold until the fold has its quota of labels. When a component is
+    exhausted, the search continues from another random variable. Unlabelled variables are traversed, but are not in any
+    fold.
     """
     fold = np.full(len(labelled), NO_FOLD)
     shuffled = rng.permutation(np.flatnonzero(labelled))

@@ -10,8 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class WeightBlock:
-    """The weights of one template: a matrix with a row per evidence feature and a column per state pattern
-    (`factor_graph.py`).
+    """The weights of one template: a matrix with a row per evidence feature and a column per state pattern.
 
     Args:
         name: Name of the template.

@@ -110,8 +110,8 @@ class Leakage:
         for template, keys, shared in self.keys.rows():
             if shared < (1 - WARNING_FRACTION) * keys:
                 out.append(
-                    f"{keys - shared:,} of {keys:,} keys of '{template}' at test labels do not occur at training labels: their "
-                    "weights are 0"
+                    f"{keys - shared:,} of {keys:,} keys of '{template}' in factors of test labels do not occur in factors of "
+                    "training labels: the weights of these keys are 0"
                 )
         return tuple(out)
 
@@ -139,8 +139,8 @@ def measure_leakage(grounding: Grounding, folds: Sequence[Fold]) -> Leakage:
             sample, variable = cells_by_sample(space.pairs)
             has_training_label = np.bincount(sample[training[variable]], minlength=space.pairs.n_samples) > 0
             near[variable[has_training_label[sample]]] = True
-        for name, found in _count_keys(grounding, fold, training).items():
-            keys[name] = keys.get(name, np.zeros(2, dtype=np.int64)) + found
+        for name, fold_counts in _count_keys(grounding, fold, training).items():
+            keys[name] = keys.get(name, np.zeros(2, dtype=np.int64)) + fold_counts
         counts += [fold.n_test, int((near & fold.test).sum()), *duplicates.count(fold.test, training)]
     names = (
         "held_out",
@@ -163,7 +163,7 @@ def measure_leakage(grounding: Grounding, folds: Sequence[Fold]) -> Leakage:
 
 def _counts_frame(first: str, second: str, counts: Mapping[str, np.ndarray]) -> Frame:
     """Return one row per template with the template's two counts; omit templates whose first count is 0."""
-    rows = [(name, *found.tolist()) for name, found in counts.items() if found[0]]
+    rows = [(name, *pair.tolist()) for name, pair in counts.items() if pair[0]]
     return Frame.from_rows({"template": object, first: int, second: int}, rows)
 
 

@@ -26,10 +26,10 @@ from relcrf.grounding.grounding import Grounding
 TIMING_REPEATS = 3
 """Number of timed inferences; the minimum time is reported."""
 
-MEAN_FIGURES = ("loss", "accuracy", "log_likelihood")
+MEAN_FIELDS = ("loss", "accuracy", "log_likelihood")
 """Fields of `ParetoPoint` that are means over labels."""
 
-SUM_FIGURES = ("n", "n_queries", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
+SUM_FIELDS = ("n", "n_queries", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
 """Fields of `ParetoPoint` that are summed over folds."""
 
 
@@ -212,6 +212,8 @@ def _evaluate_fold(
 def _pool_folds(points_of_folds: Sequence[ParetoPoint]) -> ParetoPoint:
     """Pool the points of all folds; fields are averaged over labels or summed."""
     n = np.array([part.n for part in points_of_folds])
-    figures: dict[str, Any] = {name: sum(getattr(part, name) for part in points_of_folds) for name in SUM_FIGURES}
-    figures |= {name: float(n @ [getattr(part, name) for part in points_of_folds] / n.sum()) for name in MEAN_FIGURES}
-    return replace(points_of_folds[0], **figures)
+    pooled_fields: dict[str, Any] = {name: sum(getattr(part, name) for part in points_of_folds) for name in SUM_FIELDS}
+    pooled_fields |= {
+        name: float(n @ [getattr(part, name) for part in points_of_folds] / n.sum()) for name in MEAN_FIELDS
+    }
+    return replace(points_of_folds[0], **pooled_fields)

@@ -43,9 +43,7 @@ class KeyRelation(IntEnum):
 
 @dataclass(frozen=True)
 class CandidateSide:
-    """The side of one literal: its cells, sorted by key, then by sample.
-
-    Cells ascend by key, then by sample.
+    """The side of one literal: the cells of the literal, sorted by key, then by sample.
 
     Args:
         start: Offset of the first cell of each key, shape (n_keys + 1,), int64.

@@ -1,4 +1,4 @@
-"""Connected components of the free variables of a ground graph; paths through clamped variables do not count."""
+"""Connected components of the free variables of a ground graph; clamped variables do not connect their neighbours."""
 
 from __future__ import annotations
 

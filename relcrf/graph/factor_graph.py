@@ -4,9 +4,9 @@ The log potential of factor n of a group at joint state s is
 
     log potential[n, s] = sum_f sum_p X[n, f] * W[f, p] * patterns[s, p]
 
-X contains the evidence features of the factors (`features.py`). The factors of a group share the weights W
-(`weights.py`). The template's `over` clause defines the state patterns. Joint states are numbered in row-major order of
-the scope.
+Here f is an evidence feature (`features.py`), and p is a state pattern: a function of the joint state that the `over`
+clause of the template defines. All factors of a group share the weights W (`weights.py`). Joint states are numbered in
+row-major order of the scope.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class AbstractFeatures(ABC):
         """Return `X[rows] @ weights`, shape (n, n_patterns); or shape (1, n_patterns) if all rows of X are equal."""
 
     def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, overwrite: bool) -> None:
-        """Add `X[rows] @ weights` to `out`, or assign it if `overwrite` is True."""
+        """Add `X[rows] @ weights` to `out`; if `overwrite` is True, assign the product to `out` instead."""
         if overwrite:
             out[:] = self.scores(weights, rows)
         else:

@@ -95,10 +95,10 @@ class GroupGateFeatures:
         scores = self.features.scores(self._key_weights(vector), slice(None))
         return np.broadcast_to(scores[:, 0], self.features.n_rows)
 
-    def add_gradient(self, slope: np.ndarray, out: np.ndarray) -> None:
-        """Add the gradient in the gate weights to `out`; `slope` is the gradient in the log odds, shape (n,)."""
+    def add_gradient(self, log_odds_gradient: np.ndarray, out: np.ndarray) -> None:
+        """Add the gradient with respect to all gate weights to `out`; `log_odds_gradient` has shape (n,)."""
         sums = np.zeros((self.features.n_features, 1))
-        self.features.accumulate(np.ascontiguousarray(slope[:, None]), slice(None), sums)
+        self.features.accumulate(np.ascontiguousarray(log_odds_gradient[:, None]), slice(None), sums)
         sums = sums.reshape(max(self.n_keys, 1), -1)
         if self.by_status:
             sums = np.column_stack((sums.sum(axis=1), sums))
@@ -129,11 +129,11 @@ class GateFeatures:
         """Return the log odds that each gate is open, shape (n,), given weights of shape (n_weights,)."""
         return np.concatenate([np.empty(0), *(part.log_odds(weights) for part in self.parts)])
 
-    def gradient(self, slope: np.ndarray) -> np.ndarray:
-        """Return the gradient in the weights; `slope` is the gradient in the log odds, shape (n,)."""
+    def gradient(self, log_odds_gradient: np.ndarray) -> np.ndarray:
+        """Return the gradient in the weights; `log_odds_gradient` is the gradient in the log odds, shape (n,)."""
         out = np.zeros(self.n_weights)
         for part, (lo, hi) in zip(self.parts, pairwise(self._starts), strict=True):
-            part.add_gradient(slope[lo:hi], out)
+            part.add_gradient(log_odds_gradient[lo:hi], out)
         return out
 
 
@@ -181,7 +181,7 @@ class Gates:
     def drop_closed_factors(
         self, graph: FactorGraph, roles: np.ndarray, status: np.ndarray, weights: np.ndarray, threshold: float
     ) -> tuple[FactorGraph, Gates]:
-        """Return the graph without factors whose gate probability is below a threshold, and the gates of its factors.
+        """Return the graph without factors whose gate probability is below a threshold, and the remaining gates.
 
         Args:
             roles: A `Role` for each variable.

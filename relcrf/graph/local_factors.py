@@ -42,7 +42,7 @@ class LocalFactor:
 
 @dataclass(frozen=True, eq=False)
 class FactorBundle:
-    """All factors over a node that have the same other nodes.
+    """All factors over a given node that have the same set of other nodes.
 
     Args:
         others: The other nodes, ascending; empty for unary factors. Their joint states are in row-major order.

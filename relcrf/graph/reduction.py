@@ -5,9 +5,9 @@ ground graph serves training, testing and every fold. Each free variable becomes
 becomes a term of this node's table. A factor with two free variables becomes a term of an edge's table; all factors
 over the same two nodes are terms of one edge. A factor with more free variables becomes a separate clique. A factor
 without free variables is constant and is dropped. Every term is a strided view of the factor's joint table. The `base`
-of a term is the index of the joint state in which free variables have state 0 and clamped variables their state. The
-strides are the increments of this index if the state of a free variable increases by one (the sum of two strides if the
-variable is at two positions).
+of a term is the index of the joint state in which clamped variables have their states and free variables have state 0.
+The strides are the increments of this index if the state of a free variable increases by one (the sum of two strides if
+the variable is at two positions).
 
 The tables are linear in the weights. `counts` is the adjoint of the linear map from weights to tables; it returns one
 *pattern count* per weight. The gradient of any log-likelihood is therefore `counts(observed) - counts(expected)`.
@@ -101,7 +101,7 @@ class CliqueTerms:
     Args:
         group: Index of the group in the graph.
         factor: Index of each factor in the group, shape (n,).
-        node: Free nodes of each factor in the order of its scope, shape (n, arity).
+        node: Free nodes of each factor in scope order, shape (n, arity).
         base, stride: See the module docstring; shapes (n,) and (n, arity).
     """
 

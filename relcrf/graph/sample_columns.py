@@ -1,4 +1,4 @@
-"""Nodes arranged as a table: a column for each key, a position for each sample (keys, samples: `candidates.py`)."""
+"""Nodes arranged as a table of columns by samples; for keys, samples, sides and spaces see `candidates.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_CELLS_PER_NODE = 8
 
 @dataclass(frozen=True, eq=False)
 class SampleColumns:
-    """A table of nodes by column and sample. Nodes that are in no side of any space have additional columns.
+    """A table of nodes by column and sample. A column contains the nodes of one key, or nodes that are in no side.
 
     Args:
         node: Node of each cell, shape (n_columns, n_samples), int32; -1 for a missing cell. All nodes of a column have

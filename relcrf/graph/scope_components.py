@@ -24,7 +24,7 @@ def label_scope_components(scopes: Scopes) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ComponentSubset:
-    """Some connected components of scopes.
+    """Some connected components of `Scopes`.
 
     Args:
         scopes: The extracted components; nodes are renumbered in their original order.
@@ -47,7 +47,7 @@ def extract_components(scopes: Scopes, selected: np.ndarray) -> ComponentSubset:
     """Return the components that contain the selected nodes.
 
     Args:
-        selected: Mask of nodes, shape (n_nodes,), bool; it must not select only a part of a component.
+        selected: Mask of nodes, shape (n_nodes,), bool; it must contain all or none of the nodes of each component.
     """
     nodes = np.flatnonzero(selected)
     new_index = np.cumsum(selected, dtype=np.int64) - 1

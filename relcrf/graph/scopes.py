@@ -22,7 +22,7 @@ class Scopes:
     """Nodes, and the scopes of factors over two or more nodes, in CSR form.
 
     A *slot* is an entry of `node`: one node in the scope of one factor. A factor's table is row-major in the order of
-    the slots. Flat tables are the concatenated tables of all factors.
+    the slots. The *flat* tables are the concatenated tables of all factors, or of all nodes.
 
     Args:
         cardinality: Number of states of each node, shape (n_nodes,), int32.
@@ -172,7 +172,7 @@ class Scopes:
         return np.asarray(self.table_start[:-1] + np.add.reduceat(states[self.node] * self.stride, self.start[:-1]))
 
     def score(self, potentials: Potentials, states: np.ndarray) -> float:
-        """Return the sum of the log potentials at a joint state of shape (n_nodes,)."""
+        """Return the sum of the log potentials of a joint state; `states` has shape (n_nodes,)."""
         total = float(potentials.nodes[self.state_start[:-1] + states].sum())
         if not self.n_factors:
             return total

@@ -146,7 +146,7 @@ def _iter_first_free(group: FactorGroup, free: np.ndarray) -> Iterator[tuple[lis
 def _distribute_group(
     group: FactorGroup, number: int, roles: np.ndarray, shard_of: np.ndarray, folders: Sequence[Path]
 ) -> list[FactorGroup | None]:
-    """Write a group's factors, not renumbered, to shard folders; return one group per shard, None if it is empty."""
+    """Write a group's factors to shard folders; return the written group (not renumbered) of each shard, or None."""
     writers = [_ShardGroupWriter(group, number, folder) for folder in folders]
     n_done = 0
     for scope, first in _iter_first_free(group, shard_of >= 0):

@@ -24,7 +24,8 @@ class CompositeLiterals:
     Args:
         side: A side with one key for each pair of keys of the two literals. It has a cell in each sample in which both
             keys have a cell. Each of its cells has a separate, new variable.
-        side_cells: For each cell of `side`, the cell of the first and of the second literal, shape (n_cells,) each.
+        side_cells: Cells of the first and of the second literal that each cell of `side` combines, shape (n_cells,)
+            each.
         first_variable, second_variable: Variables of the two literals in each cell of `side`, shape (n_cells,).
     """
 
@@ -82,7 +83,7 @@ class ParentSpace:
     Args:
         space: Index of the pair space.
         positions: The two sides of the triple space that correspond to the first and the second side of the pair space.
-        key_map: For each side of the pair space, the key in the triple space of each key; -1 if there is none.
+        key_map: For each side of the pair space, the keys of the triple space that correspond to its keys, or -1.
     """
 
     space: int
@@ -94,8 +95,8 @@ class ParentSpace:
 class TripleSpace(AbstractSpace):
     """A candidate space over triples of keys (a, b, c) of three literals.
 
-    A triple is identified by the integer pair (a * n_b + b, c), where n_b is the number of keys of the second side. The first
-    integer identifies the composite of the first two literals, the second integer the third key.
+    A triple is identified by the integer pair (a * n_b + b, c), where n_b is the number of keys of the second side. The
+    first integer identifies the composite of the first two literals; the second integer is the third key.
 
     Args:
         relations: Constraint on the keys of each pair of sides, by the pair: (0, 1), (0, 2) and (1, 2).

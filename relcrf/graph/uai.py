@@ -1,7 +1,7 @@
 """The UAI text format of the inference competitions (2006-2022): models, evidence and results.
 
-The last variable of a scope varies fastest in its table, as in `Scopes`. Unary factors of a model are added to the node
-tables. Factors without variables are added to a constant. The functions raise a DataError for the first error in a
+In a table, the last variable of the scope varies fastest, as in `Scopes`. Unary factors of a model are added to the
+node tables. Factors without variables are added to a constant. The functions raise a DataError for the first error in a
 file, with the location of the error.
 """
 

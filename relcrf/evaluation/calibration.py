@@ -1,4 +1,4 @@
-"""Temperature calibration: one factor, chosen on held-out labels, multiplies the weights of a trained model.
+"""Temperature calibration: the weights of a trained model are multiplied by a scale that is chosen on held-out labels.
 
 Source: Platt (1999); Guo et al., On calibration of modern neural networks (2017), for scaling by a single parameter
 (temperature scaling). Here the weights of the joint distribution are scaled. The most probable joint state does not

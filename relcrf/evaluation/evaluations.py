@@ -91,7 +91,7 @@ class Evaluation:
         }
 
     def resources_as_dict(self) -> dict[str, Any]:
-        """Return the time and memory that each system used, or its error, as a JSON object."""
+        """Return a JSON object: the time and memory that each system used, or the error of a failed system."""
         return {"backends": {name: self._resources(name) for name in self.results}}
 
     def _resources(self, name: str) -> dict[str, Any]:

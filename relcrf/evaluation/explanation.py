@@ -33,7 +33,8 @@ class FeatureContribution:
     """The contribution of one feature of a template.
 
     Args:
-        key: The values of the template's `per` clause; empty if the template has no such clause.
+        key: The key of the feature's weight, i.e. the values of the template's `per` clause; empty without such a
+            clause.
         value: The value of the feature; in a gated factor, it is multiplied by the gate.
         amount: The contribution to the log odds, in nats.
     """
@@ -52,7 +53,7 @@ class Neighbour:
     Args:
         state: The observed state or, if there is none, the most probable state without the message from the explained
             variable.
-        probability: The probability of this state; 1 if it is observed.
+        probability: The probability of this state; 1 if the neighbour is observed.
     """
 
     name: str
@@ -72,9 +73,9 @@ class Contribution:
         kind: `itself` (local evidence), `evidence` (an observed neighbour) or `neighbour` (an unobserved neighbour).
             Two further kinds occur in `sources`: `start` (the message under a uniform belief) and `interaction` (the
             remainder).
-        features: The contributions of the features, largest first; `amount` is the sum.
-        sources: The contributions to the neighbour's belief (marginal); `amount` is the sum. Empty at the maximum
-            depth.
+        features: The contributions of the features, largest first; `amount` is their sum.
+        sources: The contributions to the neighbour's belief (marginal); `amount` is also their sum. Empty at the
+            maximum depth.
     """
 
     kind: str
@@ -94,8 +95,8 @@ class Explanation:
         probabilities: The probability of each state.
         log_odds: The log odds of `answer` against the state `against`, in nats.
         contributions: The contributions, largest first.
-        remainder: The rest of the log odds, in nats. It results from dependencies between neighbours along other paths, and is
-            0 up to rounding if the factors form a forest and inference is exact.
+        remainder: The rest of the log odds, in nats. It results from paths between neighbours that do not contain the
+            variable, and is 0 up to rounding if the factors form a forest and inference is exact.
         truth: The label in the data, which is hidden during inference; None without a label.
     """
 
@@ -146,7 +147,7 @@ class ExplanationCase:
 
         Args:
             hidden: Mask of further variables whose labels are hidden, shape (n_variables,), bool.
-            settings: Backend settings that override those of the training run.
+            settings: Backend settings that override the settings of the training run.
         """
         system = make_backend(learned.backend, **{**learned.settings, **settings})
         is_queried = np.arange(len(grounding.states)) == variable
@@ -247,7 +248,7 @@ class _ContributionBuilder:
         """Yield the contributions of a node's factors, largest first.
 
         Args:
-            direction: The coefficients of the node's log probabilities in the sum to explain, shape (n_states,).
+            direction: The coefficient of each state's log probability in the sum to explain, shape (n_states,).
             removed: Nodes that are removed from the graph.
         """
         task = self.task
@@ -263,15 +264,17 @@ class _ContributionBuilder:
         yield from sorted(contributions, key=lambda one: -abs(one.amount))
 
     def _unary_contributions(self, node: int, bundle: FactorBundle, direction: np.ndarray) -> Iterator[Contribution]:
-        """Yield a contribution per template of the node's unary factors, and one per set of observed neighbours."""
+        """Yield one contribution per template of local evidence, and one per set of observed neighbours."""
         grouped: dict[tuple[str, tuple[int, ...]], list[LocalFactor]] = {}
         for factor in bundle.factors:
-            known = self._observed_scope(factor)
-            template = "" if known else self.case.grounding.group_names[factor.group]
-            grouped.setdefault((template, known), []).append(factor)
-        for (_, known), factors in grouped.items():
-            neighbours = tuple(self._observed_neighbour(variable) for variable in known)
-            yield self._build_contribution("evidence" if known else "itself", neighbours, factors, direction[:, None])
+            observed = self._observed_scope(factor)
+            template = "" if observed else self.case.grounding.group_names[factor.group]
+            grouped.setdefault((template, observed), []).append(factor)
+        for (_, observed), factors in grouped.items():
+            neighbours = tuple(self._observed_neighbour(variable) for variable in observed)
+            yield self._build_contribution(
+                "evidence" if observed else "itself", neighbours, factors, direction[:, None]
+            )
 
     def _message_contribution(
         self,
@@ -282,20 +285,20 @@ class _ContributionBuilder:
         beliefs: np.ndarray,
         depth: int,
     ) -> Contribution:
-        """Return the contribution of a bundle of factors, from unobserved and observed neighbours."""
+        """Return the contribution of a bundle of factors: the message that these factors send to the node."""
         task = self.task
         potential = bundle.log_potentials(task.graph.graph, task.weights)
-        each = [self._belief(beliefs, other) for other in bundle.others]
-        joint = each[0]
-        for belief in each[1:]:
+        other_beliefs = [self._belief(beliefs, other) for other in bundle.others]
+        joint = other_beliefs[0]
+        for belief in other_beliefs[1:]:
             joint = np.outer(joint, belief).ravel()
         message = FactorMessage(potential, joint, task.is_mean_field)
-        free = tuple(self._neighbour(other, belief) for other, belief in zip(bundle.others, each, strict=True))
-        known = sorted({variable for factor in bundle.factors for variable in self._observed_scope(factor)})
-        neighbours = (*free, *(self._observed_neighbour(variable) for variable in known))
+        free = tuple(self._neighbour(other, belief) for other, belief in zip(bundle.others, other_beliefs, strict=True))
+        observed = sorted({variable for factor in bundle.factors for variable in self._observed_scope(factor)})
+        neighbours = (*free, *(self._observed_neighbour(variable) for variable in observed))
         kind = "evidence" if all(one.is_observed for one in neighbours) else "neighbour"
         contribution = self._build_contribution(kind, neighbours, bundle.factors, message.cell_contributions(direction))
-        if depth < 2 or len(each) > 1 or free[0].is_observed:
+        if depth < 2 or len(other_beliefs) > 1 or free[0].is_observed:
             return contribution
         start, inner = message.belief_contributions(direction)
         sources = [

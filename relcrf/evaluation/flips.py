@@ -254,7 +254,7 @@ class _TemplateEvidence:
             yield self._build_candidate(self._key_text(feature), "0", "1", [(feature, 1.0)])
 
     def unkeyed_changes(self) -> Iterator[_CandidateChange]:
-        """Yield the changes of binary features and, if not all variables match the template, of whether it applies."""
+        """Yield a switch of each binary feature, and of the template if it does not apply to all variables."""
         features = self.group.features
         if features.rows_are_equal and self.group.n_factors < self.case.block.count:
             before, after = ("true", "false") if self.entries else ("false", "true")

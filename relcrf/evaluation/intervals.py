@@ -63,7 +63,7 @@ class Clusters:
 
 
 def effective_count(sizes: np.ndarray) -> float:
-    """Return the effective number of clusters: the number of equal clusters for which a mean has the same variance."""
+    """Return the effective number of clusters: how many clusters of equal size would give a mean the same variance."""
     total = sizes.sum()
     return float(total**2 / (sizes.astype(np.float64) ** 2).sum()) if total else 0.0
 

@@ -268,7 +268,7 @@ def _count_keys(grounding: Grounding, fold: Fold, training: np.ndarray) -> dict[
 
 
 def _used_features(features: AbstractFeatures, rows: np.ndarray) -> np.ndarray:
-    """Return the features that are nonzero in any of some rows, with duplicates, shape (n,)."""
+    """Return nonzero features of the given rows, at least one per key and row, with duplicates, shape (n,)."""
     match features:
         case Tiled(tile, _):
             return _used_features(tile, distinct(rows % tile.n_rows))

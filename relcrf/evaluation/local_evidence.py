@@ -40,7 +40,7 @@ class LocalEvidence:
 
     @property
     def signature(self) -> np.ndarray:
-        """A hash per variable that is equal for equal evidence, shape (n_variables,), uint64."""
+        """A hash of the local evidence of each variable, shape (n_variables,), uint64."""
         return self._signature_and_count[0]
 
     @property
@@ -105,7 +105,7 @@ class LocalEvidence:
 
 
 def _nonzero_entries(features: AbstractFeatures) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return a list of (row offsets, columns, values) of the nonzero entries; empty if all rows are equal."""
+    """Return the nonzero entries as a list of one tuple (row offsets, columns, values); empty if all rows are equal."""
     match features:
         case Sparse(row_start, column, values, _):
             return [(np.asarray(row_start), column, values if len(values) else np.ones(len(column)))]

@@ -47,11 +47,11 @@ def score(probabilities: np.ndarray, truth: np.ndarray) -> Score:
 
 @dataclass(frozen=True, eq=False)
 class ScoredLabels:
-    """The state probabilities of labelled variables, with their labels.
+    """The state probabilities and the labels of some variables, called *items*.
 
     Args:
-        probabilities: Shape (n, n_states).
-        truth: Labels, shape (n,).
+        probabilities: The probability of each state, shape (n, n_states).
+        truth: The label of each item, shape (n,).
     """
 
     probabilities: np.ndarray
@@ -69,7 +69,7 @@ class ScoredLabels:
 
         - `accuracy`: the fraction of items whose most probable state is the label.
         - `log_loss`: the mean negative log-probability of the label, in nats.
-        - `brier`: the sum of squared errors over the states, halved for two states; the mean over items.
+        - `brier`: the mean over items of the sum of squared errors over the states, halved for two states.
         - `macro_f1`: the mean F1 over the states that occur or are predicted.
         - `roc_auc`: for two states, the area under the ROC curve of the second state; otherwise, the mean area of each
           state against the rest.
@@ -100,7 +100,7 @@ class ScoredLabels:
 
     @cached_property
     def item_measures(self) -> Mapping[str, np.ndarray]:
-        """The value of each item, shape (n,), for each measure that is a mean over items."""
+        """For each measure that is a mean over items, the value of each item, shape (n,)."""
         rows = np.arange(len(self.truth))
         label_probabilities = self.probabilities[rows, self.truth]
         squares = (self.probabilities**2).sum(axis=1) - 2.0 * label_probabilities + 1.0

@@ -33,11 +33,11 @@ def named_moments(learned: LearnedModel, offsets: np.ndarray | None = None) -> F
     """Return the empirical and expected moment of each weight, one row per weight. See docs/explanation/classical.md.
 
     The columns are template, key, feature, pattern, empirical (the sum of the feature over the labels for which the
-    pattern holds), expected (the expectation of this sum under the model) and standard_errors (the difference of the
-    two, divided by its standard error).
+    pattern holds), expected (the expectation of this sum under the model) and standard_errors (the difference of these
+    two moments in units of its standard error).
 
     Args:
-        offsets: Offsets of the weights in the layout. Default: the learned weights.
+        offsets: Indices of the weights in the weight vector. Default: all weights that are not fixed.
 
     Raises:
         UsageError: The training run did not store moments (E387).

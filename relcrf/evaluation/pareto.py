@@ -47,7 +47,7 @@ class ParetoPoint:
         messages: The number of messages that inference sent.
         factors: The number of factors with a gate.
         open_factors: The number of gated factors whose gate was open.
-        iterations: The number of optimiser iterations, which start at the weights of the previous point.
+        iterations: The number of optimiser iterations; training starts at the weights of the previous point.
         seconds_learn: CPU seconds of training.
         seconds_infer: CPU seconds to compute gates, select open factors and propagate messages; the minimum of
             `TIMING_REPEATS` repetitions. Conditioning on the evidence is excluded, because it does not depend on the
@@ -113,8 +113,8 @@ def make_systems(backend: str, costs: Sequence[Any], settings: Mapping[str, Any]
         costs: Numbers, or strings that contain numbers.
 
     Raises:
-        UsageError: `costs` is empty, the cost is also among the settings, or the backend has no gates (E319); a cost is not a
-            nonnegative number (E305); a setting is invalid, see `make_backend`.
+        UsageError: `costs` is empty, `settings` contains the message cost, or the backend has no gates (E319); a cost
+            is not a nonnegative number (E305); a setting is invalid, see `make_backend`.
     """
     if not issubclass(backend_class(backend), GatedBackend):
         message = f"backend '{backend}' has no gates, so that its messages have no cost"
@@ -143,7 +143,7 @@ def pareto(
 ) -> ParetoFront:
     """Train with each message cost, starting from the weights of the previous cost, and score each fold.
 
-    Ctrl-C returns the finished points.
+    If Ctrl-C interrupts the sweep, the finished points are returned.
 
     Args:
         folds: The folds to hold out, see `make_folds`.

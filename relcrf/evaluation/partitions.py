@@ -17,7 +17,7 @@ NO_FOLD = -1
 
 
 def stratified_folds(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign variables to random stratified folds of equal size; return their fold indices, shape (n,).
+    """Assign variables to random stratified folds of equal size; return the fold of each variable, shape (n,).
 
     Args:
         stratum: The stratum of each variable; negative for variables outside all folds.
@@ -99,7 +99,7 @@ def time_periods(time: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
     has_time = time == time
     times, counts = np.unique(time[has_time & labelled], return_counts=True)
     before = np.cumsum(counts) - counts
-    # A time belongs to the period that contains the median of its labels.
+    # A time belongs to the period that contains the median of the labels with this time.
     _, number = np.unique(((before + counts / 2) * n // max(counts.sum(), 1)).astype(np.int64), return_inverse=True)
     index = np.searchsorted(times, time[has_time], side="right") - 1
     out = np.full(len(time), NO_FOLD)

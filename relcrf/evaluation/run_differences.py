@@ -30,10 +30,10 @@ class RunDifferences:
         bindings: The numbers of bindings that differ, by template.
         vocabulary_sizes: The numbers of values that differ, by open domain.
         model: The lines of a unified diff of the model texts; empty if they are equal.
-        weights: One row per weight that both models have, by descending absolute difference. The columns are those of
-            the weight's name, and `first` and `second`: the weight in each model.
+        weights: One row per weight that both models have, by descending absolute difference. The columns are
+            `NAME_COLUMNS`, and `first` and `second`: the weight in each model.
         unique_weights: For each model, one row per weight that the other model does not have, by descending magnitude.
-            The columns are those of the weight's name, and `weight`.
+            The columns are `NAME_COLUMNS` and `weight`.
         correlation: The correlation of the weights that both models have; nan if there are fewer than two such weights
             or if they are constant.
         candidate_jaccard: The Jaccard index of the two sets of chosen candidates; None if both are empty.

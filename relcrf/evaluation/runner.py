@@ -95,7 +95,7 @@ class SystemResult:
         predictions: One per fold; empty if the system failed.
         error: The error if the system failed.
         exactness: The error of marginals under the model of the first fold; None if it was not computed.
-        bytes_before, bytes_peak: The memory of the system's process at its start and at its peak; 0 if unknown.
+        bytes_before, bytes_peak: The bytes used by the system's process at the start and at the peak; 0 if unknown.
         n_loaded: The number of folds that were loaded from files.
     """
 
@@ -194,7 +194,7 @@ def run_in_processes(
     n_subgraphs: int,
     seed: int,
 ) -> dict[str, SystemResult]:
-    """Run each system in a separate single-threaded process; if a system fails, the result of this system is the error.
+    """Run each system in a separate single-threaded process; the result of a failed system contains the error.
 
     Args:
         jobs: The number of concurrent processes.

@@ -26,9 +26,9 @@ class SettingsSelection:
     Args:
         settings: The best values of the varied settings; the first in case of ties.
         rows: The settings and scores of each combination. `log_likelihood` is the log-likelihood per held-out variable,
-            in nats: if whole components are held out, of the joint distribution of each component; otherwise, of each
-            variable given all labels that are not held out. `accuracy` is the fraction of variables whose most probable
-            state is the label; `seconds` are CPU seconds.
+            in nats. It is the joint log-likelihood of components if whole components are held out; otherwise, each
+            variable is conditioned on all labels that are not held out. `accuracy` is the fraction of variables whose
+            most probable state is the label; `seconds` are CPU seconds.
         n: The number of held-out variables.
         whole_components: Whether whole components are held out.
     """
@@ -50,7 +50,7 @@ def select_settings(
     by: str = "log_likelihood",
     **settings: Any,
 ) -> SettingsSelection:
-    """Train with every combination of settings in a grid on a part of the labels, and score it on the other labels.
+    """Train a model with every combination of settings in a grid, and score each model on held-out labels.
 
     A training stage that does not depend on the varied settings runs once.
 

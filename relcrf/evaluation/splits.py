@@ -1,4 +1,4 @@
-"""Folds: sets of labels that are held out, by a split plan of a ground graph or at random from a training problem."""
+"""Folds: sets of labels that are held out together, selected by a split plan, at random, or by a mask of variables."""
 
 from __future__ import annotations
 
@@ -382,7 +382,7 @@ def _partition_by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
 
 
 def _parse_times(values: tuple[str, ...], column: str) -> np.ndarray:
-    """Parse strings as numbers or, if one is not a number, as dates; empty strings are missing values."""
+    """Parse strings as numbers or, if a string is not a number, as dates; empty strings are missing values."""
     for kind, missing in ((np.float64, "nan"), (np.dtype("datetime64[us]"), "NaT")):
         try:
             return np.array([value or missing for value in values]).astype(kind)

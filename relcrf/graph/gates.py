@@ -130,7 +130,7 @@ class GateFeatures:
         return np.concatenate([np.empty(0), *(part.log_odds(weights) for part in self.parts)])
 
     def gradient(self, log_odds_gradient: np.ndarray) -> np.ndarray:
-        """Return the gradient in the weights; `log_odds_gradient` is the gradient in the log odds, shape (n,)."""
+        """Return the gradient with respect to all gate weights; `log_odds_gradient` has shape (n,)."""
         out = np.zeros(self.n_weights)
         for part, (lo, hi) in zip(self.parts, pairwise(self._starts), strict=True):
             part.add_gradient(log_odds_gradient[lo:hi], out)

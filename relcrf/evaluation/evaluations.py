@@ -1,4 +1,4 @@
-"""Evaluations of backends and baselines on the same folds of the labels, with the leakage from training to test labels."""
+"""Evaluations of backends and baselines on the same folds of the labels, with the leakage to the test labels."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def evaluate(
         folder: The folder for prediction files; folds that it already contains are loaded and not recomputed.
 
     Raises:
-        UsageError: A backend, setting or split is unknown; a backend rejects the model; the folder contains predictions of
-            another model or split (E353).
+        UsageError: A backend, setting or split is unknown; a backend rejects the model; `folder` contains predictions
+            of another model or split (E353).
         DataError: The split is impossible, or leaves no training labels.
     """
     plan = parse_split(split) if isinstance(split, str) else split

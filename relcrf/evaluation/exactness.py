@@ -30,7 +30,8 @@ class Exactness:
     """The error of marginals, compared with the exact marginals for the same weights.
 
     Args:
-        divergence: The mean over variables of the Kullback-Leibler divergence from the exact to the computed marginal, in nats.
+        divergence: The Kullback-Leibler divergence from the exact to the computed marginal, in nats, averaged over
+            variables.
         max_error: The largest absolute error of a probability.
         n_variables, n_subgraphs: The number of compared variables and the number of subgraphs.
     """

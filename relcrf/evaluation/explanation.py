@@ -318,8 +318,7 @@ class _ContributionBuilder:
         """Sum the feature contributions of some factors.
 
         Args:
-            cell_contributions: The change of the log odds per nat of each log potential, shape (n_states, joint states of
-                the other nodes).
+            cell_contributions: The change of the log odds per nat of each log potential, shape (n_states, n_others).
         """
         parts = _merge_features(
             part for factor in factors for part in self._feature_contributions(factor, cell_contributions)

@@ -28,7 +28,7 @@ from relcrf.kernels.distinct import distinct
 from relcrf.model.expressions import Attribute
 
 MAX_ADDED_VALUES = 10
-"""Maximum number of absent values per template whose addition is considered; those with the best estimates are selected."""
+"""Maximum number of absent values per template whose addition is considered: the values with the best estimates."""
 
 MAX_INFERENCES = 20
 """Maximum number of changes per step for which inference is repeated."""

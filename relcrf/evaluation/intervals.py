@@ -1,7 +1,7 @@
 """Confidence intervals of 95 %, computed from bootstrap resamples of connected components or from folds.
 
-Source: Field & Welsh, Bootstrapping clustered data (2007): whole clusters are resampled, because connected variables are not
-independent. Nadeau & Bengio, Inference for the generalization error (2003), equation 7: the training sets of folds
+Source: Field & Welsh, Bootstrapping clustered data (2007): whole clusters are resampled, because connected variables
+are dependent. Nadeau & Bengio, Inference for the generalization error (2003), equation 7: the training sets of folds
 overlap, and the variance of a mean over folds is underestimated without a correction.
 """
 

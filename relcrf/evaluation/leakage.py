@@ -20,7 +20,7 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.kernels.distinct import distinct
 
 MIN_FEATURES = 5
-"""Minimum number of nonzero local features of a variable in the search for duplicates; fewer features often agree by chance."""
+"""Minimum number of nonzero local features in the search for duplicates; fewer features often agree by chance."""
 
 WARNING_FRACTION = 0.05
 """Minimum fraction of the test labels, or keys, for a leak to be reported."""

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 MIN_PROBABILITY = 1e-300
-"""Lower bound of the probabilities in the log-loss; without it, one label of probability 0 would make the mean infinite."""
+"""Lower bound of the probabilities in the log-loss, which a single probability of 0 would otherwise make infinite."""
 
 BINS = 10
 """Number of confidence bins of equal width in the calibration error."""
@@ -74,7 +74,7 @@ class ScoredLabels:
         - `roc_auc`: for two states, the area under the ROC curve of the second state; otherwise, the mean area of each
           state against the rest.
         - `pr_auc`: for two states, the average precision of the second state; otherwise undefined.
-        - `calibration_error`: the absolute gap between mean confidence and accuracy of an item's bin, averaged over items.
+        - `calibration_error`: the absolute difference of confidence and accuracy of an item's bin, averaged over items.
 
         Args:
             weights: Nonnegative weights of the items, shape (n,). Default: 1.

@@ -16,7 +16,8 @@ from relcrf.grounding.grounding import Grounding
 
 
 def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -> Frame:
-    """Return one row per weight: template, key, feature, pattern, weight and support; with `errors` also standard_error and z.
+    """Return one row per weight: template, key, feature, pattern, weight, (with `errors`) standard_error and z, and
+    support.
 
     The support of a weight is the sum of its feature over the training labels for which its state pattern holds. It is
     a count if the feature is always 1. The column `support` is missing if the training run did not store it.
@@ -64,7 +65,7 @@ def standard_errors_from_data(
         requested: See `standard_errors`.
 
     Raises:
-        UsageError: The tables differ from the training tables, or the backend does not maximise an exact likelihood (E357).
+        UsageError: The tables are not the training tables, or the backend does not maximise an exact likelihood (E357).
     """
     grounding = learned.extend_grounding(grounding)
     size = grounding.graph.layout.size

@@ -8,8 +8,9 @@ Only pairs of entities in the same hash bucket are compared. Value sets are hash
 (MinHash). Entities with fewer than `MIN_VALUES` values are hashed by the intervals that contain random projections of
 the numeric vector. A pair exactly at the threshold is found with a probability of 99 %, a closer pair almost surely.
 
-Source: Broder, On the resemblance and containment of documents (1997); Indyk & Motwani, Approximate nearest neighbors (1998), for
-banding; Datar, Immorlica, Indyk & Mirrokni, Locality-sensitive hashing scheme based on p-stable distributions (2004).
+Source: Broder, On the resemblance and containment of documents (1997); for banding: Indyk & Motwani, Approximate
+nearest neighbors (1998); Datar, Immorlica, Indyk & Mirrokni, Locality-sensitive hashing scheme based on p-stable
+distributions (2004).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ because 1 - (1 - 0.8^6)^16 = 0.99; of the pairs with index 0.2, 1 in 1,000.
 """
 
 MIN_HASH_AGREEMENT = 0.65
-"""Minimum fraction of equal MinHash values for two sets to be compared, four standard deviations below `MIN_JACCARD`."""
+"""Minimum fraction of equal MinHash values of two sets to be compared, four standard deviations below `MIN_JACCARD`."""
 
 HASH_TABLES, PROJECTIONS, BUCKET_WIDTH = 12, 8, 0.25
 """Number of projection hash tables, projections per table, and interval width relative to the distance of independent

@@ -1,6 +1,6 @@
 """Sweeps over the message cost: a model with gates is trained for each cost and scored on held-out labels.
 
-Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), which reports such sweeps.
+Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), reports such sweeps.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def pareto_optimal(points: Sequence[ParetoPoint]) -> list[bool]:
 
 
 def make_systems(backend: str, costs: Sequence[Any], settings: Mapping[str, Any]) -> list[GatedBackend]:
-    """Create a backend for each cost, in ascending order; with `gates="none"`, only for the lowest cost.
+    """Create a backend for each cost, in ascending order of cost; with `gates="none"`, only for the lowest cost.
 
     Args:
         costs: Numbers, or strings that contain numbers.

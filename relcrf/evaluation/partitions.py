@@ -43,7 +43,7 @@ def stratified_sample(stratum: np.ndarray, fraction: float, rng: np.random.Gener
 
 
 def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign whole groups, largest first, to the fold with the fewest labels; return fold indices of variables, shape (n,).
+    """Assign whole groups, largest first, to the fold with the fewest labels; return the fold of each variable.
 
     Args:
         group: The group of each variable, from 0; negative for variables outside all folds.
@@ -60,7 +60,8 @@ def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.
 
 
 def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Grow each fold along edges from a random variable, so that few edges join folds; return fold indices, shape (n,).
+    """Grow each fold along edges from a random variable, so that few edges join folds; return the fold of each
+    variable.
 
     A breadth-first search adds neighbours to a fold until the fold has its quota of labels. When a component is
     exhausted, the search continues from another random variable. Unlabelled variables are traversed, but are not in any
@@ -89,12 +90,13 @@ def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: 
 
 
 def time_periods(time: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
-    """Assign variables to time periods with similar numbers of labels; return period indices (0: earliest), shape (n_variables,).
+    """Assign variables to time periods with similar numbers of labels; return the period of each variable, 0: earliest.
 
     Equal times are in the same period.
 
     Args:
-        time: The time of each variable, as a number or date; NaN or NaT for variables outside all periods, shape (n_variables,).
+        time: The time of each variable, a number or date, shape (n_variables,); NaN or NaT for variables outside all
+            periods.
     """
     has_time = time == time
     times, counts = np.unique(time[has_time & labelled], return_counts=True)

@@ -90,7 +90,7 @@ def labelled_in_problem(problem: Problem) -> np.ndarray:
 
 
 def random_fold(problem: Problem, fraction: float, seed: int) -> Fold:
-    """Hold out a fraction of the labels: whole components if all are small (`MAX_COMPONENT_FRACTION`), else single variables.
+    """Hold out a fraction of the labels: of components if all are small (`MAX_COMPONENT_FRACTION`), else of variables.
 
     Raises:
         DataError: No labels would be left to train on, or to predict (E226).
@@ -129,7 +129,7 @@ def holdout_fold(problem: Problem, variables: np.ndarray) -> Fold:
 
 
 def _holdout_units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Return the units to hold out, the unit of each variable, shape (n_variables,), and whether the units are components.
+    """Return the units to hold out, the unit of each variable, and True if units are components, not variables.
 
     A model with candidates holds out single variables, because candidates may join any two variables.
     """
@@ -156,8 +156,8 @@ class Partition:
         name: The split plan, as a string.
         fold: The index in `fold_names` of each variable's fold, shape (n_variables,); -1 for a variable that is never
             held out.
-        fold_names: The names of the folds. Depending on the plan, these are the sorted values of a column, the first and
-            last time of each period, `hidden` and `rest`, or `1`, `2`, ...
+        fold_names: The names of the folds. Depending on the plan: the sorted values of a column, the first and last
+            time of each period, `hidden` and `rest`, or `1`, `2`, ...
         ordered: Whether the folds are consecutive periods; periods later than the test fold are then excluded.
     """
 
@@ -319,7 +319,8 @@ def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np
             column. A qualified name such as `Page.university` restricts the column to that entity type.
 
     Raises:
-        DataError: A variable has no entity as argument, or no variable has an argument of the entity type in `name` (E342).
+        DataError: A variable has no entity as argument; no variable has an argument of the entity type in `name`
+            (E342).
     """
     bound, spec = grounding.bound, grounding.spec
     entity, _, column = name.partition(".")

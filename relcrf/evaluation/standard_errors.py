@@ -59,10 +59,11 @@ class StandardErrors:
     """The standard errors of weights.
 
     Args:
-        values: The error of each weight, shape (layout.size,); nan if it was not requested or the weight is not learned,
-            inf if the labels do not identify the weight.
-        gradient_fraction: The gradient at the weights as a fraction of the gradient at the initial weights. A value above
-            `MAX_GRADIENT_FRACTION` means that the data are not the training data, or that learning ended early.
+        values: The standard error of each weight, shape (layout.size,); nan if the weight is fixed or was not
+            requested, inf if the labels do not identify the weight.
+        gradient_fraction: The gradient at the weights, divided by the gradient at the initial weights (largest
+            entries). A value above `MAX_GRADIENT_FRACTION` means that the data are not the training data, or that
+            learning ended early.
         source: A description of the estimator.
     """
 

@@ -1,4 +1,4 @@
-"""Names of variables in commands: `Page/17`, `Page/17.topic`, and the full forms `Page(17).topic` and `linked(a, b)`."""
+"""Names of variables in commands: `Page/17`, `Page/17.topic`, or in full form `Page(17).topic` and `linked(a, b)`."""
 
 from __future__ import annotations
 

@@ -65,7 +65,10 @@ def unconditional_components(graph: FactorGraph, spaces: Sequence[AbstractSpace]
 
 
 def cells_by_sample(space: AbstractSpace) -> tuple[np.ndarray, np.ndarray]:
-    """Return sample (ascending) and variable of each cell that belongs to a sample with cells on every side of a space."""
+    """Return the sample (ascending) and the variable of the cells of a candidate space; for cells see `candidates.py`.
+
+    Samples that do not have cells on every side are omitted, because no candidate has a factor in such a sample.
+    """
     has_cell = [np.bincount(side.sample, minlength=space.n_samples) > 0 for side in space.sides]
     sample = np.concatenate([side.sample for side in space.sides])
     selected = np.flatnonzero(np.logical_and.reduce(has_cell)[sample])

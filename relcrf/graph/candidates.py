@@ -118,7 +118,7 @@ class AbstractSpace(ABC):
 
     @property
     def patterns(self) -> np.ndarray:
-        """Return 1 where a weight applies in a joint state (row-major), else 0; shape (n_joint_states, n_weights)."""
+        """Return a matrix (n_joint_states, n_weights): 1 if a weight applies in a joint state (row-major), else 0."""
         return reduce(np.multiply.outer, [side.truth for side in self.sides]).reshape(-1, 1)
 
     @property

@@ -16,7 +16,7 @@ class ConditionedGraph:
     """A graph conditioned on the states of some of its nodes.
 
     Args:
-        scopes, potentials: The graph over the free nodes; a factor with one free node is added to the table of that node.
+        scopes, potentials: The graph over the free nodes; a factor over one free node is added to the node's table.
         constant: Sum of the log potentials of the observed nodes and of fully observed factors, in nats; -inf if the
             evidence is impossible.
         free_nodes: Original indices of the free nodes, ascending, shape (scopes.n_nodes,).

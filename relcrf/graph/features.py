@@ -189,7 +189,7 @@ class Dense(AbstractFeatures):
 
 @dataclass(frozen=True)
 class Keyed(AbstractFeatures):
-    """A matrix with one column block per key. In row i, feature `key[i] * D + d` is `values[i, d]`; others are 0.
+    """A matrix with one column block per key. In row i, feature `key[i] * D + d` is `values[i, d]`; the others are 0.
 
     `key` has shape (n_rows,), int32; `values` has shape (n_rows, D), or shape (0, 1) if D is 1 and every value is 1.
     """

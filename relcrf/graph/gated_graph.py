@@ -22,11 +22,11 @@ class GatedGraph:
     Args:
         ungated: Graph of the free variables with the ungated factors, which are unary; it has no edges.
         folded: Graph with one node for each folded factor.
-        folded_node: Node of `ungated` that is the free variable of each folded factor, shape (n_folded,).
+        folded_node: Index, in `ungated`, of the node of each folded factor's free variable, shape (n_folded,).
         pairs: Graph with the nodes of `ungated` and one edge for each pair.
         distinct_pairs: Graph with one edge for each class of pairs, in the order of `pairs`. The pairs of a class have
             equal tables for all weights.
-        pair_class: Edge of `distinct_pairs` that represents each pair's class, shape (n_pairs,).
+        pair_class: Index, in `distinct_pairs`, of the edge of each pair's class, shape (n_pairs,).
         factors: The gated factors as tuples (group index, factor indices): first folded factors, then pairs.
     """
 

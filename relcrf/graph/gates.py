@@ -6,9 +6,9 @@ of the evidence, the log odds that the gate of a factor with key c is open are
 
     logit = base + base[c] + f . (shared + deviation[c])
 
-The features f are those of the model's `gate ... by` declaration. Without such a declaration, f is an indicator of the pair of
-statuses of the two variables. The status of an evidence variable is its state; the status of any other variable is `query` or
-`hidden`. A template without keys has only the shared weights.
+The `gate ... by` declaration of the model defines the features f. Without such a declaration, f is an indicator of the
+pair of statuses of the two variables. The status of an evidence variable is its state; the status of any other variable
+is `query` or `hidden`. A template without keys has only the shared weights.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), section 4.2. The
 source does not have deviations per key.
@@ -54,7 +54,7 @@ def n_status_pairs(group: FactorGroup) -> int:
 
 
 def gate_weight_block(group: FactorGroup, features: AbstractFeatures | None, name: str) -> WeightBlock:
-    """Return the weight block of a group's gates: a row per key, then a shared row; each is (base, feature weights)."""
+    """Return the weight block of a group's gates: rows (base, feature weights), one per key, then a shared row."""
     width = 1 + (n_status_pairs(group) if features is None else features.n_features)
     return WeightBlock(name, width * (group.features.n_blocks + 1 if has_keys(group) else 1), 1)
 
@@ -156,7 +156,8 @@ class Gates:
 
         Args:
             factors: Tuples (group index, indices of factors in this group).
-            status: Status of each variable: the state of an evidence variable, else the cardinality plus `QUERY` or `HIDDEN`.
+            status: Status of each variable: for evidence variables, the state; else the cardinality plus `QUERY` or
+                `HIDDEN`.
         """
         parts = []
         for number, factor in factors:

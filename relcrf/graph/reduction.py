@@ -54,7 +54,7 @@ class TableTerms:
         factor: Factor of each term, shape (n_terms,); None stands for all factors of the group in order.
         target: Target of each term, ascending, shape (n_terms,).
         base, stride_row, stride_column: See the module docstring; shape (n_terms,). Node terms have column stride 0.
-        full_tables: If True, each term is its factor's complete table and the targets are consecutive; strides are then not
+        full_tables: If True, each term is the complete table of a factor, targets are consecutive, and strides are not
             read.
     """
 
@@ -114,7 +114,8 @@ class CliqueTerms:
 
 @dataclass(frozen=True)
 class ReducedGraph:
-    """A factor graph over free variables: nodes 0..n-1, an edge for each pair of nodes that share a factor, and cliques.
+    """A factor graph over free variables: nodes 0..n-1, an edge for each pair of nodes with a pairwise factor, and
+    cliques.
 
     Args:
         graph: The ground graph that was reduced.
@@ -229,7 +230,7 @@ class ReducedGraph:
         return replace(self, agreement=agreement, table_start=table_start)
 
     def potentials(self, weights: np.ndarray) -> Potentials:
-        """Return the log potentials of `scopes` under weights of shape (layout.size,)."""
+        """Return the log potentials of `scopes` for weights of shape (layout.size,)."""
         pairs = self.edge_log_potentials(weights)
         if not self.clique_terms:
             return Potentials(self.node_log_potentials(weights), pairs)
@@ -313,8 +314,8 @@ class ReducedGraph:
         """Partition the edges into classes; edges of a class have equal tables for all weights.
 
         Returns:
-            The class of each edge, shape (n_edges,), and the first edge of each class; None if a factor of an edge stores
-            individual feature values.
+            The class of each edge, shape (n_edges,), and the first edge of each class; None if a factor has individual
+            feature values.
         """
         row_classes = []
         for terms in self.edge_terms:
@@ -339,7 +340,7 @@ class ReducedGraph:
     def reordered(self, node_order: np.ndarray, edge_order: np.ndarray) -> ReducedGraph:
         """Return the graph with reordered nodes, edges and features; sweeps in the new order read memory sequentially.
 
-        The end nodes of an edge keep their order; the lower node may therefore be second. The graph must not have cliques.
+        The end nodes of an edge keep their order, so the lower node may be second. The graph must not have cliques.
 
         Args:
             node_order, edge_order: Permutations: element i is the old index of new node or edge i.

@@ -112,7 +112,7 @@ def load_shard(folder: Path) -> Shard:
 
 
 def _assign_shards(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, size: int) -> tuple[np.ndarray, int]:
-    """Return the shard of each variable, -1 if it is not free, shape (n_variables,), int32; and the number of shards."""
+    """Return the shard of each variable (-1 if not free), shape (n_variables,), int32, and the number of shards."""
     free = roles == Role.FREE
     load = np.zeros(graph.n_variables, dtype=np.int64)
     for group in graph.groups:

@@ -42,7 +42,7 @@ class Leakage:
         labelled_neighbours: The number of test labels with a training label as neighbour; candidates count as factors.
         distinctive: The number of test labels whose variables have at least `MIN_FEATURES` nonzero local features.
         duplicates: The number of distinctive test labels with the same local features as a training label;
-            `duplicates_same_label` is the number of test labels that also have the same state as this training label.
+            `duplicates_same_label` is the number of test labels that also have the same state as such a training label.
         near_duplicates: The number of further distinctive test labels with nearly the same local features as a training
             label (see `near_duplicates.py`); `near_same_label` is the number that also have the same state.
         largest_component: The fraction of the labels that are in the component with most labels.

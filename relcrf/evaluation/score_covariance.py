@@ -37,12 +37,12 @@ def score_variance(problem: Problem, conditionals: ReducedGraph, weights: np.nda
     probabilities = ForestInference(conditionals.scopes).marginals(conditionals.potentials(weights)).nodes
     adjacency, start = _node_adjacency(problem, conditionals), conditionals.state_start[:-1]
 
-    def along(direction: np.ndarray) -> float:
+    def variance_along(direction: np.ndarray) -> float:
         values = conditionals.node_log_potentials(direction)
         score = values[start + states] - np.add.reduceat(probabilities * values, start)
         return float(score @ score + score @ (adjacency @ score))
 
-    return along
+    return variance_along
 
 
 def _node_adjacency(problem: Problem, conditionals: ReducedGraph) -> csr_array:

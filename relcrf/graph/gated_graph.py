@@ -72,7 +72,7 @@ class GatedGraph:
             rank = np.empty(len(order), dtype=np.int64)
             rank[order] = np.arange(len(order))
             pair_class = rank[pair_class]
-        factors = tuple((terms.group, _factors(terms)) for terms in (*folded, *graph.edge_terms))
+        factors = tuple((terms.group, _factor_indices(terms)) for terms in (*folded, *graph.edge_terms))
         return cls(ungated, folded_graph, node, pairs, distinct_pairs, pair_class, factors)
 
     @property
@@ -88,7 +88,7 @@ def _zip_masks(graph: ReducedGraph, masks: list[np.ndarray]) -> zip[tuple[TableT
     return zip(graph.node_terms, masks, strict=True)
 
 
-def _factors(terms: TableTerms) -> np.ndarray:
+def _factor_indices(terms: TableTerms) -> np.ndarray:
     return np.arange(len(terms.target)) if terms.factor is None else terms.factor
 
 
@@ -97,7 +97,7 @@ def _gate_mask(graph: FactorGraph, terms: TableTerms) -> np.ndarray:
     group = graph.groups[terms.group]
     if len(group.scope) != 2:
         return np.zeros(len(terms.target), dtype=bool)
-    factor = _factors(terms)
+    factor = _factor_indices(terms)
     return np.asarray(group.scope[0][factor] != group.scope[1][factor])
 
 

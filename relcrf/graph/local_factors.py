@@ -67,15 +67,15 @@ def bundle_factors(graph: ReducedGraph, node: int) -> list[FactorBundle]:
 
 def _iter_local_factors(graph: ReducedGraph, node: int) -> Iterator[tuple[tuple[int, ...], LocalFactor]]:
     for terms in graph.node_terms:
-        for row in _rows(terms, node):
+        for row in _term_range(terms, node):
             yield _make_local_factor(
-                graph, node, terms.group, _factor(terms, row), terms.base[row], [node], [terms.stride_row[row]]
+                graph, node, terms.group, _factor_index(terms, row), terms.base[row], [node], [terms.stride_row[row]]
             )
     for edge in np.flatnonzero((graph.edges == node).any(axis=1)):
         for terms in graph.edge_terms:
-            for row in _rows(terms, int(edge)):
+            for row in _term_range(terms, int(edge)):
                 strides = [terms.stride_row[row], terms.stride_column[row]]
-                factor = _factor(terms, row)
+                factor = _factor_index(terms, row)
                 yield _make_local_factor(
                     graph, node, terms.group, factor, terms.base[row], graph.edges[edge].tolist(), strides
                 )
@@ -87,12 +87,12 @@ def _iter_local_factors(graph: ReducedGraph, node: int) -> Iterator[tuple[tuple[
             )
 
 
-def _rows(terms: TableTerms, target: int) -> range:
+def _term_range(terms: TableTerms, target: int) -> range:
     span = terms.span(target, target + 1)
     return range(span.start, span.stop)
 
 
-def _factor(terms: TableTerms, row: int) -> int:
+def _factor_index(terms: TableTerms, row: int) -> int:
     return row if terms.factor is None else int(terms.factor[row])
 
 

@@ -375,7 +375,7 @@ class ReducedGraph:
         moved = replace(terms.take(order, target[order]), group=len(groups) - 1, factor=remaining_factor)
         return replace(moved, full_tables=_are_full_tables(group, moved))
 
-    def _chunks(self, span: slice) -> Sequence[slice]:
+    def _split_span(self, span: slice) -> Sequence[slice]:
         if 0 < span.stop - span.start <= CHUNK:
             return (span,)
         return [slice(start, min(start + CHUNK, span.stop)) for start in range(span.start, span.stop, CHUNK)]
@@ -408,7 +408,7 @@ class ReducedGraph:
         """Add the log potentials of some terms to `out`; with `overwrite` and `full_tables`, assign them instead."""
         group = self.graph.groups[terms.group]
         matrix = self.graph.layout.matrix(weights, group.block)
-        for chunk in self._chunks(span):
+        for chunk in self._split_span(span):
             if terms.full_tables:
                 cells = self._view_full_tables(terms, chunk, origin, out)
                 rows = chunk if terms.factor is None else terms.factor[chunk]
@@ -424,7 +424,7 @@ class ReducedGraph:
     def _add_counts(self, terms: TableTerms, span: slice, values: np.ndarray, origin: int, out: np.ndarray) -> None:
         group = self.graph.groups[terms.group]
         gradient = self.graph.layout.matrix(out, group.block)
-        for chunk in self._chunks(span):
+        for chunk in self._split_span(span):
             if terms.full_tables:
                 cells = self._view_full_tables(terms, chunk, origin, values)
                 if group.features.rows_are_equal:

@@ -319,9 +319,9 @@ def format_model(model: UaiModel) -> str:
         ValueError: If a potential is outside the range of floating-point numbers.
     """
     scopes, potentials = model.scopes.expand_agreements(model.potentials)
-    tables = [([v], potentials.nodes[a:b]) for v, (a, b) in enumerate(_slices(scopes.state_start))]
-    scope = [scopes.node[a:b].tolist() for a, b in _slices(scopes.start)]
-    values = [potentials.factors[a:b] for a, b in _slices(scopes.table_start)]
+    tables = [([v], potentials.nodes[a:b]) for v, (a, b) in enumerate(_run_bounds(scopes.state_start))]
+    scope = [scopes.node[a:b].tolist() for a, b in _run_bounds(scopes.start)]
+    values = [potentials.factors[a:b] for a, b in _run_bounds(scopes.table_start)]
     tables += zip(scope, values, strict=True)
     tables.append(([], np.array([model.constant])))
     with np.errstate(over="raise", under="raise"):
@@ -335,7 +335,7 @@ def format_model(model: UaiModel) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _slices(start: np.ndarray) -> list[tuple[int, int]]:
+def _run_bounds(start: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(start[:-1].tolist(), start[1:].tolist(), strict=True))
 
 
@@ -355,8 +355,8 @@ def format_marginals(cardinality: np.ndarray, nodes: np.ndarray) -> str:
         nodes: Flat node tables of probabilities.
     """
     probabilities = [f"{p:.10g}" for p in nodes.tolist()]
-    slices = _slices(offsets(cardinality))
-    words = [f"{b - a} {' '.join(probabilities[a:b])}" for a, b in slices]
+    bounds = _run_bounds(offsets(cardinality))
+    words = [f"{b - a} {' '.join(probabilities[a:b])}" for a, b in bounds]
     return "MAR\n" + " ".join([str(len(cardinality)), *words]) + "\n"
 
 

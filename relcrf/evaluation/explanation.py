@@ -249,7 +249,7 @@ class _ContributionBuilder:
 
         Args:
             direction: The coefficient of each state's log probability in the sum to explain, shape (n_states,).
-            removed: Nodes that are removed from the graph.
+            removed: Nodes that were already removed from the graph.
         """
         task = self.task
         removed = () if task.is_mean_field else (*removed, node)

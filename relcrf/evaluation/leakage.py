@@ -44,7 +44,7 @@ class Leakage:
         duplicates: The number of distinctive test labels with the same local features as a training label;
             `duplicates_same_label` is the number of test labels that also have the same state as such a training label.
         near_duplicates: The number of further distinctive test labels with nearly the same local features as a training
-            label (see `near_duplicates.py`); `near_same_label` is the number that also have the same state.
+            label (see `near_duplicates.py`); `near_same_label` is the number of these that also have the same state.
         largest_component: The fraction of the labels that are in the component with most labels.
         has_links: Whether any two variables share a factor or a candidate factor.
     """

@@ -82,7 +82,7 @@ class FoldPrediction:
 
     @classmethod
     def from_tables(cls, fold: Fold, grounding: Grounding, tables: Sequence[np.ndarray]) -> FoldPrediction:
-        """Build the predictions of a fold from a table of probabilities per block, shape (n, n_values)."""
+        """Build the predictions of a fold from one table of probabilities per block, shape (n, n_values)."""
         test = np.flatnonzero(fold.test)
         start = offsets(grounding.graph.cardinality[test])
         return cls(fold.name, test, start, np.concatenate([t.ravel() for t in tables]), grounding.states[test])

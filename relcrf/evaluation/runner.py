@@ -92,7 +92,7 @@ class SystemResult:
     """The result of one system (a configured backend) on all folds.
 
     Args:
-        predictions: One per fold; empty if the system failed.
+        predictions: One prediction per fold; empty if the system failed.
         error: The error if the system failed.
         exactness: The error of marginals under the model of the first fold; None if it was not computed.
         bytes_before, bytes_peak: The bytes used by the system's process at the start and at the peak; 0 if unknown.

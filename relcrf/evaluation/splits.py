@@ -90,7 +90,7 @@ def labelled_in_problem(problem: Problem) -> np.ndarray:
 
 
 def random_fold(problem: Problem, fraction: float, seed: int) -> Fold:
-    """Hold out a fraction of the labels: of components if all are small (`MAX_COMPONENT_FRACTION`), else of variables.
+    """Hold out a random fraction of the components if all are small (`MAX_COMPONENT_FRACTION`), else of the labels.
 
     Raises:
         DataError: No labels would be left to train on, or to predict (E226).
@@ -131,7 +131,7 @@ def holdout_fold(problem: Problem, variables: np.ndarray) -> Fold:
 def _holdout_units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
     """Return the units to hold out, the unit of each variable, and True if units are components, not variables.
 
-    A model with candidates holds out single variables, because candidates may join any two variables.
+    If the model has candidates, the units are variables, because a candidate may join any two variables.
     """
     labelled = labelled_in_problem(problem)
     if not problem.candidates:

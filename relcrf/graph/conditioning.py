@@ -95,7 +95,7 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
 
 
 def _agreement_states(scopes: Scopes, states: np.ndarray, touched: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the state observed in each agreement (-1 for other factors), and a mask: False if it has two states."""
+    """Return the observed state of each agreement, else -1, and a mask that is False if observed states differ."""
     state, is_active = np.full(scopes.n_factors, -1), np.ones(scopes.n_factors, dtype=bool)
     if scopes.agreement is None or not scopes.n_factors:
         return state, is_active

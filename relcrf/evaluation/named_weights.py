@@ -1,4 +1,4 @@
-"""Tables of named weights with support and standard errors; filters and sort orders for these tables."""
+"""Tables of weights with names, support and standard errors; functions that filter and sort these tables."""
 
 from __future__ import annotations
 

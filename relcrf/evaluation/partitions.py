@@ -1,4 +1,4 @@
-"""Partitions of variables into folds of similar size: stratified, by groups, along edges, by time.
+"""Partitions of variables into folds of similar size: stratified, by group, along edges, or by time.
 
 A *stratum* is one of several disjoint sets of variables, such as the variables with a certain label. A stratified fold
 contains the same fraction of every stratum.

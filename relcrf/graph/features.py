@@ -249,7 +249,7 @@ class Sparse(AbstractFeatures):
     n_features: int
 
     def __post_init__(self) -> None:
-        for array in self.arrays():  # mapped arrays are read-only; kernels are then compiled for one array type
+        for array in self.arrays():  # like arrays mapped from files; kernels are compiled for read-only arrays
             array.flags.writeable = False
 
     @property

@@ -31,7 +31,7 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 QUERY, HIDDEN = 0, 1
-"""Statuses of variables without evidence, minus the cardinality; statuses below the cardinality are states."""
+"""The status of a query or hidden variable is its cardinality plus this number; the status of evidence is its state."""
 
 
 @dataclass(frozen=True)

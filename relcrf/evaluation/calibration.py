@@ -1,7 +1,8 @@
-"""Temperature calibration: one factor, chosen on held-out labels, multiplies the weights of a trained model.
+"""Temperature calibration: the weights of a trained model are multiplied by a scale that is chosen on held-out labels.
 
-Source: Platt (1999); Guo et al., On calibration of modern neural networks (2017), for the single parameter (temperature scaling).
-Here the joint distribution is scaled, which preserves its most probable state.
+Source: Platt (1999); Guo et al., On calibration of modern neural networks (2017), for scaling by a single parameter
+(temperature scaling). Here the weights of the joint distribution are scaled. The most probable joint state does not
+change, unless some weights are fixed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from relcrf.evaluation.predictions import FoldPrediction
 from relcrf.evaluation.splits import random_folds
 
 SCALES = np.geomspace(0.25, 2.0, 13)
-"""Candidate scales in steps of 19 %; smaller differences have no practical effect. The scale 1 is included."""
+"""Candidate scales, including 1, in steps of 19 %; smaller steps would have no practical effect."""
 
 
 def calibrate_temperature(
@@ -24,8 +25,9 @@ def calibrate_temperature(
 ) -> FitResult:
     """Multiply the learned weights by the scale that maximises the likelihood of held-out labels.
 
-    Each of the `folds` folds is held out in turn: the system is trained on the others, and the marginal probabilities of the
-    held-out labels are scored. This takes `folds` additional training runs. Fixed weights are not changed.
+    Each fold is held out in turn: the backend is trained on the other folds, and each candidate scale is scored by the
+    marginal probabilities of the held-out labels. This takes `folds` additional training runs. Fixed weights are not
+    changed.
 
     Raises:
         UsageError: Fewer than 2 folds (E317).

@@ -1,4 +1,4 @@
-"""Evaluations of backends and baselines on the same folds of the labels, with the leakage from training to test labels."""
+"""Evaluations of backends and baselines on the same folds of the labels, with the leakage to the test labels."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from relcrf.evaluation.splits import Fold, labelled_in_grounding, make_folds
 from relcrf.grounding.grounding import Grounding
 
 DEFAULT_SUBGRAPHS = 20
-"""Default number of small subgraphs on which marginals are compared with exact ones."""
+"""Default number of small subgraphs on which marginals are compared with exact marginals."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The evaluation of several systems on the same folds.
+    """The evaluation of several systems (backends, or the baseline `MAJORITY`) on the same folds.
 
     Args:
-        split: The split plan, as a string.
-        results: The result of each system by its name, without the baseline `MAJORITY`.
+        split: The text of the split plan.
+        results: The result of each system except `MAJORITY`, by the name of the system.
         predictions: The predictions of `MAJORITY` and of the systems that did not fail.
     """
 
@@ -91,7 +91,7 @@ class Evaluation:
         }
 
     def resources_as_dict(self) -> dict[str, Any]:
-        """Return the time and memory that each system used, or its error, as a JSON object."""
+        """Return a JSON object: the time and memory that each system used, or the error of a failed system."""
         return {"backends": {name: self._resources(name) for name in self.results}}
 
     def _resources(self, name: str) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _ignore_progress(what: str) -> Monitor:
 
 
 BackendSettings = Mapping[str, Mapping[str, Any]]
-"""The settings of each backend by its name."""
+"""The settings of each backend, by the name of the backend."""
 
 
 def evaluate(
@@ -125,15 +125,15 @@ def evaluate(
     folder: Path | None = None,
     progress: ProgressCallback = _ignore_progress,
 ) -> Evaluation:
-    """Cross-validate backends and the baselines `LOCAL` and `MAJORITY`: hold out each fold in turn and score its predictions.
+    """Cross-validate backends and the baselines `LOCAL` and `MAJORITY`: hold out and score each fold in turn.
 
     Args:
-        split: A split plan, also as a string; see `relcrf.data.split_plan`.
-        folder: The folder for prediction files, with a subfolder per fold; existing folds are loaded and not recomputed.
+        split: A split plan or the text of one; see `relcrf.data.split_plan`.
+        folder: The folder for prediction files; folds that it already contains are loaded and not recomputed.
 
     Raises:
-        UsageError: A backend, setting or split is unknown; a backend rejects the model; the folder contains predictions of
-            another model or split (E353).
+        UsageError: A backend, setting or split is unknown; a backend rejects the model; `folder` contains predictions
+            of another model or split (E353).
         DataError: The split is impossible, or leaves no training labels.
     """
     plan = parse_split(split) if isinstance(split, str) else split
@@ -163,15 +163,16 @@ def compare(
 ) -> Evaluation:
     """Evaluate each backend in a separate single-threaded process.
 
-    If a backend rejects the model, crashes or exceeds the time limit, its result contains the error. Scripts must call this
-    function under `if __name__ == "__main__":`, because processes are spawned.
+    If a backend rejects the model, crashes or exceeds the time limit, the result of this backend contains the error.
+    Scripts must call this function under `if __name__ == "__main__":`, because processes are spawned.
 
     Args:
         grounding, split: See `evaluate`.
         jobs: The number of concurrent processes.
         time_limit: The maximum seconds per backend, for all folds together.
-        n_subgraphs: The number of small subgraphs on which marginals are compared with exact ones; 0 disables this.
-        progress: Called with a description of each step; the monitors that it returns are not used.
+        n_subgraphs: The number of small subgraphs on which marginals are compared with exact marginals; 0 disables the
+            comparison.
+        progress: Called with a description of each step; the returned monitors are not used.
 
     Raises:
         UsageError: A backend, setting or split is unknown, or `backends` is empty (E354).

@@ -22,17 +22,18 @@ JOINT_BITS = 20.0
 MAX_VARIABLES = 16
 
 MAX_TREE_BYTES = 1 << 28
-"""Maximum bytes of the junction tree's tables; learned edges may join several subgraphs into one that is too large."""
+"""Maximum bytes of the junction tree's tables; learned edges may connect subgraphs, whose union may be too large."""
 
 
 @dataclass(frozen=True)
 class Exactness:
-    """The error of marginals, compared with the exact marginals under the same weights.
+    """The error of marginals, compared with the exact marginals for the same weights.
 
     Args:
-        divergence: The mean over variables of the Kullback-Leibler divergence from the exact to the computed marginal, in nats.
+        divergence: The Kullback-Leibler divergence from the exact to the computed marginal, in nats, averaged over
+            variables.
         max_error: The largest absolute error of a probability.
-        n_variables, n_subgraphs: The numbers of compared variables and of connected subgraphs.
+        n_variables, n_subgraphs: The number of compared variables and the number of subgraphs.
     """
 
     divergence: float
@@ -44,14 +45,15 @@ class Exactness:
 def sample_subgraphs(problem: Problem, n_subgraphs: int, seed: int) -> tuple[np.ndarray, int]:
     """Sample disjoint connected subgraphs of labelled variables, each with at most 2^`JOINT_BITS` joint states.
 
-    Each subgraph grows from a labelled variable over its labelled neighbours, in random order. No factor joins two subgraphs.
+    Each subgraph grows from a labelled variable along edges to labelled variables, in random order. No factor contains
+    variables of two subgraphs.
 
     Args:
         problem: The training problem with all labels.
 
     Returns:
-        A mask of the sampled variables, shape (n_variables,), and the number of subgraphs. It is less than requested if no
-        further subgraph can be placed.
+        A mask of the sampled variables, shape (n_variables,), and the number of subgraphs, which is less than
+        `n_subgraphs` if no further subgraph can be placed.
     """
     rng = np.random.default_rng(seed)
     if not n_subgraphs:
@@ -59,7 +61,8 @@ def sample_subgraphs(problem: Problem, n_subgraphs: int, seed: int) -> tuple[np.
     free = (problem.roles == Role.FREE) & (problem.states >= 0)
     adjacency = adjacency_matrix(problem.graph)
     component = unconditional_components(problem.graph)
-    # The adjacency of a `RepeatedScope` is incomplete, so that only subgraphs in different components are certainly disjoint.
+    # The adjacency of a `RepeatedScope` is incomplete; only subgraphs in different components certainly share no
+    # factor.
     is_repeated = any(isinstance(group.scope, RepeatedScope) for group in problem.graph.groups)
     chosen, number = np.zeros(len(free), dtype=bool), 0
     for start in rng.permutation(np.flatnonzero(free)).tolist():
@@ -96,7 +99,7 @@ def _grow_subgraph(
 def measure_exactness(
     system: AbstractBackend, learned: FitResult, problem: Problem, compared: np.ndarray, n_subgraphs: int
 ) -> Exactness | None:
-    """Compare a system's marginals with the exact marginals under the same weights; labels outside the subgraphs are evidence.
+    """Compare marginals with exact marginals for the same weights; labels outside the subgraphs are evidence.
 
     Args:
         problem: The training problem with all labels.

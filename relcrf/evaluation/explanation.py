@@ -33,8 +33,9 @@ class FeatureContribution:
     """The contribution of one feature of a template.
 
     Args:
-        key: The key of the weight; empty if the template has no keys.
-        value: The value of the feature, multiplied by the gate of a gated factor.
+        key: The key of the feature's weight, i.e. the values of the template's `per` clause; empty without such a
+            clause.
+        value: The value of the feature; in a gated factor, it is multiplied by the gate.
         amount: The contribution to the log odds, in nats.
     """
 
@@ -50,8 +51,9 @@ class Neighbour:
     """A variable that shares a factor with the explained variable.
 
     Args:
-        state: The observed state, or else the most probable state without the message of the explained variable.
-        probability: The probability of this state; 1 if it is observed.
+        state: The observed state or, if there is none, the most probable state without the message from the explained
+            variable.
+        probability: The probability of this state; 1 if the neighbour is observed.
     """
 
     name: str
@@ -68,10 +70,12 @@ class Contribution:
     """The contribution of one or more templates, in nats; a positive amount supports the explained state.
 
     Args:
-        kind: `itself` (local evidence), `evidence` (an observed neighbour) or `neighbour` (an unobserved one). Two
-            further kinds occur in `sources`: `start` (the message under a uniform belief) and `interaction` (the remainder).
-        features: The contributions of the features, largest first; their sum is the amount.
-        sources: The contributions to the neighbour's belief; their sum is also the amount. Empty at the maximum depth.
+        kind: `itself` (local evidence), `evidence` (an observed neighbour) or `neighbour` (an unobserved neighbour).
+            Two further kinds occur in `sources`: `start` (the message under a uniform belief) and `interaction` (the
+            remainder).
+        features: The contributions of the features, largest first; `amount` is their sum.
+        sources: The contributions to the neighbour's belief (marginal); `amount` is also their sum. Empty at the
+            maximum depth.
     """
 
     kind: str
@@ -87,12 +91,12 @@ class Explanation:
     """The explanation of one prediction: `log_odds` is the sum of the contributions and the remainder.
 
     Args:
-        answer, against: The explained state, i.e. the most probable one, and the state that it is compared with.
+        answer, against: The explained state, which is the most probable state, and the state to compare with.
         probabilities: The probability of each state.
-        log_odds: The log odds of the explained state against the other state, in nats.
+        log_odds: The log odds of `answer` against the state `against`, in nats.
         contributions: The contributions, largest first.
-        remainder: The rest of the log odds, in nats. It results from dependencies between neighbours along other paths, and is
-            0 up to rounding if the factors form a forest and inference is exact.
+        remainder: The rest of the log odds, in nats. It results from paths between neighbours that do not contain the
+            variable, and is 0 up to rounding if the factors form a forest and inference is exact.
         truth: The label in the data, which is hidden during inference; None without a label.
     """
 
@@ -108,7 +112,7 @@ class Explanation:
     seconds: float
 
     def by_template(self) -> dict[str, float]:
-        """Sum the contributions per template, in nats, largest first, without the remainder."""
+        """Return the sum of each template's contributions, in nats, largest first; the remainder is not included."""
         totals: dict[str, float] = {}
         for part in (part for one in self.contributions for part in one.features):
             totals[part.template] = totals.get(part.template, 0.0) + part.amount
@@ -117,10 +121,11 @@ class Explanation:
 
 @dataclass(frozen=True, eq=False)
 class ExplanationCase:
-    """The variable to explain, with the backend, weights and problem of its prediction.
+    """The variable to explain, with the backend, weights and problem that predict it.
 
     Args:
-        problem: The inference problem; only the variable's component if the backend infers components independently.
+        problem: The inference problem, restricted to the variable's component if the backend infers components
+            independently.
     """
 
     system: AbstractBackend
@@ -138,11 +143,11 @@ class ExplanationCase:
         hidden: np.ndarray | None = None,
         **settings: Any,
     ) -> ExplanationCase:
-        """Build the case of a variable. Its own label is hidden; the other labels are evidence.
+        """Build the case of a variable. The label of this variable is hidden; all other labels are evidence.
 
         Args:
-            hidden: Further variables whose labels are hidden, shape (n_variables,), bool.
-            settings: Backend settings that override those of the training run.
+            hidden: Mask of further variables whose labels are hidden, shape (n_variables,), bool.
+            settings: Backend settings that override the settings of the training run.
         """
         system = make_backend(learned.backend, **{**learned.settings, **settings})
         is_queried = np.arange(len(grounding.states)) == variable
@@ -160,7 +165,7 @@ class ExplanationCase:
         return self.grounding.find_block(self.variable)
 
     def infer(self, problem: Problem | None = None) -> tuple[np.ndarray, InferenceResult]:
-        """Return the variable's marginal, shape (n_states,), and the inference result, for `problem` or the case's problem."""
+        """Infer `problem` or the case's problem; return the variable's marginal, shape (n_states,), and the result."""
         result = self.system.infer(self.problem if problem is None else problem, self.vectors)
         node = int(np.searchsorted(result.variables, self.variable))
         return result.marginals[result.state_start[node] : result.state_start[node + 1]], result
@@ -182,12 +187,13 @@ def explain(case: ExplanationCase, against: str | None = None, depth: int = 1) -
     """Decompose the log odds of the most probable state into contributions.
 
     Args:
-        against: The state to compare with. Default: the second most probable one.
-        depth: The number of edges to follow: 1 reports each neighbour's message as a whole, 2 also the sources of its belief.
+        against: The state to compare with. Default: the second most probable state.
+        depth: The number of edges to follow. With 1, each neighbour's message is one contribution; with 2, the sources
+            of the neighbour's belief are added.
 
     Raises:
-        UsageError: The state is unknown or the most probable one, the variable has a single state (E356), or the backend does
-            not support explanations (E368).
+        UsageError: The state `against` is unknown or is the most probable state, or the variable has a single state
+            (E356); the backend does not support explanations (E368).
     """
     started = time.perf_counter()
     probabilities, inferred = case.infer()
@@ -231,7 +237,7 @@ def select_states(case: ExplanationCase, probabilities: np.ndarray, against: str
 
 @dataclass(frozen=True, eq=False)
 class _ContributionBuilder:
-    """A builder of named contributions to the beliefs of one inference graph."""
+    """A builder of named contributions to the marginals of one inference graph."""
 
     case: ExplanationCase
     task: InferenceTask
@@ -242,8 +248,8 @@ class _ContributionBuilder:
         """Yield the contributions of a node's factors, largest first.
 
         Args:
-            direction: The coefficients of the node's log probabilities in the sum to explain, shape (n_states,).
-            removed: Nodes that are removed from the graph.
+            direction: The coefficient of each state's log probability in the sum to explain, shape (n_states,).
+            removed: Nodes that were already removed from the graph.
         """
         task = self.task
         removed = () if task.is_mean_field else (*removed, node)
@@ -258,15 +264,17 @@ class _ContributionBuilder:
         yield from sorted(contributions, key=lambda one: -abs(one.amount))
 
     def _unary_contributions(self, node: int, bundle: FactorBundle, direction: np.ndarray) -> Iterator[Contribution]:
-        """Yield a contribution per template of the node's unary factors, and one per set of observed neighbours."""
+        """Yield one contribution per template of local evidence, and one per set of observed neighbours."""
         grouped: dict[tuple[str, tuple[int, ...]], list[LocalFactor]] = {}
         for factor in bundle.factors:
-            known = self._observed_scope(factor)
-            template = "" if known else self.case.grounding.group_names[factor.group]
-            grouped.setdefault((template, known), []).append(factor)
-        for (_, known), factors in grouped.items():
-            neighbours = tuple(self._observed_neighbour(variable) for variable in known)
-            yield self._build_contribution("evidence" if known else "itself", neighbours, factors, direction[:, None])
+            observed = self._observed_scope(factor)
+            template = "" if observed else self.case.grounding.group_names[factor.group]
+            grouped.setdefault((template, observed), []).append(factor)
+        for (_, observed), factors in grouped.items():
+            neighbours = tuple(self._observed_neighbour(variable) for variable in observed)
+            yield self._build_contribution(
+                "evidence" if observed else "itself", neighbours, factors, direction[:, None]
+            )
 
     def _message_contribution(
         self,
@@ -277,20 +285,20 @@ class _ContributionBuilder:
         beliefs: np.ndarray,
         depth: int,
     ) -> Contribution:
-        """Return the contribution of the message from unobserved neighbours and the observed ones in the same factors."""
+        """Return the contribution of a bundle of factors: the message that these factors send to the node."""
         task = self.task
         potential = bundle.log_potentials(task.graph.graph, task.weights)
-        each = [self._belief(beliefs, other) for other in bundle.others]
-        joint = each[0]
-        for belief in each[1:]:
+        other_beliefs = [self._belief(beliefs, other) for other in bundle.others]
+        joint = other_beliefs[0]
+        for belief in other_beliefs[1:]:
             joint = np.outer(joint, belief).ravel()
         message = FactorMessage(potential, joint, task.is_mean_field)
-        free = tuple(self._neighbour(other, belief) for other, belief in zip(bundle.others, each, strict=True))
-        known = sorted({variable for factor in bundle.factors for variable in self._observed_scope(factor)})
-        neighbours = (*free, *(self._observed_neighbour(variable) for variable in known))
+        free = tuple(self._neighbour(other, belief) for other, belief in zip(bundle.others, other_beliefs, strict=True))
+        observed = sorted({variable for factor in bundle.factors for variable in self._observed_scope(factor)})
+        neighbours = (*free, *(self._observed_neighbour(variable) for variable in observed))
         kind = "evidence" if all(one.is_observed for one in neighbours) else "neighbour"
         contribution = self._build_contribution(kind, neighbours, bundle.factors, message.cell_contributions(direction))
-        if depth < 2 or len(each) > 1 or free[0].is_observed:
+        if depth < 2 or len(other_beliefs) > 1 or free[0].is_observed:
             return contribution
         start, inner = message.belief_contributions(direction)
         sources = [
@@ -310,8 +318,7 @@ class _ContributionBuilder:
         """Sum the feature contributions of some factors.
 
         Args:
-            cell_contributions: The change of the log odds per nat of each log potential, shape (n_states, joint states of
-                the other nodes).
+            cell_contributions: The change of the log odds per nat of each log potential, shape (n_states, n_others).
         """
         parts = _merge_features(
             part for factor in factors for part in self._feature_contributions(factor, cell_contributions)
@@ -357,7 +364,7 @@ class _ContributionBuilder:
 
 
 def _merge_features(parts: Iterator[FeatureContribution]) -> tuple[FeatureContribution, ...]:
-    """Merge the contributions of the same weight; return them largest first."""
+    """Merge contributions of the same weight, and sort the results, largest first."""
     merged: dict[tuple[str, str, str], FeatureContribution] = {}
     for part in parts:
         identity = (part.template, part.key, part.feature)
@@ -367,7 +374,7 @@ def _merge_features(parts: Iterator[FeatureContribution]) -> tuple[FeatureContri
 
 
 def _mean_contributions(per_graph: Sequence[tuple[Contribution, ...]], count: int) -> tuple[Contribution, ...]:
-    """Average contributions over `count` graphs, largest first; a contribution that a graph lacks counts as 0."""
+    """Return mean contributions over `count` graphs, largest first; a contribution missing in a graph counts as 0."""
     if count == 1:
         return per_graph[0]
     groups: dict[Any, list[Contribution]] = {}

@@ -1,9 +1,10 @@
 """Counterfactual explanations: the smallest change of evidence that flips the prediction of a variable.
 
-A change replaces one item of evidence: the observed state of a variable that shares a factor with the explained one, or local
-evidence (a bag value that is present or absent, a categorical or boolean value, or whether a template without `per` applies).
-Candidates are ranked by a first-order estimate that considers only the factors of the variable itself. Inference is then repeated
-for each of the best candidates, so that the reported probabilities are not estimates.
+A change replaces one item of evidence. The item is the observed state of a neighbour (a variable that shares a factor
+with the explained variable), or an item of local evidence: whether a bag contains a value, a categorical or boolean
+value, or whether a template without `per` applies. Possible changes are ranked by a first-order estimate, which uses
+only the factors over the explained variable. Inference is then repeated with each of the best changes. The reported
+probabilities are therefore not estimates.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from relcrf.kernels.distinct import distinct
 from relcrf.model.expressions import Attribute
 
 MAX_ADDED_VALUES = 10
-"""Maximum number of absent values per template whose addition is considered; those with the best estimates are selected."""
+"""Maximum number of absent values per template whose addition is considered: the values with the best estimates."""
 
 MAX_INFERENCES = 20
 """Maximum number of changes per step for which inference is repeated."""
@@ -41,7 +42,7 @@ class EvidenceChange:
     """A change of one item of evidence.
 
     Args:
-        subject: The name of a neighbour, or a template and its key.
+        subject: The name of a neighbour, or the names of a template and of one of its keys.
         before, after: The state, key or value before and after the change.
     """
 
@@ -55,11 +56,11 @@ class EvidenceChange:
 
 @dataclass(frozen=True)
 class Flip:
-    """The prediction after a set of changes.
+    """The prediction after a set of changes of the evidence.
 
     Args:
         probability: The probability of the new prediction.
-        log_odds: The log odds of the original prediction against the state that it is compared with, in nats.
+        log_odds: The log odds of the original prediction against the state to compare with, in nats.
     """
 
     changes: tuple[EvidenceChange, ...]
@@ -73,8 +74,9 @@ class FlipSearch:
     """The result of a search for evidence changes that flip a prediction.
 
     Args:
-        single: Single changes by ascending log odds of the original prediction.
-        nearest: The smallest set of changes found that flips the prediction, at most `MAX_CHANGES`; None if none was found.
+        single: The tested single changes, in ascending order of the log odds of the original prediction.
+        nearest: The smallest set found, with at most `MAX_CHANGES` changes, that flips the prediction; None if no set
+            was found.
         n_candidates: The number of possible single changes.
         n_inferences: The number of times that inference was repeated.
     """
@@ -107,11 +109,11 @@ def _with_factor(factor: FactorGroup, problem: Problem) -> Problem:
 
 
 def find_flips(case: ExplanationCase, against: str | None = None) -> FlipSearch:
-    """Search for changes that flip the prediction: first single changes, then greedily the best further change in each step.
+    """Search for changes that flip the prediction: each step greedily adds the best change to those of earlier steps.
 
     Args:
-        against: The state whose log odds against the prediction rank the changes. Default: the second most
-            probable state. A change to any other state counts as a flip.
+        against: The state to compare with: changes are ranked by the log odds of the prediction against this state.
+            Default: the second most probable state. A change of the prediction to any state counts as a flip.
 
     Raises:
         UsageError: The state is unknown or is the prediction itself, or the variable has a single state (E356).
@@ -184,7 +186,7 @@ def _candidates(case: ExplanationCase, problem: Problem, direction: np.ndarray) 
 def _neighbour_changes(
     case: ExplanationCase, problem: Problem, group: FactorGroup, factor: int, direction: np.ndarray
 ) -> Iterator[tuple[tuple[int, int], float]]:
-    """Yield (variable, state) and the estimated effect of each alternative state of the observed variables of a factor."""
+    """Yield ((variable, state), estimated effect) for each alternative state of each observed variable of a factor."""
     scope = [int(place[factor]) for place in group.scope]
     matrix = problem.graph.layout.matrix(case.vectors["weights"], group.block)
     (scores,) = group.features.scores(matrix, np.array([factor]))
@@ -252,7 +254,7 @@ class _TemplateEvidence:
             yield self._build_candidate(self._key_text(feature), "0", "1", [(feature, 1.0)])
 
     def unkeyed_changes(self) -> Iterator[_CandidateChange]:
-        """Yield the changes of binary features and, unless the template applies to all variables, of whether it applies."""
+        """Yield a switch of each binary feature, and of the template if it does not apply to all variables."""
         features = self.group.features
         if features.rows_are_equal and self.group.n_factors < self.case.block.count:
             before, after = ("true", "false") if self.entries else ("false", "true")
@@ -282,7 +284,7 @@ class _TemplateEvidence:
     def _build_candidate(
         self, subject: str, before: str, after: str, entries: Sequence[tuple[int, float]]
     ) -> _CandidateChange:
-        """Build a change that adds `entries` to the variable's features by a separate factor."""
+        """Build a change that adds a factor with the features `entries` to the variable."""
         columns = np.array([feature for feature, _ in entries], dtype=np.int32)
         values = np.array([value for _, value in entries], dtype=np.float64)
         features = Sparse(np.array([0, len(entries)], dtype=np.int64), columns, values, self.group.features.n_features)

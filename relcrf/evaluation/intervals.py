@@ -1,8 +1,8 @@
 """Confidence intervals of 95 %, computed from bootstrap resamples of connected components or from folds.
 
-Source: Field & Welsh, Bootstrapping clustered data (2007): whole clusters are resampled, because connected variables are not
-independent. Nadeau & Bengio, Inference for the generalization error (2003), equation 7: the training sets of folds overlap;
-without a correction the variance of fold differences is therefore underestimated.
+Source: Field & Welsh, Bootstrapping clustered data (2007): whole clusters are resampled, because connected variables
+are dependent. Nadeau & Bengio, Inference for the generalization error (2003), equation 7: the training sets of folds
+overlap, and the variance of a mean over folds is underestimated without a correction.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from relcrf.kernels.distinct import number_rows
 CONFIDENCE_LEVEL = 0.95
 
 RESAMPLES = 400
-"""Number of bootstrap resamples; with 400 the ends of an interval vary by about a twentieth of its width."""
+"""Number of bootstrap resamples; with 400, the limits of an interval vary by about 5 % of the interval's width."""
 
 MIN_CLUSTERS = 10
 """Minimum effective number of clusters; resampling fewer clusters does not estimate the variance reliably."""
 
 Interval = tuple[float, float]
-"""The lower and the upper limit of an interval; both are nan if it is undefined."""
+"""The lower and the upper limit of an interval; both limits are nan if the interval is undefined."""
 
 UNDEFINED: Interval = (float("nan"), float("nan"))
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """The clusters that the bootstrap resamples.
+    """The clusters of items that the bootstrap resamples.
 
     Args:
-        index: The cluster of each item, from 0, shape (n,).
-        unit: The resampled unit: `components`, or `labels` if there are too few components or one contains most labels.
+        index: The index of each item's cluster, from 0, shape (n,).
+        unit: The resampled unit: `components`, or `labels` if the components are too few or too unequal in size.
     """
 
     index: np.ndarray
@@ -43,11 +43,11 @@ class Clusters:
 
     @classmethod
     def from_variables(cls, variable: np.ndarray, component: np.ndarray) -> Clusters:
-        """Cluster items by the connected components of their variables.
+        """Cluster items by connected component, or by variable if the components are too few or too unequal in size.
 
         Args:
             variable: The variable of each item, shape (n,); several items may have the same variable.
-            component: The component of each variable.
+            component: The component of each variable, shape (n_variables,).
         """
         cluster = number_rows(component[variable])
         if effective_count(np.bincount(cluster)) >= MIN_CLUSTERS:
@@ -55,7 +55,7 @@ class Clusters:
         return cls(number_rows(variable), "labels")
 
     def bootstrap_weights(self, seed: int = 0) -> Iterator[np.ndarray]:
-        """Yield the weights of the items in each of `RESAMPLES` bootstrap resamples, shape (n,)."""
+        """Yield, for each of `RESAMPLES` bootstrap resamples, how often each item is drawn, shape (n,)."""
         n = int(self.index.max(initial=-1)) + 1
         rng = np.random.default_rng(seed)
         for _ in range(RESAMPLES):
@@ -63,7 +63,7 @@ class Clusters:
 
 
 def effective_count(sizes: np.ndarray) -> float:
-    """Return the effective number of clusters: as many equal-sized clusters would give a mean the same variance."""
+    """Return the effective number of clusters: how many clusters of equal size would give a mean the same variance."""
     total = sizes.sum()
     return float(total**2 / (sizes.astype(np.float64) ** 2).sum()) if total else 0.0
 
@@ -78,7 +78,7 @@ def percentile_interval(values: list[float]) -> Interval:
 
 
 def bias_corrected_interval(values: list[float], value: float) -> Interval:
-    """Return the percentile interval of a nonnegative measure that resampling inflates, shifted by the mean inflation."""
+    """Return the percentile interval of a nonnegative measure that resampling inflates, minus the mean inflation."""
     low, high = percentile_interval(values)
     excess = float(np.nanmean(values)) - value if low == low else 0.0
     return max(low - excess, 0.0), max(high - excess, 0.0)
@@ -88,7 +88,7 @@ def fold_interval(values: list[float], test_train_ratio: float) -> Interval:
     """Return the interval of a mean over folds whose training sets overlap.
 
     Args:
-        test_train_ratio: The number of test labels of a fold per training label.
+        test_train_ratio: The number of test labels of a fold, divided by the number of training labels.
     """
     known = np.array([value for value in values if value == value])
     if len(known) < 2:

@@ -1,4 +1,4 @@
-"""Leakage from training to test labels: factors, labelled neighbours, keys, duplicates, near-duplicates."""
+"""Leakage from training labels to test labels: shared factors and keys, labelled neighbours, and (near-)duplicates."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.kernels.distinct import distinct
 
 MIN_FEATURES = 5
-"""Minimum number of nonzero local features of a variable in the search for duplicates; fewer features often agree by chance."""
+"""Minimum number of nonzero local features in the search for duplicates; fewer features often agree by chance."""
 
 WARNING_FRACTION = 0.05
 """Minimum fraction of the test labels, or keys, for a leak to be reported."""
 
 GIANT_FRACTION = 0.5
-"""Fraction of the labels above which one component makes the sizes of folds of whole components unequal."""
+"""Fraction of the labels in one component above which folds of whole components have unequal sizes."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Leakage:
 
     Args:
         crossings: One row per template over several variables. `touching` is the number of factors with a test label;
-            `crossing` is the number of those factors that also contain a training label.
+            `crossing` is the number of factors with both a test label and a training label.
         keys: One row per template with `per`. `keys` is the number of keys in factors of test labels; `shared` is the
-            number of those keys that also occur in factors of training labels.
+            number of these keys that also occur in factors of training labels.
         held_out: The number of test labels.
-        labelled_neighbours: The number of test labels that have a neighbour with a training label; candidates count as edges.
+        labelled_neighbours: The number of test labels with a training label as neighbour; candidates count as factors.
         distinctive: The number of test labels whose variables have at least `MIN_FEATURES` nonzero local features.
         duplicates: The number of distinctive test labels with the same local features as a training label;
-            `duplicates_same_label` is the number of those that also have the same label.
-        near_duplicates: The number of further distinctive test labels with nearly the same local features (see
-            `near_duplicates.py`); `near_same_label` is the number of those that also have the same label.
-        largest_component: The fraction of the labels in the largest component of the ground graph.
-        has_links: Whether any factor or candidate joins two variables.
+            `duplicates_same_label` is the number of test labels that also have the same state as such a training label.
+        near_duplicates: The number of further distinctive test labels with nearly the same local features as a training
+            label (see `near_duplicates.py`); `near_same_label` is the number of these that also have the same state.
+        largest_component: The fraction of the labels that are in the component with most labels.
+        has_links: Whether any two variables share a factor or a candidate factor.
     """
 
     crossings: Frame
@@ -63,7 +63,7 @@ class Leakage:
 
     @property
     def transductive(self) -> bool:
-        """Whether training labels are evidence for test labels, in addition to the learned weights."""
+        """Whether training labels are evidence for test labels; otherwise they influence only the learned weights."""
         return self.labelled_neighbours > 0
 
     @property
@@ -110,8 +110,8 @@ class Leakage:
         for template, keys, shared in self.keys.rows():
             if shared < (1 - WARNING_FRACTION) * keys:
                 out.append(
-                    f"{keys - shared:,} of {keys:,} keys of '{template}' at test labels do not occur at training labels: their "
-                    "weights are 0"
+                    f"{keys - shared:,} of {keys:,} keys of '{template}' in factors of test labels do not occur in factors of "
+                    "training labels: the weights of these keys are 0"
                 )
         return tuple(out)
 
@@ -139,8 +139,8 @@ def measure_leakage(grounding: Grounding, folds: Sequence[Fold]) -> Leakage:
             sample, variable = cells_by_sample(space.pairs)
             has_training_label = np.bincount(sample[training[variable]], minlength=space.pairs.n_samples) > 0
             near[variable[has_training_label[sample]]] = True
-        for name, found in _count_keys(grounding, fold, training).items():
-            keys[name] = keys.get(name, np.zeros(2, dtype=np.int64)) + found
+        for name, fold_counts in _count_keys(grounding, fold, training).items():
+            keys[name] = keys.get(name, np.zeros(2, dtype=np.int64)) + fold_counts
         counts += [fold.n_test, int((near & fold.test).sum()), *duplicates.count(fold.test, training)]
     names = (
         "held_out",
@@ -162,20 +162,20 @@ def measure_leakage(grounding: Grounding, folds: Sequence[Fold]) -> Leakage:
 
 
 def _counts_frame(first: str, second: str, counts: Mapping[str, np.ndarray]) -> Frame:
-    """Return one row per template with its two counts, without templates whose first count is 0."""
-    rows = [(name, *found.tolist()) for name, found in counts.items() if found[0]]
+    """Return one row per template with the template's two counts; omit templates whose first count is 0."""
+    rows = [(name, *pair.tolist()) for name, pair in counts.items() if pair[0]]
     return Frame.from_rows({"template": object, first: int, second: int}, rows)
 
 
 @dataclass(frozen=True, eq=False)
 class _DuplicateIndex:
-    """Groups of variables with equal local evidence, and the adjacency of nearly equal groups.
+    """Groups of variables with equal local evidence, and the pairs of groups with nearly equal evidence.
 
     Args:
-        group: The group of each distinctive labelled variable, equal for equal evidence, shape (n_variables,); -1 for
-            all others.
+        group: The group of each labelled variable with at least `MIN_FEATURES` features, shape (n_variables,); -1 for
+            other variables.
         states: The state of each variable, shape (n_variables,).
-        near: The symmetric adjacency of nearly equal groups, shape (n_groups, n_groups).
+        near: The symmetric adjacency matrix of groups with nearly equal evidence, shape (n_groups, n_groups).
     """
 
     group: np.ndarray
@@ -203,8 +203,9 @@ class _DuplicateIndex:
         """Count test variables that have duplicates or near-duplicates among the training variables.
 
         Returns:
-            Five numbers of distinctive test variables: all; those with a duplicate; those with a duplicate of the same label;
-            and, among those without a duplicate, those with a near-duplicate and with a near-duplicate of the same label.
+            Five numbers of test variables that have a group: in total; with a duplicate; with a duplicate that has the
+            same label; with a near-duplicate but no duplicate; with a near-duplicate that has the same label, but no
+            duplicate.
         """
         test, training_rows = (np.flatnonzero(some & (self.group >= 0)) for some in (test, training))
         if not len(test):
@@ -229,7 +230,7 @@ class _DuplicateIndex:
 
 
 def _count_crossings(group: FactorGroup, fold: Fold, training: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Count factors with a test label, and those that also have a training label; set `near` for the variables of the latter."""
+    """Return `touching` and `crossing` (see `Leakage`) of a group; set `near` for the variables of crossing factors."""
     counts = np.zeros(2, dtype=np.int64)
     if len(group.scope) < 2:
         return counts
@@ -244,7 +245,7 @@ def _count_crossings(group: FactorGroup, fold: Fold, training: np.ndarray, near:
 
 
 def _count_keys(grounding: Grounding, fold: Fold, training: np.ndarray) -> dict[str, np.ndarray]:
-    """Count per template the keys in factors of test labels, and those that also occur in factors of training labels."""
+    """Return the counts `keys` and `shared` (see `Leakage`) of each template with keys."""
     test_keys: dict[str, list[np.ndarray]] = {}
     training_keys: dict[str, list[np.ndarray]] = {}
     for group in grounding.graph.groups:
@@ -267,7 +268,7 @@ def _count_keys(grounding: Grounding, fold: Fold, training: np.ndarray) -> dict[
 
 
 def _used_features(features: AbstractFeatures, rows: np.ndarray) -> np.ndarray:
-    """Return the features that are nonzero in some rows, with repetitions, shape (n,)."""
+    """Return nonzero features of the given rows, at least one per key and row, with duplicates, shape (n,)."""
     match features:
         case Tiled(tile, _):
             return _used_features(tile, distinct(rows % tile.n_rows))

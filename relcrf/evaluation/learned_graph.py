@@ -1,4 +1,4 @@
-"""The graph that structure learning chose. Its nodes are keys of literals; its edges are chosen candidates of two literals."""
+"""The graph that structure learning chose: nodes are keys of literals, edges pairs of keys (`graph/candidates.py`)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ EDGE_COLUMNS = {"first": int, "second": int, "template": object, "strength": flo
 
 @dataclass(frozen=True)
 class LearnedGraph:
-    """The graph of the chosen pairs; edges are sorted by descending strength, and nodes by their first edge.
+    """The graph of the chosen pairs of keys; edges are sorted by descending strength, nodes by first occurrence.
 
     Args:
-        nodes: One row per key of one literal of a candidate. `kind` is the literal's predicted relation, or its
-            entity and attribute; `name` is the text of the key.
-        edges: One row per chosen pair: `first` and `second` are the indices of its nodes, equal if a key is paired with
-            itself; `template` is the name of the candidates; `strength` is the norm of the pair's weights, above 0; `weight`
-            is the pair's only weight, nan if it has several; `gain` is the decrease of the log-likelihood of the labels
-            without the pair, in nats, nan if training did not compute it.
+        nodes: One row per key in a chosen pair. `kind` is the predicted relation of the key's literal, or the entity
+            type and the attribute of the literal; `name` is the text of the key.
+        edges: One row per chosen pair: `first` and `second` are the indices of the two nodes, which are equal if a key
+            is paired with itself; `template` is the name of the `candidates` declaration; `strength` is the norm of the
+            pair's weights, above 0; `weight` is the pair's only weight, or nan if the pair has several weights; `gain`
+            is the decrease of the labels' log-likelihood if the pair is removed, in nats, or nan if training did not
+            compute it.
         triples: The number of chosen candidates with three literals, which are not edges.
     """
 
@@ -94,7 +95,7 @@ def build_learned_graph(learned: LearnedModel) -> LearnedGraph:
 
 
 def _edge_nodes(split: CandidateSplit, scope: NameScope, key: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield the kind and the name of each node of an edge; the candidate's `key` contains one string per entry of `per`."""
+    """Yield the kind and the name of each node of an edge; `key` contains one string per entry of the `per` clause."""
     for side, template in enumerate(split.literal_templates):
         (term,) = scope.random_terms(template.over[0])
         kind = term.relation if isinstance(term, Atom) else f"{scope.type_names[term.binder]}.{term.attribute}"

@@ -40,12 +40,12 @@ class LocalEvidence:
 
     @property
     def signature(self) -> np.ndarray:
-        """A hash per variable that is equal for equal evidence, shape (n_variables,), uint64."""
+        """A hash of the local evidence of each variable, shape (n_variables,), uint64."""
         return self._signature_and_count[0]
 
     @property
     def n_features(self) -> np.ndarray:
-        """The number of nonzero features of each variable, without features shared by all variables, shape (n_variables,)."""
+        """The number of nonzero features of each variable, without features that are always 1, shape (n_variables,)."""
         return self._signature_and_count[1]
 
     def value_matrix(self, variables: np.ndarray) -> csr_array:
@@ -78,8 +78,8 @@ class LocalEvidence:
     def numeric_matrix(self, variables: np.ndarray) -> np.ndarray:
         """Return the standardised numeric features of some variables, shape (n, n_columns).
 
-        Constant columns are omitted. Where a variable has no factor of a template, the value before standardisation is 0.
-        For `variables` see `value_matrix`.
+        Constant columns are omitted. If a variable has no factor of a template, the features of this template are 0
+        before standardisation. For `variables` see `value_matrix`.
         """
         columns = [np.empty((len(variables), 0))]
         for _, row_of_factor, features in self._unary_groups(variables):
@@ -94,7 +94,7 @@ class LocalEvidence:
         return np.asarray(matrix[:, varying] / deviation[varying])
 
     def _unary_groups(self, variables: np.ndarray) -> Iterator[tuple[int, np.ndarray, AbstractFeatures]]:
-        """Yield each unary group's index, the positions of its factors' variables in `variables` (or -1), and its features."""
+        """Yield each unary group: index, position of each factor's variable in `variables` (or -1), and features."""
         row = np.full(self.grounding.graph.n_variables, -1)
         row[variables] = np.arange(len(variables))
         for number, group in enumerate(self.grounding.graph.groups):
@@ -105,7 +105,7 @@ class LocalEvidence:
 
 
 def _nonzero_entries(features: AbstractFeatures) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return a list of (row offsets, columns, values) of the nonzero entries; empty if all rows are equal."""
+    """Return the nonzero entries as a list of one tuple (row offsets, columns, values); empty if all rows are equal."""
     match features:
         case Sparse(row_start, column, values, _):
             return [(np.asarray(row_start), column, values if len(values) else np.ones(len(column)))]

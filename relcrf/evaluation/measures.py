@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 MIN_PROBABILITY = 1e-300
-"""Lower bound of the probabilities in the log-loss; without it, one label of probability 0 would make the mean infinite."""
+"""Lower bound of the probabilities in the log-loss, which a single probability of 0 would otherwise make infinite."""
 
 BINS = 10
 """Number of confidence bins of equal width in the calibration error."""
@@ -18,9 +18,10 @@ MEASURES = ("accuracy", "log_loss", "brier", "macro_f1", "roc_auc", "pr_auc", "c
 """Names of all measures in display order."""
 
 RANKING_MEASURES = ("roc_auc", "pr_auc")
-"""Measures that rank items against each other.
+"""Measures that compare items with each other.
 
-They are computed within each fold, whose predictions come from one trained model, and then averaged over the folds.
+These measures are computed within each fold, because only predictions of one trained model can be ranked, and are then
+averaged over the folds.
 """
 
 
@@ -46,11 +47,11 @@ def score(probabilities: np.ndarray, truth: np.ndarray) -> Score:
 
 @dataclass(frozen=True, eq=False)
 class ScoredLabels:
-    """The state probabilities of labelled variables, with their labels.
+    """The state probabilities and the labels of some variables, called *items*.
 
     Args:
-        probabilities: Shape (n, n_states).
-        truth: Labels, shape (n,).
+        probabilities: The probability of each state, shape (n, n_states).
+        truth: The label of each item, shape (n,).
     """
 
     probabilities: np.ndarray
@@ -64,15 +65,16 @@ class ScoredLabels:
         return Score(float(accuracy), -float(loss), len(self.truth))
 
     def measures(self, weights: np.ndarray | None = None, names: Sequence[str] = MEASURES) -> dict[str, float]:
-        """Return some of `MEASURES`; nan if a measure is undefined.
+        """Return the measures `names`; nan if a measure is undefined.
 
         - `accuracy`: the fraction of items whose most probable state is the label.
         - `log_loss`: the mean negative log-probability of the label, in nats.
-        - `brier`: the sum of squared errors over the states, halved for two states.
+        - `brier`: the mean over items of the sum of squared errors over the states, halved for two states.
         - `macro_f1`: the mean F1 over the states that occur or are predicted.
-        - `roc_auc`: the area under the ROC curve of the second of two states, or the mean area of each state against the rest.
-        - `pr_auc`: the average precision of the second of two states; undefined for more states.
-        - `calibration_error`: the mean absolute difference of confidence and accuracy over `BINS` bins.
+        - `roc_auc`: for two states, the area under the ROC curve of the second state; otherwise, the mean area of each
+          state against the rest.
+        - `pr_auc`: for two states, the average precision of the second state; otherwise undefined.
+        - `calibration_error`: the absolute difference of confidence and accuracy of an item's bin, averaged over items.
 
         Args:
             weights: Nonnegative weights of the items, shape (n,). Default: 1.
@@ -98,7 +100,7 @@ class ScoredLabels:
 
     @cached_property
     def item_measures(self) -> Mapping[str, np.ndarray]:
-        """The value of each item, shape (n,), for each measure that is a mean over items."""
+        """For each measure that is a mean over items, the value of each item, shape (n,)."""
         rows = np.arange(len(self.truth))
         label_probabilities = self.probabilities[rows, self.truth]
         squares = (self.probabilities**2).sum(axis=1) - 2.0 * label_probabilities + 1.0
@@ -116,7 +118,7 @@ class ScoredLabels:
 
     @cached_property
     def _sort_orders(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """For each state, the items by ascending probability, and the start of each group of equal probabilities."""
+        """For each state, the items by ascending probability, and the offset of each group of equal probabilities."""
         out = []
         for column in self.probabilities.T:
             order = np.argsort(column, kind="stable")
@@ -125,7 +127,7 @@ class ScoredLabels:
         return out
 
     def _weights_by_rank(self, state: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return for each distinct probability, ascending, the total weights of the items of a state and of all other items."""
+        """Return the total weight of items with label `state` and of other items, for each distinct probability."""
         order, starts = self._sort_orders[state]
         is_state = self.truth[order] == state
         ordered = weights[order]
@@ -153,7 +155,7 @@ class ScoredLabels:
 
     @cached_property
     def confidence_bins(self) -> tuple[np.ndarray, np.ndarray]:
-        """The confidence of each item (the probability of its most probable state), and its bin, each of shape (n,)."""
+        """The confidence (probability of the most probable state) and the bin index of each item, shape (n,) each."""
         confidence = self.probabilities.max(axis=1, initial=0.0)
         return confidence, np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
 

@@ -1,4 +1,4 @@
-"""Tables of weights with names, support and standard errors, and their filters and sort orders."""
+"""Tables of weights with names, support and standard errors; functions that filter and sort these tables."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from relcrf.grounding.grounding import Grounding
 
 
 def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -> Frame:
-    """Return one row per weight: template, key, feature, pattern, weight and support; with `errors` also standard_error and z.
+    """Return one row per weight: template, key, feature, pattern, weight, (with `errors`) standard_error and z, and
+    support.
 
-    The support is the sum of the feature over the training labels at which the pattern holds: a count if all features are 1.
-    The column `support` is missing if the training run did not store it.
+    The support of a weight is the sum of its feature over the training labels for which its state pattern holds. It is
+    a count if the feature is always 1. The column `support` is missing if the training run did not store it.
     """
     columns = dict(weight_table(learned).columns)
     if errors is not None:
@@ -32,11 +33,12 @@ def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -
 def named_moments(learned: LearnedModel, offsets: np.ndarray | None = None) -> Frame:
     """Return the empirical and expected moment of each weight, one row per weight. See docs/explanation/classical.md.
 
-    The columns are template, key, feature, pattern, empirical (the sum of the feature over the labels at which the
-    pattern holds), expected (its expectation under the model) and standard_errors (the difference in standard errors).
+    The columns are template, key, feature, pattern, empirical (the sum of the feature over the labels for which the
+    pattern holds), expected (the expectation of this sum under the model) and standard_errors (the difference of these
+    two moments in units of its standard error).
 
     Args:
-        offsets: Offsets of the weights in the layout. Default: the learned weights.
+        offsets: Indices of the weights in the weight vector. Default: all weights that are not fixed.
 
     Raises:
         UsageError: The training run did not store moments (E387).
@@ -59,11 +61,11 @@ def standard_errors_from_data(
     """Compute standard errors of the weights from the training tables.
 
     Args:
-        hidden: The labels that were held out in training, shape (n_variables,), bool.
+        hidden: Mask of the labels that were held out in training, shape (n_variables,), bool.
         requested: See `standard_errors`.
 
     Raises:
-        UsageError: The tables differ from the training tables, or the backend does not maximise an exact likelihood (E357).
+        UsageError: The tables are not the training tables, or the backend does not maximise an exact likelihood (E357).
     """
     grounding = learned.extend_grounding(grounding)
     size = grounding.graph.layout.size
@@ -79,7 +81,7 @@ def select_rows(
     """Return a mask of the rows of `named_weights` that match the filters, shape (n,).
 
     Args:
-        key: A glob pattern with `*`, `?` and `[...]`.
+        key: A glob pattern for the key, with `*`, `?` and `[...]`.
 
     Raises:
         UsageError: The template is unknown (E316), or the frame has no support (E358).

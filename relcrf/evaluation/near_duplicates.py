@@ -1,15 +1,16 @@
 """Near-duplicates: pairs of entities with nearly the same local evidence, found without comparing all pairs.
 
-Two sets of values are near if their Jaccard index is at least `MIN_JACCARD`. Two numeric vectors, standardised per column, are
-near if their distance is at most `MAX_DISTANCE` times the distance of two independent vectors. Entities with fewer than
-`MIN_VALUES` values are matched by their numeric vectors.
+Two entities are near-duplicates if their value sets are near and their numeric vectors are near. Two value sets are
+near if their Jaccard index is at least `MIN_JACCARD`. Two numeric vectors, standardised per column, are near if their
+distance is at most `MAX_DISTANCE` times the distance of two independent vectors.
 
-Two entities in the same hash bucket are a candidate pair. Sets are hashed by their minimum under random orders (MinHash),
-vectors by the intervals of random projections. Each candidate pair is then compared. A pair exactly at the threshold is found
-with a probability of 99 %, a closer pair almost surely.
+Only pairs of entities in the same hash bucket are compared. Value sets are hashed by the first value in a random order
+(MinHash). Entities with fewer than `MIN_VALUES` values are hashed by the intervals that contain random projections of
+the numeric vector. A pair exactly at the threshold is found with a probability of 99 %, a closer pair almost surely.
 
-Source: Broder, On the resemblance and containment of documents (1997); Indyk & Motwani, Approximate nearest neighbors (1998), for
-banding; Datar, Immorlica, Indyk & Mirrokni, Locality-sensitive hashing scheme based on p-stable distributions (2004).
+Source: Broder, On the resemblance and containment of documents (1997); for banding: Indyk & Motwani, Approximate
+nearest neighbors (1998); Datar, Immorlica, Indyk & Mirrokni, Locality-sensitive hashing scheme based on p-stable
+distributions (2004).
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ few columns match by chance.
 """
 
 MIN_VALUES = 5
-"""Minimum number of values of an entity to be matched by its value set."""
+"""Minimum number of values of an entity that is hashed by its value set."""
 
 BANDS, HASHES_PER_BAND = 16, 6
-"""Number of MinHash bands and of hashes per band: 1 - (1 - 0.8^6)^16 = 99 % of the pairs at `MIN_JACCARD` share a bucket, but
-only 1 in 1,000 pairs with a Jaccard index of 0.2.
+"""Number of MinHash bands, and number of hashes per band. Of the pairs with Jaccard index 0.8, 99 % share a bucket,
+because 1 - (1 - 0.8^6)^16 = 0.99; of the pairs with index 0.2, 1 in 1,000.
 """
 
 MIN_HASH_AGREEMENT = 0.65
-"""Minimum fraction of equal MinHash values for two sets to be compared, four standard deviations below `MIN_JACCARD`."""
+"""Minimum fraction of equal MinHash values of two sets to be compared, four standard deviations below `MIN_JACCARD`."""
 
 HASH_TABLES, PROJECTIONS, BUCKET_WIDTH = 12, 8, 0.25
-"""Number of projection hash tables, projections per table, and interval width relative to the distance of independent vectors:
-99.9 % of the pairs at `MAX_DISTANCE` share a bucket, but only 1 in 10 million pairs of independent vectors.
+"""Number of projection hash tables, projections per table, and interval width relative to the distance of independent
+vectors. Of the pairs at `MAX_DISTANCE`, 99.9 % share a bucket; of the pairs of independent vectors, 1 in 10 million.
 """
 
 BUCKET_WINDOW = 10
-"""Maximum number of later entities of the same bucket that an entity is compared with; large buckets are thus sampled."""
+"""Maximum number of entities later in the bucket with which an entity is compared; a larger bucket is only sampled."""
 
 PAIRS_PER_CHUNK = 1 << 16
-"""Number of pairs compared at a time; it limits the memory."""
+"""Number of pairs compared at a time; it bounds the memory."""
 
 Pairs = np.ndarray
 """Pairs of indices, shape (n, 2)."""
@@ -60,7 +61,7 @@ def find_near_duplicates(evidence: LocalEvidence, variables: np.ndarray, seed: i
     """Return the pairs of near-duplicates among variables of one attribute or relation, each pair once.
 
     Args:
-        variables: Indices of variables, ascending; may contain only one variable of each group with equal evidence.
+        variables: Indices of variables, ascending; no two of these variables have equal evidence.
     """
     values, numbers = evidence.value_matrix(variables), evidence.numeric_matrix(variables)
     rng = np.random.default_rng(seed)
@@ -78,7 +79,7 @@ def find_near_duplicates(evidence: LocalEvidence, variables: np.ndarray, seed: i
 
 
 def are_near_duplicates(values: csr_array, numbers: np.ndarray, pairs: Pairs) -> np.ndarray:
-    """Return a mask of the pairs of rows that are near-duplicates; for the rows see `LocalEvidence`."""
+    """Return a mask of the pairs of rows that are near-duplicates, given the two matrices of `LocalEvidence`."""
     sizes, max_square = np.diff(values.indptr), MAX_DISTANCE**2 * 2.0 * numbers.shape[1]
     near = np.empty(len(pairs), dtype=bool)
     for start in range(0, len(pairs), PAIRS_PER_CHUNK):

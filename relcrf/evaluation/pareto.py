@@ -1,6 +1,6 @@
-"""Sweeps over the cost of messages: a model with gates is trained at each cost and scored on held-out labels.
+"""Sweeps over the message cost: a model with gates is trained for each cost and scored on held-out labels.
 
-Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), which reports such sweeps.
+Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), reports such sweeps.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from relcrf.grounding.grounding import Grounding
 TIMING_REPEATS = 3
 """Number of timed inferences; the minimum time is reported."""
 
-MEAN_FIGURES = ("loss", "accuracy", "log_likelihood")
+MEAN_FIELDS = ("loss", "accuracy", "log_likelihood")
 """Fields of `ParetoPoint` that are means over labels."""
 
-SUM_FIGURES = ("n", "n_queries", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
+SUM_FIELDS = ("n", "n_queries", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
 """Fields of `ParetoPoint` that are summed over folds."""
 
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """The results at one message cost, over all folds.
+    """The results for one message cost, over all folds.
 
     Args:
         gates: The setting `gates`.
@@ -47,10 +47,11 @@ class ParetoPoint:
         messages: The number of messages that inference sent.
         factors: The number of factors with a gate.
         open_factors: The number of gated factors whose gate was open.
-        iterations: The number of optimiser iterations since the previous point.
+        iterations: The number of optimiser iterations; training starts at the weights of the previous point.
         seconds_learn: CPU seconds of training.
-        seconds_infer: CPU seconds of computing gates, selecting open factors and propagation, without the reduction by
-            evidence, which does not depend on the cost; the minimum of `TIMING_REPEATS` repetitions.
+        seconds_infer: CPU seconds to compute gates, select open factors and propagate messages; the minimum of
+            `TIMING_REPEATS` repetitions. Conditioning on the evidence is excluded, because it does not depend on the
+            cost.
     """
 
     gates: str
@@ -96,7 +97,7 @@ class ParetoFront:
 
 
 def pareto_optimal(points: Sequence[ParetoPoint]) -> list[bool]:
-    """Return for each point whether no other point dominates it in loss and messages per query."""
+    """Return, for each point, True if no other point dominates it in loss and messages per query."""
 
     def dominates(one: ParetoPoint, other: ParetoPoint) -> bool:
         not_worse = one.loss <= other.loss and one.messages_per_query <= other.messages_per_query
@@ -106,14 +107,14 @@ def pareto_optimal(points: Sequence[ParetoPoint]) -> list[bool]:
 
 
 def make_systems(backend: str, costs: Sequence[Any], settings: Mapping[str, Any]) -> list[GatedBackend]:
-    """Create a backend for each cost, ascending; with `gates="none"`, which ignores the cost, only for the lowest cost.
+    """Create a backend for each cost, in ascending order of cost; with `gates="none"`, only for the lowest cost.
 
     Args:
         costs: Numbers, or strings that contain numbers.
 
     Raises:
-        UsageError: `costs` is empty, the cost is also among the settings, or the backend has no gates (E319); a cost is not a
-            nonnegative number (E305); a setting is invalid, see `make_backend`.
+        UsageError: `costs` is empty, `settings` contains the message cost, or the backend has no gates (E319); a cost
+            is not a nonnegative number (E305); a setting is invalid, see `make_backend`.
     """
     if not issubclass(backend_class(backend), GatedBackend):
         message = f"backend '{backend}' has no gates, so that its messages have no cost"
@@ -140,13 +141,13 @@ def pareto(
     progress: ProgressCallback = lambda what: Monitor(),
     **settings: Any,
 ) -> ParetoFront:
-    """Train at each message cost, starting from the weights of the previous cost, and score each fold.
+    """Train with each message cost, starting from the weights of the previous cost, and score each fold.
 
-    Ctrl-C returns the finished points.
+    If Ctrl-C interrupts the sweep, the finished points are returned.
 
     Args:
         folds: The folds to hold out, see `make_folds`.
-        progress: Called with a description of each training run; returns its monitor.
+        progress: Called with a description of each training run; returns the monitor of the run.
         settings: The settings of the backend; sweeps with `gates="static"` or `gates="none"` are baselines.
 
     Raises:
@@ -179,7 +180,7 @@ def pareto(
 def _evaluate_fold(
     system: GatedBackend, problem: Problem, fold: Fold, learned: FitResult, seconds: float
 ) -> ParetoPoint:
-    """Return the points of one fold."""
+    """Return the point of one fold."""
     query = fold.query_problem(problem)
     risk = system.joint_likelihood(query, learned.vectors).risk(query)
     parameters = np.concatenate((learned.vectors["weights"], learned.vectors["gates"]))
@@ -211,6 +212,8 @@ def _evaluate_fold(
 def _pool_folds(points_of_folds: Sequence[ParetoPoint]) -> ParetoPoint:
     """Pool the points of all folds; fields are averaged over labels or summed."""
     n = np.array([part.n for part in points_of_folds])
-    figures: dict[str, Any] = {name: sum(getattr(part, name) for part in points_of_folds) for name in SUM_FIGURES}
-    figures |= {name: float(n @ [getattr(part, name) for part in points_of_folds] / n.sum()) for name in MEAN_FIGURES}
-    return replace(points_of_folds[0], **figures)
+    pooled_fields: dict[str, Any] = {name: sum(getattr(part, name) for part in points_of_folds) for name in SUM_FIELDS}
+    pooled_fields |= {
+        name: float(n @ [getattr(part, name) for part in points_of_folds] / n.sum()) for name in MEAN_FIELDS
+    }
+    return replace(points_of_folds[0], **pooled_fields)

@@ -1,6 +1,7 @@
-"""Partitions of variables into folds of similar size: stratified, by groups, along edges, by time.
+"""Partitions of variables into folds of similar size: stratified, by group, along edges, or by time.
 
-Strata are disjoint sets of variables, such as those with the same label; each fold receives the same fraction of every stratum.
+A *stratum* is one of several disjoint sets of variables, such as the variables with a certain label. A stratified fold
+contains the same fraction of every stratum.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ NO_FOLD = -1
 
 
 def stratified_folds(stratum: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign variables to random stratified folds of equal size; return their fold indices, shape (n,).
+    """Assign variables to random stratified folds of equal size; return the fold of each variable, shape (n,).
 
     Args:
         stratum: The stratum of each variable; negative for variables outside all folds.
     """
     fold = np.full(len(stratum), NO_FOLD)
     shuffled = rng.permutation(np.flatnonzero(stratum >= 0))
-    # The round-robin assignment continues across strata, so that small strata do not all start with the first fold.
+    # The round-robin assignment continues across strata; otherwise all strata would start with the first fold.
     ordered = shuffled[np.argsort(stratum[shuffled], kind="stable")]
     fold[ordered] = rng.permutation(folds)[np.arange(len(ordered)) % folds]
     return fold
@@ -42,7 +43,7 @@ def stratified_sample(stratum: np.ndarray, fraction: float, rng: np.random.Gener
 
 
 def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign whole groups, largest first, to the fold with the fewest labels; return fold indices of variables, shape (n,).
+    """Assign whole groups, largest first, to the fold with the fewest labels; return the fold of each variable.
 
     Args:
         group: The group of each variable, from 0; negative for variables outside all folds.
@@ -59,10 +60,12 @@ def balanced_folds(group: np.ndarray, labelled: np.ndarray, folds: int, rng: np.
 
 
 def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Grow each fold along edges from a random variable, so that few edges join folds; return fold indices, shape (n,).
+    """Grow each fold along edges from a random variable, so that few edges join folds; return the fold of each
+    variable.
 
-    A fold adds its neighbours in breadth-first order until it has its quota of labels; when a component is exhausted, the
-    search continues from another random variable. Unlabelled variables are traversed, but are not in any fold.
+    A breadth-first search adds neighbours to a fold until the fold has its quota of labels. When a component is
+    exhausted, the search continues from another random variable. Unlabelled variables are traversed, but are not in any
+    fold.
     """
     fold = np.full(len(labelled), NO_FOLD)
     shuffled = rng.permutation(np.flatnonzero(labelled))
@@ -87,17 +90,18 @@ def snowball_folds(adjacency: csr_array, labelled: np.ndarray, folds: int, rng: 
 
 
 def time_periods(time: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
-    """Assign variables to time periods with similar numbers of labels; return period indices (0: earliest), shape (n_variables,).
+    """Assign variables to time periods with similar numbers of labels; return the period of each variable, 0: earliest.
 
     Equal times are in the same period.
 
     Args:
-        time: The time of each variable, as a number or date; NaN or NaT for variables outside all periods, shape (n_variables,).
+        time: The time of each variable, a number or date, shape (n_variables,); NaN or NaT for variables outside all
+            periods.
     """
     has_time = time == time
     times, counts = np.unique(time[has_time & labelled], return_counts=True)
     before = np.cumsum(counts) - counts
-    # A time belongs to the period that contains the median of its labels.
+    # A time belongs to the period that contains the median of the labels with this time.
     _, number = np.unique(((before + counts / 2) * n // max(counts.sum(), 1)).astype(np.int64), return_inverse=True)
     index = np.searchsorted(times, time[has_time], side="right") - 1
     out = np.full(len(time), NO_FOLD)

@@ -28,10 +28,10 @@ METADATA_FILE = "fold.json"
 FORMAT_VERSION = 2
 
 SUM_TOLERANCE = 1e-6
-"""Maximum deviation from 1 of the sum of a variable's probabilities; reading decimal text rounds them."""
+"""Maximum deviation from 1 of the sum of a variable's probabilities, which are rounded in the decimal text."""
 
 _FIRST = ("variable", "truth", "predicted")
-"""Columns before the probabilities; the keys come last."""
+"""Columns before the probabilities; the columns of keys follow the probabilities."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class PredictionFolder:
         return digest.hexdigest()
 
     def _test_blocks(self, fold: Fold) -> list[tuple[VariableBlock, np.ndarray]]:
-        """Return the blocks with test labels, each with its test variables."""
+        """Return the blocks of variables with test labels; each block is paired with its test variables."""
         test = np.flatnonzero(fold.test)
         parts = [(b, test[b.index_slice(test)]) for b in predicted_blocks(self.grounding)]
         return [(block, variables) for block, variables in parts if len(variables)]

@@ -1,4 +1,4 @@
-"""Predictions of held-out labels by several systems on the same folds, and the table of their measures."""
+"""Predictions of held-out labels by several systems on the same folds, and the measures of these predictions."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ MAJORITY = "majority"
 """The baseline that predicts the frequencies of the training labels."""
 
 LOCAL = "local"
-"""The backend without relations, the reference of comparisons."""
+"""The backend that ignores relations; other backends are compared with it."""
 
 COMPARED_MEASURES = ("accuracy", "log_loss", "brier")
-"""Measures by which systems are compared; they are means over labels, so that differences can be paired label by label."""
+"""Measures by which systems are compared: means over labels, so that two systems can be compared label by label."""
 
 
 @dataclass(frozen=True, eq=False)
 class FoldPrediction:
-    """The state probabilities of the test labels of one fold, predicted by one system.
+    """The state probabilities of the test variables of one fold, predicted by one system (a backend or `MAJORITY`).
 
     Args:
         fold: The name of the fold.
         variables: The test variables in ascending order, shape (n,).
         state_start: The offset of each variable's states in `probabilities`, shape (n + 1,).
         probabilities: The marginals of all test variables, concatenated.
-        truth: Labels, shape (n,).
+        truth: The label of each test variable, shape (n,).
         seconds_learn, seconds_infer: CPU seconds of all threads; wall-clock time is unreliable on a shared machine.
         converged: Whether learning and inference converged.
     """
@@ -82,7 +82,7 @@ class FoldPrediction:
 
     @classmethod
     def from_tables(cls, fold: Fold, grounding: Grounding, tables: Sequence[np.ndarray]) -> FoldPrediction:
-        """Build the predictions of a fold from a table of probabilities per block, shape (n, n_values)."""
+        """Build the predictions of a fold from one table of probabilities per block, shape (n, n_values)."""
         test = np.flatnonzero(fold.test)
         start = offsets(grounding.graph.cardinality[test])
         return cls(fold.name, test, start, np.concatenate([t.ravel() for t in tables]), grounding.states[test])
@@ -109,8 +109,9 @@ class MeasureEstimate:
     """One measure of one system, with its uncertainty.
 
     Args:
-        value: The measure over all test labels; a measure of `RANKING_MEASURES` is averaged over folds, weighted by their sizes.
-        low, high: The 95 % bootstrap interval; components or labels are resampled, see `Clusters`.
+        value: The measure over all test labels; a measure of `RANKING_MEASURES` is the mean over folds, weighted by
+            fold size.
+        low, high: The limits of the 95 % bootstrap interval; components or labels are resampled, see `Clusters`.
         spread: The standard deviation over folds; nan for a single fold.
     """
 
@@ -125,8 +126,8 @@ class MeasureDifference:
     """The paired difference of one measure between two systems.
 
     Args:
-        low, high: The 95 % bootstrap interval, see `MeasureEstimate`.
-        fold_interval: The 95 % interval from the means of the folds.
+        low, high: The limits of the 95 % bootstrap interval, see `MeasureEstimate`.
+        fold_interval: The 95 % interval computed from one mean per fold, see `intervals.fold_interval`.
     """
 
     value: float
@@ -195,20 +196,20 @@ class Predictions:
         return [part for part in parts if len(part.truth)]
 
     def pooled(self, system: str, attribute: str) -> ScoredLabels:
-        """Return the predictions of all folds together."""
+        """Return the predictions of one attribute in all folds, concatenated."""
         parts = self.scored_by_fold(system, attribute)
         return ScoredLabels(np.concatenate([p.probabilities for p in parts]), np.concatenate([p.truth for p in parts]))
 
     def clusters(self, attribute: str) -> Clusters:
-        """Return the clusters that the bootstrap resamples."""
+        """Return the clusters of the attribute's test labels that the bootstrap resamples."""
         return Clusters.from_variables(self._variables(self._block(attribute)), self.component)
 
     def score(self, system: str, attribute: str) -> Score:
-        """Return accuracy and log-likelihood over all folds."""
+        """Return accuracy and log-likelihood of one attribute over all folds."""
         return self.pooled(system, attribute).score()
 
     def fold_scores(self, system: str) -> list[FoldScore]:
-        """Return the scores of each fold."""
+        """Return the scores of a system on each fold."""
         return [
             FoldScore(
                 one.fold,
@@ -221,7 +222,7 @@ class Predictions:
         ]
 
     def estimates(self, system: str, attribute: str) -> dict[str, MeasureEstimate]:
-        """Return all measures of a system with their intervals."""
+        """Return all measures of a system on an attribute, with intervals."""
         return self._estimates[system, attribute]
 
     @cached_property
@@ -247,7 +248,7 @@ class Predictions:
         return out
 
     def differences(self, system: str, other: str, attribute: str) -> dict[str, MeasureDifference]:
-        """Return the difference of each of `COMPARED_MEASURES` between a system and another."""
+        """Return, for each of `COMPARED_MEASURES`, the value of `system` minus the value of `other`."""
         values, other_values = (self.pooled(name, attribute).item_measures for name in (system, other))
         folds = [
             (one.item_measures, two.item_measures)
@@ -292,7 +293,7 @@ class Predictions:
         return Frame.from_rows({"attribute": object, "system": object, "measure": object, **figures}, rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return measures per attribute and system, and differences from `LOCAL` and from the best system, as a JSON object."""
+        """Return a JSON object: all measures, and the differences of systems from `LOCAL` and from the best system."""
         return {attribute: self._attribute_as_dict(attribute) for attribute in self.attributes}
 
     def _attribute_as_dict(self, attribute: str) -> dict[str, Any]:
@@ -319,12 +320,12 @@ def _measures_as_dict(measures: Mapping[str, MeasureEstimate] | Mapping[str, Mea
 
 
 def predicted_blocks(grounding: Grounding) -> tuple[VariableBlock, ...]:
-    """Return the blocks whose labels can be held out: all except latent ones."""
+    """Return the blocks of variables whose labels can be held out: all blocks that are not latent."""
     return tuple(block for block in grounding.blocks if not block.is_latent)
 
 
 def _pooled_measures(whole: ScoredLabels, parts: Sequence[ScoredLabels], weights: np.ndarray) -> dict[str, float]:
-    """Return the measures over all folds, with `weights` for the items."""
+    """Return the measures over all folds, with one weight per item."""
     measures = whole.measures(weights, [name for name in MEASURES if name not in RANKING_MEASURES])
     ends = np.cumsum([len(part.truth) for part in parts])
     of_parts = np.split(weights, ends[:-1])

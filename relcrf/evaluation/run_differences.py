@@ -27,14 +27,15 @@ class RunDifferences:
     Args:
         settings: The backend and the settings that differ, by name.
         summary: The entries of the training summary that differ, by name.
-        bindings: The different numbers of bindings, by template.
-        vocabulary_sizes: The different numbers of values, by open domain.
+        bindings: The numbers of bindings that differ, by template.
+        vocabulary_sizes: The numbers of values that differ, by open domain.
         model: The lines of a unified diff of the model texts; empty if they are equal.
-        weights: One row per weight that both models have, by descending difference: the weight's name, and its values `first`
-            and `second`.
-        unique_weights: For each model, one row per weight that the other model does not have, by descending magnitude: the
-            weight's name and its value `weight`.
-        correlation: The correlation of the common weights; nan if there are fewer than two or if they are constant.
+        weights: One row per weight that both models have, by descending absolute difference. The columns are
+            `NAME_COLUMNS`, and `first` and `second`: the weight in each model.
+        unique_weights: For each model, one row per weight that the other model does not have, by descending magnitude.
+            The columns are `NAME_COLUMNS` and `weight`.
+        correlation: The correlation of the weights that both models have; nan if there are fewer than two such weights
+            or if they are constant.
         candidate_jaccard: The Jaccard index of the two sets of chosen candidates; None if both are empty.
     """
 
@@ -90,6 +91,6 @@ def _weights_only_in(one: Mapping[tuple[Any, ...], float], other: Mapping[tuple[
 
 
 def _chosen_candidates(learned: LearnedModel) -> set[tuple[str, tuple[str, ...]]]:
-    """Return the chosen candidates of a model as pairs of template and key."""
+    """Return the chosen candidates of a model as tuples (template name, key)."""
     names = {t.name for t in learned.spec.templates if t.is_candidate}
     return {(t.name, key) for t in learned.templates if t.name in names and t.keys for key in t.keys.values}

@@ -1,4 +1,4 @@
-"""The evaluation runner: train systems on the training labels of folds and predict the test labels, in process or isolated."""
+"""The evaluation runner: trains systems on training labels and predicts test labels, in one or several processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def predict_fold(
 
     Args:
         problem: The training problem with all labels.
-        store: The store with the memory limit; larger problems are split into shards. Default: no sharding.
+        store: The store that defines the memory limit; a larger problem is split into shards. Default: no sharding.
 
     Raises:
         UsageError, DataError: The system rejects the model or the data.
@@ -77,7 +77,7 @@ def predict_fold_with_model(
 
 
 def predict_frequencies(grounding: Grounding, fold: Fold) -> FoldPrediction:
-    """Predict each test label by the frequencies of the states among the training labels, with add-one smoothing."""
+    """Predict the test labels by the frequencies of the states among the training labels, with add-one smoothing."""
     started = time.process_time()
     train, tables = fold.train_mask(labelled_in_grounding(grounding)), []
     for block in predicted_blocks(grounding):
@@ -89,13 +89,13 @@ def predict_frequencies(grounding: Grounding, fold: Fold) -> FoldPrediction:
 
 @dataclass(frozen=True, eq=False)
 class SystemResult:
-    """The result of one system.
+    """The result of one system (a configured backend) on all folds.
 
     Args:
-        predictions: One per fold; empty if the system failed.
+        predictions: One prediction per fold; empty if the system failed.
         error: The error if the system failed.
-        exactness: The error of the marginals of the first fold's model; None if it was not computed.
-        bytes_before, bytes_peak: The memory of the system's process at its start and at its peak; 0 if unknown.
+        exactness: The error of marginals under the model of the first fold; None if it was not computed.
+        bytes_before, bytes_peak: The bytes used by the system's process at the start and at the peak; 0 if unknown.
         n_loaded: The number of folds that were loaded from files.
     """
 
@@ -154,10 +154,10 @@ def run_systems(
 
 @dataclass(frozen=True)
 class SystemTask:
-    """The picklable task of one system.
+    """A picklable task: train one system on every fold, and predict the test labels.
 
     Args:
-        inputs: The training problem and the folds, in a file that all processes map.
+        inputs: The training problem and the folds, in a file that all processes map into memory.
         compared, n_subgraphs: See `measure_exactness`, which is not called if `n_subgraphs` is 0.
     """
 
@@ -194,12 +194,13 @@ def run_in_processes(
     n_subgraphs: int,
     seed: int,
 ) -> dict[str, SystemResult]:
-    """Run each system in a separate single-threaded process; if a system fails or times out, its result contains the error.
+    """Run each system in a separate single-threaded process; the result of a failed system contains the error.
 
     Args:
         jobs: The number of concurrent processes.
         time_limit: The maximum seconds per system, for all folds together.
-        n_subgraphs: The number of small subgraphs on which marginals are compared with exact ones; 0 disables this.
+        n_subgraphs: The number of small subgraphs on which marginals are compared with exact marginals; 0 disables the
+            comparison.
         seed: The seed of the random subgraphs.
     """
     results: dict[str, SystemResult] = {}

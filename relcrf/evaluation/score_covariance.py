@@ -1,9 +1,10 @@
 """The variance of the score of a pseudo-likelihood, estimated from one realisation of the graph.
 
-The score is a sum of one term per variable: the features at the label minus their expectation given the labels of the
-neighbours. If the conditionals are correct, each term has mean 0 given all other variables. Therefore the terms of two
-variables without a common factor are uncorrelated, even in a connected graph. The covariance of the score is thus a sum of
-products of terms: of each variable with itself and with each of its neighbours.
+The score is the gradient of the log pseudo-likelihood. It is a sum of one term per variable: the features for the label
+minus the expected features given the labels of the neighbours. If the conditionals are correct, each term has mean 0
+given all other variables. Therefore the terms of two variables without a common factor are uncorrelated, even in a
+connected graph. The covariance of the score is thus a sum of products: each variable's term times itself, and times the
+term of each neighbour.
 
 Source: Jensen & Künsch, On asymptotic normality of pseudo likelihood estimates for pairwise interaction processes
 (1994); Guyon, Random Fields on a Network (1995).
@@ -29,19 +30,19 @@ def score_variance(problem: Problem, conditionals: ReducedGraph, weights: np.nda
     A negative variance indicates too few labels.
 
     Args:
-        conditionals: One node per variable, conditioned on its neighbours' labels, without edges.
+        conditionals: A graph without edges: each node is a variable, conditioned on the labels of its neighbours.
         weights: The weights at which the score is evaluated.
     """
     states = problem.states[conditionals.variables]
     probabilities = ForestInference(conditionals.scopes).marginals(conditionals.potentials(weights)).nodes
     adjacency, start = _node_adjacency(problem, conditionals), conditionals.state_start[:-1]
 
-    def along(direction: np.ndarray) -> float:
+    def variance_along(direction: np.ndarray) -> float:
         values = conditionals.node_log_potentials(direction)
         score = values[start + states] - np.add.reduceat(probabilities * values, start)
         return float(score @ score + score @ (adjacency @ score))
 
-    return along
+    return variance_along
 
 
 def _node_adjacency(problem: Problem, conditionals: ReducedGraph) -> csr_array:
@@ -59,5 +60,5 @@ def _node_adjacency(problem: Problem, conditionals: ReducedGraph) -> csr_array:
     rows, columns = np.concatenate(first), np.concatenate(second)
     size = conditionals.n_nodes
     adjacency = csr_array(coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size)))
-    adjacency.data[:] = 1.0  # count pairs with several common factors once
+    adjacency.data[:] = 1.0  # count a pair with several common factors once
     return adjacency

@@ -25,10 +25,10 @@ class SettingsSelection:
 
     Args:
         settings: The best values of the varied settings; the first in case of ties.
-        rows: The settings and scores of each combination. `log_likelihood` is the log-likelihood per held-out variable, in
-            nats: the joint one of components if whole components are held out, otherwise that of each variable given all
-            labels that are not held out. `accuracy` is the fraction of variables whose most probable state is the label;
-            `seconds` are CPU seconds.
+        rows: The settings and scores of each combination. `log_likelihood` is the log-likelihood per held-out variable,
+            in nats. It is the joint log-likelihood of components if whole components are held out; otherwise, each
+            variable is conditioned on all labels that are not held out. `accuracy` is the fraction of variables whose
+            most probable state is the label; `seconds` are CPU seconds.
         n: The number of held-out variables.
         whole_components: Whether whole components are held out.
     """
@@ -50,16 +50,16 @@ def select_settings(
     by: str = "log_likelihood",
     **settings: Any,
 ) -> SettingsSelection:
-    """Train every combination of a grid on a part of the labels, and score it on the other labels.
+    """Train a model with every combination of settings in a grid, and score each model on held-out labels.
 
-    A stage of learning that does not depend on the varied settings runs once.
+    A training stage that does not depend on the varied settings runs once.
 
     Args:
         problem: The training problem.
         grid: The values to try, for each varied setting.
         holdout: The fraction of the components or variables to hold out, between 0 and 1; see `random_fold`.
-        held_out: Mask of the variables whose labels are held out instead of a random sample, shape (n_variables,). Use it if
-            the variables to predict are not like a random sample with labelled neighbours, e.g. belong to a later period.
+        held_out: Mask of variables, shape (n_variables,); their labels are held out instead of a random sample. Use it
+            if the variables to predict differ from a random sample, e.g. if they belong to a later period.
         by: `log_likelihood` or `accuracy`.
         settings: Settings that all combinations share.
 
@@ -93,7 +93,7 @@ def select_settings(
                 learned.vectors["weights"]
             )[0]
             likelihood = -joint / fold.n_test
-        # A non-finite likelihood counts as the worst.
+        # A likelihood that is not finite counts as the worst.
         likelihood = likelihood if np.isfinite(likelihood) else -np.inf
         varied = {name: getattr(system, name) for name in grid}
         rows.append({**varied, "log_likelihood": likelihood, "accuracy": score.accuracy, "seconds": seconds})

@@ -1,4 +1,4 @@
-"""Folds: sets of labels that a split plan holds out, from a ground graph or from a training problem."""
+"""Folds: sets of labels that are held out together, selected by a split plan, at random, or by a mask of variables."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from relcrf.grounding.variables import VariableBlock, read_argument_codes
 from relcrf.kernels.distinct import distinct, number_rows
 
 MAX_COMPONENT_FRACTION = 1 / 20
-"""Whole components are held out if none contains more than this fraction of the labels. This is the case for independent rows,
-but not for one large graph with singleton components.
+"""Maximum fraction of all labels in one component; above it, variables are held out instead of whole components.
+Independent rows are below the limit; a large graph with additional singleton components is above it.
 """
 
 
@@ -39,7 +39,7 @@ class Fold:
         test: Mask of the labelled variables to predict, shape (n_variables,).
         excluded: Mask of the variables that are absent from training and prediction, e.g. those of a later period,
             shape (n_variables,).
-        whole_components: Whether the test labels are whole components of a training problem.
+        whole_components: Whether the test labels are all labels of some connected components.
     """
 
     name: str
@@ -62,15 +62,15 @@ class Fold:
         return np.asarray(labelled & ~self.test & ~self.excluded)
 
     def learning_problem(self, problem: Problem) -> Problem:
-        """Return the training problem without the test labels."""
+        """Return the training problem without the test variables and the excluded variables."""
         return replace(problem, roles=_mark_absent(problem.roles, self.test | self.excluded))
 
     def query_problem(self, problem: Problem) -> Problem:
         """Return the problem in which the variables with test labels are queried and all other labels are evidence.
 
         Args:
-            problem: The training problem. Unless whole components are held out, its unlabelled variables are also
-                queried, as in `relcrf predict`, because predictions depend on unlabelled neighbours.
+            problem: The training problem. Unless whole components are held out, unlabelled variables are also queried,
+                as in `relcrf predict`, because predictions depend on unlabelled neighbours.
         """
         latent = (problem.roles == Role.FREE) & (problem.states < 0)
         roles = np.where(labelled_in_problem(problem) & ~self.test, Role.CLAMPED, problem.roles).astype(np.int8)
@@ -90,7 +90,7 @@ def labelled_in_problem(problem: Problem) -> np.ndarray:
 
 
 def random_fold(problem: Problem, fraction: float, seed: int) -> Fold:
-    """Hold out a fraction of the labels: whole components if all are small (`MAX_COMPONENT_FRACTION`), else single variables.
+    """Hold out a random fraction of the components if all are small (`MAX_COMPONENT_FRACTION`), else of the labels.
 
     Raises:
         DataError: No labels would be left to train on, or to predict (E226).
@@ -103,7 +103,7 @@ def random_fold(problem: Problem, fraction: float, seed: int) -> Fold:
 
 
 def random_folds(problem: Problem, n: int, seed: int) -> list[Fold]:
-    """Divide all labels into `n` folds of equal size; a fold holds out the same units (components or variables) as `random_fold`.
+    """Divide all labels at random into `n` folds of equal size; components stay together if they do in `random_fold`.
 
     Raises:
         DataError: There are fewer labels, or components, than folds (E226).
@@ -129,9 +129,9 @@ def holdout_fold(problem: Problem, variables: np.ndarray) -> Fold:
 
 
 def _holdout_units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Return the units to hold out, the unit of each variable, shape (n_variables,), and whether the units are components.
+    """Return the units to hold out, the unit of each variable, and True if units are components, not variables.
 
-    A model with candidates holds out single variables, because candidates may join any two variables.
+    If the model has candidates, the units are variables, because a candidate may join any two variables.
     """
     labelled = labelled_in_problem(problem)
     if not problem.candidates:
@@ -156,8 +156,8 @@ class Partition:
         name: The split plan, as a string.
         fold: The index in `fold_names` of each variable's fold, shape (n_variables,); -1 for a variable that is never
             held out.
-        fold_names: The names of the folds. Depending on the plan, these are the sorted values of a column, the first and
-            last time of each period, `hidden` and `rest`, or `1`, `2`, ...
+        fold_names: The names of the folds. Depending on the plan: the sorted values of a column, the first and last
+            time of each period, `hidden` and `rest`, or `1`, `2`, ...
         ordered: Whether the folds are consecutive periods; periods later than the test fold are then excluded.
     """
 
@@ -182,7 +182,7 @@ class Partition:
 
 
 def make_folds(grounding: Grounding, plan: SplitPlan | str, *, for_training: bool = True) -> tuple[Fold, ...]:
-    """Return the folds that each repetition of a plan holds out: those in `plan.holdout`, by default all folds with labels.
+    """Return the folds of all repetitions of a plan: those in `plan.holdout` or, by default, all folds with labels.
 
     Args:
         for_training: Whether each fold must leave training labels.
@@ -236,7 +236,7 @@ def partition_variables(grounding: Grounding, plan: SplitPlan | str) -> Partitio
         case "time":
             return _partition_by_time(grounding, plan)
         case "folds":
-            # The hash contains the owner's name instead of the attribute, so that an entity's attributes are in one fold.
+            # The hash does not depend on the attribute, so that all attributes of an entity are in one fold.
             hashes = [_key_hashes(grounding, block, f"{plan.seed}\0{block.owner}") for block in grounding.blocks]
             number = (np.concatenate(hashes) % np.uint64(_folds(plan))).astype(np.int64)
             names = tuple(str(number + 1) for number in distinct(number).tolist())
@@ -287,10 +287,10 @@ def labelled_in_grounding(grounding: Grounding) -> np.ndarray:
 
 
 def _strata(grounding: Grounding, attribute: str | None) -> np.ndarray:
-    """Return the stratum (attribute and state) of each labelled variable, shape (n_variables,); -1 for all others.
+    """Return the stratum (attribute and state) of each variable, -1 if it is unlabelled, shape (n_variables,).
 
     Args:
-        attribute: A predicted attribute or relation; None for all.
+        attribute: A predicted attribute or relation; None selects all of them.
     """
     names = [block.name for block in grounding.blocks if not block.is_latent]
     chosen = [
@@ -315,11 +315,12 @@ def _column_values(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np
     The index is `NO_FOLD` for variables without an argument of the entity type in `name`.
 
     Args:
-        name: A column of each variable's entity; for a tuple, of its first argument with this column. A qualified
-            name such as `Page.university` restricts the column to that entity type.
+        name: A column of the entity of each variable. For a tuple, the entity is the first argument that has this
+            column. A qualified name such as `Page.university` restricts the column to that entity type.
 
     Raises:
-        DataError: A variable has no entity as argument, or no variable has an argument of the entity type in `name` (E342).
+        DataError: A variable has no entity as argument; no variable has an argument of the entity type in `name`
+            (E342).
     """
     bound, spec = grounding.bound, grounding.spec
     entity, _, column = name.partition(".")
@@ -382,7 +383,7 @@ def _partition_by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
 
 
 def _parse_times(values: tuple[str, ...], column: str) -> np.ndarray:
-    """Parse strings as numbers or, if one is not a number, as dates; empty strings are missing values."""
+    """Parse strings as numbers or, if a string is not a number, as dates; empty strings are missing values."""
     for kind, missing in ((np.float64, "nan"), (np.dtype("datetime64[us]"), "NaT")):
         try:
             return np.array([value or missing for value in values]).astype(kind)
@@ -394,7 +395,7 @@ def _parse_times(values: tuple[str, ...], column: str) -> np.ndarray:
 
 
 def _key_hashes(grounding: Grounding, block: VariableBlock, salt: str) -> np.ndarray:
-    """Return a hash per variable of a block that depends only on its keys and the salt, shape (n,), uint64."""
+    """Return a hash of each variable's keys and the salt, for the variables of a block, shape (n,), uint64."""
     salted = blake2b(salt.encode(), digest_size=8)
     hashes = np.empty(block.count, dtype=np.uint64)
     for k, keys in enumerate(zip(*grounding.argument_texts(block), strict=True)):

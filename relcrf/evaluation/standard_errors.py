@@ -1,18 +1,19 @@
 """Standard errors of weights, from the observed information.
 
 At the maximum of a penalised log-likelihood, the negative Hessian is the information in the labels plus the penalty
-strengths; its inverse is the covariance of the weights (Laplace approximation). The square roots of its diagonal are
-the standard errors of the penalised (without a penalty, the maximum likelihood) estimate. z is the weight divided by
-its standard error. If the model is misspecified, the standard errors are too small.
+strengths. The inverse of the negative Hessian is the covariance of the weights (Laplace approximation). The square
+roots of the diagonal of the covariance are the standard errors of the penalised (without a penalty, the maximum
+likelihood) estimate. The z value of a weight is the weight divided by its standard error. If the model is misspecified,
+the standard errors are too small.
 
-A pseudo-likelihood counts the information of a variable again for each neighbour, so that its curvature differs from
-the variance of its score. The covariance of the weights is then the sandwich H^-1 (J + L) H^-1 (Godambe 1960). H is the
-negative Hessian, L contains the penalty strengths, and J is the covariance of the score (`score_covariance.py`). If J
-equals the curvature, as for a likelihood, the sandwich is H^-1.
+A pseudo-likelihood counts the information of a variable again for each neighbour. The curvature of a pseudo-likelihood
+therefore differs from the variance of the score (the gradient). The covariance of the weights is then the sandwich H^-1
+(J + L) H^-1 (Godambe 1960). H is the negative Hessian, L contains the penalty strengths, and J is the covariance of the
+score (`score_covariance.py`). If J + L equals H, as for a likelihood, the sandwich is H^-1.
 
-The Hessian is computed from differences of exact gradients. For up to `MAX_DENSE_WEIGHTS` weights it is computed and
-inverted as a whole. For more weights, conjugate gradients compute the same errors of single weights without the whole
-Hessian.
+The Hessian is computed from differences of exact gradients. For up to `MAX_DENSE_WEIGHTS` weights, the whole Hessian is
+computed and inverted. For more weights, the errors of single weights are computed by conjugate gradients without the
+whole Hessian.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ MAX_DENSE_WEIGHTS = 2000
 """Maximum number of weights for which the whole Hessian is computed; 2,000 weights require 4,000 gradients."""
 
 MAX_SOLVED_WEIGHTS = 30
-"""Maximum number of weights whose errors conjugate gradients compute; each takes about a second with 10,000 weights."""
+"""Maximum number of errors computed by conjugate gradients; an error takes about a second for 10,000 weights."""
 
 DIFFERENCE_STEP = 1e-4
 """Step size in a weight for central differences of the gradient."""
 
 CG_TOLERANCE = 1e-3
-"""Relative tolerance of conjugate gradients; the requested entry is accurate to about its square."""
+"""Relative tolerance of conjugate gradients; its square is about the relative error of the requested entry."""
 
 FLAT_CURVATURE = 1e-8
 """Fraction of the largest curvature below which a curvature counts as 0: the labels do not identify the weight."""
 
 MAX_GRADIENT_FRACTION = 0.05
-"""Maximum gradient at a maximum of the objective, as a fraction of the gradient at the initial weights."""
+"""Maximum gradient at weights that count as a maximum, as a fraction of the gradient at the initial weights."""
 
 Gradient = Callable[[np.ndarray], np.ndarray]
 
@@ -58,10 +59,11 @@ class StandardErrors:
     """The standard errors of weights.
 
     Args:
-        values: The error of each weight, shape (layout.size,); nan if it was not requested or the weight is not learned,
-            inf if the labels do not identify the weight.
-        gradient_fraction: The gradient at the weights as a fraction of the gradient at the initial weights. A value above
-            `MAX_GRADIENT_FRACTION` means that the data are not the training data, or that learning ended early.
+        values: The standard error of each weight, shape (layout.size,); nan if the weight is fixed or was not
+            requested, inf if the labels do not identify the weight.
+        gradient_fraction: The gradient at the weights, divided by the gradient at the initial weights (largest
+            entries). A value above `MAX_GRADIENT_FRACTION` means that the data are not the training data, or that
+            learning ended early.
         source: A description of the estimator.
     """
 
@@ -78,11 +80,11 @@ class StandardErrors:
 def standard_errors(
     learned: LearnedModel, problem: Problem, vectors: dict[str, np.ndarray], requested: np.ndarray | None = None
 ) -> StandardErrors:
-    """Compute the standard errors of all learned weights, or of the `MAX_SOLVED_WEIGHTS` largest requested ones.
+    """Compute the standard errors of all learned weights, or of the `MAX_SOLVED_WEIGHTS` largest requested weights.
 
     Args:
         problem: The training problem.
-        vectors: The weight vectors in the layout of its graph.
+        vectors: The weight vectors in the layout of the problem's graph.
         requested: Mask of the requested weights, shape (layout.size,). Default: all.
 
     Raises:
@@ -149,7 +151,7 @@ def _slope(gradient: Gradient, point: np.ndarray, free: np.ndarray, direction: n
 
 
 def _inverse(matrix: np.ndarray, strength: np.ndarray) -> np.ndarray:
-    """Return the inverse Hessian; its diagonal is inf for weights without curvature, which the labels do not identify."""
+    """Return the inverse Hessian; diagonal entries of weights that the labels do not identify (flat) are inf."""
     if not len(matrix):
         return matrix
     if strength.min() > 0.0:

@@ -1,4 +1,4 @@
-"""Names of variables in commands: `Page/17`, `Page/17.topic`, and the full forms `Page(17).topic` and `linked(a, b)`."""
+"""Names of variables in commands: `Page/17`, `Page/17.topic`, or in full form `Page(17).topic` and `linked(a, b)`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from relcrf.grounding.grounding import Grounding
 def resolve_variable(grounding: Grounding, text: str) -> int:
     """Return the variable with the given name.
 
-    After the slash follows the entity's key verbatim, or the arguments of a tuple. If several attributes are predicted, an
-    attribute after a dot is required. If a key ends like the attribute (`x.topic`), the ending is part of the key only if the
-    shorter key (`x`) does not exist.
+    The text after the slash is the entity's key, verbatim, or the arguments of a tuple. If several attributes are
+    predicted, a dot and the attribute must follow. If the text after the slash is `x.topic`, `.topic` is part of the
+    key only if the key `x` does not exist.
 
     Raises:
         UsageError: No variable has this name (E313), or the name is ambiguous (E310).

@@ -1,1 +1,1 @@
-"""The ground factor graph as flat arrays: variables, groups of factors and shared weights, without input tables and names."""
+"""The ground factor graph as flat arrays: variables, factors and weights, without input tables and names."""

@@ -50,9 +50,9 @@ def unconditional_components(graph: FactorGraph, spaces: Sequence[AbstractSpace]
     A component is identified by the lowest index of its variables; see `label_components`.
 
     Args:
-        spaces: Candidate spaces; two variables that a candidate could join are connected.
+        spaces: Candidate spaces (`candidates.py`); variables over which a candidate could have a factor are connected.
     """
-    # Factors over a single variable, including those of repeated scopes, do not connect anything.
+    # Omit unary factors: in a `RepeatedScope`, they would connect all variables of a row.
     connecting = replace(graph, groups=tuple(group for group in graph.groups if len(group.scope) > 1))
     parent = label_components(connecting, np.full(graph.n_variables, Role.FREE, dtype=np.int8))
     everywhere = np.ones(graph.n_variables, dtype=bool)
@@ -65,7 +65,10 @@ def unconditional_components(graph: FactorGraph, spaces: Sequence[AbstractSpace]
 
 
 def cells_by_sample(space: AbstractSpace) -> tuple[np.ndarray, np.ndarray]:
-    """Return the samples (ascending) and variables of all cells in samples that have cells on every side of the space."""
+    """Return the sample (ascending) and the variable of the cells of a candidate space; for cells see `candidates.py`.
+
+    Samples that do not have cells on every side are omitted, because no candidate has a factor in such a sample.
+    """
     has_cell = [np.bincount(side.sample, minlength=space.n_samples) > 0 for side in space.sides]
     sample = np.concatenate([side.sample for side in space.sides])
     selected = np.flatnonzero(np.logical_and.reduce(has_cell)[sample])
@@ -74,12 +77,12 @@ def cells_by_sample(space: AbstractSpace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def list_neighbours(adjacency: csr_array, variables: np.ndarray) -> np.ndarray:
-    """Return the neighbours of some variables, concatenated, with repetitions; shape (n,)."""
+    """Return the concatenated lists of neighbours of some variables, with duplicates; shape (n,)."""
     return np.asarray(adjacency.indices[entries_of_runs(adjacency.indptr, variables)])
 
 
 def iter_expanded_scopes(group: FactorGroup) -> Iterator[list[np.ndarray]]:
-    """Yield the scopes of successive chunks of factors, in order, with repeated structure expanded; see `iter_scope_chunks`."""
+    """Yield the scopes of successive chunks of factors, like `iter_scope_chunks`; each `RepeatedScope` is expanded."""
     scope = group.scope
     if not isinstance(scope, RepeatedScope):
         yield from iter_scope_chunks(group)

@@ -1,7 +1,7 @@
 """Local conditionals: the distribution of each variable given its Markov blanket, for factors of any size.
 
-If all neighbours of a variable are set to their states, the variable is an isolated node. All these nodes together
-form a reduced graph without edges; its likelihood is the pseudo-likelihood (Besag 1975).
+If all neighbours of a variable are clamped to their states, the variable becomes an isolated node. The isolated nodes
+of all free variables form a graph without edges, whose likelihood is the pseudo-likelihood (Besag 1975).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from relcrf.graph.reduction import ReducedGraph, Role, build_node_terms
 
 
 def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> ReducedGraph:
-    """Return the free variables as isolated nodes, with each factor evaluated at the states of its other variables.
+    """Return a graph of isolated nodes, one for each free variable; all other variables of a factor are clamped.
 
     Args:
-        roles: A `Role` for each variable, shape (n_variables,), int8; factors with an absent variable are omitted.
+        roles: A `Role` for each variable, shape (n_variables,), int8; factors over an absent variable are omitted.
         states: States of all free and clamped variables, shape (n_variables,).
     """
     variables = np.flatnonzero(roles == Role.FREE)

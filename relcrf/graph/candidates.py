@@ -1,8 +1,10 @@
 """Spaces of candidate factors over two literals.
 
-Each literal has a *side*: a table that has, for each key and sample, at most one *cell*; a cell contains a variable. A
-candidate is a pair of keys, one from each side. It has a factor in each sample in which both keys have a cell. Only the
-sides are stored; the pairs are never expanded.
+A `candidates` declaration has two literals over binders (logical variables). A *key* is an assignment of the `per`
+binders that occur in one literal. A *sample* is an assignment of the binders that both literals share. The *side* of a
+literal is a table with at most one *cell* for each key and sample; a cell contains a variable. A *candidate* is a pair
+of keys, one from each side; it has a factor in each sample in which both keys have a cell. The *space* of a declaration
+contains all its candidates. Only the sides are stored; the pairs are never expanded.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from relcrf.graph.weights import WeightBlock
 from relcrf.kernels.keyed_cells import KeyedCells
 
 BYTES_PER_CELL = 24
-"""Bytes of a cell during learning: sample, variable and key (int32 each), stored once by key and once by sample."""
+"""Bytes per cell during learning: sample, variable and key (int32), in two copies: sorted by key and by sample."""
 
 
 class KeyRelation(IntEnum):
@@ -35,20 +37,18 @@ class KeyRelation(IntEnum):
     DISTINCT = 2
 
     def allows(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return a mask of the pairs of keys that satisfy the relation, bool, shape of both arguments."""
+        """Return a mask of the pairs `(first[i], second[i])` of keys that satisfy the relation, bool."""
         return np.asarray({0: first >= 0, 1: first < second, 2: first != second}[self.value])
 
 
 @dataclass(frozen=True)
 class CandidateSide:
-    """The cells of one literal of a candidate space: the variable of the literal for each key and sample.
-
-    Cells ascend by key, then by sample.
+    """The side of one literal: the cells of the literal, sorted by key, then by sample.
 
     Args:
-        start: Offset of each key's cells, shape (n_keys + 1,), int64.
-        sample, variable: Sample and variable of each cell, int32; a key has at most one cell per sample.
-        truth: Truth value of the literal in each state of its variables, 0.0 or 1.0, shape (n_states,).
+        start: Offset of the first cell of each key, shape (n_keys + 1,), int64.
+        sample, variable: Sample and variable of each cell, int32; the cells of a key have distinct samples.
+        truth: Truth value of the literal in each state of a cell's variable, 0.0 or 1.0, shape (n_states,).
     """
 
     start: np.ndarray
@@ -60,7 +60,7 @@ class CandidateSide:
     def from_cells(
         cls, n_keys: int, key: np.ndarray, sample: np.ndarray, variable: np.ndarray, truth: np.ndarray
     ) -> CandidateSide:
-        """Build a side from cells in any order."""
+        """Build a side from unsorted cells."""
         order = np.lexsort((sample, key))
         start = offsets(np.bincount(key, minlength=n_keys))
         return cls(start, sample[order].astype(np.int32), variable[order].astype(np.int32), truth)
@@ -81,14 +81,14 @@ class CandidateSide:
 
     @cached_property
     def by_sample(self) -> CandidateSide:
-        """Return the cells in ascending order of sample, then key; `start` is then by sample, and `sample` contains keys."""
+        """Return the transposed side, sorted by sample: `start` has an entry per sample, and `sample` contains keys."""
         order = np.argsort(self.sample, kind="stable")
         n_samples = int(self.sample.max(initial=-1)) + 1
         start = offsets(np.bincount(self.sample, minlength=n_samples))
         return CandidateSide(start, self.key[order], self.variable[order], self.truth)
 
     def select(self, mask: np.ndarray) -> CandidateSide:
-        """Return the cells selected by a mask of shape (n_cells,), bool."""
+        """Return the side with only the cells that a mask selects; `mask` has shape (n_cells,), bool."""
         start = offsets(mask)[self.start]
         return replace(self, start=start, sample=self.sample[mask], variable=self.variable[mask])
 
@@ -96,14 +96,14 @@ class CandidateSide:
 class AbstractSpace(ABC):
     """A space of candidates. A candidate is a combination of keys, one from each side, and has separate weights.
 
-    A candidate has a factor in each sample in which all of its keys have a cell. The log potential of the factor is
-    the candidate's only weight if all literals are true, or a table with one weight for each of the `patterns`.
+    A candidate has a factor in each sample in which all of its keys have a cell. The factor's log potential in joint
+    state s is `patterns[s] @ weights`. By default, a candidate has one weight, which applies if all literals are true.
 
-    Candidates are not stored. Methods identify each candidate by a pair of integers; arrays of these have shape (n, 2).
+    Candidates are not stored. Methods identify a candidate by a pair of integers; `pairs` has shape (n, 2).
 
     Args:
         name: Name of the template.
-        l1, l2: Penalty strengths; None uses those of the backend's settings.
+        l1, l2: Strengths of the L1 and L2 penalties; None selects the strength in the backend's settings.
     """
 
     name: str
@@ -118,7 +118,7 @@ class AbstractSpace(ABC):
 
     @property
     def patterns(self) -> np.ndarray:
-        """Return an indicator of the joint states (row-major) of each weight, shape (n_joint_states, n_weights)."""
+        """Return a matrix (n_joint_states, n_weights): 1 if a weight applies in a joint state (row-major), else 0."""
         return reduce(np.multiply.outer, [side.truth for side in self.sides]).reshape(-1, 1)
 
     @property
@@ -133,7 +133,7 @@ class AbstractSpace(ABC):
 
     @abstractmethod
     def decode_keys(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the keys of some candidates, one per side, shape (n, n_sides)."""
+        """Return the keys of some candidates, one key per side, shape (n, n_sides)."""
 
     @abstractmethod
     def encode_keys(self, keys: np.ndarray) -> np.ndarray:
@@ -141,11 +141,11 @@ class AbstractSpace(ABC):
 
     @abstractmethod
     def matching_cells(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return for each factor its cell in each side, and its index in `pairs`: n_sides + 1 arrays of shape (n_factors,)."""
+        """Return the cell of each factor, one array per side, then the index of each factor's candidate in `pairs`."""
 
     @abstractmethod
     def with_sides(self, sides: Sequence[CandidateSide]) -> Self:
-        """Return the space with other sides, which have the same keys."""
+        """Return a copy of the space with new sides, which must have as many keys as the old sides."""
 
     def restrict_to_variables(self, present: np.ndarray) -> Self:
         """Return the space without cells of absent variables; `present` has shape (n_variables,), bool."""
@@ -156,8 +156,8 @@ class AbstractSpace(ABC):
 
         Args:
             pairs: Candidates, shape (n, 2).
-            weights: Row of each candidate's weights in the block, shape (n,).
-            n_weights: Number of rows of the block.
+            weights: Row index, in the weight block, of each candidate's weights, shape (n,).
+            n_weights: Number of rows of the weight block.
             block: Index of the weight block in the layout.
         """
         *rows, candidate = self.matching_cells(pairs)
@@ -219,10 +219,10 @@ class PairSpace(AbstractSpace):
 
 @dataclass(frozen=True)
 class TableSpace(PairSpace):
-    """A candidate space over edges: each pair of keys has a table of weights over the joint states of two variables.
+    """A candidate space of edges: each pair of keys has a table of weights over the joint states of two variables.
 
     Args:
-        table: The `patterns`, shape (n_joint_states, n_weights).
+        table: The value of `patterns`, shape (n_joint_states, n_weights).
     """
 
     table: np.ndarray = field(kw_only=True)
@@ -237,8 +237,8 @@ class CandidateSet:
     """Candidates of several spaces, in the order of their weights.
 
     Args:
-        rows: Index of each candidate's space, and the pair of integers that identifies it there: its two keys, or for a
-            triple the index of its first two keys and the third key (see `TripleSpace`). Shape (3, n), int64.
+        rows: Three integers per candidate, shape (3, n), int64: the index of the space, and the pair of integers that
+            identifies the candidate in the space. The pair contains the two keys; for triples see `TripleSpace`.
     """
 
     rows: np.ndarray
@@ -275,7 +275,7 @@ class CandidateSet:
         return int(self.rows.shape[1])
 
     def concat(self, other: CandidateSet) -> CandidateSet:
-        """Return these candidates, then the others."""
+        """Return a set with the candidates of `self`, followed by those of `other`."""
         return CandidateSet(np.concatenate((self.rows, other.rows), axis=1))
 
     def select(self, selection: np.ndarray) -> CandidateSet:
@@ -291,24 +291,24 @@ class CandidateSet:
         return np.asarray(self.rows[1:, indices].T)
 
     def entry_offsets(self, sizes: Sequence[int]) -> np.ndarray:
-        """Return the offsets of the candidates' entries, shape (n + 1,); a candidate of space k has `sizes[k]` entries."""
+        """Return the offset of each candidate in an array with `sizes[k]` entries per candidate of space k."""
         return offsets(np.array(sizes, dtype=np.int64)[self.space])
 
 
 def match_cells(
     first: CandidateSide, second: CandidateSide, n_samples: int, pairs: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the cells of two sides that have the same sample, for pairs of keys of shape (n, 2).
+    """Return, for each pair of keys, the pairs of cells that have the same sample; `pairs` has shape (n, 2).
 
     Returns:
-        Cells of the first side, cells of the second side, and index of their pair, ascending by pair and sample; shape
-        (n_matches,) each.
+        The cell of the first side, the cell of the second side, and the index of the key pair in `pairs`; shape
+        (n_matches,) each, in ascending order of key pair, then sample.
     """
     sizes = np.diff(first.start)[pairs[:, 0]]
     pair = np.repeat(np.arange(len(pairs), dtype=np.int32), sizes)
     begin = offsets(sizes)[:-1]
     rows = np.repeat(first.start[pairs[:, 0]] - begin, sizes) + np.arange(len(pair))
-    # The code of a cell of the second side ascends with key and sample.
+    # The codes of the second side's cells ascend, because the cells are sorted by key, then by sample.
     codes = second.key.astype(np.int64) * n_samples + second.sample
     wanted_codes = pairs[pair, 1].astype(np.int64) * n_samples + first.sample[rows]
     columns = np.searchsorted(codes, wanted_codes)

@@ -1,4 +1,4 @@
-"""Connected components of the free variables of a ground graph; clamped variables separate components."""
+"""Connected components of the free variables of a ground graph; clamped variables do not connect their neighbours."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from relcrf.graph.reduction import Role
 from relcrf.kernels import components as kernel
 
 FACTORS_PER_CHUNK = 1 << 20
-"""Number of factors that are read at a time; it bounds the memory for their variables."""
+"""Number of factors per chunk; it bounds the memory for the scopes of a chunk."""
 
 
 def label_components(graph: FactorGraph, roles: np.ndarray) -> np.ndarray:
-    """Return the lowest variable of each variable's component, shape (n_variables,), int32.
+    """Return, for each variable, the lowest variable index in its component, shape (n_variables,), int32.
 
-    A factor joins two free variables if its scope contains both and no absent variable. A variable that is not free forms a
-    separate component. Factors are read in chunks. A `RepeatedScope` is not expanded; the free variables of each of its
-    rows are treated as one component.
+    A factor connects two free variables if its scope contains both variables and no absent variable. A variable that is
+    not free forms a separate component. Factors are read in chunks. A `RepeatedScope` is not expanded; the free
+    variables of each of its rows are treated as one component.
 
     Args:
         roles: A `Role` for each variable, shape (n_variables,), int8.
@@ -31,7 +31,7 @@ def label_components(graph: FactorGraph, roles: np.ndarray) -> np.ndarray:
     for group in graph.groups:
         if isinstance(group.scope, RepeatedScope):
             for variables in iter_row_variables(group.scope):
-                # Join each free variable to the next free one of its row.
+                # Connect each free variable to the next free variable in the same row.
                 row, column = np.nonzero(free[variables])
                 in_same_row = row[1:] == row[:-1]
                 free_variables = variables[row, column]
@@ -52,7 +52,7 @@ def iter_scope_chunks(group: FactorGroup) -> Iterator[list[np.ndarray]]:
 
 
 def iter_row_variables(scope: RepeatedScope) -> Iterator[np.ndarray]:
-    """Yield all variables of successive chunks of rows, shape (n, n_variables_per_row), int32."""
+    """Yield the distinct variables of each row, in chunks of n rows, shape (n, n_variables_per_row), int32."""
     columns = []
     for start, stride, offset in zip(scope.starts, scope.strides, scope.offsets, strict=True):
         columns += [(start + int(o), stride) for o in np.unique(offset)]

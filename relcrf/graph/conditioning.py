@@ -1,4 +1,4 @@
-"""Conditioning on evidence: removal of observed nodes and restriction of their factors to the free nodes."""
+"""Conditioning on evidence: observed nodes are removed, and factors are restricted to the free nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ConditionedGraph:
     """A graph conditioned on the states of some of its nodes.
 
     Args:
-        scopes, potentials: The graph over the free nodes; a factor with one free node is added to the table of that node.
+        scopes, potentials: The graph over the free nodes; a factor over one free node is added to the node's table.
         constant: Sum of the log potentials of the observed nodes and of fully observed factors, in nats; -inf if the
             evidence is impossible.
         free_nodes: Original indices of the free nodes, ascending, shape (scopes.n_nodes,).
@@ -31,11 +31,11 @@ class ConditionedGraph:
 def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> ConditionedGraph:
     """Return the graph over the free nodes.
 
-    An agreement factor with observed nodes is no longer an agreement: its log potential applies to one state only. If several
-    of its nodes are free, the factor becomes a full table.
+    An agreement factor (see `Scopes`) with observed nodes does not remain an agreement, because its log potential then
+    applies to the observed state only. If several of its nodes are free, the factor receives a full table.
 
     Args:
-        states: Observed states, shape (n_nodes,); -1 for a free node.
+        states: Observed state of each node, shape (n_nodes,); -1 for a free node.
     """
     is_free = states < 0
     nodes, observed = np.flatnonzero(is_free), np.flatnonzero(~is_free)
@@ -95,7 +95,7 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
 
 
 def _agreement_states(scopes: Scopes, states: np.ndarray, touched: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the observed state of each partly observed agreement, -1 for others; and a mask, False if its states differ."""
+    """Return the observed state of each agreement, else -1, and a mask that is False if observed states differ."""
     state, is_active = np.full(scopes.n_factors, -1), np.ones(scopes.n_factors, dtype=bool)
     if scopes.agreement is None or not scopes.n_factors:
         return state, is_active

@@ -22,7 +22,7 @@ class ColumnWriter:
         self.written_names: set[str] = set()
 
     def write(self, array: np.ndarray) -> str:
-        """Write an array, unless it maps a file of the folder, and return its file name."""
+        """Write an array and return its file name; do not copy an array that is mapped from a file of the folder."""
         path = find_mapped_file(array)
         if path is None or path.parent != self.folder:
             path = self.folder / f"array{len(self.written_names)}.npy"
@@ -31,7 +31,7 @@ class ColumnWriter:
         return path.name
 
     def describe_group(self, group: FactorGroup) -> dict[str, Any]:
-        """Write the columns of a group and return its description."""
+        """Write the arrays of a group and return the JSON description of the group."""
         scope = group.scope
         out: dict[str, Any] = {
             "cardinalities": list(group.cardinalities),
@@ -48,7 +48,7 @@ class ColumnWriter:
         return out
 
     def describe_features(self, features: AbstractFeatures) -> dict[str, Any]:
-        """Write the columns of a feature matrix and return its description."""
+        """Write the arrays of a feature matrix and return the JSON description of the matrix."""
         description: dict[str, Any] = {"kind": type(features).__name__.lower()}
         for name, value in vars(features).items():
             if isinstance(value, AbstractFeatures):
@@ -57,14 +57,14 @@ class ColumnWriter:
         return description
 
     def remove_unused(self) -> None:
-        """Remove the files of columns that are not in any description."""
+        """Remove the `.npy` files that no description contains."""
         for path in self.folder.glob("*.npy"):
             if path.name not in self.written_names:
                 path.unlink()
 
 
 def read_group(folder: Path, description: Mapping[str, Any]) -> FactorGroup:
-    """Read a group from its description.
+    """Read a group from its JSON description.
 
     Raises:
         OSError, ValueError, KeyError: If files are missing or damaged.
@@ -86,7 +86,7 @@ def read_group(folder: Path, description: Mapping[str, Any]) -> FactorGroup:
 
 
 def _is_consistent(group: FactorGroup) -> bool:
-    """Return True if the columns of a group are consistent; otherwise kernels, which check no bounds, would corrupt memory."""
+    """Return True if the columns of a group are consistent; kernels do not check bounds and would corrupt memory."""
     scope, features = group.scope, group.features
     tile = features.tile if isinstance(features, Tiled) else features
     columns = scope.offsets if isinstance(scope, RepeatedScope) else scope
@@ -127,7 +127,7 @@ def _is_in_range(column: np.ndarray, size: int) -> bool:
 
 
 def matches_cardinality(group: FactorGroup, cardinality: np.ndarray) -> bool:
-    """Return True if all variables of a group exist and have the cardinalities that the group declares.
+    """Return True if all variables of a group exist and have the group's `cardinalities`.
 
     Args:
         cardinality: Cardinality of all variables, shape (n_variables,).

@@ -1,11 +1,12 @@
-"""The ground factor graph: variables, and groups of factors, one per template.
+"""The ground factor graph: variables and factors. The factors of one template form a group.
 
 The log potential of factor n of a group at joint state s is
 
     log potential[n, s] = sum_f sum_p X[n, f] * W[f, p] * patterns[s, p]
 
-with the evidence features X (`features.py`), the weights W shared by the group (`weights.py`), and the state patterns
-defined by the template's `over` clause. Joint states are numbered in row-major order of the scope.
+Here f is an evidence feature (`features.py`), and p is a state pattern: a function of the joint state that the `over`
+clause of the template defines. All factors of a group share the weights W (`weights.py`). Joint states are numbered in
+row-major order of the scope.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from relcrf.graph.weights import WeightBlock, WeightLayout
 
 @dataclass(frozen=True)
 class RepeatedScope(Sequence[np.ndarray]):
-    """Scopes of factors that repeat for every row of a table, stored as separate arrays of rows and of patterns.
+    """Scopes of factors that are repeated for every row of a table, stored as row indices and offsets within a row.
 
-    Position k of factor `r * n_patterns + p` is the variable `starts[k] + strides[k] * rows[r] + offsets[k][p]`. Each access
-    to a position computes its array of shape (n_rows * n_patterns,).
+    For n factors per row, position k of factor `r * n + p` is the variable `starts[k] + strides[k] * rows[r] +
+    offsets[k][p]`. Each access to `scope[k]` computes the variables at position k, shape (n_rows * n,).
 
     Args:
         rows: Row indices, shape (n_rows,), int32.
-        offsets: One array per position, shape (n_patterns,), int32.
+        offsets: One array per position, shape (n,), int32.
     """
 
     rows: np.ndarray
@@ -62,10 +63,11 @@ class FactorGroup:
     """The ground factors of one template.
 
     Args:
-        scope: For each scope position the variables of all factors, int32, shape (n_factors,); or a `RepeatedScope`.
-        cardinalities: Number of states at each position; the same for every factor of the group.
+        scope: Variable of each factor, one array per scope position, shape (n_factors,), int32; or a `RepeatedScope`.
+        cardinalities: Number of states of the variable at each scope position, which is the same for every factor.
         features: Evidence features, shape (n_factors, n_features).
-        patterns: State patterns, shape (n_joint_states, n_patterns); None is the identity, i.e. a full table of weights.
+        patterns: State patterns, shape (n_joint_states, n_patterns); None stands for the identity matrix: each joint
+            state has a separate weight.
         block: Index of the group's weight block in the layout.
     """
 
@@ -89,12 +91,12 @@ class FactorGroup:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Return for each position the increment of the joint state index if the state there increases by one."""
+        """Return the stride of each scope position in the row-major index of the joint state."""
         return tuple(math.prod(self.cardinalities[k + 1 :]) for k in range(len(self.cardinalities)))
 
     @cached_property
     def is_agreement(self) -> bool:
-        """Return True for agreement (Potts) factors over two positions, whose log potential is 0 for different states."""
+        """Return True for agreement (Potts) factors: over two variables, with log potential 0 if the states differ."""
         if self.patterns is None or len(self.scope) != 2 or self.n_patterns != 1:
             return False
         k, other = self.cardinalities
@@ -109,14 +111,14 @@ class FactorGroup:
 
 @dataclass(frozen=True)
 class FactorGraph:
-    """All variables and factors of a ground model. `cardinality` has shape (n_variables,), int32."""
+    """The variables and factors of a ground model. `cardinality[v]` is the number of states of variable v, int32."""
 
     cardinality: np.ndarray
     groups: tuple[FactorGroup, ...]
     layout: WeightLayout
 
     def with_groups(self, groups: Sequence[FactorGroup], block: WeightBlock) -> FactorGraph:
-        """Return the graph with additional factor groups, whose weight block is appended to the layout."""
+        """Return the graph with additional groups that share a new weight block, which is appended to the layout."""
         return FactorGraph(self.cardinality, (*self.groups, *groups), WeightLayout((*self.layout.blocks, block)))
 
     @property

@@ -1,8 +1,9 @@
 """Evidence features of a group of factors, as matrices X of shape (n_factors, n_features).
 
-A group's scores are `X @ W` for its weights W of shape (n_features, n_patterns), and its gradient is `X.T @ R` for
-residuals R of shape (n_factors, n_patterns). X has five representations: all ones, dense columns, one block of columns
-per key (`per` in the language), sparse rows (a bag of words), and one of these repeated for every row of a table.
+For weights W of shape (n_features, n_patterns), the scores of the group are `X @ W`. For residuals R of shape
+(n_factors, n_patterns), the gradient with respect to W is `X.T @ R`. X has five representations: a constant 1, a dense
+matrix, a block of columns per key (a value of the template's `per` clause), a sparse matrix, and a matrix that is
+repeated for every row of a table.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from relcrf.kernels import sparse
 
 
 class FeatureEntries(NamedTuple):
-    """Stored entries of a feature matrix, which may be 0, in coordinate form; each array has shape (n,).
+    """The stored entries of a feature matrix in coordinate form, including stored zeros; each array has shape (n,).
 
     Args:
-        row: Index into the requested rows.
+        row: Position of the entry's row in the list of requested rows.
     """
 
     row: np.ndarray
@@ -32,7 +33,7 @@ class FeatureEntries(NamedTuple):
 
 
 class AbstractFeatures(ABC):
-    """A feature matrix; rows are factors."""
+    """A feature matrix X with one row per factor."""
 
     n_rows: int
     n_features: int
@@ -42,24 +43,24 @@ class AbstractFeatures(ABC):
         return tuple(value for value in vars(self).values() if isinstance(value, np.ndarray))
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the stored columns by name; to concatenate the rows of two matrices, concatenate their columns."""
+        """Return arrays by name. Concatenating the arrays of two matrices concatenates the rows of the matrices."""
         return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
     def from_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
-        """Return a matrix of the same kind with the given columns."""
+        """Return a matrix of this class from `n_rows` and the arrays by name that `columns` returns."""
         return replace(self, **columns)  # type: ignore[type-var]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the stored arrays."""
+        """Return the size of the stored arrays in bytes."""
         return sum(array.nbytes for array in self.arrays())
 
     @abstractmethod
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-        """Return `X[rows] @ weights`, shape (n, n_patterns); or (1, n_patterns) if all rows are equal."""
+        """Return `X[rows] @ weights`, shape (n, n_patterns); or shape (1, n_patterns) if all rows of X are equal."""
 
     def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, overwrite: bool) -> None:
-        """Add `X[rows] @ weights` to `out`, or assign it if `overwrite` is True."""
+        """Add `X[rows] @ weights` to `out`; if `overwrite` is True, assign the product to `out` instead."""
         if overwrite:
             out[:] = self.scores(weights, rows)
         else:
@@ -67,18 +68,18 @@ class AbstractFeatures(ABC):
 
     @abstractmethod
     def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
-        """Return a matrix of some rows: a copy for indices; a view, or data read from a file, for a slice with both ends."""
+        """Return a matrix of some rows: a copy or, for a slice, which must have both ends, possibly a view."""
 
     @abstractmethod
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        """Add `X[rows].T @ residual` to `out`; `residual` has a single row if `scores` returns one."""
+        """Add `X[rows].T @ residual` to `out`; `residual` has a single row if `scores` returns a single row."""
 
     @abstractmethod
     def squared(self) -> AbstractFeatures:
         """Return the matrix with every entry squared."""
 
     def _values(self, rows: np.ndarray) -> np.ndarray:
-        """Return the values of some rows in their column blocks, shape (n, width); or (1, width) if all rows are equal."""
+        """Return each row's values in its column block, shape (n, width); shape (1, width) if all rows are equal."""
         return np.ones((1, self.n_features))
 
     def entries(self, rows: np.ndarray) -> FeatureEntries:
@@ -90,7 +91,7 @@ class AbstractFeatures(ABC):
         return FeatureEntries(row, feature.ravel(), np.broadcast_to(values, (len(rows), width)).ravel())
 
     def row(self, index: int) -> list[tuple[int, float]]:
-        """Return (feature, value) of the nonzero entries of one row, or of all stored entries if the matrix is sparse."""
+        """Return one row as pairs (feature, value): nonzero entries or, for a sparse matrix, all stored entries."""
         _, feature, value = self.entries(np.array([index]))
         return [(f, v) for f, v in zip(feature.tolist(), value.tolist(), strict=True) if v != 0.0]
 
@@ -99,12 +100,12 @@ class AbstractFeatures(ABC):
         return False
 
     def row_classes(self, rows: np.ndarray | slice) -> np.ndarray | None:
-        """Return class numbers, shape (n,), equal for equal rows; None if rows store individual values."""
+        """Return class labels, shape (n,): rows with equal labels are equal. None if rows store separate values."""
         return None
 
     @property
     def n_blocks(self) -> int:
-        """Return the number of column blocks; blocks have equal numbers of features, and each row uses one block."""
+        """Return the number of column blocks. All blocks have equal width; each row is nonzero in only one block."""
         return 1
 
     def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
@@ -116,7 +117,7 @@ class AbstractFeatures(ABC):
 
 
 def _read_rows(column: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-    """Return some rows of a column; a slice of a file is read, because pages of a mapped file would stay resident."""
+    """Return some rows of a column; for a slice of a memory-mapped column, see `read_rows`."""
     return read_rows(column, rows.start, rows.stop) if isinstance(rows, slice) else np.ascontiguousarray(column[rows])
 
 
@@ -188,9 +189,9 @@ class Dense(AbstractFeatures):
 
 @dataclass(frozen=True)
 class Keyed(AbstractFeatures):
-    """A matrix with one column block per key. Feature `key * D + d` of a row has the value `values[row, d]`, other features 0.
+    """A matrix with one column block per key. In row i, feature `key[i] * D + d` is `values[i, d]`; the others are 0.
 
-    `key` has shape (n_rows,), int32; `values` has shape (n_rows, D), or (0, 1) if the only feature is the constant 1.
+    `key` has shape (n_rows,), int32; `values` has shape (n_rows, D), or shape (0, 1) if D is 1 and every value is 1.
     """
 
     key: np.ndarray
@@ -240,7 +241,7 @@ class Keyed(AbstractFeatures):
 
 @dataclass(frozen=True)
 class Sparse(AbstractFeatures):
-    """A matrix in CSR form. `values` has shape (nnz,), or (0,) if every stored entry is 1."""
+    """A matrix in CSR form. `values` has shape (nnz,), or shape (0,) if every stored entry is 1."""
 
     row_start: np.ndarray
     column: np.ndarray
@@ -248,7 +249,7 @@ class Sparse(AbstractFeatures):
     n_features: int
 
     def __post_init__(self) -> None:
-        for array in self.arrays():  # read-only like a mapped file, so that kernels compile for one array type
+        for array in self.arrays():  # like arrays mapped from files; kernels are compiled for read-only arrays
             array.flags.writeable = False
 
     @property

@@ -13,19 +13,21 @@ from relcrf.graph.reduction import ReducedGraph, TableTerms
 
 @dataclass(frozen=True, eq=False)
 class GatedGraph:
-    """The free variables of a reduced graph, with each gated factor as a separate node or edge.
+    """A reduced graph in which each gated factor is a separate node or edge. For gates see `gates.py`.
 
-    Factors over two different variables have gates. If one of the two variables is clamped, the factor is *folded*: a gated
-    unary factor of the other variable. If both are free, the factor is a *pair*; parallel pairs are not merged.
+    Factors over two different variables have gates. If one variable is clamped, the factor is *folded*: it becomes a
+    gated unary factor of the free variable. If both variables are free, the factor is a *pair*. Pairs over the same
+    variables are not merged.
 
     Args:
-        ungated: The free variables with all ungated factors; it has no edges.
-        folded: Each folded factor as a separate node.
-        folded_node: The node of `ungated` that each folded factor belongs to, shape (n_folded,).
-        pairs: Each pair as a separate edge between the nodes of `ungated`.
-        distinct_pairs: One representative of each class of pairs that have equal tables under any weights, ascending in `pairs`.
-        pair_class: Index of each pair's class in `distinct_pairs`, shape (n_pairs,).
-        factors: Pairs of a group index and factor indices; first those of folded factors, then those of pairs.
+        ungated: Graph of the free variables with the ungated factors, which are unary; it has no edges.
+        folded: Graph with one node for each folded factor.
+        folded_node: Index, in `ungated`, of the node of each folded factor's free variable, shape (n_folded,).
+        pairs: Graph with the nodes of `ungated` and one edge for each pair.
+        distinct_pairs: Graph with one edge for each class of pairs, in the order of `pairs`. The pairs of a class have
+            equal tables for all weights.
+        pair_class: Index, in `distinct_pairs`, of the edge of each pair's class, shape (n_pairs,).
+        factors: The gated factors as tuples (group index, factor indices): first folded factors, then pairs.
     """
 
     ungated: ReducedGraph
@@ -70,7 +72,7 @@ class GatedGraph:
             rank = np.empty(len(order), dtype=np.int64)
             rank[order] = np.arange(len(order))
             pair_class = rank[pair_class]
-        factors = tuple((terms.group, _factors(terms)) for terms in (*folded, *graph.edge_terms))
+        factors = tuple((terms.group, _factor_indices(terms)) for terms in (*folded, *graph.edge_terms))
         return cls(ungated, folded_graph, node, pairs, distinct_pairs, pair_class, factors)
 
     @property
@@ -86,21 +88,21 @@ def _zip_masks(graph: ReducedGraph, masks: list[np.ndarray]) -> zip[tuple[TableT
     return zip(graph.node_terms, masks, strict=True)
 
 
-def _factors(terms: TableTerms) -> np.ndarray:
+def _factor_indices(terms: TableTerms) -> np.ndarray:
     return np.arange(len(terms.target)) if terms.factor is None else terms.factor
 
 
 def _gate_mask(graph: FactorGraph, terms: TableTerms) -> np.ndarray:
-    """Return a mask of the node terms that have a gate, shape (n_terms,), bool."""
+    """Return a mask of the node terms whose factor has a gate, shape (n_terms,), bool."""
     group = graph.groups[terms.group]
     if len(group.scope) != 2:
         return np.zeros(len(terms.target), dtype=bool)
-    factor = _factors(terms)
+    factor = _factor_indices(terms)
     return np.asarray(group.scope[0][factor] != group.scope[1][factor])
 
 
 def _renumber_targets(term_groups: list[TableTerms]) -> list[TableTerms]:
-    """Return the terms with consecutive targets, one per term."""
+    """Return the terms with new targets: consecutive numbers, a separate target for each term."""
     out, n_targets = [], 0
     for terms in term_groups:
         target = np.arange(n_targets, n_targets + len(terms.target), dtype=np.int32)
@@ -110,7 +112,7 @@ def _renumber_targets(term_groups: list[TableTerms]) -> list[TableTerms]:
 
 
 def _split_parallel_edges(graph: ReducedGraph) -> ReducedGraph:
-    """Return the graph with one edge per pairwise factor."""
+    """Return the graph with a separate edge for each pairwise factor."""
     edges = np.concatenate([graph.edges[:0], *(graph.edges[terms.target] for terms in graph.edge_terms)])
     sizes = graph.cardinality[edges].astype(np.int64).prod(axis=1)
     start = offsets(sizes)

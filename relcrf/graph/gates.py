@@ -1,16 +1,17 @@
-"""Gates on pairwise factors; a template has weights that all of its gates share, and deviations for each key.
+"""Gates on pairwise factors. A gate is open with a probability given by the evidence; if closed, it removes the factor.
 
-Every pairwise factor has a gate, unless both variables are evidence. With features f of the evidence and the key c of the
-factor, the log odds that the gate is open are
+Every pairwise factor has a gate, unless both variables are evidence. All gates of a template share weights. If the
+template has keys (values of its `per` clause), each key also has a deviation from the shared weights. With features f
+of the evidence, the log odds that the gate of a factor with key c is open are
 
     logit = base + base[c] + f . (shared + deviation[c])
 
-The features f are those of the model's `gate ... by` declaration. Without such a declaration, f is an indicator of the pair of
-statuses of the two variables. The status of an evidence variable is its state; the status of any other variable is `query` or
-`hidden`. Templates without keys have only the shared weights.
+The `gate ... by` declaration of the model defines the features f. Without such a declaration, f is an indicator of the
+pair of statuses of the two variables. The status of an evidence variable is its state; the status of any other variable
+is `query` or `hidden`. A template without keys has only the shared weights.
 
-Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), section 4.2; the deviations
-per key are ours.
+Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), section 4.2. The
+source does not have deviations per key.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 QUERY, HIDDEN = 0, 1
-"""Statuses of variables that are not evidence, as offsets from the variable's cardinality; smaller statuses are states."""
+"""The status of a query or hidden variable is its cardinality plus this number; the status of evidence is its state."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class GateGroup:
 
     Args:
         block: Index of the gates' weight block in the layout of the gate weights.
-        features: Features of the gates, one row per factor of the group; None uses the statuses of the two variables.
+        features: Features of the gates, one row per factor of the group; None selects the indicator of statuses.
     """
 
     block: int
@@ -47,13 +48,13 @@ class GateGroup:
 
 
 def n_status_pairs(group: FactorGroup) -> int:
-    """Return the number of pairs of statuses of the two variables."""
+    """Return the number of possible pairs of statuses of a factor's two variables."""
     first, second = group.cardinalities
     return (first + 2) * (second + 2)
 
 
 def gate_weight_block(group: FactorGroup, features: AbstractFeatures | None, name: str) -> WeightBlock:
-    """Return the weight block of a group's gates: rows of a base and one weight per feature, one per key, then a shared row."""
+    """Return the weight block of a group's gates: rows (base, feature weights), one per key, then a shared row."""
     width = 1 + (n_status_pairs(group) if features is None else features.n_features)
     return WeightBlock(name, width * (group.features.n_blocks + 1 if has_keys(group) else 1), 1)
 
@@ -66,14 +67,15 @@ def has_keys(group: FactorGroup) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class GroupGateFeatures:
-    """Features of some gates of one group. The weight matrix of the gates has a row per key, if any, and a shared row.
+    """Features of some gates of one group. The weight matrix of the gates has a row for each key, then a shared row.
 
     Args:
         weights: Slice of the group's weights in the vector of all gate weights.
-        width: Length of a row of weights; the base is its first entry.
-        n_keys: Number of keys, 0 without keys.
+        width: Length of a row of the weight matrix; the first entry of a row is the base.
+        n_keys: Number of keys; 0 if the template has no keys.
         features: Feature matrix, shape (n, n_columns); its product with `_key_weights` is the log odds.
-        by_status: If True, the features of a gate are a one-hot indicator whose weight includes the base.
+        by_status: If True, a gate's features are the indicator of the pair of statuses, and each weight includes the
+            base.
     """
 
     weights: slice
@@ -83,7 +85,7 @@ class GroupGateFeatures:
     by_status: bool
 
     def _key_weights(self, vector: np.ndarray) -> np.ndarray:
-        """Return the weights of each key plus the shared weights, shape (n_columns, 1)."""
+        """Return the sum of the shared weights and each key's deviation, shape (n_columns, 1)."""
         matrix = vector[self.weights].reshape(-1, self.width)
         matrix = matrix[:-1] + matrix[-1] if self.n_keys else matrix
         return (matrix[:, :1] + matrix[:, 1:] if self.by_status else matrix).reshape(-1, 1)
@@ -93,10 +95,10 @@ class GroupGateFeatures:
         scores = self.features.scores(self._key_weights(vector), slice(None))
         return np.broadcast_to(scores[:, 0], self.features.n_rows)
 
-    def add_gradient(self, slope: np.ndarray, out: np.ndarray) -> None:
-        """Add to `out` the gradient with respect to all gate weights; `slope` is that with respect to log odds, shape (n,)."""
+    def add_gradient(self, log_odds_gradient: np.ndarray, out: np.ndarray) -> None:
+        """Add the gradient with respect to all gate weights to `out`; `log_odds_gradient` has shape (n,)."""
         sums = np.zeros((self.features.n_features, 1))
-        self.features.accumulate(np.ascontiguousarray(slope[:, None]), slice(None), sums)
+        self.features.accumulate(np.ascontiguousarray(log_odds_gradient[:, None]), slice(None), sums)
         sums = sums.reshape(max(self.n_keys, 1), -1)
         if self.by_status:
             sums = np.column_stack((sums.sum(axis=1), sums))
@@ -109,8 +111,8 @@ class GateFeatures:
     """Features of some gates of several groups, concatenated.
 
     Args:
-        parts: Features by group.
-        n_weights: Number of weights of all gates.
+        parts: Features of the gates of each group.
+        n_weights: Total number of gate weights.
     """
 
     parts: Sequence[GroupGateFeatures]
@@ -127,11 +129,11 @@ class GateFeatures:
         """Return the log odds that each gate is open, shape (n,), given weights of shape (n_weights,)."""
         return np.concatenate([np.empty(0), *(part.log_odds(weights) for part in self.parts)])
 
-    def gradient(self, slope: np.ndarray) -> np.ndarray:
-        """Convert the gradient with respect to log odds, shape (n,), to that with respect to weights, shape (n_weights,)."""
+    def gradient(self, log_odds_gradient: np.ndarray) -> np.ndarray:
+        """Return the gradient with respect to all gate weights; `log_odds_gradient` has shape (n,)."""
         out = np.zeros(self.n_weights)
         for part, (lo, hi) in zip(self.parts, pairwise(self._starts), strict=True):
-            part.add_gradient(slope[lo:hi], out)
+            part.add_gradient(log_odds_gradient[lo:hi], out)
         return out
 
 
@@ -140,7 +142,7 @@ class Gates:
     """The gates of a graph's pairwise factors.
 
     Args:
-        groups: Gates by index of the factor group, ascending; groups without gates have no entry.
+        groups: Gates of each factor group, by index of the group, ascending; groups without gates have no entry.
         layout: Layout of the gate weights.
     """
 
@@ -153,8 +155,9 @@ class Gates:
         """Return the features of some gates.
 
         Args:
-            factors: Pairs of a group index and the indices of its factors.
-            status: Status of each variable: the state of an evidence variable, else the cardinality plus `QUERY` or `HIDDEN`.
+            factors: Tuples (group index, indices of factors in this group).
+            status: Status of each variable: for evidence variables, the state; else the cardinality plus `QUERY` or
+                `HIDDEN`.
         """
         parts = []
         for number, factor in factors:
@@ -179,7 +182,7 @@ class Gates:
     def drop_closed_factors(
         self, graph: FactorGraph, roles: np.ndarray, status: np.ndarray, weights: np.ndarray, threshold: float
     ) -> tuple[FactorGraph, Gates]:
-        """Return the graph without the factors whose gate probability is below a threshold, and the gates that remain.
+        """Return the graph without factors whose gate probability is below a threshold, and the remaining gates.
 
         Args:
             roles: A `Role` for each variable.
@@ -206,15 +209,15 @@ class Gates:
         return replace(graph, groups=tuple(groups)), replace(self, groups=gate_groups)
 
     def feature_weight_mask(self, graph: FactorGraph) -> np.ndarray:
-        """Return a mask of the weights of features, without bases, shape (layout.size,), bool."""
+        """Return a mask, True for weights of features and False for bases, shape (layout.size,)."""
         return self._weight_mask(graph, lambda index, width, n: index % width > 0)
 
     def key_weight_mask(self, graph: FactorGraph) -> np.ndarray:
-        """Return a mask of the weights of individual keys, without shared weights, shape (layout.size,), bool."""
+        """Return a mask, True for weights of individual keys and False for shared weights, shape (layout.size,)."""
         return self._weight_mask(graph, lambda index, width, n: index < n - width)
 
     def _weight_mask(self, graph: FactorGraph, block_mask: Callable[[np.ndarray, int, int], np.ndarray]) -> np.ndarray:
-        """Return a mask of all weights; `block_mask` computes a block's mask from weight indices, row width and count."""
+        """Return a mask of all weights; `block_mask(indices, row width, count)` returns the mask of one block."""
         out = np.zeros(self.layout.size, dtype=bool)
         for number, gates in self.groups.items():
             width = 1 + (n_status_pairs(graph.groups[number]) if gates.features is None else gates.features.n_features)
@@ -247,8 +250,8 @@ def build_gates(graph: FactorGraph, gate_features: Mapping[int, tuple[str, Abstr
     Groups with the same weight block, gate name and cardinalities share gate weights.
 
     Args:
-        gate_features: For each index of a group, the name and the features of its gates, one row per factor; the gates of
-            other groups depend on statuses.
+        gate_features: Gate name and gate features (one row per factor), by index of the group; the gates of other
+            groups depend on the statuses of their variables.
     """
     groups: dict[int, GateGroup] = {}
     block_index: dict[tuple[int, str | None, tuple[int, ...]], int] = {}
@@ -269,7 +272,7 @@ def build_gates(graph: FactorGraph, gate_features: Mapping[int, tuple[str, Abstr
 
 
 def _prepend_base(features: AbstractFeatures, key: np.ndarray, n_keys: int) -> AbstractFeatures:
-    """Return features with a constant 1 prepended, in the column block of each row's key; `key` has shape (n_rows,)."""
+    """Return features with a column block per key; row i is a constant 1, then its features, in block `key[i]`."""
     match features:
         case Sparse(row_start, column, values, n_features):
             start = key.astype(np.int64) * (n_features + 1)

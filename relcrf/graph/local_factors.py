@@ -13,12 +13,13 @@ from relcrf.graph.reduction import ReducedGraph, TableTerms
 
 @dataclass(frozen=True, eq=False)
 class LocalFactor:
-    """A factor over a node, indexed by the state of the node and the joint state of its other nodes.
+    """A factor over a given node, indexed by the state of this node and the joint state of the factor's other nodes.
 
     Args:
-        group: Index of its group in the graph.
+        group: Index of the factor's group in the graph.
         factor: Index of the factor in the group.
-        cells: Index of the factor's joint state by state of the node and joint state of the others, shape (n_states, n_others).
+        cells: Index of the factor's joint state, for each state of the given node (row) and each joint state of the
+            other nodes (column), shape (n_states, n_others).
     """
 
     group: int
@@ -26,13 +27,13 @@ class LocalFactor:
     cells: np.ndarray
 
     def patterns(self, graph: FactorGraph) -> np.ndarray:
-        """Return the state patterns at the cells, shape (n_states, n_others, n_patterns)."""
+        """Return the state patterns of the joint states in `cells`, shape (n_states, n_others, n_patterns)."""
         group = graph.groups[self.group]
         table = np.eye(group.n_joint_states) if group.patterns is None else group.patterns
         return np.asarray(table[self.cells])
 
     def log_potentials(self, graph: FactorGraph, weights: np.ndarray) -> np.ndarray:
-        """Return the log potentials at the cells, shape of `cells`."""
+        """Return the log potentials of the joint states in `cells`, shape (n_states, n_others)."""
         group = graph.groups[self.group]
         matrix = graph.layout.matrix(weights, group.block)
         (scores,) = group.features.scores(matrix, np.array([self.factor]))
@@ -41,10 +42,10 @@ class LocalFactor:
 
 @dataclass(frozen=True, eq=False)
 class FactorBundle:
-    """All factors over a node that have the same other nodes.
+    """All factors over a given node that have the same set of other nodes.
 
     Args:
-        others: Other nodes, ascending, with joint states in row-major order; empty for unary factors.
+        others: The other nodes, ascending; empty for unary factors. Their joint states are in row-major order.
         factors: The factors.
     """
 
@@ -66,15 +67,15 @@ def bundle_factors(graph: ReducedGraph, node: int) -> list[FactorBundle]:
 
 def _iter_local_factors(graph: ReducedGraph, node: int) -> Iterator[tuple[tuple[int, ...], LocalFactor]]:
     for terms in graph.node_terms:
-        for row in _rows(terms, node):
+        for row in _term_range(terms, node):
             yield _make_local_factor(
-                graph, node, terms.group, _factor(terms, row), terms.base[row], [node], [terms.stride_row[row]]
+                graph, node, terms.group, _factor_index(terms, row), terms.base[row], [node], [terms.stride_row[row]]
             )
     for edge in np.flatnonzero((graph.edges == node).any(axis=1)):
         for terms in graph.edge_terms:
-            for row in _rows(terms, int(edge)):
+            for row in _term_range(terms, int(edge)):
                 strides = [terms.stride_row[row], terms.stride_column[row]]
-                factor = _factor(terms, row)
+                factor = _factor_index(terms, row)
                 yield _make_local_factor(
                     graph, node, terms.group, factor, terms.base[row], graph.edges[edge].tolist(), strides
                 )
@@ -86,19 +87,19 @@ def _iter_local_factors(graph: ReducedGraph, node: int) -> Iterator[tuple[tuple[
             )
 
 
-def _rows(terms: TableTerms, target: int) -> range:
+def _term_range(terms: TableTerms, target: int) -> range:
     span = terms.span(target, target + 1)
     return range(span.start, span.stop)
 
 
-def _factor(terms: TableTerms, row: int) -> int:
+def _factor_index(terms: TableTerms, row: int) -> int:
     return row if terms.factor is None else int(terms.factor[row])
 
 
 def _make_local_factor(
     graph: ReducedGraph, node: int, group: int, factor: int, base: int, nodes: Sequence[int], strides: Sequence[int]
 ) -> tuple[tuple[int, ...], LocalFactor]:
-    """Return the other nodes of a factor, and the factor indexed by the states of one of its nodes."""
+    """Return the other nodes of a factor over `node`, and the factor indexed by the states of `node`."""
     stride = dict(zip(nodes, strides, strict=True))
     others = tuple(sorted(set(nodes) - {node}))
     cells = np.asarray(base, dtype=np.int64)

@@ -1,14 +1,16 @@
-"""Evidence reduction of a ground graph, with clamped and absent variables, to tables of nodes, edges and cliques.
+"""Reduction of a ground graph to its free variables: tables of nodes, edges and cliques, given clamped variables.
 
-Roles are separate from structure, so that one ground graph serves training, testing and every fold. A factor with one free
-variable becomes a term of that node's table. A factor with two free variables becomes a term of an edge's table; parallel
-factors are summed into one edge. A factor with more free variables becomes a separate clique. A factor without free variables
-is constant and is dropped. Every term is a strided view of its factor's joint table. `base` is the index of the joint state in
-which clamped variables have their states and free variables have state 0. The strides are the increments of this index for the
-states of the free variables (a variable at two positions of a scope has the sum of both strides).
+Each variable has a role: free, clamped to a state, or absent. Roles are not part of the ground graph, so that one
+ground graph serves training, testing and every fold. Each free variable becomes a node. A factor with one free variable
+becomes a term of this node's table. A factor with two free variables becomes a term of an edge's table; all factors
+over the same two nodes are terms of one edge. A factor with more free variables becomes a separate clique. A factor
+without free variables is constant and is dropped. Every term is a strided view of the factor's joint table. The `base`
+of a term is the index of the joint state in which clamped variables have their states and free variables have state 0.
+The strides are the increments of this index if the state of a free variable increases by one (the sum of two strides if
+the variable is at two positions).
 
-Node, edge and clique tables are linear in the weights. `counts` is the adjoint of that linear map; the gradient of any
-log-likelihood is therefore `counts(observed) - counts(expected)`.
+The tables are linear in the weights. `counts` is the adjoint of the linear map from weights to tables; it returns one
+*pattern count* per weight. The gradient of any log-likelihood is therefore `counts(observed) - counts(expected)`.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from relcrf.kernels import score_tables
 from relcrf.kernels.distinct import distinct, number_rows
 
 CHUNK = 1 << 13
-"""Number of terms that are expanded at a time; their tables fit into the cache of a core."""
+"""Number of terms that are expanded at a time; the tables of a chunk fit into the cache of a core."""
 
 MAX_COPIED_ROW_BYTES = 64
-"""Maximum bytes of a factor's features, one cache line; `reordered` copies features up to this size to the new order."""
+"""Maximum bytes of features per factor (one cache line) for which `reordered` copies the features in the new order."""
 
 
 class Role(IntEnum):
@@ -39,20 +41,20 @@ class Role(IntEnum):
     FREE = 0
     CLAMPED = 1
     ABSENT = 2
-    """Excluded from the graph, together with every factor over the variable."""
+    """The variable and every factor over it are excluded from the graph."""
 
 
 @dataclass(frozen=True)
 class TableTerms:
-    """Views of one group's factors; each view is added to the table of a node or an edge.
+    """Terms of the factors of one group. Each term is added to the table of one node or edge, the *target* of the term.
 
     Args:
         group: Index of the group in the graph.
         on_edges: True if the targets are edges, False if they are nodes.
-        factor: Factor indices, shape (n_terms,); None stands for all factors in order.
-        target: Node or edge that each term is added to, ascending, shape (n_terms,).
+        factor: Factor of each term, shape (n_terms,); None stands for all factors of the group in order.
+        target: Target of each term, ascending, shape (n_terms,).
         base, stride_row, stride_column: See the module docstring; shape (n_terms,). Node terms have column stride 0.
-        full_tables: If True, each term is its factor's complete table and the targets are consecutive; strides are then not
+        full_tables: If True, each term is the complete table of a factor, targets are consecutive, and strides are not
             read.
     """
 
@@ -94,12 +96,12 @@ class TableTerms:
 
 @dataclass(frozen=True)
 class CliqueTerms:
-    """The factors of one group that have the same number of free variables, at least three; each has a separate table.
+    """The factors of one group that have `arity` free variables, three or more; each factor has a separate table.
 
     Args:
         group: Index of the group in the graph.
-        factor: Factor indices, shape (n,).
-        node: Free nodes of each factor in the order of its scope, shape (n, arity).
+        factor: Index of each factor in the group, shape (n,).
+        node: Free nodes of each factor in scope order, shape (n, arity).
         base, stride: See the module docstring; shapes (n,) and (n, arity).
     """
 
@@ -112,16 +114,17 @@ class CliqueTerms:
 
 @dataclass(frozen=True)
 class ReducedGraph:
-    """A factor graph over free variables: nodes 0..n-1, an edge for each pair of nodes that share a factor, and cliques.
+    """A factor graph over free variables: nodes 0..n-1, an edge for each pair of nodes with a pairwise factor, and
+    cliques.
 
     Args:
         graph: The ground graph that was reduced.
-        variables: The graph's variable of each node, ascending, shape (n_nodes,).
+        variables: Index of each node's variable in `graph`, ascending, shape (n_nodes,).
         cardinality: Number of states of each node, shape (n_nodes,), int32.
         state_start: Offset of each node's states in flat node tables, shape (n_nodes + 1,).
-        edges: End nodes, the lower one first, rows ascending and distinct, shape (n_edges, 2), int32.
+        edges: End nodes of each edge, the lower node first, shape (n_edges, 2), int32. Rows are distinct and ascending.
         table_start: Offset of each edge's joint states in flat edge tables, shape (n_edges + 1,).
-        agreement: Mask of the edges whose table is a single number, see `Scopes`; None if there are none.
+        agreement: Mask of the edges whose table is a single number, see `Scopes`; None if there are no such edges.
     """
 
     graph: FactorGraph
@@ -146,13 +149,13 @@ class ReducedGraph:
     def node_log_potentials(
         self, weights: np.ndarray, start: int = 0, stop: int | None = None, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the log potentials of nodes start..stop-1, a part of the flat node tables; `out` is overwritten."""
+        """Return the flat tables of log potentials of nodes start..stop-1, stored in `out` if it is given."""
         return self._log_potentials(self.node_terms, self.state_start, weights, start, stop, out)
 
     def edge_log_potentials(
         self, weights: np.ndarray, start: int = 0, stop: int | None = None, out: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the log potentials of edges start..stop-1, a part of the flat edge tables; `out` is overwritten."""
+        """Return the flat tables of log potentials of edges start..stop-1, stored in `out` if it is given."""
         return self._log_potentials(self.edge_terms, self.table_start, weights, start, stop, out)
 
     def _log_potentials(
@@ -180,7 +183,7 @@ class ReducedGraph:
     def add_node_counts(
         self, node_tables: np.ndarray, out: np.ndarray, start: int = 0, stop: int | None = None
     ) -> None:
-        """Add the pattern counts of flat tables of nodes start..stop-1 (marginals, or one-hot states) to `out`."""
+        """Add the pattern counts of nodes start..stop-1, given flat tables (marginals or one-hot states), to `out`."""
         stop = self.n_nodes if stop is None else stop
         origin = int(self.state_start[start])
         for terms in self.node_terms:
@@ -189,7 +192,7 @@ class ReducedGraph:
     def add_edge_counts(
         self, edge_tables: np.ndarray, out: np.ndarray, start: int = 0, stop: int | None = None
     ) -> None:
-        """Add the pattern counts of flat tables of edges start..stop-1 to `out`."""
+        """Add the pattern counts of edges start..stop-1, given flat tables (marginals or one-hot states), to `out`."""
         stop = self.n_edges if stop is None else stop
         origin = int(self.table_start[start])
         for terms in self.edge_terms:
@@ -211,10 +214,10 @@ class ReducedGraph:
         return Scopes(self.cardinality, start, np.concatenate(node), agreement)
 
     def with_agreements(self) -> ReducedGraph:
-        """Return the graph with a single number for each edge that has only agreement factors.
+        """Return the graph with a single number as the table of each edge that has only agreement factors.
 
-        The number replaces a table of k x k entries, and inference methods have kernels for it. Use this graph for `potentials`
-        and `counts` of inference; sweeps over forests need full tables.
+        The number replaces a table of k x k entries, and inference methods have special kernels for it (see `Scopes`).
+        Call `potentials` and `counts` of the returned graph for inference. Sweeps over forests need full tables.
         """
         agreement = np.ones(self.n_edges, dtype=bool)
         for terms in self.edge_terms:
@@ -227,7 +230,7 @@ class ReducedGraph:
         return replace(self, agreement=agreement, table_start=table_start)
 
     def potentials(self, weights: np.ndarray) -> Potentials:
-        """Return the log potentials of `scopes` under weights of shape (layout.size,)."""
+        """Return the log potentials of `scopes` for weights of shape (layout.size,)."""
         pairs = self.edge_log_potentials(weights)
         if not self.clique_terms:
             return Potentials(self.node_log_potentials(weights), pairs)
@@ -241,7 +244,7 @@ class ReducedGraph:
         return Potentials(self.node_log_potentials(weights), out)
 
     def counts(self, potentials: Potentials) -> np.ndarray:
-        """Return the pattern counts of flat marginals of `scopes`, shape (layout.size,): the adjoint of `potentials`."""
+        """Return the pattern counts, one per weight, given flat marginals of `scopes`: the adjoint of `potentials`."""
         out = np.zeros(self.graph.layout.size)
         self.add_node_counts(potentials.nodes, out)
         self.add_edge_counts(potentials.factors[: int(self.table_start[-1])], out)
@@ -255,7 +258,7 @@ class ReducedGraph:
         return out
 
     def _clique_chunks(self) -> Iterator[tuple[CliqueTerms, slice, tuple[np.ndarray, ...]]]:
-        """Yield chunks of cliques: their terms and slice, and base, strides, cardinalities and offsets in the flat tables."""
+        """Yield chunks of cliques: terms, slice, and a tuple of bases, strides, cardinalities and table offsets."""
         first = self.n_edges
         for terms in self.clique_terms:
             for start in range(0, len(terms.factor), CHUNK):
@@ -266,7 +269,7 @@ class ReducedGraph:
             first += len(terms.factor)
 
     def state_counts(self, states: np.ndarray) -> np.ndarray:
-        """Return the pattern counts of a joint state of all nodes, shape (layout.size,). `states` has shape (n_nodes,)."""
+        """Return the pattern counts, shape (layout.size,), of a joint state; `states` is the state of each node."""
         if self.clique_terms:
             nodes, factors = np.zeros(int(self.state_start[-1])), np.zeros(int(self.scopes.table_start[-1]))
             nodes[self.state_start[:-1] + states] = 1.0
@@ -283,7 +286,7 @@ class ReducedGraph:
         return out
 
     def edge_cells(self, states: np.ndarray, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Return for edges start..stop-1 the index, in the flat edge tables, of the cell that a joint state selects."""
+        """Return, for each edge start..stop-1, the index of a joint state's entry in the flat tables of these edges."""
         stop = self.n_edges if stop is None else stop
         row, column = self.edges[start:stop, 0], self.edges[start:stop, 1]
         cell = self.table_start[start:stop] + states[row] * self.cardinality[column].astype(np.int64) + states[column]
@@ -295,7 +298,7 @@ class ReducedGraph:
             yield start, min(start + CHUNK, self.n_edges)
 
     def with_edges(self, indices: np.ndarray) -> ReducedGraph:
-        """Return the graph with some of the edges and without cliques. `indices` are ascending edge indices."""
+        """Return the graph without cliques and with only the edges at `indices`, which must ascend."""
         new_index = np.full(self.n_edges, -1, dtype=np.int32)
         new_index[indices] = np.arange(len(indices), dtype=np.int32)
         edge_terms = []
@@ -308,17 +311,17 @@ class ReducedGraph:
         return replace(self, edges=edges, table_start=table_start, edge_terms=tuple(edge_terms), clique_terms=())
 
     def edge_classes(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Group edges whose tables are equal under any weights.
+        """Partition the edges into classes; edges of a class have equal tables for all weights.
 
         Returns:
-            The class of each edge, shape (n_edges,), and the first edge of each class; None if a factor of an edge stores
-            individual feature values.
+            The class of each edge, shape (n_edges,), and the first edge of each class; None if a factor has individual
+            feature values.
         """
         row_classes = []
         for terms in self.edge_terms:
             rows = slice(None) if terms.factor is None else terms.factor
             row_classes.append(self.graph.groups[terms.group].features.row_classes(rows))
-        # Refine the classes by one factor per edge at a time, from the first group to the last.
+        # Refine the classes by one factor of each edge at a time, from the first group to the last.
         edge_class = number_rows(*self.cardinality[self.edges].T)
         for terms, row_class in zip(self.edge_terms, row_classes, strict=True):
             if row_class is None:
@@ -335,12 +338,12 @@ class ReducedGraph:
         return edge_class, first
 
     def reordered(self, node_order: np.ndarray, edge_order: np.ndarray) -> ReducedGraph:
-        """Return the graph with reordered nodes, edges and features, so that sweeps in that order read memory sequentially.
+        """Return the graph with reordered nodes, edges and features; sweeps in the new order read memory sequentially.
 
-        The end nodes of an edge keep their order; the lower node may therefore be second. The graph must not have cliques.
+        The end nodes of an edge keep their order, so the lower node may be second. The graph must not have cliques.
 
         Args:
-            node_order, edge_order: The old index at each new index; permutations.
+            node_order, edge_order: Permutations: element i is the old index of new node or edge i.
         """
         node_position, edge_position = (np.empty(len(order), dtype=np.int32) for order in (node_order, edge_order))
         node_position[node_order] = np.arange(len(node_order), dtype=np.int32)
@@ -360,7 +363,7 @@ class ReducedGraph:
         return replace(reordered_graph, graph=replace(self.graph, groups=tuple(groups)))
 
     def _reorder_terms(self, terms: TableTerms, position: np.ndarray, groups: list[FactorGroup]) -> TableTerms:
-        """Return the terms with targets at new positions; append to `groups` a factor group in the order of these terms."""
+        """Return the terms for new target positions; append their group to `groups`, with small features reordered."""
         group, target = self.graph.groups[terms.group], position[terms.target]
         order = np.argsort(target, kind="stable")
         factor = order if terms.factor is None else terms.factor[order]
@@ -372,13 +375,13 @@ class ReducedGraph:
         moved = replace(terms.take(order, target[order]), group=len(groups) - 1, factor=remaining_factor)
         return replace(moved, full_tables=_are_full_tables(group, moved))
 
-    def _chunks(self, span: slice) -> Sequence[slice]:
+    def _split_span(self, span: slice) -> Sequence[slice]:
         if 0 < span.stop - span.start <= CHUNK:
             return (span,)
         return [slice(start, min(start + CHUNK, span.stop)) for start in range(span.start, span.stop, CHUNK)]
 
     def _table_geometry(self, terms: TableTerms, chunk: slice, origin: int) -> tuple[np.ndarray, ...]:
-        """Return base, strides, table shape and offset in the flat array of some terms."""
+        """Return the bases, strides, table shapes and table offsets of some terms; offsets are relative to `origin`."""
         target = terms.target[chunk]
         if terms.on_edges:
             n_rows = self.cardinality[self.edges[target, 0]]
@@ -393,7 +396,7 @@ class ReducedGraph:
         return terms.base[chunk], terms.stride_row[chunk], terms.stride_column[chunk], n_rows, n_columns, start
 
     def _view_full_tables(self, terms: TableTerms, span: slice, origin: int, values: np.ndarray) -> np.ndarray:
-        """Return a view of flat tables of terms with `full_tables`, shape (n_terms, n_joint_states)."""
+        """Return the tables of terms with `full_tables`: a view of the flat tables, shape (n_terms, n_joint_states)."""
         starts = self.table_start if terms.on_edges else self.state_start
         first = int(starts[terms._first_target + span.start]) - origin
         n, width = span.stop - span.start, self.graph.groups[terms.group].n_joint_states
@@ -402,10 +405,10 @@ class ReducedGraph:
     def _add_log_potentials(
         self, terms: TableTerms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray, overwrite: bool = False
     ) -> None:
-        """Add the log potentials of some terms to `out`; if `overwrite`, assign those of terms with `full_tables`."""
+        """Add the log potentials of some terms to `out`; with `overwrite` and `full_tables`, assign them instead."""
         group = self.graph.groups[terms.group]
         matrix = self.graph.layout.matrix(weights, group.block)
-        for chunk in self._chunks(span):
+        for chunk in self._split_span(span):
             if terms.full_tables:
                 cells = self._view_full_tables(terms, chunk, origin, out)
                 rows = chunk if terms.factor is None else terms.factor[chunk]
@@ -421,7 +424,7 @@ class ReducedGraph:
     def _add_counts(self, terms: TableTerms, span: slice, values: np.ndarray, origin: int, out: np.ndarray) -> None:
         group = self.graph.groups[terms.group]
         gradient = self.graph.layout.matrix(out, group.block)
-        for chunk in self._chunks(span):
+        for chunk in self._split_span(span):
             if terms.full_tables:
                 cells = self._view_full_tables(terms, chunk, origin, values)
                 if group.features.rows_are_equal:
@@ -445,7 +448,7 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
 
     Args:
         roles: A `Role` for each variable, shape (n_variables,), int8.
-        states: States of the clamped variables, shape (n_variables,); other entries are not read.
+        states: State of each variable, shape (n_variables,); only the entries of clamped variables are read.
     """
     free = roles == Role.FREE
     variables = np.flatnonzero(free)
@@ -493,11 +496,12 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
 def _free_nodes(
     group: FactorGroup, roles: np.ndarray, node_of: np.ndarray, states: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return each factor's free nodes, their strides and the base.
+    """Return the free nodes of each factor, with the strides and the base of its term.
 
     Returns:
-        The number of each factor's free nodes, 0 if a variable is absent, shape (n_factors,); these nodes in scope order, padded
-        with -1, and their strides, shape (arity, n_factors) each; and the base, shape (n_factors,).
+        Four arrays: the number of free nodes of each factor, 0 if a variable is absent, shape (n_factors,); the free
+        nodes in scope order, padded with -1, shape (arity, n_factors); the stride of each free node, shape (arity,
+        n_factors); and the base of each factor, shape (n_factors,).
     """
     shape = len(group.scope), group.n_factors
     nodes, strides = np.full(shape, -1, dtype=np.int32), np.zeros(shape, dtype=np.int32)
@@ -534,7 +538,7 @@ def _are_full_tables(group: FactorGroup, terms: TableTerms) -> bool:
 def build_node_terms(
     group: int, factor: np.ndarray, node: np.ndarray, base: np.ndarray, stride: np.ndarray
 ) -> TableTerms:
-    """Return the terms of factors with one free variable; arrays of shape (n,)."""
+    """Return the terms of factors with one free variable; each array has shape (n,)."""
     order = np.argsort(node, kind="stable")
     return TableTerms(group, False, factor[order], node[order], base[order], stride[order], np.zeros_like(stride))
 
@@ -542,7 +546,7 @@ def build_node_terms(
 def _merge_parallel(
     pairs: list[tuple[TableTerms, np.ndarray]], n_nodes: int
 ) -> tuple[np.ndarray, tuple[TableTerms, ...]]:
-    """Return one edge per distinct pair of nodes, and the terms with targets set to edges, ascending."""
+    """Return one edge per distinct pair of nodes, and the terms with these edges as targets, in ascending order."""
     if not pairs:
         return np.empty((0, 2), dtype=np.int32), ()
     keys = distinct(np.concatenate([distinct(key) for _, key in pairs]))

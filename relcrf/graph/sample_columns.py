@@ -1,4 +1,4 @@
-"""Nodes arranged as a table of samples by columns; this is the layout of relations over rows, also with missing cells."""
+"""Nodes arranged as a table of columns by samples; for keys, samples, sides and spaces see `candidates.py`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from relcrf.graph.candidates import CandidateSide, PairSpace
 
 MAX_CELLS_PER_NODE = 8
-"""Maximum number of table cells per node; sparser tables have mostly missing cells, and scanning them is wasteful."""
+"""Maximum number of table cells per node; a scan of a larger table would read mostly missing cells."""
 
 
 @dataclass(frozen=True, eq=False)
 class SampleColumns:
-    """A table of nodes by column and sample. Nodes that are not in a side of any space have additional columns.
+    """A table of nodes by column and sample. A column contains the nodes of one key, or nodes that are in no side.
 
     Args:
-        node: Node of each cell, shape (n_columns, n_samples), int32; -1 for a missing cell. Nodes of a column have the same
-            cardinality.
-        side_columns: The column of each key, for each space and each of its sides, shape (n_keys,), int64.
+        node: Node of each cell, shape (n_columns, n_samples), int32; -1 for a missing cell. All nodes of a column have
+            the same cardinality.
+        side_columns: `side_columns[space][side]` is the column of each key, shape (n_keys,), int64.
     """
 
     node: np.ndarray
@@ -29,12 +29,12 @@ class SampleColumns:
     def from_spaces(cls, cardinality: np.ndarray, spaces: tuple[PairSpace, ...]) -> SampleColumns | None:
         """Lay out the nodes of some spaces as a table; return None if the nodes do not form a table.
 
-        Nodes do not form a table if a node is in two cells of a side, if sides share only some nodes of a column, or if most
-        cells are missing.
+        Nodes do not form a table if a side contains a node twice, if two sides share some but not all nodes of a
+        column, or if most cells are missing.
 
         Args:
             cardinality: Cardinality of each node, shape (n_nodes,).
-            spaces: Pair spaces whose variables are nodes.
+            spaces: Pair spaces; the `variable` arrays of their sides contain node indices.
         """
         n_samples = max((space.n_samples for space in spaces), default=1)
         positions = _NodePositions(np.full(len(cardinality), -1), np.full(len(cardinality), -1))
@@ -60,7 +60,7 @@ class SampleColumns:
 
 @dataclass(eq=False)
 class _NodePositions:
-    """The column and sample of each node assigned so far, shape (n_nodes,); -1 for unassigned nodes."""
+    """The column and the sample of each assigned node, shape (n_nodes,); -1 for unassigned nodes."""
 
     column: np.ndarray
     sample: np.ndarray
@@ -72,13 +72,13 @@ class _NodePositions:
         return self.n_columns - n
 
     def assign_columns(self, side: CandidateSide) -> np.ndarray | None:
-        """Assign the nodes of a side to columns; return the column of each key, or None if this contradicts an earlier side."""
+        """Assign a side's nodes to columns; return the column of each key, or None if an earlier side conflicts."""
         node, assigned = side.variable, self.column[side.variable] >= 0
         if np.bincount(node).max(initial=0) > 1:
             return None
         columns = np.arange(side.n_keys) + self.n_columns
         if assigned.all() and len(node):
-            # All nodes of a shared column must belong to the side.
+            # A column that an earlier side assigned must contain only nodes of this side.
             columns[side.key] = self.column[node]
             sizes = np.bincount(self.column[self.column >= 0], minlength=self.n_columns + side.n_keys)
             same = (columns[side.key] == self.column[node]).all() and (self.sample[node] == side.sample).all()

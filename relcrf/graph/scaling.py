@@ -12,10 +12,10 @@ from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse
 
 
 def scale_factors(graph: FactorGraph, scales: Mapping[int, np.ndarray]) -> FactorGraph:
-    """Return the graph with scaled log potentials of the factors of some groups; factors of scale 0 are removed.
+    """Return the graph with the log potentials of some groups' factors scaled; factors with scale 0 are removed.
 
     Args:
-        scales: Scales by index of the group, shape (n_factors,) each.
+        scales: Scale of each factor of a group, shape (n_factors,), by index of the group.
     """
     groups = tuple(_scale_group(group, scales[k]) if k in scales else group for k, group in enumerate(graph.groups))
     return replace(graph, groups=groups)

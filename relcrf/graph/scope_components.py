@@ -1,4 +1,4 @@
-"""Connected components of scopes, and extraction of some of them as separate scopes."""
+"""Connected components of `Scopes`, and extraction of selected components as separate `Scopes`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relcrf.kernels import components as kernel
 
 
 def label_scope_components(scopes: Scopes) -> np.ndarray:
-    """Return the lowest node of each node's component, shape (n_nodes,), int32."""
+    """Return, for each node, the lowest node index in its component, shape (n_nodes,), int32."""
     parent = np.arange(scopes.n_nodes, dtype=np.int32)
     has_predecessor = np.ones(len(scopes.node), dtype=bool)
     has_predecessor[scopes.start[:-1][scopes.arity > 0]] = False
@@ -24,12 +24,12 @@ def label_scope_components(scopes: Scopes) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class ComponentSubset:
-    """Some connected components of scopes.
+    """Some connected components of `Scopes`.
 
     Args:
-        scopes: The extracted components, with nodes renumbered in the same order.
-        nodes, factors: Original indices, ascending.
-        node_cells, factor_cells: Indices of their table entries in the flat tables of the original scopes.
+        scopes: The extracted components; nodes are renumbered in their original order.
+        nodes, factors: Indices of the extracted nodes and factors in the original scopes, ascending.
+        node_cells, factor_cells: Indices of the table entries of these nodes and factors in the original flat tables.
     """
 
     scopes: Scopes
@@ -39,7 +39,7 @@ class ComponentSubset:
     factor_cells: np.ndarray
 
     def potentials(self, whole: Potentials) -> Potentials:
-        """Return the potentials of these components."""
+        """Return the potentials of these components, given the potentials of the original scopes."""
         return Potentials(whole.nodes[self.node_cells], whole.factors[self.factor_cells])
 
 
@@ -47,7 +47,7 @@ def extract_components(scopes: Scopes, selected: np.ndarray) -> ComponentSubset:
     """Return the components that contain the selected nodes.
 
     Args:
-        selected: Mask of nodes, shape (n_nodes,), bool; it must select whole components.
+        selected: Mask of nodes, shape (n_nodes,), bool; it must contain all or none of the nodes of each component.
     """
     nodes = np.flatnonzero(selected)
     new_index = np.cumsum(selected, dtype=np.int64) - 1

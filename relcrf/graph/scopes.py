@@ -1,7 +1,8 @@
 """The input of inference: nodes, factor scopes and flat tables of log potentials, without templates or weights.
 
-`Scopes` contain the nodes of each factor, `Potentials` the log potentials. An inference method builds its data structures (an
-order, a tree) once for the scopes and reuses them for any potentials, because learning changes only these.
+`Scopes` contain the nodes of each factor, and `Potentials` contain the log potentials. Learning changes only the
+potentials. An inference method therefore builds its elimination order or tree once for the scopes and reuses it for all
+potentials.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from relcrf.kernels.factors import Factors
 
 @dataclass(frozen=True, eq=False)
 class Scopes:
-    """Nodes, and factors over two or more nodes in CSR form. Flat tables are row-major in the order of a factor's nodes.
+    """Nodes, and the scopes of factors over two or more nodes, in CSR form.
 
-    An entry of `node` is called a slot.
+    A *slot* is an entry of `node`: one node in the scope of one factor. A factor's table is row-major in the order of
+    the slots. The *flat* tables are the concatenated tables of all factors, or of all nodes.
 
     Args:
         cardinality: Number of states of each node, shape (n_nodes,), int32.
-        start: Offset of each factor's slots, shape (n_factors + 1,), int64.
-        node: Nodes of all factors, distinct within a factor, shape (start[-1],), int32.
+        start: Offset of each factor's first slot, shape (n_factors + 1,), int64.
+        node: Node of each slot, shape (start[-1],), int32. The nodes of a factor are distinct.
         agreement: Mask of agreement (Potts) factors, shape (n_factors,), bool; None if there are none. The table of an
-            agreement is a single number, the log potential if all of its nodes are in the same state; otherwise the log
+            agreement is a single number: the log potential if all its nodes have the same state. Otherwise the log
             potential is 0. All nodes of an agreement have the same cardinality.
     """
 
@@ -37,7 +39,7 @@ class Scopes:
     agreement: np.ndarray | None = field(default=None)
 
     def __post_init__(self) -> None:
-        """Convert arrays to the types that kernels are compiled for: contiguous, writeable, of the right integer width."""
+        """Convert arrays to the types that kernels are compiled for: contiguous, writeable, int32 or int64."""
         for name, dtype in (("cardinality", np.int32), ("start", np.int64), ("node", np.int32)):
             object.__setattr__(self, name, np.require(getattr(self, name), dtype, ("C", "W")))
 
@@ -56,7 +58,7 @@ class Scopes:
 
     @cached_property
     def factor(self) -> np.ndarray:
-        """Return the factor of each slot, int64."""
+        """Return the index of the factor that each slot belongs to, int64."""
         return np.repeat(np.arange(self.n_factors), self.arity)
 
     @cached_property
@@ -83,7 +85,7 @@ class Scopes:
 
     @cached_property
     def stride(self) -> np.ndarray:
-        """Return the stride of each slot's state in the factor's table, shape of `node`, int64."""
+        """Return the stride, in the factor's table, of the state of each slot's node; shape of `node`, int64."""
         sizes = self.cardinality[self.node].astype(np.int64)
         out = np.ones(len(sizes), dtype=np.int64)
         last = self.start[1:] - 1
@@ -109,13 +111,13 @@ class Scopes:
         )
 
     def with_factors(self, factors: np.ndarray) -> Scopes:
-        """Return all nodes with some of the factors, given by indices of shape (n,)."""
+        """Return scopes with all nodes and only the factors at the given indices, shape (n,)."""
         agreement = None if self.agreement is None else self.agreement[factors]
         node = self.node[entries_of_runs(self.start, factors)]
         return Scopes(self.cardinality, offsets(self.arity[factors]), node, agreement)
 
     def expand_agreements(self, potentials: Potentials) -> tuple[Scopes, Potentials]:
-        """Return scopes and potentials with a full table for every factor, for methods that do not support agreements."""
+        """Return equivalent scopes and potentials with full tables for all factors, including agreements."""
         scopes = replace(self, agreement=None)
         if not self.is_agreement.any():
             return scopes, potentials
@@ -127,7 +129,7 @@ class Scopes:
         return scopes, Potentials(potentials.nodes, tables)
 
     def collapse_agreements(self, tables: np.ndarray) -> np.ndarray:
-        """Convert flat marginals of the `expand_agreements` scopes to marginals of these scopes.
+        """Convert flat factor marginals of the expanded scopes (see `expand_agreements`) to the tables of these scopes.
 
         The marginal of an agreement is the probability that its nodes are in the same state.
         """
@@ -142,12 +144,12 @@ class Scopes:
         return out
 
     def _table_cells(self, full: Scopes) -> tuple[np.ndarray, np.ndarray]:
-        """Return the cells of factors other than agreements, as indices in the compact and in the full tables."""
+        """Return the table entries of non-agreements: their indices in the flat tables of `self` and of `full`."""
         factors = np.flatnonzero(~self.is_agreement)
         return entries_of_runs(self.table_start, factors), entries_of_runs(full.table_start, factors)
 
     def _agreement_cells(self, full: Scopes) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return, for each cardinality, the agreements of that cardinality and their diagonal cells in the full tables."""
+        """Return, for each cardinality of nodes, the agreements and the diagonal entries of their full tables."""
         agreements = np.flatnonzero(self.is_agreement)
         n_states = self.cardinality[self.node[self.start[agreements]]]
         step = np.add.reduceat(full.stride, full.start[:-1])
@@ -158,10 +160,10 @@ class Scopes:
         return out
 
     def cells(self, states: np.ndarray) -> np.ndarray:
-        """Return the index of the cell that a joint state selects in each factor's flat table, shape (n_factors,), int64.
+        """Return, for each factor, the index of a joint state's entry in the flat tables, shape (n_factors,), int64.
 
         Raises:
-            ValueError: If a factor is an agreement, which does not have cells.
+            ValueError: If a factor is an agreement, because an agreement has no entry per joint state.
         """
         if self.is_agreement.any():
             raise ValueError("an agreement does not have cells")
@@ -170,7 +172,7 @@ class Scopes:
         return np.asarray(self.table_start[:-1] + np.add.reduceat(states[self.node] * self.stride, self.start[:-1]))
 
     def score(self, potentials: Potentials, states: np.ndarray) -> float:
-        """Return the sum of the log potentials at a joint state of shape (n_nodes,)."""
+        """Return the sum of the log potentials of a joint state; `states` has shape (n_nodes,)."""
         total = float(potentials.nodes[self.state_start[:-1] + states].sum())
         if not self.n_factors:
             return total
@@ -190,11 +192,11 @@ class _Tables(NamedTuple):
 
 
 class Potentials(_Tables):
-    """Flat log potentials. Impossible states have -inf; +inf and nan are not allowed.
+    """Flat log potentials. The log potential of an impossible state is -inf; +inf and nan are not allowed.
 
     Args:
-        nodes: Node tables, shape (state_start[-1],).
-        factors: Factor tables, shape (table_start[-1],).
+        nodes: Concatenated tables of the nodes, shape (state_start[-1],).
+        factors: Concatenated tables of the factors, shape (table_start[-1],).
     """
 
     __slots__ = ()
@@ -208,7 +210,7 @@ class Potentials(_Tables):
         return Potentials(self.nodes, self.factors[entries_of_runs(scopes.table_start, factors)])
 
     def clamp(self, scopes: Scopes, states: np.ndarray) -> Potentials:
-        """Return potentials with some nodes clamped; all other states of these nodes have the log potential -inf.
+        """Return potentials with some nodes clamped: every other state of a clamped node has log potential -inf.
 
         Args:
             states: Clamped states, shape (n_nodes,); -1 for a free node.

@@ -1,7 +1,8 @@
 """Shards of a ground graph: disjoint sets of connected components, each stored in a folder.
 
-Workers receive the path of a shard and call `load_shard`. A shard contains the factors of its components that have a free
-variable, with copies of their clamped variables. Sums over components (a log-likelihood, its gradient) are sums over shards.
+Workers receive the path of a shard and call `load_shard`. A shard contains all factors over free variables of its
+components, and copies of the clamped variables of these factors. A log-likelihood and its gradient are sums over
+components, and therefore sums over shards.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Shard:
     """Some connected components of a ground graph.
 
     Args:
-        graph: The components' graph, with variables renumbered in the same order.
-        roles, states: Roles and states of its variables, shape (n,).
-        variables: Indices of its variables in the original graph, ascending, shape (n,), int32.
+        graph: Graph of the components; variables are renumbered in their original order.
+        roles, states: Role and state of each variable of the shard, shape (n,).
+        variables: Index of each variable of the shard in the original graph, ascending, shape (n,), int32.
     """
 
     graph: FactorGraph
@@ -53,17 +54,18 @@ def cut_into_shards(
     shard_factors: int = SHARD_FACTORS,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> list[Path]:
-    """Cut a graph into shards. Peak memory is that of a few arrays over the variables, and of one shard.
+    """Partition a graph into shards. Peak memory is a few arrays of shape (n_variables,) and one shard.
 
     Args:
         roles: A `Role` for each variable, shape (n_variables,), int8.
         states: State of each variable, shape (n_variables,), int32.
         folder: Empty folder, in which one folder per shard is created.
-        shard_factors: Target number of factors per shard. Components are not cut, so that a shard may have more.
+        shard_factors: Target number of factors per shard. A component is never divided, so a shard may have more
+            factors.
         on_progress: Function that is called with a description of each step.
 
     Returns:
-        The folders of the shards, in ascending order of the lowest variables of their components.
+        The folder of each shard, in ascending order of the lowest free variable in the shard.
     """
     on_progress("computing connected components")
     parent = label_components(graph, roles)
@@ -90,7 +92,7 @@ def load_shard(folder: Path) -> Shard:
     """Load a shard from its folder.
 
     Raises:
-        OSError, ValueError, KeyError: If its files are missing or damaged.
+        OSError, ValueError, KeyError: If files of the shard are missing or damaged.
     """
     description = json.loads((folder / "shard.json").read_text())
     blocks = json.loads((folder.parent / "layout.json").read_text())
@@ -101,7 +103,7 @@ def load_shard(folder: Path) -> Shard:
     for group_description in description["groups"]:
         group = read_group(folder, group_description)
         if isinstance(group.scope, RepeatedScope):
-            # The repeated structure of one shard is small and is therefore expanded.
+            # Expand the `RepeatedScope`; in a single shard, it is small.
             scope = tuple(np.searchsorted(variables, column).astype(np.int32) for column in group.scope)
             group = replace(group, scope=scope)
         groups.append(group)
@@ -110,7 +112,7 @@ def load_shard(folder: Path) -> Shard:
 
 
 def _assign_shards(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, size: int) -> tuple[np.ndarray, int]:
-    """Return the shard of each variable, -1 if it is not free, shape (n_variables,), int32; and the number of shards."""
+    """Return the shard of each variable (-1 if not free), shape (n_variables,), int32, and the number of shards."""
     free = roles == Role.FREE
     load = np.zeros(graph.n_variables, dtype=np.int64)
     for group in graph.groups:
@@ -127,7 +129,7 @@ def _assign_shards(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, si
 
 
 def _iter_first_free(group: FactorGroup, free: np.ndarray) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
-    """Yield chunks of factors, or of rows of a `RepeatedScope`: their variables, and the first free variable of each, or -1."""
+    """Yield chunks of factors (or of `RepeatedScope` rows): variables, and the first free variable of each, or -1."""
     scope = group.scope
     chunks = (
         (list(rows.T) for rows in iter_row_variables(scope))
@@ -144,7 +146,7 @@ def _iter_first_free(group: FactorGroup, free: np.ndarray) -> Iterator[tuple[lis
 def _distribute_group(
     group: FactorGroup, number: int, roles: np.ndarray, shard_of: np.ndarray, folders: Sequence[Path]
 ) -> list[FactorGroup | None]:
-    """Write a group's factors, with original variable indices, to the folders of their shards; None if a shard has no factor."""
+    """Write a group's factors to shard folders; return the written group (not renumbered) of each shard, or None."""
     writers = [_ShardGroupWriter(group, number, folder) for folder in folders]
     n_done = 0
     for scope, first in _iter_first_free(group, shard_of >= 0):
@@ -163,7 +165,7 @@ def _distribute_group(
 
 
 def _group_by_shard(shard: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Return (shard, ascending indices of its items) for each shard that occurs; -1 is skipped."""
+    """Return tuples (shard, ascending indices of the shard's items); items with shard -1 are omitted."""
     order = np.argsort(shard, kind="stable")
     numbers, starts = np.unique(shard[order], return_index=True)
     index_sets = np.split(order, starts[1:])
@@ -171,7 +173,7 @@ def _group_by_shard(shard: np.ndarray) -> list[tuple[int, np.ndarray]]:
 
 
 class _ShardGroupWriter:
-    """A writer of one group's factors to one shard. Columns are created with the first factor."""
+    """A writer of one group's factors to one shard. Files are created when the first factor is added."""
 
     def __init__(self, group: FactorGroup, number: int, folder: Path) -> None:
         self._group, self._number, self._storage = group, number, Storage(folder, 0)
@@ -185,7 +187,7 @@ class _ShardGroupWriter:
         self._columns[name].append(values)
 
     def add_rows(self, rows: np.ndarray) -> None:
-        """Append rows of repeated structure."""
+        """Append row indices of a `RepeatedScope`."""
         self._append("rows", rows)
         self._n_rows += len(rows)
 

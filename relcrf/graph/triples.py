@@ -1,4 +1,6 @@
-"""Spaces of candidate factors over three literals; a candidate extends a chosen pair of two of the literals.
+"""Spaces of candidate factors over three literals. A candidate is a triple of keys that extends a chosen pair of keys.
+
+Literals, keys, samples, sides and cells are defined in `candidates.py`.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
 equation 14.
@@ -17,13 +19,14 @@ from relcrf.graph.candidates import AbstractSpace, CandidateSide, KeyRelation, P
 
 @dataclass(frozen=True)
 class CompositeLiterals:
-    """Conjunctions of two literals; a composite literal is true in a sample if both of its literals are.
+    """Composite literals: each is the conjunction of two literals, and is true in a sample if both literals are true.
 
     Args:
-        side: A side with one key per pair of literals, and one cell per sample in which both literals have a cell. Each cell
-            has a separate variable number.
-        side_cells: Cells in the sides of the two literals, two arrays of shape (n_cells,).
-        first_variable, second_variable: Variables of the two literals, shape (n_cells,).
+        side: A side with one key for each pair of keys of the two literals. It has a cell in each sample in which both
+            keys have a cell. Each of its cells has a separate, new variable.
+        side_cells: Cells of the first and of the second literal that each cell of `side` combines, shape (n_cells,)
+            each.
+        first_variable, second_variable: Variables of the two literals in each cell of `side`, shape (n_cells,).
     """
 
     side: CandidateSide
@@ -35,7 +38,7 @@ class CompositeLiterals:
     def from_pairs(
         cls, first: CandidateSide, second: CandidateSide, n_samples: int, pairs: np.ndarray, start: int = 0
     ) -> CompositeLiterals:
-        """Build the composites of pairs of keys of shape (n, 2); their variables are numbered from `start` on."""
+        """Build a composite literal for each pair of keys, shape (n, 2); new variables are numbered from `start`."""
         rows, columns, pair = match_cells(first, second, n_samples, pairs)
         cell_start = offsets(np.bincount(pair, minlength=len(pairs)))
         number = np.arange(start, start + len(pair), dtype=np.int32)
@@ -43,14 +46,14 @@ class CompositeLiterals:
         return cls(side, (rows, columns), first.variable[rows], second.variable[columns])
 
     def append_truth_values(self, truth_values: np.ndarray) -> np.ndarray:
-        """Return truth values of literals followed by those of their composites, shape (n_literals + n_cells,)."""
+        """Return the truth values of literals, then of composite literals, shape (n_literals + n_cells,)."""
         return np.concatenate((truth_values, truth_values[self.first_variable] * truth_values[self.second_variable]))
 
     def append_means(self, means: np.ndarray, changes: np.ndarray) -> np.ndarray:
-        """Return mean truth values of literals followed by those of their composites, shape (n_literals + n_cells,).
+        """Return the mean truth values of literals, then of composite literals, shape (n_literals + n_cells,).
 
-        A mean is the mean of the values before and after an update, which differ by `changes`. A composite's mean is the
-        mean of the product of its literals, `m_a m_b + c_a c_b / 4`.
+        A mean m is the average of a truth value before and after an update, and c in `changes` is the difference. The
+        mean of the composite of literals a and b is the mean of the product: `m_a m_b + c_a c_b / 4`.
         """
         return np.concatenate(
             (
@@ -61,10 +64,10 @@ class CompositeLiterals:
         )
 
     def append_errors(self, errors: np.ndarray, truth_values: np.ndarray) -> np.ndarray:
-        """Return errors of literals followed by those of their composites, shape (n_literals + n_cells,).
+        """Return the errors of literals, then of composite literals, shape (n_literals + n_cells,).
 
-        A composite's error is `e_a t_b + t_a e_b`, the derivative of the product. Given changes as `errors` and means as
-        `truth_values`, the result is the change of the product.
+        The error of the composite of literals a and b is `e_a t_b + t_a e_b`, the derivative of the product (e: errors,
+        t: truth values). With changes as `errors` and means as `truth_values`, the result is the change of the product.
         """
         composite = (
             errors[self.first_variable] * truth_values[self.second_variable]
@@ -80,7 +83,7 @@ class ParentSpace:
     Args:
         space: Index of the pair space.
         positions: The two sides of the triple space that correspond to the first and the second side of the pair space.
-        key_map: For each of the two sides, the key in the triple space of each key in the pair space; -1 if there is none.
+        key_map: For each side of the pair space, the keys of the triple space that correspond to its keys, or -1.
     """
 
     space: int
@@ -92,12 +95,12 @@ class ParentSpace:
 class TripleSpace(AbstractSpace):
     """A candidate space over triples of keys (a, b, c) of three literals.
 
-    A triple is identified by the integer pair (a * n_b + b, c), where n_b is the number of keys of the second side. The first
-    integer identifies the composite of the first two literals, the second integer the third key.
+    A triple is identified by the integer pair (a * n_b + b, c), where n_b is the number of keys of the second side. The
+    first integer identifies the composite of the first two literals; the second integer is the third key.
 
     Args:
-        relations: Constraints on the keys of two sides, by the pair of sides: 0 and 1, 0 and 2, and 1 and 2.
-        parents: A triple is a candidate if two of its keys form a chosen pair of one of these spaces.
+        relations: Constraint on the keys of each pair of sides, by the pair: (0, 1), (0, 2) and (1, 2).
+        parents: Pair spaces. A triple is a candidate if two of its keys form a chosen pair of one of these spaces.
     """
 
     name: str
@@ -121,10 +124,10 @@ class TripleSpace(AbstractSpace):
         return np.column_stack((keys[:, 0] * self.second.n_keys + keys[:, 1], keys[:, 2]))
 
     def composites(self, pairs: np.ndarray, start: int = 0) -> tuple[CompositeLiterals, np.ndarray]:
-        """Return the composites of the first two literals of triples, and the triples as pairs of composite and third key.
+        """Return the composites of the first two keys of triples, and each triple as a pair (composite key, third key).
 
         Args:
-            start: First variable number of the composites.
+            start: Index of the first new variable of the composites.
         """
         distinct, composite = np.unique(pairs[:, 0], return_inverse=True)
         keys = np.column_stack(np.divmod(distinct, max(self.second.n_keys, 1)))
@@ -142,9 +145,9 @@ class TripleSpace(AbstractSpace):
         return replace(self, first=first, second=second, third=third)
 
     def candidate_pairs(self, excluded: int, chosen: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the pairs of keys of the two sides other than `excluded` that are chosen pairs of a parent, shape (n, 2).
+        """Return the chosen pairs of the parents over the two sides other than `excluded`, as keys of these sides.
 
-        The pairs are distinct and ascending.
+        The pairs are distinct, ascending and satisfy the constraint on the two sides; shape (n, 2).
 
         Args:
             chosen: Chosen pairs of each space, shape (n, 2).
@@ -160,10 +163,10 @@ class TripleSpace(AbstractSpace):
         return np.asarray(pairs[allowed])
 
     def key_limits(self, excluded: int, pairs: np.ndarray) -> np.ndarray:
-        """Return limits on the keys of one side for pairs of keys of the two other sides, shape (n, 4).
+        """Return limits on the keys of side `excluded`, given pairs of keys of the two other sides, shape (n, 4).
 
-        A key is admissible if it is greater than the first limit, smaller than the second, and differs from the third and
-        the fourth. `top_products` takes limits in this form.
+        A key is admissible if it is greater than the first limit, smaller than the second limit, and different from the
+        third and the fourth limit. `top_products` takes limits in this form.
         """
         others = [k for k in range(3) if k != excluded]
         out = np.tile([-1, self.sides[excluded].n_keys, -1, -1], (len(pairs), 1))
@@ -179,4 +182,4 @@ class TripleSpace(AbstractSpace):
 
 
 PairOrTripleSpace = PairSpace | TripleSpace
-"""A space of candidates."""
+"""A space of candidates over two or three literals."""

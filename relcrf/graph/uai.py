@@ -1,7 +1,8 @@
 """The UAI text format of the inference competitions (2006-2022): models, evidence and results.
 
-The last variable of a scope varies fastest in its table, as in `Scopes`. A model's unary factors are added to the node tables,
-factors without variables to a constant. The first error in a file is raised as a DataError with its location.
+In a table, the last variable of the scope varies fastest, as in `Scopes`. Unary factors of a model are added to the
+node tables. Factors without variables are added to a constant. The functions raise a DataError for the first error in a
+file, with the location of the error.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MAX_QUOTED_LINE = 160
 MAX_COUNT = np.iinfo(np.int32).max
 """Maximum value of a count; larger counts overflow int32."""
 MAX_TOTAL_STATES = 1 << 27
-"""Maximum total number of states, i.e. one gigabyte of node tables; even a short file can declare any number of states."""
+"""Maximum total number of states (one gigabyte of node tables), because a short file can declare any number."""
 
 _COMMENT = re.compile(r"^c(?:[ \t][^\n]*)?$", re.MULTILINE)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -35,7 +36,7 @@ _WORD = re.compile(r"\S+", re.ASCII)
 
 @dataclass(frozen=True, eq=False)
 class UaiModel:
-    """A model read from a file: scopes, potentials, and the log of the factors without variables, in nats."""
+    """A model read from a file. `constant` is the sum of the logs of the factors without variables, in nats."""
 
     scopes: Scopes
     potentials: Potentials
@@ -61,7 +62,7 @@ class _UaiNumbers:
         except UnicodeDecodeError:
             hint = "provide an uncompressed UAI file"
             raise DataError(Diagnostic(code, f"'{path}' is not a UTF-8 text file", hint=hint)) from None
-        # Replace comments by blanks of equal length, so that locations are preserved.
+        # Replace each comment by blanks of equal length, so that locations are preserved.
         self.text = _COMMENT.sub(lambda m: " " * len(m[0]), text.replace("\r", " "))
         start = 0
         if has_header:
@@ -108,7 +109,7 @@ class _UaiNumbers:
         return DataError(Diagnostic(self.code, message, location, hint))
 
     def require(self, at: int, n: int, subject: str) -> None:
-        """Raise DataError if there are fewer than `n` numbers from position `at` on; the message names the `subject`."""
+        """Raise a DataError that names the `subject` if fewer than `n` numbers start at position `at`."""
         if at + n > len(self):
             message = f"the file ends within {subject}: expected {n:,} numbers, found {max(0, len(self) - at):,}"
             raise self.error(len(self), message, "check whether the file is truncated")
@@ -318,9 +319,9 @@ def format_model(model: UaiModel) -> str:
         ValueError: If a potential is outside the range of floating-point numbers.
     """
     scopes, potentials = model.scopes.expand_agreements(model.potentials)
-    tables = [([v], potentials.nodes[a:b]) for v, (a, b) in enumerate(_slices(scopes.state_start))]
-    scope = [scopes.node[a:b].tolist() for a, b in _slices(scopes.start)]
-    values = [potentials.factors[a:b] for a, b in _slices(scopes.table_start)]
+    tables = [([v], potentials.nodes[a:b]) for v, (a, b) in enumerate(_run_bounds(scopes.state_start))]
+    scope = [scopes.node[a:b].tolist() for a, b in _run_bounds(scopes.start)]
+    values = [potentials.factors[a:b] for a, b in _run_bounds(scopes.table_start)]
     tables += zip(scope, values, strict=True)
     tables.append(([], np.array([model.constant])))
     with np.errstate(over="raise", under="raise"):
@@ -334,7 +335,7 @@ def format_model(model: UaiModel) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _slices(start: np.ndarray) -> list[tuple[int, int]]:
+def _run_bounds(start: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(start[:-1].tolist(), start[1:].tolist(), strict=True))
 
 
@@ -354,8 +355,8 @@ def format_marginals(cardinality: np.ndarray, nodes: np.ndarray) -> str:
         nodes: Flat node tables of probabilities.
     """
     probabilities = [f"{p:.10g}" for p in nodes.tolist()]
-    slices = _slices(offsets(cardinality))
-    words = [f"{b - a} {' '.join(probabilities[a:b])}" for a, b in slices]
+    bounds = _run_bounds(offsets(cardinality))
+    words = [f"{b - a} {' '.join(probabilities[a:b])}" for a, b in bounds]
     return "MAR\n" + " ".join([str(len(cardinality)), *words]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The layout of the weight vector: the weight block of each template and its penalties."""
+"""The layout of the weight vector: one block of weights per template, with penalty strengths."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class WeightBlock:
-    """The weights of one template, as a matrix of shape (n_features, n_patterns).
+    """The weights of one template: a matrix with a row per evidence feature and a column per state pattern.
 
     Args:
         name: Name of the template.
         initial: Initial value of all weights, or a sequence of n_patterns initial values, one per pattern.
         fixed: If True, learning does not change the block.
-        l1, l2: Penalty strengths; None uses those of the backend's settings.
+        l1, l2: Strengths of the L1 and L2 penalties; None selects the strength in the backend's settings.
     """
 
     name: str
@@ -38,7 +38,7 @@ class WeightBlock:
 
 @dataclass(frozen=True)
 class WeightLayout:
-    """Weight blocks, concatenated to one vector."""
+    """Weight blocks, concatenated into one vector."""
 
     blocks: tuple[WeightBlock, ...]
 
@@ -54,7 +54,7 @@ class WeightLayout:
         return self.starts[-1]
 
     def matrix(self, vector: np.ndarray, block: int) -> np.ndarray:
-        """Return the block's weights in a vector of shape (size,) as a view of shape (n_features, n_patterns)."""
+        """Return the weights of one block in a vector of all weights, as a view of shape (n_features, n_patterns)."""
         block_weights = vector[self.starts[block] : self.starts[block + 1]]
         return block_weights.reshape(self.blocks[block].n_features, self.blocks[block].n_patterns)
 

@@ -13,7 +13,7 @@ from relcrf.execution.base import AbstractExecutor, ShardRangeWork, T, shard_ran
 from relcrf.execution.process import WorkerProcess
 
 MAX_DEATHS = 3
-"""Maximum number of restarts of a worker in one call; a shard that needs too much memory would kill every new worker."""
+"""Maximum number of restarts of a worker in one call. A shard that needs too much memory kills every new worker."""
 
 
 class PoolExecutor(AbstractExecutor):
@@ -73,6 +73,6 @@ class PoolExecutor(AbstractExecutor):
 
 def _death_diagnostic(times: int, shards: Sequence[Path]) -> Diagnostic:
     message = f"a worker process died {times} times on {shards[0]}"
-    notes = (f"it had {len(shards)} shards, up to {shards[-1]}",) if len(shards) > 1 else ()
+    notes = (f"the process had {len(shards)} shards; the last is {shards[-1]}",) if len(shards) > 1 else ()
     hint = "the usual cause is a lack of memory: use fewer workers, or smaller shards"
     return Diagnostic("E363", message, hint=hint, notes=notes)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 class WorkerProcess:
     """A process started by `spawn`, because the threads of Numba and DuckDB do not survive a `fork`.
 
-    A script that uses it must start its work below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
+    A script that uses this class must start its work below `if __name__ == "__main__":`, as always with `multiprocessing`.
 
     Args:
         classes: Classes whose modules the process imports before it is ready.
@@ -36,7 +36,7 @@ class WorkerProcess:
         self._answer: Future[Any] = self.pid
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Send a call to the process and return its future; arguments and result are pickled.
+        """Send a call to the process and return the future of the result. Arguments and result are pickled.
 
         Raises:
             BrokenProcessPool: The process has died.

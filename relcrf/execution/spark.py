@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class SparkExecutor(AbstractExecutor):
-    """An executor that sends only paths and the task to the executors of a Spark session; they open the shards themselves.
+    """An executor that sends the task and the paths of the shards to Spark's executors, which open the shards themselves.
 
-    The paths must therefore refer to the same folders everywhere; on a cluster, this requires a shared file system.
+    The paths must therefore refer to the same folders on all machines; a cluster requires a shared file system.
     Spark reassigns the work of an executor that dies.
 
     Args:
         session: The session, which the caller must stop.
 
     Raises:
-        UsageError: The same work failed several times on Spark (E364).
+        UsageError: The work on a range of shards failed several times on Spark (E364).
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -53,9 +53,9 @@ class SparkExecutor(AbstractExecutor):
             yield from result
 
     def _partition(self, shards: list[Path]) -> RDD[tuple[int, list[Path]]]:
-        """Return one range of shards per core as a cached collection; Spark sends work to the executor that caches its data.
+        """Return one range of shards per core as a cached collection; Spark sends work to the executor that caches the range.
 
-        An executor thus usually receives shards that it has loaded before. If cores are added, the shards are partitioned again.
+        An executor thus usually receives shards that it has loaded before. If Spark adds cores, shards are partitioned again.
         """
         n_cores = self._context.defaultParallelism
         if self._runs is None or self._shards != shards or n_cores > self._runs.getNumPartitions():

@@ -125,7 +125,7 @@ def _ground_blocks(
             name: compute_cache_key(bound, context.spec, templates, grounder.variables)
             for name, templates in weight_groups.items()
         }
-        # If a file has changed since binding, the hashed tables may differ from the bound tables.
+        # If a file has changed since its table was bound, the hashed contents may differ from the bound table.
         if changed := bound.dataset.changed_files():
             bound.notes.append(f"groundings are not cached: {listing(changed)} changed after the dataset was opened")
             cache = None
@@ -165,7 +165,7 @@ def _has_cardinalities(block: GroundBlock, cardinality: np.ndarray) -> bool:
 
 
 def _make_task(degrees: DegreeCache, context: LoweringContext, template: Template, budget: int) -> GroundingTask:
-    """Return the task of grounding a template; raise BudgetError if it exceeds the budget."""
+    """Return the task of grounding a template; raise BudgetError if the template exceeds the budget."""
     lowered, repetition = reduce_to_one_row(degrees.bound, context, lower_template(template, context))
     size = check_budget(degrees, lowered.plan, budget, template.name, template.span)
     return GroundingTask(lowered, repetition, size.join_rows)

@@ -1,4 +1,7 @@
-"""Encoding of the keys of `per` as integers, and the dictionary that decodes them."""
+"""Encoding of keys as integers, and the dictionary that maps these integers to texts.
+
+A *key* is a combination of values of the items in a template's `per`; each key has separate weights.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,8 @@ class KeyDictionary:
     """A dictionary of the keys of a weight block.
 
     Args:
-        domain: the domain if the only key of `per` is a domain value, otherwise None. The codes of the domain are then the
-            keys.
-        values: texts of each key, one for each item of `per`.
+        domain: the domain if the only item of `per` is a domain value (the codes are then the keys), otherwise None.
+        values: for each key, one text for each item of `per`.
     """
 
     domain: str | None
@@ -43,10 +45,10 @@ class CodedKeys:
     """The keys of one template as integer codes.
 
     Args:
-        lowered: the template; its outputs for keys are codes.
+        lowered: the template; its plan outputs the items of `per` as codes.
         texts: for each item of `per`, the texts of its codes.
         has_fixed_keys: True if the only item of `per` is a domain value, an entity or a truth value. Every code is then a
-            key, even without a binding; otherwise only combinations that occur are keys.
+            key, even if no binding has it; otherwise, only the combinations of codes that bindings have are keys.
     """
 
     lowered: LoweredTemplate
@@ -59,7 +61,7 @@ class CodedKeys:
         return int(np.prod([float(len(text)) for text in self.texts]))
 
     def check_combination_count(self) -> None:
-        """Raise UsageError if the number of combinations exceeds `MAX_COMBINED_KEYS`."""
+        """Raise UsageError unless the number of combinations is below `MAX_COMBINED_KEYS`."""
         if self.n_combinations >= MAX_COMBINED_KEYS:
             template = self.lowered.template
             message = f"the keys in 'per' of '{template.name}' have too many combinations: {self.n_combinations:.1e}"
@@ -68,7 +70,7 @@ class CodedKeys:
             raise UsageError(Diagnostic("E420", message, template.span, hint, notes))
 
     def combine_codes(self, codes: Sequence[np.ndarray]) -> np.ndarray | None:
-        """Combine the codes of several keys into one integer, shape (n,); return None without keys."""
+        """Combine the codes of all items of `per` into one integer for each binding, shape (n,); return None without items."""
         if not codes:
             return None
         out = codes[0]
@@ -77,7 +79,7 @@ class CodedKeys:
         return out
 
     def decode_combined(self, combined: np.ndarray) -> list[tuple[str, ...]]:
-        """Return the texts of combined codes."""
+        """Return, for each combined code, the texts of the items of `per`."""
         columns: list[list[str]] = []
         remainder = combined.astype(np.int64)
         for text in reversed(self.texts):
@@ -87,7 +89,7 @@ class CodedKeys:
 
 
 def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | None:
-    """Return the texts of a key's codes if they are known before grounding (domains, entities, truth values), else None."""
+    """Return the texts of an item's codes if these are known before grounding (domain, entity, truth value), else None."""
     if isinstance(key.value_type, DomainType):
         return bound.domains[key.value_type.domain]
     if isinstance(key.value_type, EntityType):
@@ -98,7 +100,7 @@ def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | Non
 
 
 def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
-    """Return a template with all keys replaced by codes; create a table of `code` and `value` for plain values."""
+    """Replace the items of `per` in a plan by codes; for an item without fixed values, create a table of the codes."""
     texts, outputs = [], list(lowered.plan.outputs)
     for key in lowered.keys:
         key_texts = fixed_key_values(bound, key)
@@ -116,7 +118,7 @@ def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
 
 
 def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str) -> tuple[str, ...]:
-    """Create a table that assigns a code to each value of a column, in the order of the texts; return the texts."""
+    """Create a table that assigns a code to each value of a column, in the order of the values' texts; return the texts."""
     scan = next(s for s in plan.scans if s.alias == column.alias)
     values = Plan((scan,), filters=(IsNotNull(column),), bindings=(("value", column),))
     bound.connection.execute(sql.create(values, table))
@@ -129,13 +131,13 @@ def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str
 def build_key_dictionary(
     coded_keys: Sequence[CodedKeys], seen_keys: Sequence[np.ndarray]
 ) -> tuple[KeyDictionary | None, list[DenseKeyMap | None]]:
-    """Build the key dictionary of templates that share weights, and each template's mapping from key codes to dense keys.
+    """Build the key dictionary of templates that share weights, and for each template the mapping from codes to dense keys.
 
     Args:
-        seen_keys: for each template, the distinct combined key codes of its bindings, ascending; unused if keys are fixed.
+        seen_keys: for each template, the distinct combined codes of the bindings, ascending; unused if the keys are fixed.
 
     Returns:
-        The dictionary (None without keys), and the mappings (None if the codes are dense already).
+        The dictionary, or None without keys; and for each template the mapping, or None if its codes are the dense keys.
     """
     first = coded_keys[0]
     if not first.texts:
@@ -158,7 +160,7 @@ def build_key_dictionary(
 
 
 def count_keys(bound: BoundModel, lowered: Sequence[LoweredTemplate]) -> int:
-    """Return the number of keys of the weights that some templates share."""
+    """Return the number of keys of the weight block that some templates share."""
     if not lowered[0].keys:
         return 1
     key_values = [fixed_key_values(bound, key) for key in lowered[0].keys]

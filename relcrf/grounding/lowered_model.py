@@ -1,6 +1,6 @@
 """Lowered models, cached by servers that ground small tables repeatedly.
 
-Lowering, rendering SQL and estimating joins take ten times as long as the joins of a dozen rows.
+Lowering a model to join plans, rendering the plans as SQL and estimating sizes takes ten times as long as joining a dozen rows.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class LoweredModel:
     Args:
         tasks: templates that share weights, by the name of the weights.
         gates: templates with their gates, by the name of the template.
-        derived: plans of each derived relation; each relation follows those on which it depends. None if a relation is
-            recursive or consists of nearest neighbours, because plans alone do not define these.
+        derived: plans of each derived relation, by its table; a relation follows the relations on which it depends. None if
+            a relation is recursive or consists of nearest neighbours, because plans alone do not define such a relation.
         plans: all plans of the model.
-        statements: cache of the parsed statements of the plans, filled as they run.
+        statements: cache of the parsed statements of the plans, filled when the plans run.
     """
 
     context: LoweringContext
@@ -78,7 +78,7 @@ class LoweredModel:
 
     @cached_property
     def tables(self) -> frozenset[str]:
-        """The tables that the plans read in the database; a plan that only scans a bag reads the bag's columns directly."""
+        """The tables that the plans read in the database. Plans that only scan a bag are excluded: they read arrays."""
         return frozenset(name for plan in self.plans if not is_bag_scan(plan) for name in find_tables(plan))
 
     @cached_property
@@ -100,7 +100,7 @@ class LoweredModel:
             bound.connection.execute(sql.create_union(plans, name, kind="VIEW"))
 
     def create_relation_tables(self, bound: BoundModel) -> None:
-        """Create the tables of random relations, and those of derived relations that are not views."""
+        """Create the tables of the random relations and, if the derived relations are not views, of the derived relations."""
         if self.derived is None:
             create_derived_tables(bound)
         create_random_tables(bound, self.context, DEFAULT_BUDGET)

@@ -32,7 +32,7 @@ class Constant:
 class Call:
     """A call of a function of the modelling language.
 
-    The modules in `dialects/` define the SQL of each function; a function is null outside its domain.
+    The modules in `dialects/` define the SQL of each function; the result is null for arguments outside the function's domain.
     """
 
     name: str
@@ -49,7 +49,7 @@ class VectorComponent:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A column of the row of `table` whose `key_column` equals `key`; null if there is no such row."""
+    """The value of `column` in the row of `table` in which `key_column` equals `key`; null if there is no such row."""
 
     table: str
     column: str
@@ -70,8 +70,8 @@ class AggregateTerm:
 
     Args:
         function: `count`, `sum`, `min`, `max` or `mean`.
-        terms: for `count`, the terms whose distinct combinations are counted (empty: count the rows); for the other
-            functions, a single term.
+        terms: for `count`, the terms whose distinct combinations are counted (if empty, rows are counted); for all
+            other functions, a single term.
         outer_keys: the outer columns to which the subplan refers, if there are several and `outer_plan` provides them. The
             aggregate is then a grouped join instead of a correlated subquery per row, because DuckDB ignores the keys when it
             orders the joins of such a subquery. For the words shared by both ends of 800,000 links, a grouped join takes 0.3
@@ -91,7 +91,7 @@ Term: TypeAlias = Column | Constant | Call | VectorComponent | Lookup | Indicato
 
 @dataclass(frozen=True)
 class Compare:
-    """A comparison `left OP right`, OP one of `== != < <= > >=`; false if either side is null."""
+    """A comparison `left OP right`, where OP is one of `== != < <= > >=`; false if either operand is null."""
 
     operator: str
     left: Term
@@ -151,8 +151,8 @@ class Plan:
     Args:
         equalities: pairs of equal columns: the join conditions.
         filters: further conditions.
-        bindings: the columns that identify a binding, with the name of each binder.
-        is_distinct: True if one binding may have several rows, which count once, because `where` has existential names.
+        bindings: name and column of each binder; the columns identify a binding.
+        is_distinct: True if a binding may have several rows, because `where` has names that are not binders; they count once.
         outputs: the selected terms.
     """
 
@@ -166,12 +166,12 @@ class Plan:
 
 
 def find_columns(node: Any) -> set[Column]:
-    """Return all columns that a plan, condition or term refers to, including those in its subplans."""
+    """Return all columns that a plan, condition or term refers to, including the columns in subplans."""
     return {part for part in walk(node) if isinstance(part, Column)}
 
 
 def find_outer_columns(node: Any) -> set[Column]:
-    """Return the columns to which a plan, condition or term refers and which none of its subplans scans."""
+    """Return the columns of outer plans to which a plan, condition or term refers."""
     match node:
         case Column():
             return {node}

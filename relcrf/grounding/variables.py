@@ -1,4 +1,4 @@
-"""Random variables of a bound model: one per entity and random attribute, one per tuple of a random relation."""
+"""Random variables of a bound model: one for each entity and random attribute, one for each tuple of a random relation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOOL_VALUES = ("false", "true")
 class VariableBlock:
     """The variables of one random attribute or relation.
 
-    `start + vid` is the variable of the entity or tuple with the dense index `vid`.
+    `start + vid` is the index of the variable of the entity or tuple with the dense index `vid`.
 
     Args:
         owner: name of the entity type or relation.
@@ -154,7 +154,7 @@ def read_states(bound: BoundModel, block: VariableBlock) -> np.ndarray:
 
 
 def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
-    """Return the vids (dense indices) or codes of all variables, shape (count,), for each argument of a block."""
+    """Return, for each argument of a block, the vids (dense indices) or codes of all variables, shape (count,)."""
     if block.attribute is not None:
         return [np.arange(block.count, dtype=np.int32)]
     names = ", ".join(f"a{k}" for k in range(len(block.argument_types)))
@@ -164,7 +164,7 @@ def read_argument_codes(bound: BoundModel, block: VariableBlock) -> list[np.ndar
 
 
 def read_argument_texts(bound: BoundModel, block: VariableBlock) -> list[np.ndarray]:
-    """Return the keys or values of all variables as texts, shape (count,), for each argument of a block."""
+    """Return, for each argument of a block, the keys or values of all variables as texts, shape (count,)."""
     texts = {type_name: bound.texts(type_name) for type_name in set(block.argument_types)}
     return [
         texts[type_name][codes]

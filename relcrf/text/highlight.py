@@ -44,7 +44,7 @@ class RcrfLexer(Lexer):  # type: ignore[misc, unused-ignore]
 
 
 def _token_kinds(head: DeclarationTokens) -> Iterator[tuple[int, Any]]:
-    """Yield the types of names, numbers and operators by their offsets."""
+    """Yield the offset and the type of each name, number and operator."""
     for k, token in enumerate(head.tokens):
         if token.kind == "name":
             yield token.start, _name_kind(head, k)
@@ -55,7 +55,7 @@ def _token_kinds(head: DeclarationTokens) -> Iterator[tuple[int, Any]]:
 
 
 def _name_kind(head: DeclarationTokens, k: int) -> Any:
-    """Return the type of a name from its position, because a keyword may also name an attribute or a value."""
+    """Return the type of the name at index k from its context, because a keyword may also name an attribute or a value."""
     text, before, after = head.texts[k], head.text_at(k - 1), head.text_at(k + 1)
     if before == ".":
         return t.Name.Attribute

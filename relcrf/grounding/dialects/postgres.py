@@ -63,7 +63,7 @@ CREATE FUNCTION pg_temp.cosine(a float8[], b float8[]) RETURNS float8 LANGUAGE s
     FROM (SELECT pg_temp.dot(a, a) AS aa, pg_temp.dot(b, b) AS bb) AS squares $$""",
     """
 CREATE FUNCTION pg_temp.component(a float8[], k integer) RETURNS float8 LANGUAGE sql IMMUTABLE AS $$ SELECT a[k] $$""",
-    # Letter by letter, because lower() of a whole word maps a final sigma differently.
+    # Convert letter by letter, because lower() of a whole word maps a final sigma differently.
     """
 CREATE FUNCTION pg_temp.lower_letters(a text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS $$
     SELECT CASE WHEN octet_length(a) = length(a) THEN lower(a COLLATE "C") ELSE (
@@ -99,11 +99,11 @@ BEGIN
     RETURN above[cardinality(other) + 1];
 END $$""",
 )
-"""Statements that define the functions of a session, in order; to be executed before the first plan."""
+"""Statements that define the functions of a session. Execute them in this order before the first plan."""
 
 
 class PostgresDialect(AbstractDialect):
-    """The PostgreSQL dialect. Texts compare by code points, whatever the locale of the server."""
+    """The PostgreSQL dialect. Texts are compared by code points, whatever the locale of the server."""
 
     name = "postgres"
     sqlglot_dialect = "postgres"
@@ -118,7 +118,7 @@ class PostgresDialect(AbstractDialect):
         return call("pg_temp.component", vector, number_literal(index + 1))
 
     def mean_column(self, value: exp.Expr) -> exp.Expr:
-        """Return SUM / COUNT instead of AVG, which also computes squares and overflows for large values."""
+        """Return SUM / COUNT instead of AVG, because AVG also computes squares, which overflow for large values."""
         counted = exp.Nullif(this=exp.Count(this=value.copy()), expression=number_literal(0))
         return exp.Div(this=exp.Sum(this=value), expression=as_double(counted))
 

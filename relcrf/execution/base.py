@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 ShardTask: TypeAlias = Callable[[Path], T]
-"""A task on one shard. It must be picklable, so that lambdas and functions of `__main__` are not tasks.
+"""A task on one shard. It must be picklable and importable by name; lambdas and functions of `__main__` are not allowed.
 
 A task can cache loaded data in its module, because an executor assigns the same shards to the same worker if possible.
 Use `functools.partial` to pass arguments, such as weights, to a task.
 """
 
 ShardRangeWork: TypeAlias = Callable[[int, Sequence[Path]], list[T]]
-"""A function of a range of consecutive shards: the position of the first shard in the list of all shards, and the shards."""
+"""A function of a range of consecutive shards, given as the position of the first shard among all shards, and the shards."""
 
 
 class AbstractExecutor(ABC):
@@ -53,7 +53,7 @@ class AbstractExecutor(ABC):
 
     @abstractmethod
     def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
-        """Divide the shards into consecutive ranges and run the work on each range; yield the results in the order of shards."""
+        """Divide the shards into consecutive ranges and run the work on each range; yield the results in shard order."""
 
     def close(self) -> None:
         """Stop all workers that the executor has started; the default implementation does nothing."""

@@ -24,7 +24,7 @@ INFERENCE_VECTORS = 4
 
 _CGROUP_ROOT = "/sys/fs/cgroup"
 _LIMIT_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""Names of the files with the limit and the usage of a Linux control group: first for cgroups version 2, then for 1."""
+"""Names of the files with the limit and the usage of a Linux control group: for version 2, then for version 1."""
 
 
 def require_memory(graph_bytes: int, n_weights: int, n_vectors: int, operation: str) -> None:
@@ -34,7 +34,7 @@ def require_memory(graph_bytes: int, n_weights: int, n_vectors: int, operation: 
         graph_bytes: Bytes of the ground graph, or of its part in use, plus the bytes of the candidates' cells.
         n_weights: Number of weights.
         n_vectors: Number of weight vectors in memory: `LEARNING_VECTORS` or `INFERENCE_VECTORS`.
-        operation: The operation that needs the memory, as the subject of the message.
+        operation: The operation, as a noun phrase that becomes the subject of the message.
 
     Raises:
         UsageError: The operation needs more memory than is available (E435).

@@ -36,23 +36,23 @@ class PoolExecutor(AbstractExecutor):
         self._processes: list[WorkerProcess | None] = [None] * workers
 
     def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
-        runs = [(run.start, shards[run.start : run.stop]) for run in shard_ranges(len(shards), len(self._processes))]
-        deaths = [0] * len(runs)
-        answers: list[list[T]] = [[] for _ in runs]
-        pending = {self._submit(k, work, *run): k for k, run in enumerate(runs)}
+        ranges = [(r.start, shards[r.start : r.stop]) for r in shard_ranges(len(shards), len(self._processes))]
+        deaths = [0] * len(ranges)
+        results: list[list[T]] = [[] for _ in ranges]
+        pending = {self._submit(k, work, *shard_range): k for k, shard_range in enumerate(ranges)}
         while pending:
             done, _ = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
                 k = pending.pop(future)
                 try:
-                    answers[k] = future.result()
+                    results[k] = future.result()
                 except BrokenProcessPool:
                     deaths[k] += 1
                     if deaths[k] > MAX_DEATHS:
-                        raise UsageError(_death_diagnostic(deaths[k], runs[k][1])) from None
-                    pending[self._submit(k, work, *runs[k])] = k
-        for answer in answers:
-            yield from answer
+                        raise UsageError(_death_diagnostic(deaths[k], ranges[k][1])) from None
+                    pending[self._submit(k, work, *ranges[k])] = k
+        for range_results in results:
+            yield from range_results
 
     def _submit(self, k: int, work: ShardRangeWork[T], start: int, shards: Sequence[Path]) -> Future[list[T]]:
         """Submit work to process k and return the future; start the process if necessary, and replace it if it has died."""

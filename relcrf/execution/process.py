@@ -33,7 +33,7 @@ class WorkerProcess:
         self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_initialize_worker)
         with temporary_environment(SINGLE_THREAD):
             self.pid = self._pool.submit(_report_pid, classes)
-        self._answer: Future[Any] = self.pid
+        self._last_call: Future[Any] = self.pid
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
         """Send a call to the process and return the future of the result. Arguments and result are pickled.
@@ -41,7 +41,7 @@ class WorkerProcess:
         Raises:
             BrokenProcessPool: The process has died.
         """
-        self._answer = future = self._pool.submit(function, *arguments)
+        self._last_call = future = self._pool.submit(function, *arguments)
         return future
 
     def kill(self) -> None:
@@ -51,7 +51,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the process, even if a call is running."""
-        if not self._answer.done():
+        if not self._last_call.done():
             self.kill()
         self._pool.shutdown(cancel_futures=True)
 

@@ -32,7 +32,7 @@ class SparkExecutor(AbstractExecutor):
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
         self._shards: list[Path] = []
-        self._runs: RDD[tuple[int, list[Path]]] | None = None
+        self._cached_ranges: RDD[tuple[int, list[Path]]] | None = None
 
     def _distribute(self, work: ShardRangeWork[T], shards: Sequence[Path]) -> Iterator[T]:
         from py4j.protocol import Py4JError
@@ -44,7 +44,8 @@ class SparkExecutor(AbstractExecutor):
             results = ranges.mapPartitions(partial(_run_partition, broadcast)).collect()
         except (PySparkException, Py4JError) as error:
             hint = "check the log of the executors; if memory was exhausted, use more executors or smaller shards"
-            raise UsageError(Diagnostic("E364", "Spark gave up", hint=hint, notes=error_reasons(error))) from error
+            message = "Spark could not process the shards"
+            raise UsageError(Diagnostic("E364", message, hint=hint, notes=error_reasons(error))) from error
         finally:
             broadcast.destroy()
         for result in results:
@@ -58,13 +59,13 @@ class SparkExecutor(AbstractExecutor):
         An executor thus usually receives shards that it has loaded before. If Spark adds cores, shards are partitioned again.
         """
         n_cores = self._context.defaultParallelism
-        if self._runs is None or self._shards != shards or n_cores > self._runs.getNumPartitions():
+        if self._cached_ranges is None or self._shards != shards or n_cores > self._cached_ranges.getNumPartitions():
             ranges = [
                 (shard_range.start, shards[shard_range.start : shard_range.stop])
                 for shard_range in shard_ranges(len(shards), n_cores)
             ]
-            self._runs, self._shards = self._context.parallelize(ranges, n_cores).cache(), shards
-        return self._runs
+            self._cached_ranges, self._shards = self._context.parallelize(ranges, n_cores).cache(), shards
+        return self._cached_ranges
 
 
 def _run_partition(

@@ -125,7 +125,7 @@ def _local_settings(scratch: Path) -> dict[str, str]:
 
 
 def _local_variables(scratch: Path) -> dict[str, str]:
-    """Return the environment variables that a local Spark reads at its start."""
+    """Return the environment variables that a local Spark reads when it starts."""
     return {
         "SPARK_HOME": str(scratch / "home"),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -139,7 +139,7 @@ def _local_variables(scratch: Path) -> dict[str, str]:
 def _scratch_folder() -> Path:
     """Return the folder of this process for the files of a local Spark; the folder is removed when this process exits.
 
-    Its subfolder `home` links to pyspark's files. Without it, the workers of `local-cluster` would write into `work` inside
+    The subfolder `home` links to pyspark's files. Without it, the workers of `local-cluster` would write into `work` inside
     site-packages, and Spark would have no folder for its logging configuration.
     """
     scratch = Path(tempfile.mkdtemp(prefix="relcrf-spark-"))

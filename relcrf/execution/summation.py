@@ -3,7 +3,7 @@
 A floating-point sum depends on the order of the additions. Here the order is defined by a binary tree over the positions of
 the shards: the leaves are the shards, and the node of the positions [k * 2^j, (k + 1) * 2^j) is the sum of the nodes of the
 left and the right half of these positions. A worker with a range of consecutive shards computes the largest nodes within this
-range, at most two for each power of 2, and the driver adds these nodes. A worker thus returns few results even for many shards,
+range, at most two for each power of 2, and the caller adds these nodes. A worker thus returns few results even for many shards,
 and rounding errors grow only with the logarithm of the number of shards.
 """
 

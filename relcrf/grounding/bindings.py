@@ -19,13 +19,13 @@ from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
 
 CHUNK_FACTORS = 1 << 20
-"""Number of factors that are searched at a time; it bounds the memory for the variables of these factors."""
+"""Number of factors that are searched at a time, so that few variables are in memory."""
 
 EMPTY = np.empty(0, dtype=np.int64)
 
 
 def find_factors(scope: Sequence[np.ndarray], slot: int, variable: int) -> np.ndarray:
-    """Return the indices of the factors that have the given variable in a slot of the scope, ascending."""
+    """Return the indices of the factors with the given variable in a slot of the scope, ascending."""
     if isinstance(scope, RepeatedScope):
         offsets = scope.offsets[slot]
         target_offsets = variable - scope.starts[slot] - scope.strides[slot] * scope.rows.astype(np.int64)

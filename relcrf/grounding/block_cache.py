@@ -193,8 +193,8 @@ def _read_block(folder: Path) -> GroundBlock:
 
 
 def _read_group(folder: Path, description: Mapping[str, Any], weights: WeightBlock) -> FactorGroup:
-    """Read a factor group; raise ValueError if its numbers of features and patterns differ from those of the weights."""
+    """Read a factor group; raise ValueError if the group and the weights have different shapes."""
     group = read_group(folder, description)
     if (group.features.n_features, group.n_patterns) != (weights.n_features, weights.n_patterns):
-        raise ValueError("a factor group and its weights have different numbers of features or patterns")
+        raise ValueError("a factor group and its weights have different shapes")
     return group

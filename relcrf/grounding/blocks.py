@@ -1,4 +1,4 @@
-"""Blocks of the ground graph, each with a weight block and the factors of all templates that share its weights.
+"""Blocks of the ground graph. Each block contains weights and the factors of all templates that share these weights.
 
 A template has the clauses `over` (random terms or a formula), `by` (features) and `per` (keys, which have separate weights).
 """
@@ -44,7 +44,7 @@ class TemplateInfo:
         name: name of the weights: the name of the template, or the name under which several templates share the weights.
         features: text of each feature of `by`; `1` for the constant.
         patterns: text of each state pattern (the joint states to which a weight applies).
-        keys: the keys of `per`, or None.
+        keys: dictionary of the keys; None without keys.
         bindings: total number of bindings of all templates that use the weights.
         is_extensible: True if other data may have features that are not in `features`.
     """
@@ -135,7 +135,7 @@ class BlockGrounder:
         return GroundBlock(weights, info, tuple(groups), tuple(names), bindings)
 
     def term_values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
-        """Return the values of each random term."""
+        """Return the possible values of each random term."""
         return [domain_values(self.bound, kind) for kind in lowered.term_types]
 
     def variable_ranges(self, lowered: LoweredTemplate) -> list[tuple[int, int]]:
@@ -147,7 +147,7 @@ class BlockGrounder:
 class CaseBuilder(Generic[T]):
     """A grounder of one template. It distributes the bindings to builders, one for each case.
 
-    A *case* is an assignment of a formula's evidence that leaves the truth value of the formula open; all factors are in cases.
+    A *case* is an assignment of a formula's evidence that leaves its truth value open; other bindings have no factors.
 
     Args:
         coded_keys: the keys of `task.lowered` as integers.
@@ -259,7 +259,7 @@ def _make_group_builder(coded_keys: CodedKeys, storage: Storage, name: str) -> G
 def _check_feature_count(lowered: LoweredTemplate, first: LoweredTemplate) -> None:
     if max(1, len(lowered.features)) != max(1, len(first.features)):
         message = f"'{lowered.template.name}' and '{first.template.name}' share weights but have different numbers of features"
-        hint = "the vectors in their 'by' have different lengths"
+        hint = "use vectors of equal length in 'by', or separate weights"
         raise DataError(Diagnostic("E224", message, lowered.template.span, hint))
 
 

@@ -1,6 +1,7 @@
 """Splitting of candidate declarations into templates, one for each literal or term of `over`.
 
-The names in `per` are *keys*; each occurs in one literal. A *sample* is a combination of values of all other names.
+A candidate declaration proposes a factor template for each combination of values of its *keys*, the names in `per`. Each key
+occurs in one literal. A *sample* is a combination of values of all other names.
 """
 
 from __future__ import annotations
@@ -44,11 +45,7 @@ class CandidateSplit:
     is_table: bool
 
     def canonical_literals(self, indices: Sequence[int]) -> tuple[object, ...]:
-        """Return some of the literals in a canonical form, which does not depend on the names of binders.
-
-        Args:
-            indices: indices of the literals.
-        """
+        """Return the literals with the given indices in a canonical form, which does not depend on the names of binders."""
         names: dict[str, str] = {}
         literals = [self.literal_templates[index].over[0] for index in indices]
         for k, index in enumerate(indices):

@@ -1,10 +1,10 @@
 """Grounding of candidate declarations into spaces of candidate factors.
 
-A declaration has two or three literals, or two random terms (called literals here, too). Each literal is grounded as a separate
+A declaration has two or three literals, or two random terms (also called literals here). Each literal is grounded as a separate
 template, over all names except the keys of the other literals. A *key* of a literal is a combination of values of its names in
 `per`; a *sample* is a combination of values of the names that all literals share. For each key and sample, a literal has at
 most one *cell*, which contains a variable. A *side* is the set of cells of a literal. A *space* contains all combinations of
-one key from each side. Only the cells are stored, so the cost of a space grows with the number of cells, not of combinations.
+one key from each side. Only the cells are stored, so the cost of a space does not depend on the number of combinations.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class CandidateSpace:
 def ground_candidates(
     bound: BoundModel, variables: Sequence[VariableBlock], budget: int = DEFAULT_BUDGET
 ) -> tuple[CandidateSpace, ...]:
-    """Ground the candidate declarations of a model; the tables of its random relations must exist.
+    """Ground the candidate declarations of a model; the tables of the model's random relations must exist.
 
     Raises:
         BudgetError: if a literal has more cells than the budget.

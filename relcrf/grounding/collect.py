@@ -48,7 +48,7 @@ def collect_bindings(
     storage: Storage,
     on_progress: Callable[[int], None] = lambda rows: None,
 ) -> Iterator[tuple[SortedBindings, list[np.ndarray]]]:
-    """Yield all distinct bindings of a template in sorted batches; the order depends only on the bindings.
+    """Yield all distinct bindings of a template in sorted batches, in an order that does not depend on the engine.
 
     Each batch is a pair: the bindings, and a list with one column for each subexpression of the formula that depends on
     evidence. A column contains truth values or codes, -1 if missing. If the template was lowered with its gate, the bindings
@@ -95,7 +95,7 @@ def collect_bindings(
 
 
 def is_bag_scan(plan: Plan) -> bool:
-    """Return True if a plan only reads the table of one bag, whose rows are already sorted."""
+    """Return True if a plan only reads the table of one bag: entities, values and counts, which are already sorted."""
     if len(plan.scans) != 1 or plan.filters or plan.equalities or plan.is_distinct:
         return False
     names = [term.name if isinstance(term, Column) else "" for _, term, _ in plan.outputs]

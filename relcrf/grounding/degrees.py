@@ -129,6 +129,6 @@ def _dot(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def argument_columns(connection: duckdb.DuckDBPyConnection, table: str) -> list[str]:
-    """Return the argument columns of a relation's table, which identify its tuples."""
+    """Return the argument columns of a relation's table; together they identify a tuple."""
     described = connection.execute(f"DESCRIBE SELECT * FROM {quoted(table)}").fetchall()
     return [str(row[0]) for row in described if ARGUMENT_COLUMN.fullmatch(str(row[0]))]

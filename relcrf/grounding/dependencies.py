@@ -42,7 +42,7 @@ def _template_expressions(template: Template) -> list[Expression]:
 def _expression_dependencies(spec: ModelSpec, expressions: Iterable[Expression]) -> set[str]:
     """Return the names of the declarations that some expressions depend on.
 
-    An attribute counts as an attribute of every entity type that has an attribute of this name, so that none is missed.
+    An attribute name stands for the attributes of this name of all entity types, so that no dependency is missed.
     """
     names: set[str] = set()
     pending = list(expressions)

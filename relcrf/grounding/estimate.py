@@ -1,8 +1,8 @@
 """The size of a plan's result, computed before the plan runs, and the budget for this size.
 
 Rows are counted along a *join tree*, in which each node is a scan of the plan. The rows of a scan are grouped by the columns
-that the scan shares with its parent, and weighted by the number of joined rows of the subtrees of its children; this takes one
-GROUP BY per table instead of the join. Conditions on a single scan are applied to this scan. If the only condition between two
+that the scan shares with its parent, and weighted by the numbers of joined rows of the child subtrees; this takes one GROUP BY
+per table instead of the join. Conditions on a single scan are applied to this scan. If the only condition between two
 scans is `a != b` or `a < b`, the excluded rows are counted and subtracted. Equalities that would close a cycle and all other
 conditions are ignored; the count is then an upper bound.
 """
@@ -29,7 +29,7 @@ DEFAULT_BUDGET = 100_000_000
 """Default maximum number of bindings per template; this many factors over two variables take about a gigabyte."""
 
 MAX_BUDGET_RATIO = 10
-"""Maximum ratio of a join's upper bound to the budget for which the join is run to count its rows.
+"""Maximum ratio of the upper bound of a join's size to the budget; beyond it, the join is rejected without running it.
 
 Up to this ratio, the actual size of the join may be within the budget, because the bound ignores some conditions.
 """
@@ -66,7 +66,7 @@ def count_exact_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: 
 def resolve_size(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: PlanSize, budget: int) -> PlanSize:
     """Return a size that is certainly within the budget or certainly over the budget.
 
-    The join runs only if the estimate `size` does not decide this, and stops when it has more rows than the budget.
+    The join runs only if the estimate `size` is inconclusive, and stops when the number of rows exceeds the budget.
     """
     if size.is_exact or size.bindings <= budget or size.bindings > MAX_BUDGET_RATIO * budget:
         return size
@@ -81,7 +81,7 @@ def check_budget(degrees: DegreeCache, plan: p.Plan, budget: int, name: str, spa
         name: name of the template or relation, for the message.
 
     Raises:
-        BudgetError: if the plan exceeds the budget; the error reports the name, the worst hub of the join and a fix.
+        BudgetError: if the plan exceeds the budget; the error names the join value with the most rows (the worst hub).
     """
     size = resolve_size(degrees.bound.connection, plan, estimate_size(degrees, plan), budget)
     if size.bindings > budget:

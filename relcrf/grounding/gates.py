@@ -1,9 +1,9 @@
 """Grounding of gates: the evidence features of each gate, and the meaning of the gate weights.
 
 A *gate* belongs to a factor over two variables; its weights determine the probability that the factor is used (the gate is
-open). The features of gates are grounded when a backend first reads them. The plan of the template runs again with the features
-as last columns, so that the features have the order of the factors. The result is a `GroundBlock` whose weight block has a
-single pattern (the gate is open) and whose factor groups have no variables.
+open). The features of gates are grounded when a backend first reads them. The plan of the factors' template
+runs again with the features as last columns, so that the features have the order of the factors. The result is a `GroundBlock`.
+Its weight block has a single pattern (the gate is open), and its factor groups have no variables.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class GateGrounder:
     Args:
         variables: blocks of the graph's variables.
         cache: cache of ground blocks; new blocks are added to it.
-        lowered_model: the model's templates and gates, already lowered to plans; None lowers them when they are needed.
+        lowered_model: the model's templates and gates, already lowered to relational plans, or None.
     """
 
     bound: BoundModel
@@ -192,7 +192,7 @@ class _GateFeatureBuilder:
 
 
 def _read_bag(bound: BoundModel, lowered: LoweredTemplate, gate: LoweredGate) -> Sparse | None:
-    """Return the bag that is the only feature of a gate, with a row for each entity; None if the features are numbers."""
+    """Return the bag that is the only feature of a gate, as a matrix with a row for each entity; None if they are numbers."""
     if gate.bag is None:
         return None
     owner = lowered.scope.type_names[gate.bag.binder]
@@ -213,7 +213,7 @@ def _matches_groups(block: GroundBlock, groups: Sequence[FactorGroup]) -> bool:
 
 
 def _reorder_features(features: AbstractFeatures, group: FactorGroup) -> AbstractFeatures:
-    """Return features in the order of a group's factors; in a repeated group, tile the features of a row or permute them."""
+    """Return features in the order of a group's factors; if the group repeats for every row, tile or permute them."""
     if not isinstance(group.scope, RepeatedScope):
         return features
     if features.n_rows == len(group.scope.offsets[0]):

@@ -60,7 +60,7 @@ def ground(
     Args:
         engine: engine that runs the joins; by default DuckDB, which stores the tables.
         cache: cache of ground blocks; new blocks are added to it.
-        max_factors: maximum number of factors of all templates together; None is unlimited.
+        max_factors: maximum number of factors of all templates together; None means no limit.
         lowered_model: the templates, already lowered to join plans; if given, the sizes of templates are not estimated and
             not checked against the budget.
 
@@ -111,7 +111,7 @@ def _ground_blocks(
     cardinality: np.ndarray,
     max_factors: int | None,
 ) -> list[GroundBlock]:
-    """Return the ground blocks of a model, from the cache if possible; check all budgets before grounding the first block."""
+    """Return the ground blocks of a model, from the cache if possible; check the sizes of all other blocks first."""
     bound, context, degrees = grounder.bound, make_lowering_context(grounder.bound), DegreeCache(grounder.bound)
     weight_groups: dict[str, list[Template]] = {}
     for template in context.spec.templates:
@@ -160,7 +160,7 @@ def _check_factor_limit(blocks: Mapping[str, GroundBlock], max_factors: int | No
 
 
 def _has_cardinalities(block: GroundBlock, cardinality: np.ndarray) -> bool:
-    """Return True if the factors of a block fit variables with these cardinalities, shape (n_variables,)."""
+    """Return True if the factors of a block fit the cardinalities of the variables, shape (n_variables,)."""
     return all(matches_cardinality(group, cardinality) for group in block.groups)
 
 

@@ -1,4 +1,8 @@
-"""A ground graph, with mappings from factors to templates and keys and from variables to factors."""
+"""A ground graph, with mappings from factors to templates and keys and from variables to factors.
+
+A template has the clauses `over` (random terms or a formula), `by` (features) and `per` (keys, which have separate weights).
+A *binding* assigns an entity or value to each logical variable of a template.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +52,7 @@ class Grounding:
         blocks: blocks of variables, one for each random attribute or relation.
         states: state of each variable in the data, shape (n_variables,), int32; -1 if unknown.
         templates: description of each block of weights.
-        group_names: name of the template of each group of the graph. If the formula of a template depends on evidence, the
-            template has one group for each case of the evidence in which the truth of the formula is open, possibly none.
+        group_names: name of the template of each group. If a formula depends on evidence, its template has several groups.
         bindings: number of bindings of each template, by the name of the template.
         domains: values of every domain, in the order of the codes.
         gate_grounder: grounder of the gates; it runs when the gates are first read.
@@ -273,7 +276,7 @@ class Grounding:
         )
 
     def _iter_bindings(self, variable: int) -> Iterator[tuple[str, BindingRows]]:
-        """Yield, for each factor group, its template and the bindings whose factors contain a variable."""
+        """Yield, for each factor group, the name of the template and the bindings of the factors that contain a variable."""
         variable_block = self.find_block(variable)
         for template, group in zip(self.group_names, self.graph.groups, strict=True):
             lowered = self._lowered[template]

@@ -16,7 +16,7 @@ CHUNK_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class SortedBindings:
-    """A batch of bindings in ascending order of the first variable. All bindings of a first variable are in the same batch.
+    """A batch of bindings in ascending order of the first variable. Bindings with the same first variable are in one batch.
 
     Args:
         scope: a column of variables for each slot, i.e. each position in the scope.

@@ -45,10 +45,10 @@ class CodedKeys:
     """The keys of one template as integer codes.
 
     Args:
-        lowered: the template; its plan outputs the items of `per` as codes.
+        lowered: the template, with a plan that returns the items of `per` as codes.
         texts: for each item of `per`, the texts of its codes.
         has_fixed_keys: True if the only item of `per` is a domain value, an entity or a truth value. Every code is then a
-            key, even if no binding has it; otherwise, only the combinations of codes that bindings have are keys.
+            key, even if no binding has it; otherwise, only the combinations of codes that occur are keys.
     """
 
     lowered: LoweredTemplate
@@ -131,13 +131,13 @@ def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str
 def build_key_dictionary(
     coded_keys: Sequence[CodedKeys], seen_keys: Sequence[np.ndarray]
 ) -> tuple[KeyDictionary | None, list[DenseKeyMap | None]]:
-    """Build the key dictionary of templates that share weights, and for each template the mapping from codes to dense keys.
+    """Build the key dictionary of templates that share weights, and for each template the map from codes to key indices.
 
     Args:
         seen_keys: for each template, the distinct combined codes of the bindings, ascending; unused if the keys are fixed.
 
     Returns:
-        The dictionary, or None without keys; and for each template the mapping, or None if its codes are the dense keys.
+        The dictionary, or None without keys; and for each template the map, or None if the codes are the key indices.
     """
     first = coded_keys[0]
     if not first.texts:

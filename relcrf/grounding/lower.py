@@ -49,7 +49,7 @@ class LoweringContext:
 
 @dataclass(frozen=True)
 class KeyColumn:
-    """An item of `per`: the name of the plan's output with its values, and the type of the values."""
+    """An item of `per`: the name of the plan output that contains the item, and the type of the item."""
 
     output: str
     value_type: ValueType
@@ -339,7 +339,7 @@ class _PlanBuilder:
         return alias
 
     def _join_argument(self, argument: e.Expression, type_name: str, column: p.Column) -> None:
-        """Require that an argument equals a column: bind a name to the column, or compare a constant or attribute."""
+        """Require that an argument equals a column: bind a name, or compare a constant or attribute with the column."""
         if isinstance(argument, e.Name) and argument.name in self.scope.type_names:
             self._bind(argument.name, column)
         elif isinstance(argument, e.Attribute | e.TupleAttribute):

@@ -1,6 +1,6 @@
-"""Lowered models, cached by servers that ground small tables repeatedly.
+"""Models lowered to relational plans, cached by servers that ground small tables repeatedly.
 
-Lowering a model to join plans, rendering the plans as SQL and estimating sizes takes ten times as long as joining a dozen rows.
+Lowering a model, rendering the plans as SQL and estimating their sizes takes ten times as long as joining a dozen rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LoweredModel:
     Args:
         tasks: templates that share weights, by the name of the weights.
         gates: templates with their gates, by the name of the template.
-        derived: plans of each derived relation, by its table; a relation follows the relations on which it depends. None if
+        derived: plans of each derived relation, by table name; a relation follows the relations on which it depends. None if
             a relation is recursive or consists of nearest neighbours, because plans alone do not define such a relation.
         plans: all plans of the model.
         statements: cache of the parsed statements of the plans, filled when the plans run.
@@ -83,7 +83,7 @@ class LoweredModel:
 
     @cached_property
     def _joined_tables(self) -> list[list[str]]:
-        """The tables that each plan joins, without lookups."""
+        """The tables that each plan joins, without lookups, which do not change the number of rows."""
         return [[n.table for n in walk(p) if isinstance(n, Scan) and not n.is_lookup] for p in self.plans]
 
     def max_join_rows(self, sizes: Mapping[str, int]) -> int:

@@ -135,8 +135,8 @@ class Scan:
     """A scan of a table under an alias.
 
     Args:
-        is_lookup: True if the table is joined on its dense vid or code only to read attributes. The join then has one row for
-            each row of the other scans.
+        is_lookup: True if the table is joined on its primary key (vid or code) only to read attributes. The join then has
+            one row for each row of the other scans.
     """
 
     table: str
@@ -151,8 +151,8 @@ class Plan:
     Args:
         equalities: pairs of equal columns: the join conditions.
         filters: further conditions.
-        bindings: name and column of each binder; the columns identify a binding.
-        is_distinct: True if a binding may have several rows, because `where` has names that are not binders; they count once.
+        bindings: name and column of each binder (logical variable); the columns identify a binding.
+        is_distinct: True if rows with equal bindings count once; such rows exist if `where` has names that are not binders.
         outputs: the selected terms.
     """
 

@@ -31,7 +31,7 @@ from relcrf.model.spec import Template
 from relcrf.model.typing import NameScope
 
 MAX_COUNTED_BINDINGS = 10_000_000
-"""Maximum number of rows of a join that is run to count them, which takes about a second, unless `exact` is True."""
+"""Maximum estimated number of rows of a join that is run to count its rows (about a second); `exact` lifts this limit."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class TemplatePlan:
 
     @property
     def stored_bindings(self) -> int:
-        """The number of stored bindings: those of a single row if the factors repeat for every row."""
+        """The number of stored bindings: the bindings of a single row if the factors repeat for every row."""
         return self.bindings // self.rows
 
 

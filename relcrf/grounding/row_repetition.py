@@ -36,7 +36,7 @@ class RowRepetition:
     Args:
         n_rows: number of rows of the table.
         strides: for each slot of the scope, the distance between the variables of adjacent rows.
-        offset_limits: for each slot, an exclusive upper bound of the offsets from the first variable of the row.
+        offset_limits: for each slot, an exclusive upper bound of a variable's offset from the first variable of its row.
     """
 
     n_rows: int

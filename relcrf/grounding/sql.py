@@ -14,7 +14,7 @@ DUCKDB = DuckDbDialect()
 
 
 def create(plan: Plan, table: str) -> str:
-    """Return SQL that creates a table of the distinct bindings of a plan, with columns a0, a1, ..."""
+    """Return SQL that creates a table of the distinct bindings (values of the binders) of a plan, with columns a0, a1, ..."""
     return create_union([plan], table)
 
 

@@ -56,15 +56,15 @@ def find_variable(bound: BoundModel, blocks: Sequence[VariableBlock], text: str)
         raise _unknown_variable(text, suggestion(name, [b.name for b in blocks]) or _example_hint(bound, blocks))
     if not is_utf8(text):  # bytes of a command line that are not valid UTF-8 cannot be a key
         raise _unknown_variable(text, _example_hint(bound, blocks))
-    readings = list(_split_arguments(argument_text, len(block.argument_types)))
-    variables = (_look_up_variable(bound, block, arguments) for arguments in readings)
-    found = {variable for variable in variables if variable is not None}
-    if len(found) > 1:
+    splits = list(_split_arguments(argument_text, len(block.argument_types)))
+    variables = (_look_up_variable(bound, block, arguments) for arguments in splits)
+    matches = {variable for variable in variables if variable is not None}
+    if len(matches) > 1:
         hint = "put each key in quotes"
-        raise UsageError(Diagnostic("E313", f"'{text}' is ambiguous: it names {len(found)} variables", hint=hint))
-    if found:
-        return found.pop()
-    nearest = [_nearest_arguments(bound, block, arguments) for arguments in readings[:1]]
+        raise UsageError(Diagnostic("E313", f"'{text}' is ambiguous: it names {len(matches)} variables", hint=hint))
+    if matches:
+        return matches.pop()
+    nearest = [_nearest_arguments(bound, block, arguments) for arguments in splits[:1]]
     similar = [
         block.format_name(arguments) for arguments in nearest if _look_up_variable(bound, block, arguments) is not None
     ]
@@ -135,7 +135,7 @@ def _code_texts(bound: BoundModel, type_name: str, codes: np.ndarray) -> np.ndar
 
 
 def _read_columns(bound: BoundModel, table: str, columns: Sequence[str], vids: np.ndarray) -> list[np.ndarray]:
-    """Return columns of a coded table for some vids, shape (n,) each; no other rows are read."""
+    """Read columns of a coded table for some vids (dense row indices), shape (n,) each; no other rows are read."""
     distinct, inverse = np.unique(vids, return_inverse=True)
     column_list = ", ".join(f"{column} AS c{k}" for k, column in enumerate(columns))
     with bound.cursor() as cursor:

@@ -59,7 +59,7 @@ class VariableBlock:
         return self.owner if self.attribute is None else f"{self.owner}.{self.attribute}"
 
     def index_slice(self, variables: np.ndarray) -> slice:
-        """Return the slice of an ascending array of variables that belongs to the block."""
+        """Return the slice of an ascending array of variables that contains the variables of the block."""
         return slice(*np.searchsorted(variables, (self.start, self.start + self.count)))
 
     def format_name(self, arguments: tuple[str, ...]) -> str:

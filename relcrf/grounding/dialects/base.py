@@ -30,7 +30,7 @@ class AbstractDialect(ABC):
     Attributes:
         name: name of the engine, for messages.
         sqlglot_dialect: SQLGlot name of the dialect.
-        functions: writer of each function of the modelling language; the SQL is null outside the function's domain.
+        functions: writer of each function of the modelling language; the SQL returns null outside the function's domain.
         unsupported: functions without an equivalent in the engine.
     """
 
@@ -74,7 +74,7 @@ class AbstractDialect(ABC):
         return self.functions[name](*arguments)
 
     def string_literal(self, value: str) -> exp.Expr:
-        """Return a string literal; strings compare by code points."""
+        """Return a string literal; strings are compared by code points."""
         return exp.Literal.string(value)
 
     @abstractmethod

@@ -20,7 +20,7 @@ class DuckDbEngine(AbstractEngine):
     """An engine that runs plans in the DuckDB database that stores the coded tables.
 
     Args:
-        cursor: function that opens a separate connection to the coded tables; each result blocks a connection until it is read.
+        cursor: function that opens a separate connection to the coded tables; an unread result blocks its connection.
     """
 
     name = "duckdb"

@@ -44,7 +44,7 @@ class PostgresEngine(AbstractEngine):
         cursor: function that opens a separate connection to the coded tables.
 
     Raises:
-        UsageError: if the driver is missing.
+        UsageError: if the package psycopg is missing.
         DataError: if the server cannot be reached, or its encoding is not UTF-8.
     """
 
@@ -137,7 +137,7 @@ def _csv_cell_sql(column: str, kind: str) -> str:
 
 
 def _read_fixed_width(pieces: Iterable[Any], plan: Plan) -> Iterator[Batch]:
-    """Yield batches of a binary COPY. All rows have equal width: the number of fields, then the length and value of each."""
+    """Yield batches of a binary COPY. All rows have equal width: the number of fields, then each field's length and value."""
     fields = [
         (f"length_{name}", ">i4", name, np.dtype(DTYPES[kind]).newbyteorder(">")) for name, _, kind in plan.outputs
     ]

@@ -26,7 +26,7 @@ Use `functools.partial` to pass arguments, such as weights, to a task.
 """
 
 ShardRangeWork: TypeAlias = Callable[[int, Sequence[Path]], list[T]]
-"""A function of a range of consecutive shards, given as the position of the first shard among all shards, and the shards."""
+"""A function of consecutive shards. Its arguments are the position of the first shard and the paths of the shards."""
 
 
 class AbstractExecutor(ABC):
@@ -36,11 +36,11 @@ class AbstractExecutor(ABC):
     """
 
     def map_reduce(self, task: ShardTask[T], shards: Sequence[Path]) -> T:
-        """Return the sum of the task's results over the shards, bitwise identical for every executor and number of workers.
+        """Return the sum of the task's results over the shards, bitwise identical for every executor and worker count.
 
         Args:
-            task: Function that returns a number, an array or a tuple of these, with the same shapes for every shard. The task
-                must not modify a result that it has returned.
+            task: Function that returns a number, an array or a tuple of these, with the same shapes for every shard. The
+                task must not modify a result that it has returned.
 
         Raises:
             ValueError: `shards` is empty, or the shapes of the results differ.
@@ -48,7 +48,7 @@ class AbstractExecutor(ABC):
         return sum_shards(self._distribute(partial(_sum_results, task), shards))
 
     def map(self, task: ShardTask[T], shards: Sequence[Path]) -> list[T]:
-        """Return the task's results in the order of the shards. Results are pickled and should be small, e.g. file names."""
+        """Return the task's results in shard order. Results are pickled and should be small, e.g. file names."""
         return list(self._distribute(partial(_list_results, task), shards))
 
     @abstractmethod

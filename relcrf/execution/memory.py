@@ -1,4 +1,4 @@
-"""Checks of available memory, which reject an operation if the system would kill the process for using too much memory."""
+"""Checks of available memory, which reject an operation before the system kills the process for lack of memory."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MAX_DEATHS = 3
 
 
 class PoolExecutor(AbstractExecutor):
-    """A pool that always assigns the same range of consecutive shards to a process, so that the caches of the process stay valid.
+    """A pool that always assigns the same range of shards to a process, so that the process can cache loaded shards.
 
     A process that dies is replaced, and its shards are processed again. A script that uses processes must start its work
     below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
@@ -55,7 +55,7 @@ class PoolExecutor(AbstractExecutor):
             yield from range_results
 
     def _submit(self, k: int, work: ShardRangeWork[T], start: int, shards: Sequence[Path]) -> Future[list[T]]:
-        """Submit work to process k and return the future; start the process if necessary, and replace it if it has died."""
+        """Submit work to process k and return the future. Start the process if necessary; replace it if it has died."""
         if (process := self._processes[k]) is not None:
             with suppress(BrokenProcessPool):
                 return process.submit(work, start, shards)

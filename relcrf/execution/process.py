@@ -57,7 +57,7 @@ class WorkerProcess:
 
 
 def _report_pid(classes: tuple[type, ...]) -> int:
-    """Return the process identifier. The argument serves only to import the modules of the classes when it is unpickled."""
+    """Return the process identifier. Unpickling the argument imports the modules of the classes."""
     return os.getpid()
 
 

@@ -54,9 +54,9 @@ class SparkExecutor(AbstractExecutor):
             yield from result
 
     def _partition(self, shards: list[Path]) -> RDD[tuple[int, list[Path]]]:
-        """Return one range of shards per core as a cached collection; Spark sends work to the executor that caches the range.
+        """Return a cached collection with one range of shards per core. Spark sends work to the executor with the data.
 
-        An executor thus usually receives shards that it has loaded before. If Spark adds cores, shards are partitioned again.
+        An executor thus usually receives shards that it has loaded before. The ranges change if Spark adds cores.
         """
         n_cores = self._context.defaultParallelism
         if self._cached_ranges is None or self._shards != shards or n_cores > self._cached_ranges.getNumPartitions():

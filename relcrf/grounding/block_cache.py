@@ -52,7 +52,7 @@ def compute_cache_key(
     variables: Sequence[VariableBlock],
     gate: Gate | None = None,
 ) -> str:
-    """Return the cache key of the block of templates that share weights or, if a gate is given, of the gate's features."""
+    """Return the cache key of the block of templates that share weights or, with a gate, of the gate's features."""
     digest = hashlib.sha256()
     # A gate depends on the same tables as a copy of its template in which `by` lists the features of the gate.
     gate_templates = [replace(template, by=gate.by) for template in templates if gate is not None]

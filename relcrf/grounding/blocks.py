@@ -266,7 +266,7 @@ def _check_feature_count(lowered: LoweredTemplate, first: LoweredTemplate) -> No
 def _make_weight_block(
     name: str, lowered_templates: Sequence[LoweredTemplate], n_features: int, n_patterns: int
 ) -> WeightBlock:
-    """Return the weight block that some templates share, with the options of the first template that specifies options."""
+    """Return the weight block that some templates share, with the options of the first template that has options."""
     templates: list[Template] = [lowered.template for lowered in lowered_templates]
     if templates[0].is_hard:
         return WeightBlock(name, n_features, n_patterns, HARD_WEIGHT, fixed=True)

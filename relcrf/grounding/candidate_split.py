@@ -28,7 +28,7 @@ class CandidateSplit:
     """A candidate declaration, split into literals.
 
     Args:
-        literal_templates: a template for each literal; `per` lists the keys of the literal and then the names of the sample.
+        literal_templates: a template for each literal; `per` lists the keys of the literal, then the names of the sample.
         n_own_keys: number of keys of each literal.
         key_locations: for each key of `per`, the index of its literal and its index among the keys of that literal.
         key_relations: constraint on the keys of each pair of literals, by the indices of the literals.
@@ -45,7 +45,7 @@ class CandidateSplit:
     is_table: bool
 
     def canonical_literals(self, indices: Sequence[int]) -> tuple[object, ...]:
-        """Return the literals with the given indices in a canonical form, which does not depend on the names of binders."""
+        """Return some literals, given by index, in a canonical form that does not depend on the names of binders."""
         names: dict[str, str] = {}
         literals = [self.literal_templates[index].over[0] for index in indices]
         for k, index in enumerate(indices):

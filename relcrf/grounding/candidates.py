@@ -39,8 +39,8 @@ MAX_TABLE_STATES = 4096
 """Maximum number of joint states of a candidate table: 64 states for each of two terms."""
 
 UnsortedCells = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Cells of one literal: three arrays with the key code, the sample code and the variable of each cell; and an array with the
-truth value of the literal in each state of a variable (1.0 in all states for a term of a table)."""
+"""Cells of one literal: three arrays with the key code, the sample code and the variable of each cell; and an array with
+the truth value of the literal in each state of a variable (1.0 in all states for a term of a table)."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ def ground_candidates(
 
     Raises:
         BudgetError: if a literal has more cells than the budget.
-        UsageError: if a declaration does not have two or three literals or two terms, or if a declaration of triples has no
-            declaration of pairs over two of its literals.
+        UsageError: if a declaration does not have two or three literals or two terms, or if no pairs are declared over
+            two literals of a declaration of triples.
     """
     context = make_lowering_context(bound)
     templates = [t for t in context.spec.templates if t.is_candidate]
@@ -133,7 +133,7 @@ def ground_candidates(
 def _attach_parents(
     space: CandidateSpace, parent_slots: Sequence[tuple[int, tuple[int, int]]], spaces: Sequence[CandidateSpace]
 ) -> CandidateSpace:
-    """Add to a space of triples the spaces of pairs that triples extend (`find_parents`); return other spaces unchanged."""
+    """Return a space of triples with the spaces of pairs that its triples extend; return other spaces unchanged."""
     if not isinstance(space.pairs, TripleSpace):
         return space
     parents = []
@@ -253,7 +253,7 @@ def _too_many_keys_error(split: CandidateSplit) -> UsageError:
 
 
 def _infer_key_relation(split: CandidateSplit, pair: tuple[int, int], cells: Sequence[UnsortedCells]) -> KeyRelation:
-    """Return the declared key relation of two literals; if none is declared, DISTINCT if equal keys have equal cells, else ANY.
+    """Return the declared key relation of two literals; DISTINCT if none is declared and the literals have equal cells.
 
     Raises:
         UsageError: if two different keys may refer to the same variable.

@@ -20,7 +20,7 @@ from relcrf.grounding.variables import domain_values
 from relcrf.model.types import Bool
 
 MAX_REPEATED_ROWS = 300_000_000
-"""Maximum number of rows from which this module removes duplicates by sorting; for more rows, the engine runs DISTINCT."""
+"""Maximum number of rows from which duplicates are removed by sorting; for more rows, the engine runs DISTINCT."""
 
 CHUNK_ROWS = 1 << 18
 """Number of rows of a column that are read at a time."""

@@ -23,7 +23,7 @@ def add_data_warnings(
     """Return a model's warnings and the warnings that depend on the data; call `create_relation_tables` first.
 
     Args:
-        warnings: warnings of the model alone; a warning about a cross product receives a note with the number of bindings.
+        warnings: warnings of the model alone. A note with the number of bindings is added to cross product warnings.
     """
     warnings = list(warnings)
     spans = {id(w.location) for w in warnings if w.code == "W201"}

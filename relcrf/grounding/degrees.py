@@ -54,10 +54,10 @@ class DegreeCache:
     def count_subtree_rows(
         self, scan: Scan, key: Column | None, child_rows: Mapping[Column, np.ndarray], conditions: Sequence[Condition]
     ) -> np.ndarray:
-        """Count the joined rows of the subtree of a scan, for each value of the column `key` or, if `key` is None, in total.
+        """Count the joined rows of the subtree of a scan, by the column `key` or, if `key` is None, in total.
 
         Args:
-            child_rows: for each column of the scan that joins a child, the number of rows of the child's subtree by value.
+            child_rows: for each column of the scan that joins a child, the rows of the child's subtree by value.
         """
         if not conditions and not child_rows:
             return (
@@ -82,7 +82,7 @@ class DegreeCache:
     def _sum_by_key(
         self, query: str, names: tuple[str, ...], child_rows: Mapping[str, np.ndarray], key: str | None = "k"
     ) -> np.ndarray:
-        """Sum the products of `child_rows` entries over the rows of a query, by column `key` or, if `key` is None, in total."""
+        """Sum products of `child_rows` entries over the rows of a query, by column `key` or, if `key` is None, in total."""
         out = np.zeros(0 if key is not None else 1, dtype=np.float64 if child_rows else np.int64)
         with self.bound.cursor() as cursor:
             for batch in stream_batches(cursor.sql(query), dict.fromkeys(names, np.int32)):

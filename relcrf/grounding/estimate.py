@@ -169,7 +169,7 @@ def _is_symmetric(plan: p.Plan, left: p.Column, right: p.Column) -> bool:
 
 
 def _merge_equal_scans(degrees: DegreeCache, plan: p.Plan, alias: str, other: str) -> p.Plan:
-    """Merge two scans of a relation if the plan equates all of their arguments, so that both scans read the same tuple."""
+    """Merge two scans of a relation if the plan equates all arguments, so that both scans read the same tuple."""
     tables = {s.alias: s.table for s in plan.scans}
     names = argument_columns(degrees.bound.connection, tables[alias])
     classes = p.equivalence_classes(plan)
@@ -254,7 +254,7 @@ def _bound_rows(degrees: DegreeCache, plan: p.Plan) -> int:
 
 
 def _count_tree_rows(degrees: DegreeCache, tree: _JoinTree) -> int:
-    """Return the number of rows of a join tree: from degrees if each edge is one pair of coded columns, otherwise by SQL."""
+    """Count the rows of a join tree: from degrees if each edge is one pair of coded columns, otherwise by SQL."""
     columns = {c for _, pairs in tree.parent_edges.values() for pair in pairs for c in pair}
     is_plain = all(len(pairs) == 1 for _, pairs in tree.parent_edges.values())
     if is_plain and all(degrees.is_coded(tree.scans[c.alias].table, c.name) for c in columns):

@@ -134,7 +134,7 @@ def _ground_gate(
 def _make_task(
     bound: BoundModel, context: LoweringContext, template: Template, gate: Gate, groups: Sequence[FactorGroup]
 ) -> GroundingTask:
-    """Return the task of grounding a template with its gate; if the groups repeat for every table row, for one row only."""
+    """Return the task of grounding a template with its gate, for one table row if the groups repeat for every row."""
     lowered, repetition, scope = lower_template(template, context, gate), None, groups[0].scope
     if isinstance(scope, RepeatedScope):
         row_lowered, row_repetition = reduce_to_one_row(bound, context, lowered)
@@ -171,7 +171,7 @@ def _ground_features(grounder: BlockGrounder, task: GroundingTask, storage: Stor
 
 
 class _GateFeatureBuilder:
-    """A builder of the gate features of one group: columns of numbers or, if the feature is a bag, the vids of its owners."""
+    """A builder of the gate features of one group: columns of numbers, or the vids of the entities that own bags."""
 
     def __init__(self, gate: LoweredGate, bag: Sparse | None, storage: Storage, name: str) -> None:
         self._bag, self._n_rows = bag, 0
@@ -192,7 +192,7 @@ class _GateFeatureBuilder:
 
 
 def _read_bag(bound: BoundModel, lowered: LoweredTemplate, gate: LoweredGate) -> Sparse | None:
-    """Return the bag that is the only feature of a gate, as a matrix with a row for each entity; None if they are numbers."""
+    """Return the bag that is the only feature of a gate, with a row for each entity; None if the gate has no bag."""
     if gate.bag is None:
         return None
     owner = lowered.scope.type_names[gate.bag.binder]
@@ -202,7 +202,7 @@ def _read_bag(bound: BoundModel, lowered: LoweredTemplate, gate: LoweredGate) ->
 
 
 def _matches_groups(block: GroundBlock, groups: Sequence[FactorGroup]) -> bool:
-    """Return True if a block has a feature row for each factor or, in a repeated group, for each factor of one table row."""
+    """Return True if a block has a feature row for each factor; in a repeated group, the factors of one row suffice."""
     if len(block.groups) != len(groups):
         return False
     for gate_group, group in zip(block.groups, groups, strict=True):

@@ -61,12 +61,12 @@ def ground(
         engine: engine that runs the joins; by default DuckDB, which stores the tables.
         cache: cache of ground blocks; new blocks are added to it.
         max_factors: maximum number of factors of all templates together; None means no limit.
-        lowered_model: the templates, already lowered to join plans; if given, the sizes of templates are not estimated and
-            not checked against the budget.
+        lowered_model: the templates, already lowered to join plans. If it is given, the sizes of the templates are
+            neither estimated nor checked against the budget.
 
     Raises:
-        BudgetError: if a template has more bindings than the budget (raised before anything large is built), or if there are
-            more than `max_factors` factors (raised after the template that exceeds the limit).
+        BudgetError: if a template has more bindings than the budget (raised before anything large is built), or if the
+            graph has more than `max_factors` factors (raised after the first block that exceeds the limit).
         DataError: if a feature is not finite, or a random attribute has no values.
     """
     plugins = sorted(name for name in bound.spec.functions if external_function(name))

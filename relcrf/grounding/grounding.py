@@ -41,7 +41,7 @@ from relcrf.model.spec import ModelSpec
 from relcrf.text.html_table import html_table
 
 MAX_CACHED_NAMES = 10_000
-"""Maximum number of variables of a graph for which all names are read at once and cached; otherwise each name is queried."""
+"""Maximum number of variables whose names are read at once and cached; in larger graphs, each name is queried."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +52,7 @@ class Grounding:
         blocks: blocks of variables, one for each random attribute or relation.
         states: state of each variable in the data, shape (n_variables,), int32; -1 if unknown.
         templates: description of each block of weights.
-        group_names: name of the template of each group. If a formula depends on evidence, its template has several groups.
+        group_names: name of the template of each group. A template whose formula contains evidence may have many groups.
         bindings: number of bindings of each template, by the name of the template.
         domains: values of every domain, in the order of the codes.
         gate_grounder: grounder of the gates; it runs when the gates are first read.
@@ -126,7 +126,7 @@ class Grounding:
 
     @cached_property
     def component(self) -> np.ndarray:
-        """The lowest variable index in the component of each variable if nothing is observed, shape (n_variables,), int32.
+        """The lowest variable in the component of each variable if nothing is observed, shape (n_variables,), int32.
 
         A component is connected by factors and candidates. Raises the same errors as `candidates`.
         """
@@ -136,7 +136,7 @@ class Grounding:
         """Return a copy of the ground graph with the factors of the chosen candidates.
 
         Args:
-            chosen_keys: key texts of the chosen candidates, in the order of `per`, by the name of the candidate declaration.
+            chosen_keys: key texts of the chosen candidates, in the order of `per`, by the name of the declaration.
         """
         graph, templates, names, bindings = self.graph, self.templates, self.group_names, dict(self.bindings)
         for space in self.candidates:
@@ -205,10 +205,10 @@ class Grounding:
         return sum(count_bindings(group.features, width) for group in groups)
 
     def instances(self, template: str, start: int = 0, limit: int | None = None) -> Frame:
-        """Return the bindings of a template, one row each; if `over` has one term and there is no `per`, one row per variable.
+        """Return the bindings of a template, one row each; one row per variable if `over` has one term and `per` is empty.
 
-        The columns have the names of the model. They are the keys of the entities in `over`; the states of the variables in
-        the data (None if unknown); the items of `per`; and the values of the features (`1` is the constant).
+        The columns have the names of the model. They are the keys of the entities in `over`; the states of the variables
+        in the data (None if unknown); the items of `per`; and the values of the features (`1` is the constant).
 
         Args:
             start: index of the first row to return.
@@ -276,7 +276,7 @@ class Grounding:
         )
 
     def _iter_bindings(self, variable: int) -> Iterator[tuple[str, BindingRows]]:
-        """Yield, for each factor group, the name of the template and the bindings of the factors that contain a variable."""
+        """Yield the template name of each factor group and the bindings of its factors that contain a variable."""
         variable_block = self.find_block(variable)
         for template, group in zip(self.group_names, self.graph.groups, strict=True):
             lowered = self._lowered[template]

@@ -16,7 +16,7 @@ CHUNK_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class SortedBindings:
-    """A batch of bindings in ascending order of the first variable. Bindings with the same first variable are in one batch.
+    """A batch of bindings, sorted by the first variable. Bindings with the same first variable are in one batch.
 
     Args:
         scope: a column of variables for each slot, i.e. each position in the scope.
@@ -55,8 +55,8 @@ class GroupBuilder:
     Args:
         name: prefix of file names.
         width: number of features; 0 for the constant 1.
-        key_type: dtype of the combined key codes. It is int64 if the codes may exceed int32; `finish` then maps them to int32
-            keys.
+        key_type: dtype of the combined key codes. It is int64 if the codes may exceed int32; `finish` then maps the codes
+            to int32 keys.
     """
 
     def __init__(

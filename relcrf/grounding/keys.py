@@ -70,7 +70,7 @@ class CodedKeys:
             raise UsageError(Diagnostic("E420", message, template.span, hint, notes))
 
     def combine_codes(self, codes: Sequence[np.ndarray]) -> np.ndarray | None:
-        """Combine the codes of all items of `per` into one integer for each binding, shape (n,); return None without items."""
+        """Combine the codes of all items of `per` into one integer per binding, shape (n,); return None without items."""
         if not codes:
             return None
         out = codes[0]
@@ -89,7 +89,7 @@ class CodedKeys:
 
 
 def fixed_key_values(bound: BoundModel, key: KeyColumn) -> tuple[str, ...] | None:
-    """Return the texts of an item's codes if these are known before grounding (domain, entity, truth value), else None."""
+    """Return the texts of an item's codes if the codes are fixed (domain, entity or truth value), else None."""
     if isinstance(key.value_type, DomainType):
         return bound.domains[key.value_type.domain]
     if isinstance(key.value_type, EntityType):
@@ -118,7 +118,7 @@ def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
 
 
 def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str) -> tuple[str, ...]:
-    """Create a table that assigns a code to each value of a column, in the order of the values' texts; return the texts."""
+    """Create a table with a code for each value of a column, in the order of the values as texts; return these texts."""
     scan = next(s for s in plan.scans if s.alias == column.alias)
     values = Plan((scan,), filters=(IsNotNull(column),), bindings=(("value", column),))
     bound.connection.execute(sql.create(values, table))
@@ -134,7 +134,7 @@ def build_key_dictionary(
     """Build the key dictionary of templates that share weights, and for each template the map from codes to key indices.
 
     Args:
-        seen_keys: for each template, the distinct combined codes of the bindings, ascending; unused if the keys are fixed.
+        seen_keys: for each template, the distinct combined codes of its bindings, ascending; unused for fixed keys.
 
     Returns:
         The dictionary, or None without keys; and for each template the map, or None if the codes are the key indices.

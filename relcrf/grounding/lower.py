@@ -40,7 +40,7 @@ from relcrf.model.typing import NameScope
 
 @dataclass(frozen=True)
 class LoweringContext:
-    """The inputs of lowering: the model, the values of each domain, and the length of each vector attribute in the data."""
+    """The inputs of lowering: the model, the values of each domain, and the length of each vector attribute."""
 
     spec: ModelSpec
     domains: Mapping[str, tuple[str, ...]]
@@ -80,8 +80,8 @@ class LoweredTemplate:
     Args:
         variables: for each slot of the scope, the name of the output with the vid of the entity or tuple.
         terms: the random attribute or atom of each slot.
-        evidence: the subexpressions of the formula that depend on evidence, each with the name of the output for its truth
-            value or code.
+        evidence: the subexpressions of the formula that depend on evidence, each with the name of the output for the
+            truth value or code of the subexpression.
         keys: the items of `per`; for `by entity.bag`, the values in the bag.
         features: names of the outputs with the real-valued features; empty for the constant 1.
         feature_names: text of each feature in the model.
@@ -204,7 +204,7 @@ def _single_bag(by: tuple[e.Expression, ...], scope: NameScope) -> e.Attribute |
 def _lower_features(
     builder: _PlanBuilder, by: tuple[e.Expression, ...], prefix: str
 ) -> tuple[tuple[str, ...], tuple[str, ...], list[tuple[str, p.Term, str]]]:
-    """Lower numeric features; return the names of their outputs (empty for the constant 1), their texts and the outputs."""
+    """Return the output names of numeric features (empty for the constant 1), the texts of the features, and the outputs."""
     terms = [] if _is_constant_one(by) else [part for feature in by for part in builder.feature_terms(feature)]
     outputs = [(f"{prefix}{k}", value, "double") for k, (_, value) in enumerate(terms)]
     return tuple(name for name, _, _ in outputs), tuple(text for text, _ in terms), outputs
@@ -369,7 +369,7 @@ class _PlanBuilder:
         return p.Constant(values.index(value) if value in values else -1)
 
     def _are_joined(self, columns: tuple[p.Column, ...]) -> bool:
-        """Return True if the scans of some columns are connected by equalities, so that their values have few combinations."""
+        """Return True if equalities connect the scans of some columns, so that the columns have few combinations of values."""
         connected = {columns[0].alias}
         size = 0
         while size != len(connected):
@@ -460,7 +460,7 @@ class _PlanBuilder:
         return p.Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters))
 
     def _is_equivalence(self, node: e.Comparison) -> bool:
-        """Return True if a comparison is between truth values and at least one of them is a condition, not a stored value."""
+        """Return True if a comparison is between truth values of which at least one is a condition, not a stored value."""
         stored = e.Attribute | e.Boolean | e.TupleAttribute
         is_bool = isinstance(self.scope.operand_types(node)[0], Bool)
         return is_bool and not (isinstance(node.left, stored) and isinstance(node.right, stored))

@@ -35,8 +35,8 @@ class LoweredModel:
     Args:
         tasks: templates that share weights, by the name of the weights.
         gates: templates with their gates, by the name of the template.
-        derived: plans of each derived relation, by table name; a relation follows the relations on which it depends. None if
-            a relation is recursive or consists of nearest neighbours, because plans alone do not define such a relation.
+        derived: plans of each derived relation, by table name; a relation follows the relations on which it depends.
+            None if a relation is recursive or consists of nearest neighbours, because plans do not define such a relation.
         plans: all plans of the model.
         statements: cache of the parsed statements of the plans, filled when the plans run.
     """
@@ -100,7 +100,7 @@ class LoweredModel:
             bound.connection.execute(sql.create_union(plans, name, kind="VIEW"))
 
     def create_relation_tables(self, bound: BoundModel) -> None:
-        """Create the tables of the random relations and, if the derived relations are not views, of the derived relations."""
+        """Create the tables of the random relations and, unless they are views, of the derived relations."""
         if self.derived is None:
             create_derived_tables(bound)
         create_random_tables(bound, self.context, DEFAULT_BUDGET)

@@ -43,7 +43,7 @@ def find_nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tu
 
 
 def _largest_indices(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices of the `count` largest values of each row, largest first; of equal values, the lower index first."""
+    """Return the indices of the `count` largest values of each row, largest first; ties are broken by the lower index."""
     # Select all values that are at least the count-th largest value, because argpartition would break ties arbitrarily.
     threshold = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]
     row, column = np.nonzero(values >= threshold)

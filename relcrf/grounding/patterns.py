@@ -1,4 +1,4 @@
-"""State patterns of an `over` clause: for each weight, the joint states of the random terms to which the weight applies."""
+"""State patterns of an `over` clause: the joint states of the random terms to which each weight applies."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class _FormulaEvaluator:
                 return np.zeros(self.states.shape[1], dtype=bool)  # a comparison with missing evidence is false
             return np.asarray(_COMPARE[operator](self.evaluate(left), self.evaluate(right)))
         operands = [self._state_numbers(node, domain) for node in (left, right)]
-        # A comparison with missing evidence is false; a constant that is not in the data differs from all values in the data.
+        # A comparison with missing evidence is false; a constant that is not in the data differs from all values.
         is_known = np.logical_and(*(operand != _MISSING for operand in operands))
         return np.asarray(_COMPARE[operator](*operands) & is_known)
 

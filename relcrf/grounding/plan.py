@@ -72,10 +72,10 @@ class AggregateTerm:
         function: `count`, `sum`, `min`, `max` or `mean`.
         terms: for `count`, the terms whose distinct combinations are counted (if empty, rows are counted); for all
             other functions, a single term.
-        outer_keys: the outer columns to which the subplan refers, if there are several and `outer_plan` provides them. The
-            aggregate is then a grouped join instead of a correlated subquery per row, because DuckDB ignores the keys when it
-            orders the joins of such a subquery. For the words shared by both ends of 800,000 links, a grouped join takes 0.3
-            s instead of 150 s.
+        outer_keys: the outer columns to which the subplan refers, if there are several and `outer_plan` provides them.
+            DuckDB then runs a grouped join instead of a correlated subquery for each row, because it would ignore the keys
+            when it orders the joins of the subquery. To count the words shared by both ends of 800,000 links, the grouped
+            join takes 0.3 s and the subquery 150 s.
         outer_plan: the plan that provides `outer_keys`.
     """
 
@@ -152,7 +152,7 @@ class Plan:
         equalities: pairs of equal columns: the join conditions.
         filters: further conditions.
         bindings: name and column of each binder (logical variable); the columns identify a binding.
-        is_distinct: True if rows with equal bindings count once; such rows exist if `where` has names that are not binders.
+        is_distinct: True if rows with equal bindings count once. They exist if `where` has names that are not binders.
         outputs: the selected terms.
     """
 

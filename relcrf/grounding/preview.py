@@ -47,8 +47,8 @@ class TemplatePlan:
         hub: description of the value with the most combinations of rows in the joins; empty without a join.
         is_candidate: True for candidates, which are not in the graph until structure learning selects them.
         cells: for candidates, the number of cells (see `candidates.py`), which are stored instead of factors.
-        rows: number of table rows for which the factors repeat (see `row_repetition.py`), else 1; `bytes` is the memory for
-            one row.
+        rows: number of table rows if the factors repeat for each row (see `row_repetition.py`), else 1; `bytes` is the
+            memory for one row.
     """
 
     name: str

@@ -47,7 +47,7 @@ class RowRepetition:
 def reduce_to_one_row(
     bound: BoundModel, context: LoweringContext, lowered: LoweredTemplate
 ) -> tuple[LoweredTemplate, RowRepetition | None]:
-    """Restrict a template to one row of a table if its factors repeat for all rows; otherwise return the template and None."""
+    """Restrict a template to one row of a table if its factors repeat for all rows; otherwise, leave it unchanged."""
     relations: dict[str, str] = {}
     columns = {name: term for name, term, _ in lowered.plan.outputs}
     for name, term in zip(lowered.variables, lowered.terms, strict=True):

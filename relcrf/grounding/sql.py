@@ -14,7 +14,7 @@ DUCKDB = DuckDbDialect()
 
 
 def create(plan: Plan, table: str) -> str:
-    """Return SQL that creates a table of the distinct bindings (values of the binders) of a plan, with columns a0, a1, ..."""
+    """Return SQL that creates a table of the distinct bindings (binder values) of a plan, with columns a0, a1, ..."""
     return create_union([plan], table)
 
 
@@ -53,7 +53,7 @@ def count_distinct(plan: Plan, names: Sequence[str]) -> str:
 
 
 def count_by(plan: Plan, names: Sequence[str], output: str) -> str:
-    """Return SQL that counts, for each combination of some outputs, the distinct values of another output and the bindings."""
+    """Return SQL that counts the bindings and the distinct values of `output` for each combination of other outputs."""
     builder = DUCKDB.select_builder(plan)
     bindings = builder.select([*_select_outputs(builder, [*names, output]), *builder.binding_columns()])
     bindings = bindings.distinct() if plan.is_distinct else bindings

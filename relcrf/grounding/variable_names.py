@@ -81,7 +81,7 @@ def _example_hint(bound: BoundModel, blocks: Sequence[VariableBlock]) -> str | N
 
 
 def _split_arguments(text: str, count: int) -> Iterator[tuple[str, ...]]:
-    """Yield every split of a text at commas into `count` arguments; keys may contain commas, so there may be several splits."""
+    """Yield every split of a text at commas into `count` arguments; a comma may also be part of a key."""
     pieces = text.split(",")
     for cuts in combinations(range(1, len(pieces)), count - 1):
         yield tuple(",".join(pieces[a:b]).strip() for a, b in pairwise((0, *cuts, len(pieces))))

@@ -1,4 +1,4 @@
-"""Random variables of a bound model: one for each entity and random attribute, one for each tuple of a random relation."""
+"""Random variables of a bound model: one per entity and random attribute, and one per tuple of a random relation."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class VariableBlock:
         start: index of the first variable.
         count: number of variables.
         values: values of the states.
-        argument_types: type names of the arguments that identify a variable: the entity type, or the types of the relation's
-            parameters.
+        argument_types: type names of the arguments that identify a variable: the entity type, or the types of the
+            relation's parameters.
         argument_names: names of the arguments: the key column of the entity type, or the parameters of the relation.
         is_latent: True if the variables are never observed.
     """
@@ -80,7 +80,7 @@ def domain_values(bound: BoundModel, value_type: ValueType) -> tuple[str, ...]:
 
 
 def create_random_tables(bound: BoundModel, context: LoweringContext, budget: int) -> None:
-    """Create the tables of the random relations: the tuples that satisfy `where`, with their vids (dense indices) and states.
+    """Create a table for each random relation: the tuples that satisfy `where`, with dense indices (vids) and states.
 
     Raises:
         BudgetError: if a relation has more tuples than the budget.

@@ -55,7 +55,7 @@ def _token_kinds(declaration: DeclarationTokens) -> Iterator[tuple[int, Any]]:
 
 
 def _name_kind(declaration: DeclarationTokens, k: int) -> Any:
-    """Return the type of the name at index k from its context, because a keyword may also name an attribute or a value."""
+    """Return the type of the name at index k from its context, because an attribute may have the name of a keyword."""
     text, before, after = declaration.texts[k], declaration.text_at(k - 1), declaration.text_at(k + 1)
     if before == ".":
         return t.Name.Attribute

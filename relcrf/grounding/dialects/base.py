@@ -1,4 +1,4 @@
-"""Rendering of plans as SELECT statements by SQLGlot, for a closed set of node types; every column is qualified by an alias."""
+"""Rendering of plans as SELECT statements by SQLGlot. The set of node types is closed; every column is qualified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CallWriter = Callable[..., exp.Expr]
 
 _COMPARISONS = {"==": exp.EQ, "!=": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
 _INT64_LIMIT = 2**63
-"""Smallest absolute value of integers that are rendered as doubles, because some engines have no integers above 64 bits."""
+"""Smallest absolute value of integers that are rendered as doubles; some engines have no integers beyond 64 bits."""
 
 
 class AbstractDialect(ABC):
@@ -48,7 +48,7 @@ class AbstractDialect(ABC):
         return select.sql(dialect=self.sqlglot_dialect, copy=False)
 
     def rows_query(self, plan: p.Plan) -> str:
-        """Return SQL that selects all outputs of all bindings; nulls are replaced by -1 in evidence and by 0 in features."""
+        """Return SQL that selects all outputs of all bindings; a null is replaced by -1 in evidence, by 0 in features."""
         builder = self.select_builder(plan)
         values = [
             _fill_missing(name, exp.cast(builder.term(term), TYPES[kind])).as_(name, quoted=True)
@@ -203,7 +203,7 @@ class SelectBuilder:
 
 
 def _fill_missing(output: str, value: exp.Expr) -> exp.Expr:
-    """Replace nulls in outputs of evidence (`e0`, ...) and features (`f0`, ...); outputs of scopes and keys are never null."""
+    """Replace nulls in outputs of evidence (`e0`, ...) and features (`f0`, ...); all other outputs are never null."""
     fill = {"e": number_literal(-1), "f": number_literal(0)}.get(output[0])
     return value if fill is None else exp.Coalesce(this=value, expressions=[fill])
 
@@ -229,7 +229,7 @@ def is_not_null(value: exp.Expr) -> exp.Expr:
 
 
 def number_literal(value: int | float) -> exp.Expr:
-    """Return a number as SQL: a 64-bit integer, or else a cast to double, because some engines read `0.5` as a decimal."""
+    """Return a number as a 64-bit integer or a cast to double, because some engines read a plain `0.5` as a decimal."""
     literal: exp.Expr = exp.Literal.number(repr(abs(value)))
     if value < 0:
         literal = exp.Paren(this=exp.Neg(this=literal))

@@ -49,7 +49,7 @@ class DuckDbDialect(AbstractDialect):
 
 
 def _order_ascending(value: exp.Expr) -> exp.Expr:
-    """Return an aggregated column with ORDER BY, so that floating-point sums do not depend on the order of rows and threads."""
+    """Return an aggregated column with ORDER BY, so that floating-point sums do not depend on the order of rows."""
     return exp.Order(this=value, expressions=[exp.Ordered(this=value.copy())])
 
 
@@ -100,7 +100,7 @@ def _distinct_letters(*texts: exp.Expr) -> exp.Expr:
 
 
 def _letterwise_function(name: str) -> CallWriter:
-    """Return a writer that applies a bytewise function to letters; letters of non-ASCII texts are first mapped to bytes."""
+    """Return a writer that applies a bytewise function to letters; in non-ASCII texts, letters are mapped to bytes."""
     alphabet = exp.Literal.string("".join(map(chr, range(1, MAX_LETTERS + 1))))
 
     def write(a: exp.Expr, b: exp.Expr) -> exp.Expr:

@@ -10,8 +10,8 @@ MAX_PREFIX = 1_000_000_000
 """Limit of the length of a `prefix`, longer than any text and within the integer range of every engine."""
 
 MAX_LETTERS = 127
-"""Maximum number of distinct letters in two non-ASCII texts for `levenshtein` and `jaro_winkler`. DuckDB compares bytes, so each
-distinct letter of such texts is mapped to one byte. Above the limit, the result is null."""
+"""Maximum number of distinct letters in two non-ASCII texts for `levenshtein` and `jaro_winkler`. DuckDB compares bytes,
+so each distinct letter of such texts is mapped to one byte. Above the limit, the result is null."""
 
 
 def engine_function(name: str) -> CallWriter:
@@ -30,7 +30,7 @@ def binary_operator(kind: type[exp.Binary]) -> CallWriter:
 
 
 def case_when(*branches: tuple[exp.Expr, exp.Expr], default: exp.Expr | None = None) -> exp.Expr:
-    """Return CASE WHEN ... THEN ... END for (condition, value) pairs; null if no condition is true and there is no default."""
+    """Return CASE WHEN ... THEN ... END for pairs (condition, value); without a default, the default is null."""
     return exp.Case(ifs=[exp.If(this=condition, true=value) for condition, value in branches], default=default)
 
 
@@ -56,7 +56,7 @@ def clamp_count(value: exp.Expr) -> exp.Expr:
 
 
 def _guarded_function(name: str, comparison: type[exp.Binary]) -> CallWriter:
-    """Return a writer of an engine function of one number; the result is null unless the number's comparison with 0 is true."""
+    """Return a writer of an engine function of one number; it is null unless the comparison of the number with 0 is true."""
     return lambda value: case_when(
         (comparison(this=as_double(value), expression=number_literal(0)), call(name, as_double(value.copy())))
     )
@@ -69,7 +69,7 @@ def _log1p(value: exp.Expr) -> exp.Expr:
 
 
 def _extremum(kind: type[exp.Binary]) -> CallWriter:
-    """Return a writer of the minimum or maximum of two numbers; it is null if either is null (LEAST in SQL ignores nulls)."""
+    """Return a writer of the minimum or maximum of two numbers; null if either is null, although SQL's LEAST ignores nulls."""
 
     def write(a: exp.Expr, b: exp.Expr) -> exp.Expr:
         first_wins = kind(this=as_double(a), expression=as_double(b))

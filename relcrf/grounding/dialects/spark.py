@@ -32,7 +32,7 @@ from relcrf.model.nodes import walk
 
 
 class SparkDialect(AbstractDialect):
-    """The Spark dialect. A subplan is evaluated once, for all values of its outer columns, and joined to the outer plan."""
+    """The Spark dialect. A subplan is evaluated once for all values of the outer columns and joined to the outer plan."""
 
     name = "spark"
     sqlglot_dialect = "spark"
@@ -103,7 +103,7 @@ class _JoiningSelectBuilder(SelectBuilder):
         return select.subquery(exp.to_identifier(alias, quoted=True)), on
 
     def _join_plan(self, node: Exists | AggregateTerm, alias: str) -> tuple[exp.Expr, exp.Expr]:
-        """Return the subquery of a subplan (the keys that have rows, or the aggregate of each key) and the join condition."""
+        """Return the subquery for a subplan (the keys with rows, or the aggregate of each key) and the join condition."""
         keys = sorted(find_outer_columns(node), key=lambda c: (c.alias, c.name))
         names = [f"k{k}" for k in range(len(keys))]
         keys_alias = f"keys{self.depth}_{alias}"
@@ -139,7 +139,7 @@ class _JoiningSelectBuilder(SelectBuilder):
 
 
 def _sql_function(pattern: str) -> CallWriter:
-    """Return a writer that inserts the arguments into a SQL text at `{0}` and `{1}`; Spark's SQL functions cannot be nested."""
+    """Return a writer that inserts arguments at `{0}` and `{1}` in a SQL text; functions in Spark SQL cannot be nested."""
     return lambda *arguments: exp.Var(
         this=f"({pattern.format(*(a.sql(dialect=SparkDialect.sqlglot_dialect) for a in arguments))})"
     )

@@ -1,4 +1,4 @@
-"""Choice of the grounding engine: factories, which open an engine on the tables of a model, and their selection by name."""
+"""Choice of the grounding engine: factories that open an engine on the tables of a model, selected by name."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _csv_cell_sql(column: str, kind: str) -> str:
 
 
 def _read_fixed_width(pieces: Iterable[Any], plan: Plan) -> Iterator[Batch]:
-    """Yield batches of a binary COPY. All rows have equal width: the number of fields, then each field's length and value."""
+    """Yield batches of a binary COPY in which each row is the number of fields, then the length and value of each field."""
     fields = [
         (f"length_{name}", ">i4", name, np.dtype(DTYPES[kind]).newbyteorder(">")) for name, _, kind in plan.outputs
     ]

@@ -28,8 +28,8 @@ class SparkEngine(AbstractEngine):
 
     Args:
         session: pyspark session; the views and settings of the engine are in a separate session of the same application.
-        cursor: function that opens a separate connection to the coded tables. The engine exchanges files with the workers in
-            a folder, which the connection and all workers must be able to access under the same path; `close` removes it.
+        cursor: function that opens a separate connection to the coded tables. Files are exchanged in a folder, which the
+            connection and all workers must be able to access under the same path; `close` removes the folder.
     """
 
     name = "spark"
@@ -108,5 +108,5 @@ def _convert_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        hint = "check the logs of the Spark workers, and whether they can access the exchange folder; or use the engine 'duckdb'"
+        hint = "check the logs of the Spark workers; let all workers access the exchange folder; or use the engine 'duckdb'"
         raise engine_error("spark", error, hint) from None

@@ -1,4 +1,4 @@
-"""Execution of each task in a separate process, so that its memory use and crashes do not affect other tasks."""
+"""Execution of each task in a separate process, so that crashes and memory use do not affect other tasks."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ MAX_DEATHS = 3
 class PoolExecutor(AbstractExecutor):
     """A pool that always assigns the same range of shards to a process, so that the process can cache loaded shards.
 
-    A process that dies is replaced, and its shards are processed again. A script that uses processes must start its work
-    below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
+    A process that dies is replaced, and the shards of the process are processed again. A script that uses this class must
+    start its work below `if __name__ == "__main__":`, as with all of Python's `multiprocessing`.
 
     Args:
         workers: Number of processes, at least 1; they start when the first task is submitted.

@@ -1,10 +1,10 @@
 """A cache of ground blocks in files, keyed by a hash of the inputs of each block.
 
 A *ground block* contains the factors of all templates that share weights. Each block has a separate folder. The name of the
-folder is a hash of the templates, the declarations on which they depend, the contents of the tables that they read, and the
+folder is a hash of the inputs: the templates, the declarations and the table contents on which the templates depend, and the
 indices of the variables. A change of a template or table therefore invalidates only the blocks that depend on the change.
-Equal inputs give bitwise identical files. A folder contains `.npy` columns and `block.json`; it has a temporary name until it
-is complete.
+Equal inputs give bitwise identical files. A folder contains `.npy` columns and `block.json`. It has a temporary name until
+it is complete.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def compute_cache_key(
 ) -> str:
     """Return the cache key of the block of templates that share weights or, with a gate, of the gate's features."""
     digest = hashlib.sha256()
-    # A gate depends on the same tables as a copy of its template in which `by` lists the features of the gate.
+    # A gate depends on the same tables as a copy of the template with the features of the gate.
     gate_templates = [replace(template, by=gate.by) for template in templates if gate is not None]
     names = template_dependencies(spec, [*templates, *gate_templates])
     # A block depends on the values of a domain, but not on the tables that contain the values.

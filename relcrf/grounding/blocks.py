@@ -72,7 +72,7 @@ class GroundBlock:
     """A weight block and the factors that use it.
 
     Args:
-        groups: factor groups; the field `block` of each is 0 until a graph sets it to the index of this block.
+        groups: factor groups; `FactorGroup.block` is 0 until a graph sets it to the index of this block.
         group_names: name of the template of each group.
         bindings: number of bindings of each template, by the name of the template.
     """
@@ -139,7 +139,7 @@ class BlockGrounder:
         return [domain_values(self.bound, kind) for kind in lowered.term_types]
 
     def variable_ranges(self, lowered: LoweredTemplate) -> list[tuple[int, int]]:
-        """Return, for each random term, the first variable of its block and the number of variables."""
+        """Return the index of the first variable and the number of variables for each random term."""
         blocks = [find_block(term, lowered.scope, self.variables) for term in lowered.terms]
         return [(block.start, block.count) for block in blocks]
 
@@ -147,7 +147,7 @@ class BlockGrounder:
 class CaseBuilder(Generic[T]):
     """A grounder of one template. It distributes the bindings to builders, one for each case.
 
-    A *case* is an assignment of a formula's evidence that leaves its truth value open; other bindings have no factors.
+    A *case* is an assignment of evidence that leaves the truth value of a formula open; other bindings have no factors.
 
     Args:
         coded_keys: the keys of `task.lowered` as integers.

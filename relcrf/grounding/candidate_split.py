@@ -30,7 +30,7 @@ class CandidateSplit:
     Args:
         literal_templates: a template for each literal; `per` lists the keys of the literal, then the names of the sample.
         n_own_keys: number of keys of each literal.
-        key_locations: for each key of `per`, the index of its literal and its index among the keys of that literal.
+        key_locations: for each key in `per`, the index of the literal, and the index of the key among the literal's keys.
         key_relations: constraint on the keys of each pair of literals, by the indices of the literals.
         key_type_name: name of the type of the keys that `key_relations` compare; empty if no keys are compared.
         is_table: True if `over` lists random terms, so that each joint state of the terms has a weight.
@@ -156,10 +156,10 @@ def find_parents(split: CandidateSplit, splits: Sequence[CandidateSplit]) -> lis
     """Return the declarations of candidate pairs over two of the three literals of a declaration of triples.
 
     Returns:
-        For each declaration of pairs, its index in `splits` and the indices of the two literals in the triple.
+        For each declaration of pairs, the index in `splits`, and the indices of the two literals in the triple.
 
     Raises:
-        UsageError: if there is no such declaration.
+        UsageError: if no such pairs are declared.
     """
     parents = []
     for index, pairs in enumerate(splits):

@@ -1,10 +1,11 @@
 """Grounding of candidate declarations into spaces of candidate factors.
 
-A declaration has two or three literals, or two random terms (also called literals here). Each literal is grounded as a separate
-template, over all names except the keys of the other literals. A *key* of a literal is a combination of values of its names in
-`per`; a *sample* is a combination of values of the names that all literals share. For each key and sample, a literal has at
-most one *cell*, which contains a variable. A *side* is the set of cells of a literal. A *space* contains all combinations of
-one key from each side. Only the cells are stored, so the cost of a space does not depend on the number of combinations.
+A declaration has two or three literals, or two random terms (also called literals here). Each literal is grounded as a
+separate template, over all names except the keys of the other literals. A *key* of a literal is a combination of values of
+the literal's names in `per`; a *sample* is a combination of values of the names that all literals share. For each key and
+sample, a literal has at most one *cell*, which contains a variable. A *side* is the set of cells of a literal. A *space*
+contains all combinations of one key from each side. Only the cells are stored, so the cost of a space does not depend on
+the number of combinations.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class CandidateSpace:
     def find_pairs(self, texts: Sequence[tuple[str, ...]]) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs with the given key texts, shape (n, 2), and the index in `texts` of each pair, shape (n,).
 
-        An item of `texts` is skipped if one of its keys is not in the data.
+        A combination of key texts is skipped if one of the keys is not in the data.
         """
         keys_of_sides = [self.keys_by_text(side) for side in range(len(self.coded_keys))]
         keys, found_texts = [], []
@@ -133,7 +134,7 @@ def ground_candidates(
 def _attach_parents(
     space: CandidateSpace, parent_slots: Sequence[tuple[int, tuple[int, int]]], spaces: Sequence[CandidateSpace]
 ) -> CandidateSpace:
-    """Return a space of triples with the spaces of pairs that its triples extend; return other spaces unchanged."""
+    """Return a space of triples with the spaces of pairs that the triples extend; return other spaces unchanged."""
     if not isinstance(space.pairs, TripleSpace):
         return space
     parents = []
@@ -253,7 +254,7 @@ def _too_many_keys_error(split: CandidateSplit) -> UsageError:
 
 
 def _infer_key_relation(split: CandidateSplit, pair: tuple[int, int], cells: Sequence[UnsortedCells]) -> KeyRelation:
-    """Return the declared key relation of two literals; DISTINCT if none is declared and the literals have equal cells.
+    """Return the key relation of two literals: the declared relation, else DISTINCT if both have equal cells, else ANY.
 
     Raises:
         UsageError: if two different keys may refer to the same variable.

@@ -51,7 +51,7 @@ def collect_bindings(
     """Yield all distinct bindings of a template in sorted batches, in an order that does not depend on the engine.
 
     Each batch is a pair: the bindings, and a list with one column for each subexpression of the formula that depends on
-    evidence. A column contains truth values or codes, -1 if missing. If the template was lowered with its gate, the bindings
+    evidence. A column contains truth values or codes, -1 if missing. If the template was lowered with a gate, the bindings
     have the same order as without the gate, and the features are the features of the gate.
 
     Args:
@@ -95,7 +95,7 @@ def collect_bindings(
 
 
 def is_bag_scan(plan: Plan) -> bool:
-    """Return True if a plan only reads the table of one bag: entities, values and counts, which are already sorted."""
+    """Return True if a plan only reads the table (entity, value, count) of one bag; the rows are already sorted."""
     if len(plan.scans) != 1 or plan.filters or plan.equalities or plan.is_distinct:
         return False
     names = [term.name if isinstance(term, Column) else "" for _, term, _ in plan.outputs]

@@ -202,7 +202,7 @@ class _JoinTree:
     conditions: dict[str, list[p.Condition]]
 
     def children(self, alias: str) -> list[tuple[str, list[tuple[p.Column, p.Column]]]]:
-        """Return the children of a scan with their pairs of equal columns."""
+        """Return the children of a scan, each with the pairs of equal columns that join the child."""
         return [(child, pairs) for child, (parent, pairs) in self.parent_edges.items() if parent == alias]
 
 

@@ -111,7 +111,7 @@ def _ground_blocks(
     cardinality: np.ndarray,
     max_factors: int | None,
 ) -> list[GroundBlock]:
-    """Return the ground blocks of a model, from the cache if possible; check the sizes of all other blocks first."""
+    """Return the ground blocks of a model, from the cache if possible; check all templates against the budget first."""
     bound, context, degrees = grounder.bound, make_lowering_context(grounder.bound), DegreeCache(grounder.bound)
     weight_groups: dict[str, list[Template]] = {}
     for template in context.spec.templates:
@@ -125,7 +125,7 @@ def _ground_blocks(
             name: compute_cache_key(bound, context.spec, templates, grounder.variables)
             for name, templates in weight_groups.items()
         }
-        # If a file has changed since its table was bound, the hashed contents may differ from the bound table.
+        # If a file has changed since the tables were bound, the hashed contents may differ from the bound tables.
         if changed := bound.dataset.changed_files():
             bound.notes.append(f"groundings are not cached: {listing(changed)} changed after the dataset was opened")
             cache = None

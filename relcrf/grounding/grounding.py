@@ -121,14 +121,14 @@ class Grounding:
 
     @cached_property
     def lazy_gates(self) -> LazyGates:
-        """The gates, grounded only if they are used."""
+        """The gates in a container that grounds the gates on first use."""
         return LazyGates(lambda: self.gates)
 
     @cached_property
     def component(self) -> np.ndarray:
-        """The lowest variable in the component of each variable if nothing is observed, shape (n_variables,), int32.
+        """The lowest variable of each variable's component if nothing is observed, shape (n_variables,), int32.
 
-        A component is connected by factors and candidates. Raises the same errors as `candidates`.
+        Factors and candidates connect the variables of a component. Raises the same errors as `candidates`.
         """
         return unconditional_components(self.graph, [space.pairs for space in self.candidates])
 
@@ -276,7 +276,7 @@ class Grounding:
         )
 
     def _iter_bindings(self, variable: int) -> Iterator[tuple[str, BindingRows]]:
-        """Yield the template name of each factor group and the bindings of its factors that contain a variable."""
+        """Yield, for each factor group, the template name and the bindings of the factors that contain a variable."""
         variable_block = self.find_block(variable)
         for template, group in zip(self.group_names, self.graph.groups, strict=True):
             lowered = self._lowered[template]

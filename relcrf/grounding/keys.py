@@ -46,7 +46,7 @@ class CodedKeys:
 
     Args:
         lowered: the template, with a plan that returns the items of `per` as codes.
-        texts: for each item of `per`, the texts of its codes.
+        texts: for each item of `per`, the text of each code.
         has_fixed_keys: True if the only item of `per` is a domain value, an entity or a truth value. Every code is then a
             key, even if no binding has it; otherwise, only the combinations of codes that occur are keys.
     """
@@ -118,7 +118,7 @@ def encode_keys(bound: BoundModel, lowered: LoweredTemplate) -> CodedKeys:
 
 
 def _create_code_table(bound: BoundModel, plan: Plan, column: Column, table: str) -> tuple[str, ...]:
-    """Create a table with a code for each value of a column, in the order of the values as texts; return these texts."""
+    """Create a table with a code for each value of a column, in the order of the texts of the values; return the texts."""
     scan = next(s for s in plan.scans if s.alias == column.alias)
     values = Plan((scan,), filters=(IsNotNull(column),), bindings=(("value", column),))
     bound.connection.execute(sql.create(values, table))
@@ -134,10 +134,10 @@ def build_key_dictionary(
     """Build the key dictionary of templates that share weights, and for each template the map from codes to key indices.
 
     Args:
-        seen_keys: for each template, the distinct combined codes of its bindings, ascending; unused for fixed keys.
+        seen_keys: for each template, the distinct combined codes in the bindings, ascending; unused for fixed keys.
 
     Returns:
-        The dictionary, or None without keys; and for each template the map, or None if the codes are the key indices.
+        The dictionary (None without keys) and a list with the map of each template (None if codes are key indices).
     """
     first = coded_keys[0]
     if not first.texts:
@@ -149,7 +149,7 @@ def build_key_dictionary(
     dense_of_text: dict[tuple[str, ...], int] = {}
     key_maps: list[DenseKeyMap | None] = []
     for member, keys in zip(coded_keys, seen_keys, strict=True):
-        # A template with fixed keys contributes all its keys, even those without a binding.
+        # A template with fixed keys contributes all of these keys, including keys without a binding.
         keys = np.arange(len(member.texts[0])) if member.has_fixed_keys else keys
         dense = np.array(
             [dense_of_text.setdefault(text, len(dense_of_text)) for text in member.decode_combined(keys)],

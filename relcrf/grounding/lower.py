@@ -57,7 +57,7 @@ class KeyColumn:
 
 @dataclass(frozen=True)
 class LoweredGate:
-    """The outputs of a template's plan that contain the features of its gate.
+    """The outputs of a template's plan that contain the features of the template's gate.
 
     Args:
         outputs: names of the outputs with numeric features; empty for the constant 1. If the feature is a bag, the only
@@ -111,7 +111,7 @@ class LoweredTemplate:
 
 
 def lower_derived(derived: DerivedRelation, context: LoweringContext) -> list[p.Plan]:
-    """Return plans, one for each operand of an `or`; the union of their bindings is the derived relation."""
+    """Return one plan for each operand of an `or`; the union of the plans' bindings is the derived relation."""
     assert not isinstance(derived.definition, NearestNeighbours)
     scope = NameScope(context.spec, derived.parameters, derived.definition)
     return [
@@ -131,7 +131,7 @@ def lower_template(template: Template, context: LoweringContext, gate: Gate | No
     """Lower a template to a plan with one row per binding or, if `by` is a bag, one row per binding and value of the bag.
 
     Args:
-        gate: gate on the template's factors; its features are additional outputs.
+        gate: gate on the template's factors. The features of the gate become additional outputs of the plan.
     """
     scope = NameScope(context.spec, template.parameters, template.where)
     terms = scope_terms(template.over, scope)
@@ -225,7 +225,7 @@ def _is_constant_one(by: tuple[e.Expression, ...]) -> bool:
 
 
 def _positive_names(node: e.Expression) -> set[str]:
-    """Return the names in the atoms and bag memberships that are nested in no other operators than `and` and `or`."""
+    """Return the names in atoms and bag memberships that are operands of `and` and `or` only."""
     if isinstance(node, e.Connective) and node.operator in ("and", "or"):
         return _positive_names(node.left) | _positive_names(node.right)
     return e.names_in(node) if isinstance(node, e.Atom | e.Membership) else set()
@@ -253,7 +253,7 @@ class _PlanBuilder:
     columns: dict[str, p.Column] = field(default_factory=dict)
     """The column with the vid or code of each bound name."""
     lookup_aliases: dict[str, str] = field(default_factory=dict)
-    """The alias of the scan of each name's entity or domain table, if the plan has such a scan."""
+    """The alias of the scan of the entity or domain table of each name with such a scan."""
     atom_aliases: dict[e.Atom, str] = field(default_factory=dict)
     """The alias of the scan of each atom that is true in every row."""
     outer: _PlanBuilder | None = None
@@ -460,7 +460,7 @@ class _PlanBuilder:
         return p.Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters))
 
     def _is_equivalence(self, node: e.Comparison) -> bool:
-        """Return True if a comparison is between truth values of which at least one is a condition, not a stored value."""
+        """Return True if a comparison is between two truth values and at least one of them is not a stored value."""
         stored = e.Attribute | e.Boolean | e.TupleAttribute
         is_bool = isinstance(self.scope.operand_types(node)[0], Bool)
         return is_bool and not (isinstance(node.left, stored) and isinstance(node.right, stored))
@@ -486,8 +486,8 @@ class _PlanBuilder:
             if isinstance(kind, Date):
                 return p.Call("date", (self.term(node),))
         term, kind = self.term(node), self.scope.type_of(node)
-        # The code of a range value is its offset from the lowest value; for comparisons with other numbers, use the value
-        # itself.
+        # The code of a value in a range domain is the offset from the lowest value. Comparisons with other numbers use the
+        # value.
         is_code = isinstance(kind, DomainType) and self.scope.type_of(other, kind) == kind
         return term if is_code else self._range_value(term, kind)
 

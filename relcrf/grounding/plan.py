@@ -1,7 +1,7 @@
 """The relational plan of a template or a derived relation: scans, equalities, filters and outputs.
 
-The set of node types is closed. Every plan can therefore be rendered in every SQL dialect (`dialects/`), and its size can be
-estimated before it runs (`estimate.py`). Nodes are data without behaviour.
+The set of node types is closed. Every plan can therefore be rendered in every SQL dialect (`dialects/`), and its result
+size can be estimated (`estimate.py`). Nodes are data without behaviour.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Indicator:
 
 @dataclass(frozen=True)
 class AggregateTerm:
-    """An aggregate over the rows of a subplan, which may refer to columns of the outer plan (a correlated subquery).
+    """An aggregate over the rows of a subplan; the subplan may refer to columns of the outer plan (a correlated subquery).
 
     Args:
         function: `count`, `sum`, `min`, `max` or `mean`.
@@ -100,7 +100,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class IsTrue:
-    """A condition that a Boolean term is true; false if it is null."""
+    """A condition that a Boolean term is true; false if the term is null."""
 
     term: Term
 
@@ -152,7 +152,7 @@ class Plan:
         equalities: pairs of equal columns: the join conditions.
         filters: further conditions.
         bindings: name and column of each binder (logical variable); the columns identify a binding.
-        is_distinct: True if rows with equal bindings count once. They exist if `where` has names that are not binders.
+        is_distinct: True if rows with equal bindings count once; `where` then has names that are not binders.
         outputs: the selected terms.
     """
 
@@ -192,7 +192,7 @@ def substitute_columns(node: Any, terms: Mapping[Column, Term]) -> Any:
 def scans_affecting_count(plan: Plan) -> list[Scan]:
     """Return the scans that may change the number of rows.
 
-    Lookups without further conditions are excluded: they have exactly one row for each row of the other scans.
+    A lookup without further conditions is excluded: it has exactly one row for each row of the other scans.
     """
     used = {c.alias for pair in plan.equalities for c in pair if c.name != "vid"}
     used |= {c.alias for c in find_columns(plan.filters)}

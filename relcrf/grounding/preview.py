@@ -1,4 +1,4 @@
-"""Sizes of templates, computed without grounding them."""
+"""Sizes of ground templates, computed without grounding."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TemplatePlan:
 
 @reraises_plugin_errors
 def plan_templates(bound: BoundModel, budget: int = DEFAULT_BUDGET, *, exact: bool = False) -> list[TemplatePlan]:
-    """Return the size of each template without grounding it; `create_relation_tables` must have run.
+    """Return the size of each ground template without grounding; call `create_relation_tables` first.
 
     Templates over the budget are included with upper bounds and are not rejected.
 

@@ -1,4 +1,4 @@
-"""Simplification of plans before their rows are counted or read; the rows remain the same."""
+"""Simplification of plans before they run; a simplified plan has the same rows."""
 
 from __future__ import annotations
 

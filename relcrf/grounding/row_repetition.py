@@ -36,7 +36,7 @@ class RowRepetition:
     Args:
         n_rows: number of rows of the table.
         strides: for each slot of the scope, the distance between the variables of adjacent rows.
-        offset_limits: for each slot, an exclusive upper bound of a variable's offset from the first variable of its row.
+        offset_limits: for each slot, an exclusive upper bound of the offset of a variable from the first variable of the row.
     """
 
     n_rows: int
@@ -47,7 +47,7 @@ class RowRepetition:
 def reduce_to_one_row(
     bound: BoundModel, context: LoweringContext, lowered: LoweredTemplate
 ) -> tuple[LoweredTemplate, RowRepetition | None]:
-    """Restrict a template to one row of a table if its factors repeat for all rows; otherwise, leave it unchanged."""
+    """Restrict a template to one row of a table if the factors repeat for all rows; otherwise return it unchanged."""
     relations: dict[str, str] = {}
     columns = {name: term for name, term, _ in lowered.plan.outputs}
     for name, term in zip(lowered.variables, lowered.terms, strict=True):

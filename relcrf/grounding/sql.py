@@ -53,7 +53,7 @@ def count_distinct(plan: Plan, names: Sequence[str]) -> str:
 
 
 def count_by(plan: Plan, names: Sequence[str], output: str) -> str:
-    """Return SQL that counts the bindings and the distinct values of `output` for each combination of other outputs."""
+    """Return SQL that counts, for each combination of the outputs `names`, bindings and distinct values of `output`."""
     builder = DUCKDB.select_builder(plan)
     bindings = builder.select([*_select_outputs(builder, [*names, output]), *builder.binding_columns()])
     bindings = bindings.distinct() if plan.is_distinct else bindings

@@ -56,7 +56,7 @@ def clamp_count(value: exp.Expr) -> exp.Expr:
 
 
 def _guarded_function(name: str, comparison: type[exp.Binary]) -> CallWriter:
-    """Return a writer of an engine function of one number; it is null unless the comparison of the number with 0 is true."""
+    """Return a writer of an engine function of one number; null unless the comparison of the number with 0 is true."""
     return lambda value: case_when(
         (comparison(this=as_double(value), expression=number_literal(0)), call(name, as_double(value.copy())))
     )

@@ -45,7 +45,7 @@ class PostgresEngine(AbstractEngine):
 
     Raises:
         UsageError: if the package psycopg is missing.
-        DataError: if the server cannot be reached, or its encoding is not UTF-8.
+        DataError: if the server cannot be reached, or the encoding of the database is not UTF-8.
     """
 
     name = "postgres"

@@ -147,7 +147,8 @@ class BlockGrounder:
 class CaseBuilder(Generic[T]):
     """A grounder of one template. It distributes the bindings to builders, one for each case.
 
-    A *case* is an assignment of evidence that leaves the truth value of a formula open; other bindings have no factors.
+    A *case* is an assignment of evidence that leaves the truth value of a formula open. A binding whose evidence is not a
+    case has no factor.
 
     Args:
         coded_keys: the keys of `task.lowered` as integers.
@@ -177,7 +178,7 @@ class CaseBuilder(Generic[T]):
         """
         grounder, coded_keys, lowered = self._grounder, self._coded_keys, self._coded_keys.lowered
         if not lowered.evidence:
-            self._get_case(())  # so that a template without bindings also has a group
+            self._get_case(())  # creates a group even if the template has no bindings
         coded_keys.check_combination_count()
         variable_ranges = grounder.variable_ranges(lowered)
         if self._task.repetition is not None:

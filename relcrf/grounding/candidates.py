@@ -49,7 +49,7 @@ class CandidateSpace:
     """A space of candidate pairs or triples, with the texts of the keys.
 
     Args:
-        pairs: the pairs of keys; a triple is a pair of a composite literal (two literals) and a literal.
+        pairs: the candidates; a triple is a pair of a composite literal (two literals) and the third literal.
         patterns: text of each of `pairs.patterns`.
         key_codes: for each literal, the code of each key (one integer per combination of values), shape (n_keys,).
         coded_keys: for each literal, the texts of the codes.
@@ -268,7 +268,7 @@ def _infer_key_relation(split: CandidateSplit, pair: tuple[int, int], cells: Seq
         return KeyRelation.ANY
     if all(np.array_equal(a, b) for a, b in zip(*both, strict=True)):
         return KeyRelation.DISTINCT
-    message = f"candidates '{split.template.name}' pair literals that may refer to the same variable"
+    message = f"two literals of the candidates '{split.template.name}' may refer to the same variable"
     raise UsageError(Diagnostic("E391", message, split.template.span, "compare the keys with < or != in 'where'"))
 
 

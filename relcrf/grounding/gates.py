@@ -1,9 +1,9 @@
 """Grounding of gates: the evidence features of each gate, and the meaning of the gate weights.
 
-A *gate* belongs to a factor over two variables; its weights determine the probability that the factor is used (the gate is
-open). The features of gates are grounded when a backend first reads them. The plan of the factors' template
-runs again with the features as last columns, so that the features have the order of the factors. The result is a `GroundBlock`.
-Its weight block has a single pattern (the gate is open), and its factor groups have no variables.
+A *gate* belongs to a factor over two variables. The weights of the gate determine the probability that the factor is used
+(the gate is open). The features of gates are grounded when a backend first reads them: the plan of the template runs again
+with the features as last columns, so that the features have the order of the factors. The result is a `GroundBlock`. Its
+weight block has a single pattern (the gate is open), and its factor groups have no variables.
 """
 
 from __future__ import annotations

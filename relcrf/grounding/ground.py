@@ -153,7 +153,7 @@ def _check_factor_limit(blocks: Mapping[str, GroundBlock], max_factors: int | No
     if max_factors is None or total <= max_factors:
         return
     largest = sorted(factors.items(), key=lambda item: -item[1])[:3]
-    notes = tuple(f"'{name}' has {count:,}" for name, count in largest)
+    notes = tuple(f"'{name}' has {count:,} factors" for name, count in largest)
     message = f"the model has at least {total:,} factors, more than the limit of {max_factors:,}"
     hint = "restrict the 'where' of the largest template, or raise --max-factors"
     raise BudgetError(Diagnostic("E433", message, hint=hint, notes=notes))

@@ -195,20 +195,17 @@ class Grounding:
         return [g for name, g in zip(self.group_names, self.graph.groups, strict=True) if name == template]
 
     def count_instances(self, template: str) -> int:
-        """Return the number of rows that `instances` returns for a template.
-
-        Raises:
-            UsageError: if no template of that name was grounded.
-        """
+        """Return the number of rows that `instances` returns for a template. Raises the same errors as `groups`."""
         groups = self.groups(template)
         width = max(1, len(self._lowered[template].features))
         return sum(count_bindings(group.features, width) for group in groups)
 
     def instances(self, template: str, start: int = 0, limit: int | None = None) -> Frame:
-        """Return the bindings of a template, one row each; one row per variable if `over` has one term and `per` is empty.
+        """Return the bindings of a template, one row each.
 
-        The columns have the names of the model. They are the keys of the entities in `over`; the states of the variables
-        in the data (None if unknown); the items of `per`; and the values of the features (`1` is the constant).
+        If `over` has one term and `per` is empty, the bindings of each variable are summed into one row. The columns have
+        the names of the model. They are the keys of the entities in `over`; the states of the variables in the data (None
+        if unknown); the items of `per`; and the values of the features (`1` is the constant).
 
         Args:
             start: index of the first row to return.

@@ -11,7 +11,7 @@ from relcrf.columns.storage import ColumnBuilder, Storage
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse
 
 CHUNK_ROWS = 1 << 20
-"""Number of combined key codes that are mapped to dense keys at a time."""
+"""Number of combined key codes that are mapped to dense keys (indices in the weight block) at a time."""
 
 
 @dataclass(frozen=True)

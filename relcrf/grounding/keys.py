@@ -65,7 +65,7 @@ class CodedKeys:
         if self.n_combinations >= MAX_COMBINED_KEYS:
             template = self.lowered.template
             message = f"the keys in 'per' of '{template.name}' have too many combinations: {self.n_combinations:.1e}"
-            hint = "remove a name from 'per', or combine two of them into one column of the data"
+            hint = "remove a name from 'per', or combine two names into one column of the data"
             notes = (f"the keys have {' x '.join(f'{len(text):,}' for text in self.texts)} values",)
             raise UsageError(Diagnostic("E420", message, template.span, hint, notes))
 

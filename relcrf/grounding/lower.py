@@ -225,7 +225,7 @@ def _is_constant_one(by: tuple[e.Expression, ...]) -> bool:
 
 
 def _positive_names(node: e.Expression) -> set[str]:
-    """Return the names in atoms and bag memberships that are operands of `and` and `or` only."""
+    """Return the names in atoms and bag memberships that no operators other than `and` and `or` enclose."""
     if isinstance(node, e.Connective) and node.operator in ("and", "or"):
         return _positive_names(node.left) | _positive_names(node.right)
     return e.names_in(node) if isinstance(node, e.Atom | e.Membership) else set()
@@ -253,7 +253,7 @@ class _PlanBuilder:
     columns: dict[str, p.Column] = field(default_factory=dict)
     """The column with the vid or code of each bound name."""
     lookup_aliases: dict[str, str] = field(default_factory=dict)
-    """The alias of the scan of the entity or domain table of each name with such a scan."""
+    """The alias of the scanned entity or domain table of each name for which this table is scanned."""
     atom_aliases: dict[e.Atom, str] = field(default_factory=dict)
     """The alias of the scan of each atom that is true in every row."""
     outer: _PlanBuilder | None = None
@@ -270,7 +270,7 @@ class _PlanBuilder:
                 self._scan_member(conjunct)
         for parameter in self.parameters:
             self.column_for_name(parameter.name)
-        # A name that occurs in several conjuncts refers to the same entity in all of them, whatever their order.
+        # A name that occurs in several conjuncts refers to the same entity in all of these conjuncts.
         names_of_conjuncts = [
             e.names_in(conjunct) for conjunct in conjuncts if not isinstance(conjunct, e.Not | e.Aggregate)
         ]
@@ -438,7 +438,7 @@ class _PlanBuilder:
         return p.Lookup(domain_table(domain), "value", "code", self.term(node))
 
     def _aggregate_builder(self, node: e.Aggregate) -> _PlanBuilder:
-        """Return a builder of the subplan of an aggregate, correlated with this plan."""
+        """Return a builder of an aggregate's subplan; the subplan may refer to columns of this plan."""
         inner = self.scope.aggregate_scope(node)
         for name in sorted(e.names_in(node) & set(self.scope.type_names)):
             self.column_for_name(name)
@@ -486,8 +486,8 @@ class _PlanBuilder:
             if isinstance(kind, Date):
                 return p.Call("date", (self.term(node),))
         term, kind = self.term(node), self.scope.type_of(node)
-        # The code of a value in a range domain is the offset from the lowest value. Comparisons with other numbers use the
-        # value.
+        # The code of a value in a range domain is its offset from the lowest value; other numbers are compared with the
+        # value itself.
         is_code = isinstance(kind, DomainType) and self.scope.type_of(other, kind) == kind
         return term if is_code else self._range_value(term, kind)
 

@@ -1,4 +1,4 @@
-"""Rendering of plans as SELECT statements by SQLGlot. The set of node types is closed; every column is qualified."""
+"""Rendering of plans as SELECT statements by SQLGlot. The set of node types is closed, and every column name is qualified."""
 
 from __future__ import annotations
 

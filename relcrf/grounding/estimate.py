@@ -254,7 +254,7 @@ def _bound_rows(degrees: DegreeCache, plan: p.Plan) -> int:
 
 
 def _count_tree_rows(degrees: DegreeCache, tree: _JoinTree) -> int:
-    """Count the rows of a join tree: from degrees if each edge is one pair of coded columns, otherwise by SQL."""
+    """Count the rows of a join tree: from degrees if each edge is one pair of columns of dense indices, otherwise by SQL."""
     columns = {c for _, pairs in tree.parent_edges.values() for pair in pairs for c in pair}
     is_plain = all(len(pairs) == 1 for _, pairs in tree.parent_edges.values())
     if is_plain and all(degrees.is_coded(tree.scans[c.alias].table, c.name) for c in columns):

@@ -171,7 +171,7 @@ def _ground_features(grounder: BlockGrounder, task: GroundingTask, storage: Stor
 
 
 class _GateFeatureBuilder:
-    """A builder of the gate features of one group: columns of numbers, or the vids of the entities that own bags."""
+    """A builder of the gate features of one group: columns of numbers, or the indices of the entities that own bags."""
 
     def __init__(self, gate: LoweredGate, bag: Sparse | None, storage: Storage, name: str) -> None:
         self._bag, self._n_rows = bag, 0

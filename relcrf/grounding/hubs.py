@@ -45,7 +45,7 @@ def describe_worst_hub(degrees: DegreeCache, plan: Plan) -> str:
 
 
 def _describe_column(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:
-    """Return a description of a coded column, and the entity type or domain of the column's values if there is one."""
+    """Return a description of a column of dense indices, and the entity type or domain of the indices if there is one."""
     kind, _, name = table.partition(".")
     owner, _, bag = name.rpartition(".")
     if kind == "bag":

@@ -30,7 +30,7 @@ from relcrf.model.spec import NearestNeighbours
 
 @dataclass(frozen=True)
 class LoweredModel:
-    """A lowered model, valid for all tables in which the constants of the model have the same codes.
+    """A lowered model, valid for all data in which the constants of the model have the same codes (indices in domains).
 
     Args:
         tasks: templates that share weights, by the name of the weights.

@@ -13,8 +13,8 @@ from relcrf.model.nodes import map_children
 def simplify_plan(plan: Plan) -> Plan:
     """Return the plan without scans of entities and domains that only repeat a foreign key of another scan.
 
-    A scan that is used only for its vid or code is redundant if an equality joins the vid or code to an argument of a relation
-    or to a column of a bag. Arguments and bag columns always refer to an existing row, so the join retains every row.
+    A scan that is used only for its primary key (vid or code) is redundant if an equality joins the key to an argument of a
+    relation or to a column of a bag. Arguments and bag columns always refer to an existing row, so the join retains every row.
     """
     for scan in plan.scans:
         name = {"ent": "vid", "dom": "code"}.get(scan.table.partition(".")[0])

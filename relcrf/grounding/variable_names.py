@@ -101,7 +101,7 @@ def _look_up_variable(bound: BoundModel, block: VariableBlock, arguments: Sequen
 
 
 def _look_up_code(bound: BoundModel, type_name: str, text: str) -> int | None:
-    """Return the vid or code of a key or value, or None; an unknown text in quotes is looked up without the quotes."""
+    """Return the dense index of an entity or value, or None; an unknown text in quotes is looked up without the quotes."""
     is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     for key in (text, text[1:-1]) if is_quoted else (text,):
         if bound.spec.entity(type_name) is None:

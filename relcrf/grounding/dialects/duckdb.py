@@ -23,8 +23,8 @@ from relcrf.grounding.plan import AggregateTerm, Column, Plan, substitute_column
 class DuckDbDialect(AbstractDialect):
     """The DuckDB dialect.
 
-    An aggregate that refers to several columns of the outer plan is a grouped join, because DuckDB orders the joins of a
-    correlated subquery without regard to these columns.
+    An aggregate that refers to several columns of the outer plan is rendered as a grouped join, because DuckDB orders the
+    joins of a correlated subquery without regard to these columns.
     """
 
     name = "duckdb"

@@ -30,7 +30,7 @@ def binary_operator(kind: type[exp.Binary]) -> CallWriter:
 
 
 def case_when(*branches: tuple[exp.Expr, exp.Expr], default: exp.Expr | None = None) -> exp.Expr:
-    """Return CASE WHEN ... THEN ... END for pairs (condition, value); without a default, the default is null."""
+    """Return CASE WHEN ... THEN ... END for pairs (condition, value); if no condition is true, return the default or null."""
     return exp.Case(ifs=[exp.If(this=condition, true=value) for condition, value in branches], default=default)
 
 
@@ -56,7 +56,7 @@ def clamp_count(value: exp.Expr) -> exp.Expr:
 
 
 def _guarded_function(name: str, comparison: type[exp.Binary]) -> CallWriter:
-    """Return a writer of an engine function of one number; null unless the comparison of the number with 0 is true."""
+    """Return a writer of an engine function of one number; its SQL is null unless the number passes a comparison with 0."""
     return lambda value: case_when(
         (comparison(this=as_double(value), expression=number_literal(0)), call(name, as_double(value.copy())))
     )
@@ -69,7 +69,7 @@ def _log1p(value: exp.Expr) -> exp.Expr:
 
 
 def _extremum(kind: type[exp.Binary]) -> CallWriter:
-    """Return a writer of the minimum or maximum of two numbers; null if either is null, although SQL's LEAST ignores nulls."""
+    """Return a writer of the minimum or maximum of two numbers; unlike LEAST in SQL, it is null if either number is null."""
 
     def write(a: exp.Expr, b: exp.Expr) -> exp.Expr:
         first_wins = kind(this=as_double(a), expression=as_double(b))

@@ -24,7 +24,7 @@ def output_dtypes(plan: Plan) -> dict[str, type]:
 
 
 class AbstractEngine(ABC):
-    """An engine that runs plans on coded tables, in which entities and values are integers; all return the same rows."""
+    """An engine that runs plans on coded tables (entities and values as integers). All engines return the same rows."""
 
     name: ClassVar[str]
 

@@ -91,7 +91,7 @@ class PostgresEngine(AbstractEngine):
         self._connection.close()
 
     def _copy_table(self, table: str) -> RenamedTable:
-        """Copy a coded table to a temporary table on the server, with an index on each column of vids or codes."""
+        """Copy a coded table to a temporary table on the server, with an index on each integer column."""
         with self._cursor() as connection:
             renamed = make_renamed_table(connection, table, len(self._tables))
         columns = zip(renamed.columns.values(), renamed.types, strict=True)

@@ -54,7 +54,7 @@ class SparkExecutor(AbstractExecutor):
             yield from result
 
     def _partition(self, shards: list[Path]) -> RDD[tuple[int, list[Path]]]:
-        """Return a cached collection with one range of shards per core. Spark sends work to the executor with the data.
+        """Return a cached collection with one range of shards per core; Spark sends work to the executor that caches a range.
 
         An executor thus usually receives shards that it has loaded before. The ranges change if Spark adds cores.
         """

@@ -51,8 +51,8 @@ def collect_bindings(
     """Yield all distinct bindings of a template in sorted batches, in an order that does not depend on the engine.
 
     Each batch is a pair: the bindings, and a list with one column for each subexpression of the formula that depends on
-    evidence. A column contains truth values or value codes, -1 if missing. If the template was lowered with a gate, the bindings
-    have the same order as without the gate, and the features are the features of the gate.
+    evidence. A column contains truth values or value codes, -1 if missing. If the template was lowered with a gate, the
+    bindings have the same order as without the gate, and the features are the features of the gate.
 
     Args:
         variable_ranges: for each slot of the scope, the first variable and the number of variables.

@@ -57,7 +57,7 @@ class DegreeCache:
         """Count the joined rows of the subtree of a scan, by the column `key` or, if `key` is None, in total.
 
         Args:
-            child_rows: for each column of the scan that joins a child, the rows of the child's subtree by value.
+            child_rows: for each column that joins a child, the number of joined rows of the child's subtree by column value.
         """
         if not conditions and not child_rows:
             return (
@@ -118,7 +118,7 @@ def _gather(vector: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 def multiply_vectors(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the elementwise product of two vectors, truncated to the shorter vector; all further products are 0."""
+    """Return the elementwise product of two vectors up to the end of the shorter vector; all later products are 0."""
     n = min(len(a), len(b))
     return np.asarray(a[:n].astype(np.float64) * b[:n])
 

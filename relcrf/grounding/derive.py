@@ -74,9 +74,9 @@ def _compute_fixed_point(
     """Create the tables of mutually recursive relations: the least fixed point of their definitions.
 
     The evaluation is semi-naive: each iteration derives tuples from the tuples that the previous iteration added, until no
-    tuples are added. A *recursive scan* reads one of these relations. A plan is evaluated once for each of its recursive
-    scans; this scan then reads only the newest tuples, and the other scans read all tuples. A plan with a recursive scan in
-    a subplan is evaluated on all tuples in every iteration.
+    tuples are added. A *recursive scan* reads one of these relations. After the first iteration, a plan is evaluated once for
+    each of its recursive scans; this scan reads only the newest tuples, and the other scans read all tuples. A plan with a
+    recursive scan in a subplan is evaluated on all tuples in every iteration.
 
     Source: Bancilhon & Ramakrishnan 1986.
     """

@@ -16,7 +16,7 @@ from relcrf.model.types import Bag, DomainType
 def describe_worst_hub(degrees: DegreeCache, plan: Plan) -> str:
     """Describe the worst hub of a join, such as `Page 'p17', 4,711 x 4,711 rows`; return an empty text if there is none.
 
-    The worst hub is the value of a join column with the most combinations of rows of the joined scans.
+    The worst hub is the join value whose rows in the joined scans have the most combinations.
     """
     bound, tables = degrees.bound, {scan.alias: scan.table for scan in scans_affecting_count(plan)}
     column, code, counts = None, 0, [0]
